@@ -1,0 +1,1 @@
+"""Text to features: readers, tokenized examples and TFRecord files. Knows no model."""

@@ -1,0 +1,19 @@
+"""Where the reference data of the original release lie, for every test."""
+
+import os
+from pathlib import Path
+
+# Before TensorFlow is imported anywhere: tests speak of failures, not of CPU features.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden" / "data"
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The folder of numbers recorded with the original release; a missing one fails the test."""
+    assert GOLDEN.is_dir(), f"{GOLDEN} is missing: the checkout is incomplete"
+    return GOLDEN
