@@ -1,0 +1,16 @@
+"""Text to ids: SentencePiece and WordPiece tokenizers, text clean-up and character offsets.
+
+`load_tokenizer` makes the one that fits the file it is given. Nothing here imports TensorFlow
+until a remote path has to be read, so worker processes start fast.
+"""
+
+from albert_tf.tokenization.base import Encoding, Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+
+__all__ = [
+    "Encoding",
+    "SentencePieceTokenizer",
+    "Tokenizer",
+    "load_tokenizer",
+]

@@ -1,0 +1,132 @@
+"""What every tokenizer offers, whatever kind of vocabulary it was made from."""
+
+import abc
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+
+class Encoding(NamedTuple):
+    """The ids of a text and where in the raw text each of them comes from.
+
+    Ranges are half-open and count characters (code points) of the raw text, as Python does:
+    `raw[starts[i]:ends[i]]` is what piece i was made from. `starts` never decreases.
+
+    * The blank before a word belongs to the word, as it does to its piece; of a run of blanks
+      only the first character counts as that blank.
+    * Pieces made from one raw character together ("½" becomes "1", "⁄", "2") all cover it.
+    * A piece made from no character (a word-start mark where the text has no blank) has an empty
+      range at the place where the next piece begins.
+
+    Attributes:
+        ids: vocabulary id of each piece.
+        starts: first character of each piece.
+        ends: one past the last character of each piece.
+    """
+
+    ids: list[int]
+    starts: list[int]
+    ends: list[int]
+
+
+class Tokenizer(abc.ABC):
+    """Turns text into vocabulary ids.
+
+    Attributes:
+        tokens: the vocabulary, str [V]; the place in the list is the id.
+        vocab_size: number of tokens, V.
+        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+        starts_word: bool [V]; whether a token opens a new word (whole-word masking).
+        do_lower_case: whether text is lower-cased.
+        files: paths of the files it was made from, to be copied beside a model.
+    """
+
+    pad_names: ClassVar[tuple[str, ...]] = ("<pad>", "[PAD]")
+    unk_names: ClassVar[tuple[str, ...]] = ("<unk>", "[UNK]")
+
+    def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
+        """Checks that every special token is there.
+
+        Args:
+            tokens: the vocabulary in id order, without repetition.
+            do_lower_case: whether text is lower-cased.
+            files: paths of the files the vocabulary came from; the first is named in errors.
+
+        Raises:
+            ValueError: a special token is missing.
+        """
+        self.tokens = list(tokens)
+        self.vocab_size = len(self.tokens)
+        self.do_lower_case = do_lower_case
+        self.files = list(files)
+        self._ids = {token: i for i, token in enumerate(self.tokens)}
+        self.pad_id = self._special_id(*self.pad_names)
+        self.unk_id = self._special_id(*self.unk_names)
+        self.cls_id = self._special_id("[CLS]")
+        self.sep_id = self._special_id("[SEP]")
+        self.mask_id = self._special_id("[MASK]")
+        self.starts_word = np.array([self._starts_word(token) for token in self.tokens], bool)
+
+    @abc.abstractmethod
+    def clean(self, text: str) -> str:
+        """Gives the text as the vocabulary sees it; `tokenize` and `encode` begin with this."""
+
+    @abc.abstractmethod
+    def tokenize(self, text: str) -> list[str]:
+        """Gives the pieces of a raw text."""
+
+    @abc.abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Gives the ids of each raw text; the fast way when there are many."""
+
+    @abc.abstractmethod
+    def encode_with_offsets(self, text: str) -> Encoding:
+        """Gives the ids of a raw text and the characters each of them comes from."""
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Gives readable text for ids, without [CLS], [SEP] and padding."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def _starts_word(token: str) -> bool:
+        """Says whether a token opens a new word."""
+
+    def encode(self, text: str) -> list[int]:
+        """Gives the ids of a raw text, special tokens not added."""
+        return self.encode_batch([text])[0]
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Looks tokens up; one that is not in the vocabulary becomes `unk_id`."""
+        ids, unk_id = self._ids, self.unk_id
+        return [ids.get(token, unk_id) for token in tokens]
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """Looks ids up.
+
+        Raises:
+            IndexError: an id is not in [0, V).
+        """
+        tokens = []
+        for i in ids:
+            if not 0 <= i < self.vocab_size:
+                raise IndexError(f"The vocabulary has the ids 0 to {self.vocab_size - 1}, not {i}.")
+            tokens.append(self.tokens[i])
+        return tokens
+
+    def _readable_tokens(self, ids: Iterable[int]) -> list[str]:
+        """The tokens worth showing to a reader."""
+        hidden = {self.pad_id, self.cls_id, self.sep_id}
+        return self.convert_ids_to_tokens(i for i in ids if i not in hidden)
+
+    def _special_id(self, *names: str) -> int:
+        for name in names:
+            if name in self._ids:
+                return self._ids[name]
+        source = self.files[0] if self.files else "The vocabulary"
+        raise ValueError(
+            f"{source} has no {' or '.join(names)} among its {self.vocab_size} tokens (it begins "
+            f"with {self.tokens[:8]}). An ALBERT vocabulary has [CLS], [SEP], [MASK], "
+            "<pad> or [PAD], and <unk> or [UNK]; check --spm_model_file and --vocab_file."
+        )
