@@ -1,0 +1,130 @@
+"""Serialised `tf.train.Example` messages, written many at a time with NumPy and without TensorFlow.
+
+The bytes follow the protocol buffer wire format: an Example holds Features, Features is a map from
+a name to a Feature, a Feature holds one packed list. Every reader of `tf.train.Example` takes them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+# Field numbers of tf.train.Feature, as the tag byte of a length-delimited field.
+_LIST_TAG = {"int64": b"\x1a", "float32": b"\x12"}
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """One feature of a record: what is written, and what a reader insists on.
+
+    Attributes:
+      name: key in the `tf.train.Example`.
+      dtype: "int64" or "float32".
+      length: number of values; every record has exactly this many.
+      limit: values of an int64 feature lie in [0, limit); None checks nothing.
+      length_flag: the command-line flag that decides `length`, for error messages.
+      limit_source: what decides `limit`, for error messages.
+    """
+
+    name: str
+    dtype: str
+    length: int
+    limit: int | None = None
+    length_flag: str | None = None
+    limit_source: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _LIST_TAG:
+            raise ValueError(
+                f"dtype of feature {self.name!r} must be int64 or float32: {self.dtype!r}"
+            )
+        if self.length < 1:
+            raise ValueError(f"length of feature {self.name!r} must be at least 1: {self.length}")
+
+
+def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSpec]) -> list[bytes]:
+    """Serialises one `tf.train.Example` for each row.
+
+    Args:
+      columns: for each feature an array [B, length]; int64 features hold values >= 0.
+      specs: the features, in the order in which they are written.
+
+    Returns:
+      B messages; equal columns give equal bytes.
+
+    Raises:
+      ValueError: a column has another shape than its specification says, or a negative integer.
+    """
+    features = [_encode_column(columns[spec.name], spec) for spec in specs]
+    examples = []
+    for row in zip(*features, strict=True):
+        body = b"".join(row)
+        examples.append(b"\x0a" + _varint(len(body)) + body)
+    return examples
+
+
+def _encode_column(values: np.ndarray, spec: FeatureSpec) -> list[bytes]:
+    """The map entries of one feature, one for each row of `values` [B, length]."""
+    if values.ndim != 2 or values.shape[1] != spec.length:
+        raise ValueError(
+            f"Feature {spec.name!r} needs {spec.length} values a record. "
+            f"Received: shape {values.shape}"
+        )
+    rows = _float_rows(values) if spec.dtype == "float32" else _varint_rows(values, spec.name)
+    return [_entry_header(spec.name, spec.dtype, len(row)) + row for row in rows]
+
+
+def _float_rows(values: np.ndarray) -> list[bytes]:
+    """Packed little-endian floats of each row."""
+    width = 4 * values.shape[1]
+    return _split(values.astype("<f4").tobytes(), [width] * len(values))
+
+
+def _varint_rows(values: np.ndarray, name: str) -> list[bytes]:
+    """Packed variable-length integers of each row: seven bits a byte, lowest first."""
+    if not values.size:
+        return []
+    if values.min() < 0:
+        raise ValueError(f"Feature {name!r} holds a negative value: {values.min()}")
+    width = max(1, -(-int(values.max()).bit_length() // 7))
+    if width == 1:
+        return _split(values.astype(np.uint8).tobytes(), [values.shape[1]] * len(values))
+    septets = values[:, :, None] >> (7 * np.arange(width, dtype=values.dtype))
+    used = septets > 0
+    used[:, :, 0] = True
+    coded = (septets & 0x7F).astype(np.uint8)
+    coded[:, :, :-1] |= used[:, :, 1:].view(np.uint8) << 7  # the high bit: another byte follows
+    lengths = np.count_nonzero(used.reshape(len(values), -1), axis=1)
+    return _split(coded[used].tobytes(), lengths.tolist())
+
+
+def _split(buffer: bytes, lengths: Sequence[int]) -> list[bytes]:
+    """Cuts `buffer` into pieces of the given lengths."""
+    pieces, start = [], 0
+    for length in lengths:
+        pieces.append(buffer[start : start + length])
+        start += length
+    return pieces
+
+
+@lru_cache(maxsize=65536)
+def _entry_header(name: str, dtype: str, payload: int) -> bytes:
+    """Everything of a map entry that stands before its `payload` bytes of packed values."""
+    packed = b"\x0a" + _varint(payload)
+    feature_length = len(packed) + payload
+    feature = _LIST_TAG[dtype] + _varint(feature_length) + packed
+    value_length = len(feature) + payload
+    key = name.encode()
+    entry = b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(value_length) + feature
+    return b"\x0a" + _varint(len(entry) + payload) + entry
+
+
+def _varint(value: int) -> bytes:
+    """One variable-length integer."""
+    coded = bytearray()
+    while value > 0x7F:
+        coded.append(value & 0x7F | 0x80)
+        value >>= 7
+    coded.append(value)
+    return bytes(coded)

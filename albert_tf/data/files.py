@@ -1,0 +1,111 @@
+"""Paths a user gives: opened, listed and renamed.
+
+Local paths go through Python itself, every other one (`gs://...`) through `tf.io.gfile`. TensorFlow
+is imported only when such a path turns up: loading it takes seconds and half a gigabyte in every
+process, and the processes that make records need nothing else from it.
+"""
+
+import glob
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+
+def is_remote(path: str) -> bool:
+    """True for a path with a scheme, such as `gs://bucket/file`."""
+    return "://" in path
+
+
+def _gfile() -> Any:
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+def open_binary(path: str, mode: str) -> IO[bytes]:
+    """Opens `path` in binary `mode` ("rb" or "wb")."""
+    if is_remote(path):
+        return _gfile().GFile(path, mode)
+    return open(path, mode)
+
+
+def file_size(path: str) -> int:
+    """Size of the file in bytes."""
+    return _gfile().stat(path).length if is_remote(path) else os.path.getsize(path)
+
+
+def find_files(pattern: str) -> list[str]:
+    """Files (not folders) that match a glob pattern, sorted."""
+    if is_remote(pattern):
+        return sorted(path for path in _gfile().glob(pattern) if not _gfile().isdir(path))
+    return sorted(path for path in glob.glob(pattern) if not os.path.isdir(path))
+
+
+def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
+    """Expands comma-separated glob patterns.
+
+    Args:
+      patterns: for example "wiki-*.txt,books.txt".
+      flag: the flag the patterns came from, for the error.
+
+    Returns:
+      The files in the order of the patterns, sorted within one pattern, each once.
+
+    Raises:
+      ValueError: a pattern matches no file, or there is no pattern at all.
+      Differs: the original silently goes on without the files of a pattern that matches nothing.
+    """
+    files: dict[str, None] = {}
+    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
+        matches = find_files(pattern)
+        if not matches:
+            raise ValueError(f"{flag}: no file matches {pattern!r}; give existing files or globs.")
+        files.update(dict.fromkeys(matches))
+    if not files:
+        raise ValueError(f"{flag} names no file. Received: {patterns!r}")
+    return list(files)
+
+
+def make_parent_folder(path: str) -> None:
+    """Creates the folder that will hold `path`, if it is not there."""
+    folder = os.path.dirname(path)
+    if is_remote(path):
+        _gfile().makedirs(folder)
+    elif folder:
+        os.makedirs(folder, exist_ok=True)
+
+
+def rename(source: str, target: str) -> None:
+    """Renames a file; an existing target is replaced."""
+    if is_remote(target):
+        _gfile().rename(source, target, overwrite=True)
+    else:
+        os.replace(source, target)
+
+
+def remove(path: str) -> None:
+    """Removes a file; nothing happens when it is not there."""
+    if not is_remote(path):
+        with suppress(FileNotFoundError):
+            os.remove(path)
+    elif _gfile().exists(path):
+        _gfile().remove(path)
+
+
+@contextmanager
+def write_then_rename(path: str) -> Iterator[IO[bytes]]:
+    """Opens a temporary file that takes the name `path` only when the block ends without an error.
+
+    Args:
+      path: the final name; its folder is created if need be.
+    """
+    make_parent_folder(path)
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        with open_binary(temporary, "wb") as file:
+            yield file
+        rename(temporary, path)
+    except BaseException:
+        remove(temporary)
+        raise

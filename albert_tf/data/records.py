@@ -1,0 +1,141 @@
+"""Record files as TensorFlow reads them: parsing, and errors that name the file and the record."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import tensorflow as tf
+
+from albert_tf.data.examples import FeatureSpec
+from albert_tf.data.files import match_files
+from albert_tf.data.tfrecord import RecordError, count_records, read_records
+
+__all__ = [
+    "FeatureSpec",
+    "RecordError",
+    "check_record_files",
+    "count_records",
+    "explain_read_errors",
+    "match_files",
+    "parse_batch",
+]
+
+
+def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
+    """Parses a batch of `tf.train.Example` messages inside a `tf.data` pipeline.
+
+    Args:
+      serialized: string [B].
+      specs: the features to read; others in the records are left out.
+
+    Returns:
+      For each name int32 or float32 [B, length].
+
+    Raises:
+      tf.errors.InvalidArgumentError: (when run) a feature is missing, has another length, or a
+        value outside [0, limit). Read inside `explain_read_errors` to learn where.
+    """
+    parsed = tf.io.parse_example(
+        serialized,
+        {spec.name: tf.io.FixedLenFeature([spec.length], spec.dtype) for spec in specs},
+    )
+    features = {}
+    for spec in specs:
+        values = parsed[spec.name]
+        if spec.limit is not None:
+            # On a GPU an id beyond the table would be looked up as zeros, in silence.
+            with tf.control_dependencies(_range_checks(values, spec)):
+                values = tf.identity(values)
+        features[spec.name] = tf.cast(values, tf.int32) if spec.dtype == "int64" else values
+    return features
+
+
+def _range_checks(values: tf.Tensor, spec: FeatureSpec) -> list[tf.Operation]:
+    message = f"feature {spec.name!r} must lie in [0, {spec.limit})"
+    return [
+        tf.debugging.assert_non_negative(values, message=message),
+        tf.debugging.assert_less(values, tf.constant(spec.limit, values.dtype), message=message),
+    ]
+
+
+def check_record_files(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
+    """Compares the first record of each file with what is expected; fast, to be done at the start.
+
+    Args:
+      files: TFRecord files.
+      specs: the features that every record must have.
+
+    Raises:
+      RecordError: a first record is damaged or differs, or no file holds a record.
+    """
+    found = False
+    for path in files:
+        for payload in read_records(path):
+            _check_record(payload, specs, path, 1)
+            found = True
+            break
+    if not found:
+        raise RecordError(f"No record in any of the files: {', '.join(files)}")
+
+
+@contextmanager
+def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> Iterator[None]:
+    """Turns a reading error of `tf.data` inside the block into one that names file and record.
+
+    `tf.data` says neither. Nothing is done while all goes well; after an error the files are read
+    again, one record at a time, up to the damaged one.
+
+    Raises:
+      RecordError: a record is damaged or not as `specs` say. Errors that the files do not explain
+        go through unchanged.
+    """
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        try:
+            _check_all_records(files, specs)
+        except RecordError as explained:
+            raise explained from error
+        raise
+
+
+def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
+    for path in files:
+        for number, payload in enumerate(read_records(path), start=1):
+            _check_record(payload, specs, path, number)
+
+
+def _check_record(payload: bytes, specs: Sequence[FeatureSpec], path: str, number: int) -> None:
+    """Raises RecordError unless the payload holds every feature of `specs`."""
+    place = f"{path}, record {number}"
+    try:
+        features = tf.train.Example.FromString(payload).features.feature
+    except Exception as error:  # the protobuf backends raise classes of their own
+        raise RecordError(f"{place}: not a tf.train.Example: {error}") from error
+    for spec in specs:
+        if spec.name not in features:
+            raise RecordError(
+                f"{place}: feature {spec.name!r} is missing; it holds {sorted(features)}. "
+                "Was the file made for another task?"
+            )
+        _check_values(features[spec.name], spec, place)
+
+
+def _check_values(feature: "tf.train.Feature", spec: FeatureSpec, place: str) -> None:
+    stored = {"int64": feature.int64_list, "float32": feature.float_list}[spec.dtype].value
+    if feature.WhichOneof("kind") != ("int64_list" if spec.dtype == "int64" else "float_list"):
+        raise RecordError(f"{place}: feature {spec.name!r} does not hold {spec.dtype} values.")
+    if len(stored) != spec.length:
+        advice = f" Set {spec.length_flag} to fit, or make the records again." * bool(
+            spec.length_flag
+        )
+        raise RecordError(
+            f"{place}: feature {spec.name!r} holds {len(stored)} values, "
+            f"{spec.length} were expected.{advice}"
+        )
+    if spec.limit is not None and not 0 <= min(stored) <= max(stored) < spec.limit:
+        worst = min(stored) if min(stored) < 0 else max(stored)
+        source = f", the limit set by {spec.limit_source}" * bool(spec.limit_source)
+        raise RecordError(
+            f"{place}: feature {spec.name!r} holds {worst}, but values must lie in "
+            f"[0, {spec.limit}){source}."
+        )

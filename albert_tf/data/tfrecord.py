@@ -1,0 +1,157 @@
+"""TFRecord files without TensorFlow: framing, checksums, and reading that names what is damaged.
+
+A record is: its length (uint64), a checksum of that, the payload, a checksum of the payload; all
+little-endian. The checksum is CRC-32C, rotated and shifted by a constant.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import islice
+
+import numpy as np
+
+from albert_tf.data.files import file_size, open_binary
+
+_HEADER_BYTES = 12  # length and its checksum
+_CHECK = struct.Struct("<I")
+_CASTAGNOLI = 0x82F63B78  # the polynomial, lowest bit first
+_RECORDS_A_CHECK = 256
+
+
+class RecordError(ValueError):
+    """A record file is damaged or does not hold what is expected; says which file and record."""
+
+
+def frame_records(payloads: Sequence[bytes]) -> list[bytes]:
+    """Puts lengths and checksums around payloads, ready to be written one after the other."""
+    if not payloads:
+        return []
+    lengths = [len(payload).to_bytes(8, "little") for payload in payloads]
+    length_checks = masked_crc32c(lengths).tolist()
+    checks = masked_crc32c(payloads).tolist()
+    return [
+        length + _CHECK.pack(length_check) + payload + _CHECK.pack(check)
+        for length, length_check, payload, check in zip(
+            lengths, length_checks, payloads, checks, strict=True
+        )
+    ]
+
+
+def masked_crc32c(payloads: Sequence[bytes]) -> np.ndarray:
+    """Checksums of many byte strings at once, as TFRecord files hold them.
+
+    All strings advance together, eight bytes a step, so that a step is a few array operations.
+
+    Args:
+      payloads: B strings of at least four bytes each.
+
+    Returns:
+      uint32 [B].
+    """
+    tables = _crc_tables()
+    words = _aligned_words(payloads)
+    # The last two words of a step do not meet the running checksum: done for all steps at once.
+    ahead = tables[1][words[2::4]] ^ tables[0][words[3::4]]
+    crc = np.zeros(len(payloads), np.uint32)
+    for first, second, rest in zip(words[0::4], words[1::4], ahead, strict=True):
+        crc[:] = tables[3][(crc & 0xFFFF) ^ first] ^ tables[2][(crc >> 16) ^ second] ^ rest
+    crc = ~crc
+    return ((crc >> 15) | (crc << 17)) + np.uint32(0xA282EAD8)
+
+
+def _aligned_words(payloads: Sequence[bytes]) -> np.ndarray:
+    """Payloads padded on the left to one length, as uint16 [words, B].
+
+    Zeros in front leave a checksum that starts from zero as it is. The checksum really starts from
+    all ones, which is the same as inverting the first four bytes.
+    """
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    width = -(-int(lengths.max()) // 8) * 8
+    matrix = np.frombuffer(
+        bytearray().join(payload.rjust(width, b"\0") for payload in payloads), np.uint8
+    ).reshape(len(payloads), width)
+    head = (width - lengths)[:, None] + np.arange(4)
+    matrix[np.arange(len(payloads))[:, None], head] ^= 0xFF
+    return np.ascontiguousarray(matrix.view("<u2").T)
+
+
+@cache
+def _crc_tables() -> np.ndarray:
+    """uint32 [4, 65536]: checksum of a two-byte word followed by 0, 2, 4 or 6 zero bytes."""
+    crc = np.arange(65536, dtype=np.uint32)
+    tables = []
+    for _ in range(4):
+        for _ in range(16):
+            crc = (crc >> 1) ^ np.where(crc & 1, np.uint32(_CASTAGNOLI), np.uint32(0))
+        tables.append(crc)
+    return np.stack(tables)
+
+
+def read_records(path: str) -> Iterator[bytes]:
+    """Yields the payloads of a TFRecord file, each after its checksums were compared.
+
+    Raises:
+      RecordError: the file is cut short or a checksum differs; names the file and the record,
+        counted from 1.
+    """
+    frames = _read_frames(path)
+    number = 0
+    while batch := list(islice(frames, _RECORDS_A_CHECK)):
+        headers, payloads, checks = zip(*batch, strict=True)
+        header_crcs = masked_crc32c([header[:8] for header in headers]).tolist()
+        payload_crcs = masked_crc32c(payloads).tolist()
+        for header, payload, check, header_crc, payload_crc in zip(
+            headers, payloads, checks, header_crcs, payload_crcs, strict=True
+        ):
+            number += 1
+            if header[8:] != _CHECK.pack(header_crc) or check != _CHECK.pack(payload_crc):
+                raise RecordError(
+                    f"{path}, record {number}: the checksum differs. The file is damaged or no "
+                    "TFRecord file; copy or make it again."
+                )
+            yield payload
+
+
+def _read_frames(path: str) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Yields (length and its checksum, payload, checksum) of each record, unchecked."""
+    remaining = file_size(path)
+    number = 0
+    with open_binary(path, "rb") as file:
+        while remaining:
+            number += 1
+            header = file.read(_HEADER_BYTES)
+            length = int.from_bytes(header[:8], "little")
+            remaining -= _HEADER_BYTES + length + _CHECK.size
+            if remaining < 0:
+                raise _cut_short(path, number)
+            yield header, file.read(length), file.read(_CHECK.size)
+
+
+def _cut_short(path: str, number: int) -> RecordError:
+    return RecordError(
+        f"{path}, record {number}: the file ends inside this record. It was cut short, is damaged "
+        "or is no TFRecord file; copy or make it again."
+    )
+
+
+def count_records(files: Sequence[str]) -> int:
+    """Number of records in TFRecord files, from the lengths alone (checksums are not compared).
+
+    Raises:
+      RecordError: a file is cut short.
+    """
+    return sum(map(_count_in_file, files))
+
+
+def _count_in_file(path: str) -> int:
+    size = file_size(path)
+    position = number = 0
+    with open_binary(path, "rb") as file:
+        while position < size:
+            number += 1
+            file.seek(position)
+            position += _HEADER_BYTES + int.from_bytes(file.read(8), "little") + _CHECK.size
+            if position > size:
+                raise _cut_short(path, number)
+    return number
