@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Everything a change must pass: lint, format, types, tests. Arguments go to pytest:
+#   ./test.sh -k tokenization
+#   ./test.sh -m slow
+set -euo pipefail
+cd "$(dirname "$0")"
+. scripts/environment.sh
+make_environment requirements.txt requirements-dev.txt
+
+run() {
+  printf '\n+ %s\n' "$*"
+  "$PYTHON" -m "$@"
+}
+
+run ruff check .
+run ruff format --check .
+run mypy
+run pytest "$@"
