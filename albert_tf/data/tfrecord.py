@@ -53,9 +53,9 @@ def masked_crc32c(payloads: Sequence[bytes]) -> np.ndarray:
     words = _aligned_words(payloads)
     # The last two words of a step do not meet the running checksum: done for all steps at once.
     ahead = tables[1][words[2::4]] ^ tables[0][words[3::4]]
-    crc = np.zeros(len(payloads), np.uint32)
+    crc: np.ndarray = np.zeros(len(payloads), np.uint32)
     for first, second, rest in zip(words[0::4], words[1::4], ahead, strict=True):
-        crc[:] = tables[3][(crc & 0xFFFF) ^ first] ^ tables[2][(crc >> 16) ^ second] ^ rest
+        crc = tables[3][(crc & 0xFFFF) ^ first] ^ tables[2][(crc >> 16) ^ second] ^ rest
     crc = ~crc
     return ((crc >> 15) | (crc << 17)) + np.uint32(0xA282EAD8)
 
@@ -79,7 +79,7 @@ def _aligned_words(payloads: Sequence[bytes]) -> np.ndarray:
 @cache
 def _crc_tables() -> np.ndarray:
     """uint32 [4, 65536]: checksum of a two-byte word followed by 0, 2, 4 or 6 zero bytes."""
-    crc = np.arange(65536, dtype=np.uint32)
+    crc: np.ndarray = np.arange(65536, dtype=np.uint32)
     tables = []
     for _ in range(4):
         for _ in range(16):
