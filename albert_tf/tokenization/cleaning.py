@@ -44,16 +44,74 @@ def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> 
 
 
 class AlignedText(NamedTuple):
-    """A clean text and the raw characters each of its characters comes from.
+    """A clean text and the raw characters that each of its characters comes from.
 
     Attributes:
         text: the clean text, n characters.
-        starts: int [n]; first raw character of each clean one.
-        ends: int [n]; one past the last raw character of each clean one.
-        raw_length: number of characters of the raw text.
+        ranges: n half-open ranges of raw characters, in order.
     """
 
     text: str
-    starts: list[int]
-    ends: list[int]
-    raw_length: int
+    ranges: list[tuple[int, int]]
+
+    def raw_range(self, start: int, end: int) -> tuple[int, int]:
+        """Turns a half-open range of clean characters into one of raw characters.
+
+        An empty range stays empty, at the place where the next clean character begins.
+        """
+        if start < end:
+            return self.ranges[start][0], self.ranges[end - 1][1]
+        place = self.ranges[start][0] if start < len(self.ranges) else self.ranges[-1][1]
+        return place, place
+
+
+def align_clean_text(text: str, do_lower_case: bool) -> AlignedText:
+    """Does what `clean_text` does and keeps the positions.
+
+    Each clean character covers the raw character it was made from, a blank what `blank_range`
+    says; dropped characters are covered by none.
+
+    Args:
+        text: any text.
+        do_lower_case: whether to lower-case.
+
+    Returns:
+        The clean text with positions; `.text` equals `clean_text(text, do_lower_case)`.
+    """
+    parts: list[str] = []
+    ranges: list[tuple[int, int]] = []
+    gap = 0
+    for word in _WORD.finditer(text):
+        if parts:
+            parts.append(" ")
+            ranges.append(blank_range(text, gap, word.start()))
+        gap = word.end()
+        _align_word(word.group(), word.start(), parts, ranges)
+    clean = "".join(parts)
+    # After NFKD no character changes its length when it is lower-cased.
+    return AlignedText(clean.lower() if do_lower_case else clean, ranges)
+
+
+def blank_range(text: str, start: int, end: int) -> tuple[int, int]:
+    """Which characters of the white space `text[start:end]` the one blank it becomes covers.
+
+    The first that is a blank proper (NFKD makes it U+0020); all if there are only other ones, such
+    as line ends.
+    """
+    for position in range(start, end):
+        if unicodedata.normalize("NFKD", text[position]) == " ":
+            return position, position + 1
+    return start, end
+
+
+def _align_word(word: str, start: int, parts: list[str], ranges: list[tuple[int, int]]) -> None:
+    """Appends a word after NFKD, combining characters dropped, and its positions."""
+    if word.isascii():
+        parts.append(word)
+        ranges.extend((position, position + 1) for position in range(start, start + len(word)))
+        return
+    # One by one gives the same as the word as a whole: NFKD reorders combining characters only.
+    for position, character in enumerate(word, start):
+        kept = unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
+        parts.append(kept)
+        ranges.extend([(position, position + 1)] * len(kept))

@@ -1,32 +1,181 @@
 """From files to a tokenizer: what a file is decides, not the flag that named it."""
 
 import os
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from absl import logging
 
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
+from albert_tf.tokenization.word_piece import CONTINUATION, WordPieceTokenizer
 
 
 def load_tokenizer(
     *,
-    spm_model_file: str | None = None,
-    vocab_file: str | None = None,
+    spm_model_file: str | os.PathLike | None = None,
+    vocab_file: str | os.PathLike | None = None,
     do_lower_case: bool = True,
 ) -> Tokenizer:
-    """Makes the tokenizer that fits the given file.
+    """Makes the tokenizer that fits the file.
+
+    Either argument suffices, and either may name any of: a SentencePiece model, the .vocab beside
+    one, or a WordPiece vocabulary (one token a line; further columns are ignored). With both, the
+    SentencePiece model is used and the other file must list the same tokens.
 
     Args:
-        spm_model_file: path of a SentencePiece model.
-        vocab_file: path of a vocabulary.
-        do_lower_case: whether text is lower-cased.
+        spm_model_file: path, usually of a SentencePiece model (--spm_model_file).
+        vocab_file: path, usually of a vocabulary (--vocab_file).
+        do_lower_case: whether text is lower-cased (--do_lower_case).
 
     Returns:
-        The tokenizer.
+        The tokenizer; its `files` are the paths to copy beside a model.
 
     Raises:
-        ValueError: no file is given, or it holds no usable vocabulary.
+        FileNotFoundError: a path does not exist.
+        ValueError: no path given; a file is empty, neither text nor a SentencePiece model, or
+            without one of the special tokens; the two files do not agree.
     """
-    path = spm_model_file or vocab_file
-    if not path:
+    flags = {"--spm_model_file": spm_model_file, "--vocab_file": vocab_file}
+    paths = {flag: os.fspath(path) for flag, path in flags.items() if path}
+    if not paths:
         raise ValueError("A tokenizer needs --spm_model_file or --vocab_file; neither is given.")
-    with open(os.fspath(path), "rb") as file:
-        return SentencePieceTokenizer(file.read(), do_lower_case, [path])
+    assets = [_read_asset(path, flag) for flag, path in paths.items()]
+    if not any(asset.is_model for asset in assets):
+        assets = [_model_beside(asset) if asset.is_piece_list else asset for asset in assets]
+    assets.sort(key=lambda asset: asset.is_model, reverse=True)
+    chosen, *others = assets
+    tokenizer = _make_tokenizer(chosen, others, do_lower_case)
+    for other in others:
+        _check_agreement(tokenizer, other)
+    return tokenizer
+
+
+def read_vocabulary(text: str) -> list[str]:
+    """Reads the lines of a WordPiece vocabulary.
+
+    The token of a line is its first word; a line of blanks only gives the token " "; a token seen
+    before takes no id.
+
+    Args:
+        text: content of the file.
+
+    Returns:
+        The tokens, the place in the list being the id.
+
+    Source: `load_vocab` of the original's tokenization module.
+    """
+    lines = text.removesuffix("\n").split("\n")
+    return list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
+
+
+class _Asset(NamedTuple):
+    """A file a tokenizer can be made from: bytes for a SentencePiece model, str for a list."""
+
+    path: str
+    content: bytes | str
+
+    @property
+    def is_model(self) -> bool:
+        return isinstance(self.content, bytes)
+
+    @property
+    def is_piece_list(self) -> bool:
+        """Whether it is the .vocab that SentencePiece writes beside a model."""
+        if isinstance(self.content, bytes):
+            return False
+        pieces = _listed_pieces(self.content)
+        marked = any(len(piece) > 1 and piece.startswith(WORD_START) for piece in pieces)
+        return marked and not any(piece.startswith(CONTINUATION) for piece in pieces)
+
+
+def _read_asset(path: str, flag: str) -> _Asset:
+    if not _is_file(path):
+        raise FileNotFoundError(f"{flag}={path}: there is no such file.")
+    data = _read_bytes(path)
+    if not data.strip():
+        raise ValueError(f"{flag}={path}: the file is empty.")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return _Asset(path, data)
+    # A SentencePiece model is never plain text: it holds the bytes of floating-point scores.
+    return _Asset(path, data if "\0" in text else text)
+
+
+def _model_beside(piece_list: _Asset) -> _Asset:
+    path = os.path.splitext(piece_list.path)[0] + ".model"
+    if not _is_file(path):
+        raise ValueError(
+            f"{piece_list.path} only lists the pieces of a SentencePiece model, and there is no "
+            f"{path} beside it. Give the model itself by --spm_model_file."
+        )
+    return _Asset(path, _read_bytes(path))
+
+
+def _make_tokenizer(chosen: _Asset, others: list[_Asset], do_lower_case: bool) -> Tokenizer:
+    if isinstance(chosen.content, str):
+        tokens = read_vocabulary(chosen.content)
+        tokenizer = WordPieceTokenizer(tokens, do_lower_case, [chosen.path])
+        _warn_of_shifted_ids(chosen.path, chosen.content, tokens)
+        return tokenizer
+    listings = [other.path for other in others if not other.is_model]
+    beside = os.path.splitext(chosen.path)[0] + ".vocab"
+    if not listings and _is_file(beside):
+        listings = [beside]
+    return SentencePieceTokenizer(chosen.content, do_lower_case, [chosen.path, *listings])
+
+
+def _warn_of_shifted_ids(path: str, text: str, tokens: list[str]) -> None:
+    lines = text.removesuffix("\n").count("\n") + 1
+    if lines != len(tokens):
+        logging.warning(
+            "%s has %d lines and %d tokens: repeated lines take no id, so ids are not line "
+            "numbers (the original release reads it so too).",
+            path,
+            lines,
+            len(tokens),
+        )
+
+
+def _check_agreement(tokenizer: Tokenizer, other: _Asset) -> None:
+    """Raises ValueError unless the other file names the same tokens with the same ids."""
+    if isinstance(other.content, bytes):
+        tokens = SentencePieceTokenizer(other.content, files=[other.path]).tokens
+    elif isinstance(tokenizer, SentencePieceTokenizer):
+        tokens = _listed_pieces(other.content)
+    else:
+        tokens = read_vocabulary(other.content)
+    if tokens == tokenizer.tokens:
+        return
+    pairs = zip_longest(tokenizer.tokens, tokens)
+    place, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+    raise ValueError(
+        f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) and {other.path} ({len(tokens)} "
+        f"tokens) are different vocabularies: id {place} is {ours!r} in one and {theirs!r} in the "
+        "other. Give only one of --spm_model_file and --vocab_file, or two that belong together."
+    )
+
+
+def _listed_pieces(text: str) -> list[str]:
+    """The first column of a .vocab file; pieces may hold any blank but a tab."""
+    return [line.split("\t")[0] for line in text.removesuffix("\n").split("\n")]
+
+
+def _is_file(path: str) -> bool:
+    if "://" in path:
+        return _gfile().exists(path)
+    return os.path.isfile(path)
+
+
+def _read_bytes(path: str) -> bytes:
+    opened = _gfile().GFile(path, "rb") if "://" in path else open(path, "rb")  # noqa: SIM115
+    with opened as file:
+        return file.read()
+
+
+def _gfile() -> Any:
+    """TensorFlow's files, for remote paths only: importing it takes seconds."""
+    import tensorflow as tf
+
+    return tf.io.gfile

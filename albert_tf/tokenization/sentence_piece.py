@@ -1,14 +1,18 @@
 """The SentencePiece tokenizer of the English ALBERT models."""
 
+import re
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import sentencepiece
+from sentencepiece.sentencepiece_pb2 import SentencePieceText  # type: ignore[attr-defined]
 
 from albert_tf.tokenization.base import Encoding, Tokenizer
-from albert_tf.tokenization.cleaning import clean_text
+from albert_tf.tokenization.cleaning import align_clean_text, blank_range, clean_text
 
 WORD_START = "▁"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _JOINABLE = frozenset(string.ascii_letters + string.punctuation) - frozenset("'<=>")
 
 
@@ -64,7 +68,10 @@ class SentencePieceTokenizer(Tokenizer):
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
         except RuntimeError as error:
             name = files[0] if files else "The data"
-            raise ValueError(f"{name} is not a SentencePiece model: {error}") from error
+            raise ValueError(
+                f"{name} is neither a SentencePiece model nor a vocabulary in UTF-8 text "
+                f"({error}). Check --spm_model_file and --vocab_file."
+            ) from error
         size = self._processor.get_piece_size()
         super().__init__(
             [self._processor.id_to_piece(i) for i in range(size)], do_lower_case, files
@@ -93,7 +100,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def tokenize_clean(self, text: str) -> list[str]:
         """Gives the pieces of a text as it stands, without the clean-up."""
-        pieces = self._processor.encode(text, out_type=str)
+        pieces = self._encode_clean(text, out_type=str)
         if self._parts.keys().isdisjoint(pieces):
             return pieces
         return [part for piece in pieces for part in self._parts.get(piece, (piece,))]
@@ -101,19 +108,60 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Gives the ids of each raw text, in one call to SentencePiece and one thread."""
         cleaned = [clean_text(text, self.do_lower_case) for text in texts]
-        encoded = self._processor.encode(cleaned, out_type=int, num_threads=1)
+        encoded = self._encode_clean(cleaned, out_type=int, num_threads=1)
         has_none = self._taken_apart.isdisjoint
         return [ids if has_none(ids) else self._take_apart(ids) for ids in encoded]
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Gives the ids of a raw text and the characters each of them comes from."""
-        raise NotImplementedError
+        aligned = align_clean_text(text, self.do_lower_case)
+        located = list(self._locate(aligned.text))
+        ranges = [aligned.raw_range(start, end) for _, start, end in located]
+        ids = [piece_id for piece_id, _, _ in located]
+        if ids and text[0].isspace() and self.tokens[ids[0]].startswith(WORD_START):
+            ranges[0] = self._with_leading_blank(text, ranges[0])
+        return Encoding(ids, [start for start, _ in ranges], [end for _, end in ranges])
 
     def decode(self, ids: Iterable[int]) -> str:
         """Joins pieces to text, without [CLS], [SEP] and padding."""
         return "".join(self._readable_tokens(ids)).replace(WORD_START, " ").strip()
 
     _starts_word = staticmethod(sentencepiece_starts_word)
+
+    def _encode_clean(self, texts: str | list[str], **settings: Any) -> Any:
+        """Calls SentencePiece, which does not say what is wrong with a text it refuses."""
+        try:
+            return self._processor.encode(texts, **settings)
+        except (RuntimeError, TypeError, UnicodeEncodeError) as error:
+            for text in [texts] if isinstance(texts, str) else texts:
+                if lone := _SURROGATE.search(text):
+                    raise ValueError(
+                        f"A text holds {lone.group()!a}, half of a surrogate pair, which is no "
+                        f"character: {text[max(0, lone.start() - 20) : lone.end() + 20]!a}. "
+                        "Mend the data file."
+                    ) from error
+            raise
+
+    @staticmethod
+    def _with_leading_blank(text: str, first: tuple[int, int]) -> tuple[int, int]:
+        """The range of a first piece that begins with a mark, in a text that begins with blanks."""
+        word_start = len(text) - len(text.lstrip())
+        blank, after = blank_range(text, 0, word_start)
+        return (blank, after) if first[0] == first[1] else (blank, first[1])
+
+    def _locate(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """Yields id, first and one past the last character of each piece of a clean text."""
+        serialized = self._encode_clean(text, out_type="serialized_proto")
+        characters = _characters_of_bytes(text)
+        for piece in SentencePieceText.FromString(serialized).pieces:
+            start, end = characters[piece.begin], characters[piece.end]
+            if piece.id not in self._taken_apart:
+                yield piece.id, start, end
+                continue
+            parts = self._parts[piece.piece]
+            places = _places_of_parts(parts, text[start:end])
+            for part_id, (first, last) in zip(self._part_ids[piece.id], places, strict=True):
+                yield part_id, start + first, start + last
 
     def _take_apart(self, ids: list[int]) -> list[int]:
         parts = self._part_ids
@@ -135,3 +183,21 @@ class SentencePieceTokenizer(Tokenizer):
 def _without_marker(pieces: list[str]) -> list[str]:
     first = pieces[0].removeprefix(WORD_START)
     return [first, *pieces[1:]] if first else pieces[1:]
+
+
+def _characters_of_bytes(text: str) -> Sequence[int]:
+    """For each byte of the UTF-8 text, and for its end, the number of characters before it."""
+    if text.isascii():
+        return range(len(text) + 1)
+    places = [i for i, character in enumerate(text) for _ in character.encode()]
+    return [*places, len(text)]
+
+
+def _places_of_parts(parts: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
+    """Where the parts of a piece lie in the text it covers; marks without a blank are empty."""
+    end = 0
+    for part in parts:
+        start = end
+        for character in part.replace(WORD_START, " "):
+            end = max(end, text.find(character, end) + 1)
+        yield start, end
