@@ -8,8 +8,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import pytest
+import tensorflow as tf
 
 GOLDEN = Path(__file__).parent / "golden" / "data"
+
+# Two devices on every machine, for the tests of replicas; everything else runs on the first.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
 
 
 @pytest.fixture(scope="session")
