@@ -1,0 +1,265 @@
+"""Checkpoints of the original release: name-based, read and written.
+
+The original's names are the canonical ones: a format of another library is a map from its names to
+these. Nothing here goes through `tf.train.Checkpoint`, which restores nothing from a name-based
+file and does not say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.checkpoints.report import LoadError, LoadReport
+from albert_tf.encoder import AlbertEncoder
+from albert_tf.heads import MaskedLmHead, SentenceOrderHead
+from albert_tf.layers import LayerNorm, Projection, TransformerBlock
+
+GLOBAL_STEP = "global_step"
+SLOT_NAMES = ("adam_m", "adam_v")
+
+NamedVariables = Iterator[tuple[str, keras.Variable]]
+
+
+def original_names(model: keras.Model) -> dict[str, keras.Variable]:
+    """Returns the model's variables by the original release's names, in its order of creation.
+
+    Args:
+        model: an `AlbertEncoder`, or a model with one as `encoder` and heads beside it.
+    """
+    if isinstance(model, AlbertEncoder):
+        return dict(_encoder(model))
+    names = dict(_encoder(model.encoder))
+    for layer in model.layers:
+        if isinstance(layer, MaskedLmHead):
+            names.update(_masked_lm_head(layer))
+        elif isinstance(layer, SentenceOrderHead):
+            names["cls/seq_relationship/output_weights"] = layer.output_weights
+            names["cls/seq_relationship/output_bias"] = layer.output_bias
+    return names
+
+
+def _encoder(encoder: AlbertEncoder) -> NamedVariables:
+    embeddings = encoder.embeddings
+    yield "bert/embeddings/word_embeddings", embeddings.word_embeddings
+    yield "bert/embeddings/token_type_embeddings", embeddings.token_type_embeddings
+    yield "bert/embeddings/position_embeddings", embeddings.position_embeddings
+    yield from _layer_norm("bert/embeddings/LayerNorm", embeddings.layer_norm)
+    if encoder.embedding_projection is not None:
+        yield from _projection(
+            "bert/encoder/embedding_hidden_mapping_in", encoder.embedding_projection
+        )
+    for index, block in enumerate(encoder.blocks):
+        group, inner = divmod(index, encoder.config.inner_group_num)
+        yield from _block(f"bert/encoder/transformer/group_{group}/inner_group_{inner}", block)
+    yield from _projection("bert/pooler/dense", encoder.pooler)
+
+
+def _block(scope: str, block: TransformerBlock) -> NamedVariables:
+    attention, feed_forward = block.attention, block.feed_forward
+    yield from _projection(f"{scope}/attention_1/self/query", attention.query)
+    yield from _projection(f"{scope}/attention_1/self/key", attention.key)
+    yield from _projection(f"{scope}/attention_1/self/value", attention.value)
+    yield from _projection(f"{scope}/attention_1/output/dense", attention.output_projection)
+    yield from _layer_norm(f"{scope}/LayerNorm", block.attention_norm)
+    yield from _projection(f"{scope}/ffn_1/intermediate/dense", feed_forward.intermediate)
+    yield from _projection(
+        f"{scope}/ffn_1/intermediate/output/dense", feed_forward.output_projection
+    )
+    yield from _layer_norm(f"{scope}/LayerNorm_1", block.feed_forward_norm)
+
+
+def _masked_lm_head(head: MaskedLmHead) -> NamedVariables:
+    yield from _projection("cls/predictions/transform/dense", head.transform)
+    yield from _layer_norm("cls/predictions/transform/LayerNorm", head.layer_norm)
+    yield "cls/predictions/output_bias", head.output_bias
+
+
+def _projection(scope: str, layer: Projection) -> NamedVariables:
+    yield f"{scope}/kernel", layer.kernel
+    yield f"{scope}/bias", layer.bias
+
+
+def _layer_norm(scope: str, layer: LayerNorm) -> NamedVariables:
+    yield f"{scope}/beta", layer.beta
+    yield f"{scope}/gamma", layer.gamma
+
+
+def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
+    """Returns the prefix of the checkpoint that a user's path means.
+
+    Args:
+        path: a prefix (`model.ckpt-100`), one of its files (`model.ckpt-100.index`), or a directory,
+            which stands for its newest checkpoint by its `checkpoint` file, else for its
+            `model.ckpt-best`, else for the only checkpoint in it.
+        flag: the flag the path came from, for messages.
+
+    Raises:
+        LoadError: there is no checkpoint, or several and nothing says which.
+    """
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    if tf.io.gfile.exists(prefix + ".index"):
+        return prefix
+    if not tf.io.gfile.isdir(path):
+        raise LoadError(f"There is no checkpoint {path!r} ({flag}): no file {prefix + '.index'!r}.")
+    newest = tf.train.latest_checkpoint(path)
+    if newest is not None:
+        return newest
+    found = sorted(name[: -len(".index")] for name in tf.io.gfile.glob(f"{path}/*.index"))
+    best = [prefix for prefix in found if prefix.endswith("model.ckpt-best")]
+    if len(best or found) != 1:
+        raise LoadError(
+            f"Expected one checkpoint in the directory {path!r} ({flag}), found {len(found)}"
+            f"{': ' + ', '.join(found) if found else ''}. Give the prefix of one."
+        )
+    return (best or found)[0]
+
+
+def match_names(
+    model_names: Iterable[str], stored_names: Iterable[str], init_from_group0: bool = False
+) -> dict[str, str]:
+    """Maps model variables to the names in a checkpoint that fill them.
+
+    Args:
+        model_names: names of the model's variables.
+        stored_names: names in the checkpoint.
+        init_from_group0: lets a variable that is not in the checkpoint take the value of group 0,
+            or of the first feed-forward or attention part of its block: this starts a deeper or
+            less shared model from a shared one.
+
+    Differs: the original's own matching leaves some of these variables unfilled while reporting
+        them as restored; here every group gets the values of group 0.
+    """
+    stored = set(stored_names)
+    matches = {}
+    for name in model_names:
+        candidates = [name]
+        if init_from_group0:
+            candidates += [
+                re.sub(r"/group_\d+/", "/group_0/", name),
+                re.sub(r"/ffn_\d+/", "/ffn_1/", name),
+                re.sub(r"/attention_\d+/", "/attention_1/", name),
+            ]
+        match = next((candidate for candidate in candidates if candidate in stored), None)
+        if match is not None:
+            matches[name] = match
+    return matches
+
+
+def load_weights(
+    model: keras.Model,
+    path: str,
+    *,
+    init_from_group0: bool = False,
+    allow_partial: bool = False,
+) -> LoadReport:
+    """Fills a model from a checkpoint of the original release, or from one of ours.
+
+    Args:
+        model: see `original_names`.
+        path: see `find_checkpoint`.
+        init_from_group0: see `match_names`.
+        allow_partial: accept encoder variables that the checkpoint does not fill.
+
+    Returns:
+        What was mapped, missing, ignored (slots and the step are not counted) or of another shape.
+
+    Raises:
+        LoadError: no such checkpoint, or one that does not fill the encoder.
+    """
+    prefix = find_checkpoint(path)
+    variables = original_names(model)
+    reader, shapes = open_checkpoint(prefix)
+    matches = match_names(variables, shapes, init_from_group0)
+    mismatched = [
+        (name, tuple(shapes[stored]), tuple(variables[name].shape))
+        for name, stored in matches.items()
+        if tuple(shapes[stored]) != tuple(variables[name].shape)
+    ]
+    mapped = {
+        name: stored
+        for name, stored in matches.items()
+        if name not in {row[0] for row in mismatched}
+    }
+    report = LoadReport(
+        source=prefix,
+        mapped=mapped,
+        missing=[name for name in variables if name not in matches],
+        ignored=[
+            name
+            for name in shapes
+            if name not in matches.values() and name != GLOBAL_STEP and not _is_slot(name)
+        ],
+        mismatched=mismatched,
+    )
+    report.check_encoder(allow_partial)
+    for name, stored in mapped.items():
+        variables[name].assign(reader.get_tensor(stored))
+    return report
+
+
+def _is_slot(name: str) -> bool:
+    return name.rsplit("/", 1)[-1] in SLOT_NAMES
+
+
+def open_checkpoint(prefix: str) -> tuple[Any, dict[str, list[int]]]:
+    """Returns TensorFlow's reader of a checkpoint, and the shape of every variable in it.
+
+    Raises:
+        LoadError: the files are not a checkpoint, or are damaged.
+    """
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise LoadError(f"{prefix!r} cannot be read as a checkpoint: {error}") from error
+
+
+def read_global_step(prefix: str) -> int:
+    """Returns the training step a checkpoint was written at, 0 where it does not say."""
+    reader, shapes = open_checkpoint(prefix)
+    return int(reader.get_tensor(GLOBAL_STEP)) if GLOBAL_STEP in shapes else 0
+
+
+def slot_variables(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer
+) -> dict[str, keras.Variable]:
+    """Returns the optimizer's moments by the original's names, `<variable>/adam_m` and `adam_v`.
+
+    Args:
+        model: see `original_names`.
+        optimizer: an `AdamWeightDecay` or `Lamb`, built for the model's variables.
+    """
+    return {
+        f"{name}/{slot}": moment
+        for name, variable in original_names(model).items()
+        for slot, moment in optimizer.slots(variable).items()
+    }
+
+
+def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int) -> None:
+    """Writes a name-based checkpoint; under its final name it is complete or absent.
+
+    Args:
+        prefix: where to, without `.index`.
+        variables: values (variables, tensors or arrays) by the original's names.
+        global_step: the training step, stored as int64 beside them.
+    """
+    values = {name: tf.convert_to_tensor(value) for name, value in variables.items()}
+    values[GLOBAL_STEP] = tf.constant(np.int64(global_step))
+    # The index goes last: a checkpoint without one does not exist for any reader.
+    suffixes = (".data-00000-of-00001", ".index")
+    partial = f"{prefix}.partial"
+    tf.raw_ops.SaveV2(
+        prefix=partial,
+        tensor_names=list(values),
+        shape_and_slices=[""] * len(values),
+        tensors=list(values.values()),
+    )
+    for suffix in suffixes:
+        tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)

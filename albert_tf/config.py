@@ -1,0 +1,330 @@
+"""The configurations a run is made of, their presets and every check on them.
+
+`AlbertConfig` is the model as `albert_config.json` of the original release describes it.
+`OptimizerConfig` and `TrainerConfig` are what the training scripts' flags become. Each refuses, at
+construction, values that could not work; nothing later needs to check them again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+# Names of `hidden_act` (case does not matter); an empty name means no activation.
+ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
+
+
+@dataclasses.dataclass(frozen=True)
+class AlbertConfig:
+    """The architecture of an ALBERT encoder; `albert_config.json` in memory.
+
+    Attributes:
+        vocab_size: V, entries of the vocabulary.
+        embedding_size: E, width of the three embedding tables.
+        hidden_size: H, width of the Transformer; a multiple of `num_attention_heads`.
+        num_hidden_layers: L, applications of a group of blocks.
+        num_hidden_groups: G in 1..L; layers `l` with the same `l * G // L` share parameters.
+        num_attention_heads: N.
+        intermediate_size: F, width between the two feed-forward projections.
+        inner_group_num: blocks that run one after the other inside a group.
+        hidden_act: activation of the feed-forward layer and of the masked-LM head: "gelu" (the
+            tanh approximation), "relu", "tanh", "linear" or "".
+        hidden_dropout_prob: rate in [0, 1) after the embeddings and each output projection.
+        attention_probs_dropout_prob: rate in [0, 1) on the attention probabilities.
+        max_position_embeddings: longest sequence the model can take.
+        type_vocab_size: entries of the segment (token type) table.
+        initializer_range: standard deviation of the truncated normal initialiser.
+        extra: keys of the JSON file the model does not use (`net_structure_type`, `gap_size`,
+            `down_scale_factor`, ...); kept, and written back as they came.
+
+    Raises:
+        ValueError: a value is out of range or contradicts another one.
+
+    Source: modeling.py of the original release, class AlbertConfig; the defaults are its own.
+    """
+
+    vocab_size: int
+    embedding_size: int = 128
+    hidden_size: int = 4096
+    num_hidden_layers: int = 12
+    num_hidden_groups: int = 1
+    num_attention_heads: int = 64
+    intermediate_size: int = 16384
+    inner_group_num: int = 1
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        """Refuses values no model can be built from."""
+        if self.hidden_act is None:  # JSON null: the original reads it as "no activation"
+            object.__setattr__(self, "hidden_act", "")
+        for name in _SIZES:
+            _require_positive_integer(f"AlbertConfig.{name}", getattr(self, name))
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            _require_rate(f"AlbertConfig.{name}", getattr(self, name))
+        if not isinstance(self.hidden_act, str) or self.hidden_act.lower() not in ACTIVATION_NAMES:
+            raise ValueError(
+                f"AlbertConfig.hidden_act must be one of {', '.join(map(repr, ACTIVATION_NAMES))}. "
+                f"Received: hidden_act={self.hidden_act!r}"
+            )
+        if not self.initializer_range > 0:
+            raise ValueError(
+                "AlbertConfig.initializer_range is a standard deviation and must be above 0. "
+                f"Received: initializer_range={self.initializer_range!r}"
+            )
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                "AlbertConfig.hidden_size must be a multiple of num_attention_heads, so that every "
+                f"head has the same width. Received: hidden_size={self.hidden_size}, "
+                f"num_attention_heads={self.num_attention_heads}"
+            )
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise ValueError(
+                "AlbertConfig.num_hidden_groups cannot exceed num_hidden_layers: some groups would "
+                f"never run. Received: num_hidden_groups={self.num_hidden_groups}, "
+                f"num_hidden_layers={self.num_hidden_layers}"
+            )
+
+    @property
+    def head_size(self) -> int:
+        """D, the width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """Whether a dense layer maps E to H; the original has none where they are equal."""
+        return self.embedding_size != self.hidden_size
+
+    def group_of_layer(self, layer: int) -> int:
+        """Index in 0..G-1 of the group whose parameters layer `layer` (0..L-1) uses.
+
+        Differs: the original computes `int(layer / L * G)` in floating point, which is one too
+        small for a few sizes (L = G = 22, layer 15); for 12 and 24 layers they agree.
+        """
+        return layer * self.num_hidden_groups // self.num_hidden_layers
+
+    def check_sequence_length(self, length: int, flag: str = "max_seq_length") -> None:
+        """Raises ValueError when sequences of `length` tokens have no position embeddings."""
+        if not 1 <= length <= self.max_position_embeddings:
+            raise ValueError(
+                f"{flag} must be in 1..{self.max_position_embeddings}, the number of position "
+                f"embeddings (max_position_embeddings) of this model. Received: {flag}={length}"
+            )
+
+    def replace(self, **changes: Any) -> AlbertConfig:
+        """Returns a copy with the given fields changed, checked anew."""
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the content of `albert_config.json`: every field, then the unknown keys."""
+        fields = {name: getattr(self, name) for name in _ALBERT_FIELDS}
+        return {**fields, **self.extra}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> AlbertConfig:
+        """Builds a configuration from the keys of an `albert_config.json`.
+
+        Raises:
+            ValueError: `vocab_size` is missing, or a value cannot work.
+        """
+        if "vocab_size" not in values:
+            raise ValueError(
+                "The ALBERT configuration has no 'vocab_size', the one key without a default. "
+                f"Received keys: {sorted(values)}"
+            )
+        known = {name: values[name] for name in _ALBERT_FIELDS if name in values}
+        extra = {key: value for key, value in values.items() if key not in known}
+        return cls(**known, extra=extra)
+
+    @classmethod
+    def from_json_file(cls, path: str) -> AlbertConfig:
+        """Reads an `albert_config.json` (any path `tf.io.gfile` takes).
+
+        Raises:
+            ValueError: the file is missing, is not a JSON object, or its values cannot work; the
+                message names the file.
+        """
+        if not tf.io.gfile.exists(path):
+            raise ValueError(f"There is no configuration file {path!r} (--albert_config_file).")
+        with tf.io.gfile.GFile(path, "r") as file:
+            text = file.read()
+        try:
+            values = json.loads(text)
+            if not isinstance(values, dict):
+                raise ValueError(f"expected a JSON object, received {type(values).__name__}")
+            return cls.from_dict(values)
+        except ValueError as error:
+            raise ValueError(f"{path!r} is not a usable ALBERT configuration: {error}") from error
+
+    def to_json_file(self, path: str) -> None:
+        """Writes `albert_config.json` as the original release's programs read it."""
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(json.dumps(self.to_dict(), indent=2) + "\n")
+
+    @classmethod
+    def from_preset(cls, name: str) -> AlbertConfig:
+        """Returns the configuration of a released model, such as "base_v2" or "large_zh".
+
+        A preset is a default: where a config file lies beside the weights, the file decides.
+
+        Raises:
+            ValueError: no released model has that name.
+        """
+        if name not in PRESETS:
+            raise ValueError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}")
+        return PRESETS[name]
+
+
+_ALBERT_FIELDS = tuple(f.name for f in dataclasses.fields(AlbertConfig) if f.name != "extra")
+_SIZES = (
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_hidden_groups",
+    "num_attention_heads",
+    "intermediate_size",
+    "inner_group_num",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+
+
+def _require_positive_integer(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1. Received: {value!r}")
+
+
+def _require_rate(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be a rate in [0, 1). Received: {value!r}")
+
+
+def _presets() -> dict[str, AlbertConfig]:
+    """The released models: (hidden size, layers); heads are 64 wide, F = 4H, E = 128.
+
+    Dropout: v1 trained with 0.1 except xxlarge, v2 with none. The Chinese models use ReLU and
+    16 heads in xxlarge by their author's word; their dropout (0 here) and their heads below
+    xxlarge (H / 64 here) are not established, so the config file beside the weights matters most
+    there.
+    """
+    presets = {}
+    sizes = {"base": (768, 12), "large": (1024, 24), "xlarge": (2048, 24), "xxlarge": (4096, 12)}
+    for size, (hidden_size, layers) in sizes.items():
+        v2 = AlbertConfig(
+            vocab_size=30000,
+            hidden_size=hidden_size,
+            num_hidden_layers=layers,
+            num_attention_heads=hidden_size // 64,
+            intermediate_size=4 * hidden_size,
+        )
+        dropout = 0.0 if size == "xxlarge" else 0.1
+        presets[f"{size}_v1"] = v2.replace(
+            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+        )
+        presets[f"{size}_v2"] = v2
+        presets[f"{size}_zh"] = v2.replace(
+            vocab_size=21128,
+            hidden_act="relu",
+            num_attention_heads=16 if size == "xxlarge" else hidden_size // 64,
+        )
+    return dict(sorted(presets.items()))
+
+
+PRESETS: Mapping[str, AlbertConfig] = _presets()
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The update rule and the learning rate of a run.
+
+    Attributes:
+        optimizer: "lamb" or "adamw".
+        learning_rate: the rate the schedule starts its decay from; above 0.
+        num_train_steps: T, the step at which the rate reaches 0.
+        num_warmup_steps: steps of linear warm-up; 0 for none.
+        start_warmup_step: step at which the warm-up starts; the rate is 0 before it.
+        poly_power: exponent of the polynomial decay.
+        weight_decay_rate: weight decay of decayed variables, per unit of learning rate.
+        clip_norm: largest global norm of the gradients.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: added to the root of the second moment.
+
+    Raises:
+        ValueError: a value is out of range.
+
+    Source: optimization.py of the original release.
+    """
+
+    optimizer: str = "lamb"
+    learning_rate: float = 0.00176
+    num_train_steps: int = 125000
+    num_warmup_steps: int = 3125
+    start_warmup_step: int = 0
+    poly_power: float = 1.0
+    weight_decay_rate: float = 0.01
+    clip_norm: float = 1.0
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        """Refuses values no training can use."""
+        if self.optimizer not in ("lamb", "adamw"):
+            raise ValueError(f"--optimizer must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"--learning_rate must be above 0. Received: {self.learning_rate!r}")
+        _require_positive_integer("--num_train_steps", self.num_train_steps)
+        for name in ("num_warmup_steps", "start_warmup_step"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"--{name} cannot be negative. Received: {getattr(self, name)}")
+        if self.poly_power < 0:
+            raise ValueError(
+                f"--poly_power cannot be negative: the rate would grow. Received: {self.poly_power}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainerConfig:
+    """How a run is carried out, whatever it trains.
+
+    Attributes:
+        output_dir: directory of checkpoints, logs and results.
+        train_batch_size: examples per step over all replicas.
+        save_checkpoints_steps: steps between two checkpoints.
+        keep_checkpoint_max: checkpoints kept besides the best one; 0 keeps all.
+        log_steps: steps between two log lines.
+        seed: decides initial weights, input order and dropout.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    output_dir: str
+    train_batch_size: int = 4096
+    save_checkpoints_steps: int = 5000
+    keep_checkpoint_max: int = 5
+    log_steps: int = 100
+    seed: int = 12345
+
+    def __post_init__(self) -> None:
+        """Refuses values no run can use."""
+        for name in ("train_batch_size", "save_checkpoints_steps", "log_steps"):
+            _require_positive_integer(f"--{name}", getattr(self, name))
+        if self.keep_checkpoint_max < 0:
+            raise ValueError(
+                "--keep_checkpoint_max cannot be negative (0 keeps all). "
+                f"Received: {self.keep_checkpoint_max}"
+            )
+        if not self.output_dir:
+            raise ValueError("--output_dir must name a directory. Received: ''")

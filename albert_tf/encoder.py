@@ -1,0 +1,145 @@
+"""The ALBERT encoder: embed, map E to H, run the shared blocks, pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers import (
+    FactorizedEmbedding,
+    Projection,
+    TransformerBlock,
+    as_config,
+    register,
+    split_seed,
+)
+
+
+@register
+class AlbertEncoder(keras.Model):
+    """Token ids in, contextual vectors out.
+
+    Usable by itself, inside a functional Keras model, and in the models of `albert_tf.models`.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+
+    Source: modeling.py of the original release, class AlbertModel; paper section 3.1.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = config = as_config(config)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.embeddings = FactorizedEmbedding(config, use_one_hot_embeddings, name="embeddings")
+        H, std = config.hidden_size, config.initializer_range
+        self.embedding_projection = (
+            Projection(config.embedding_size, H, std, name="embedding_hidden_mapping_in")
+            if config.projects_embeddings
+            else None
+        )
+        # Block i of group g is blocks[g * inner_group_num + i].
+        self.blocks = [
+            TransformerBlock(config, name=f"group_{group}_inner_group_{inner}")
+            for group in range(config.num_hidden_groups)
+            for inner in range(config.inner_group_num)
+        ]
+        self.pooler = Projection(H, H, std, name="pooler")
+        self.dropout_seeds = keras.random.SeedGenerator()
+        self.built = True
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
+        training: bool | None = None,
+        dropout_seed: tf.Tensor | None = None,
+        output_attentions: bool = False,
+    ) -> dict[str, Any]:
+        """Encodes a batch of token sequences.
+
+        Args:
+            inputs: `input_ids`, int32 [B, S], alone or in a dictionary with any of `input_mask`
+                (int32 [B, S]; 1 = real token, 0 = padding; all ones if left out) and
+                `segment_ids` (int32 [B, S]; zeros if left out). Other keys are ignored.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; decides every dropout mask of this call. Left out, a training
+                call takes the next seed of the encoder's own generator.
+            output_attentions: whether to return the attention probabilities as well.
+
+        Returns:
+            A dictionary of float tensors: `pooled_output` [B, H]; `sequence_output` [B, S, H];
+            `encoder_outputs`, a list with the output of every block run, L * inner_group_num
+            tensors [B, S, H]; `embedding_output` and `word_embedding_output` [B, S, E];
+            and `attention_probs`, a list of as many [B, N, S, S], if asked for.
+        """
+        if not isinstance(inputs, Mapping):
+            inputs = {"input_ids": inputs}
+        input_ids = tf.cast(inputs["input_ids"], tf.int32)
+        attention_mask = inputs.get("input_mask")
+        if attention_mask is None:
+            attention_mask = tf.ones_like(input_ids)
+        segment_ids = inputs.get("segment_ids")
+        if segment_ids is None:
+            segment_ids = tf.zeros_like(input_ids)
+
+        embedding_seed, *block_seeds = split_seed(
+            self._dropout_seed(training, dropout_seed), 1 + self._num_block_runs
+        )
+        embedded, words = self.embeddings(input_ids, tf.cast(segment_ids, tf.int32), embedding_seed)
+        x = embedded if self.embedding_projection is None else self.embedding_projection(embedded)
+
+        encoder_outputs, attention_probs = [], []
+        for block, seed in zip(self._blocks_in_order(), block_seeds, strict=True):
+            x, probabilities = block(x, attention_mask, seed)
+            encoder_outputs.append(x)
+            attention_probs.append(probabilities)
+
+        outputs = {
+            "pooled_output": tf.tanh(self.pooler(x[:, 0])),
+            "sequence_output": x,
+            "encoder_outputs": encoder_outputs,
+            "embedding_output": embedded,
+            "word_embedding_output": words,
+        }
+        if output_attentions:
+            outputs["attention_probs"] = attention_probs
+        return outputs
+
+    @property
+    def _num_block_runs(self) -> int:
+        return self.config.num_hidden_layers * self.config.inner_group_num
+
+    def _blocks_in_order(self) -> list[TransformerBlock]:
+        """The block of every run: layers share their group's blocks."""
+        inner = self.config.inner_group_num
+        groups = map(self.config.group_of_layer, range(self.config.num_hidden_layers))
+        return [self.blocks[group * inner + i] for group in groups for i in range(inner)]
+
+    def _dropout_seed(
+        self, training: bool | None, dropout_seed: tf.Tensor | None
+    ) -> tf.Tensor | None:
+        """The seed of this call's dropout, or None where nothing is dropped."""
+        drops = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob
+        if not training or not drops:
+            return None
+        if dropout_seed is None:
+            dropout_seed = tf.cast(self.dropout_seeds.next(), tf.int32)
+        return dropout_seed
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; the configuration as its JSON."""
+        return {
+            "name": self.name,
+            "config": self.config.to_dict(),
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+        }

@@ -1,0 +1,91 @@
+"""The three functions whose automatic gradients would be wasteful, with gradients of their own.
+
+Differentiated by TensorFlow, GELU and layer normalisation keep half a dozen tensors of the size of
+their input alive until the backward pass and read each again; written out, they keep one or two.
+An embedding look-up yields a sparse gradient whose parts are not summed, so that the global norm
+taken over it is not the norm of the gradient (the original release clips by that other norm except
+on TPU); here the gradient is dense and summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# gelu(x) = x * sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3)
+_TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
+_CUBIC = 0.044715
+
+Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor, ...]]
+
+
+@tf.custom_gradient
+def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+    """Gaussian error linear unit in its tanh approximation, element by element.
+
+    The forward pass is `tf.nn.gelu` as it stands, the form that TensorFlow's graph rewriter fuses
+    into the matrix product before it.
+
+    Source: modeling.py of the original release.
+    """
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        x_squared = tf.square(x)
+        gate = tf.sigmoid(x * (_TWO_ROOT_TWO_OVER_PI * (1.0 + _CUBIC * x_squared)))
+        slope = _TWO_ROOT_TWO_OVER_PI * (1.0 + 3.0 * _CUBIC * x_squared)
+        return upstream * (gate + x * slope * gate * (1.0 - gate))
+
+    return tf.nn.gelu(x, approximate=True), gradient
+
+
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Layer normalisation over the last axis: gamma * (x - mean) / sqrt(var + epsilon) + beta.
+
+    Args:
+        x: float [..., H].
+        gamma: float [H], scale.
+        beta: float [H], offset.
+        epsilon: added to the (biased) variance.
+    """
+
+    @tf.custom_gradient
+    def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        inverse_deviation = tf.math.rsqrt(variance + epsilon)
+        normalized = centered * inverse_deviation
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            scaled = upstream * gamma
+            mean = tf.reduce_mean(scaled, axis=-1, keepdims=True)
+            along = tf.reduce_mean(scaled * normalized, axis=-1, keepdims=True)
+            to_x = inverse_deviation * (scaled - mean - normalized * along)
+            rows = list(range(x.shape.rank - 1))
+            return (
+                to_x,
+                tf.reduce_sum(upstream * normalized, axis=rows),
+                tf.reduce_sum(upstream, axis=rows),
+            )
+
+        return normalized * gamma + beta, gradient
+
+    return normalize(x, gamma, beta)
+
+
+@tf.custom_gradient
+def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+    """Rows of an embedding table, with a dense gradient.
+
+    Args:
+        table: float [V, E].
+        ids: int32 of any shape, in 0..V-1.
+
+    Returns:
+        Float [..., E].
+    """
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        return tf.math.unsorted_segment_sum(upstream, ids, tf.shape(table)[0]), None
+
+    return tf.gather(table, ids), gradient

@@ -1,0 +1,349 @@
+"""The layers of ALBERT, each a section of its own: embedding, attention, feed-forward, block.
+
+Axis letters, here and everywhere in the package: B batch, S sequence, T sequence (keys), E
+embedding, H hidden, N heads, D head size, F feed-forward, V vocabulary, P predictions.
+
+Every size is known from the configuration, so a layer creates its variables when it is
+constructed: weights can be loaded before the first call. Matrices are two-dimensional and one
+variable stands for one variable of the original release, because LAMB's trust ratio is taken per
+variable and because converting weights is then a map of names alone.
+
+Dropout is stateless. A layer that drops takes `dropout_seed`, int32 [2]: the same seed gives the
+same mask, in a recomputed layer and in a resumed run too; None means no dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf import kernels
+from albert_tf.config import AlbertConfig
+
+LAYER_NORM_EPSILON = 1e-12
+MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
+
+register = keras.saving.register_keras_serializable(package="albert_tf")
+
+
+def as_config(config: AlbertConfig | dict[str, Any]) -> AlbertConfig:
+    """Returns a configuration given as itself or, from a saved model, as its dictionary."""
+    return config if isinstance(config, AlbertConfig) else AlbertConfig.from_dict(config)
+
+
+def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the element-wise function that `hidden_act` names; case does not matter.
+
+    Raises:
+        ValueError: no activation has that name.
+
+    Source: modeling.py of the original release; its gelu is the tanh approximation.
+    """
+    functions = {
+        "gelu": kernels.gelu,
+        "relu": tf.nn.relu,
+        "tanh": tf.tanh,
+        "linear": tf.identity,
+        "": tf.identity,
+    }
+    if name.lower() not in functions:
+        raise ValueError(
+            f"Unknown activation. Expected one of {list(functions)}, received {name!r}"
+        )
+    return functions[name.lower()]
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+    """Zeroes each entry with probability `rate` and scales the others by 1 / (1 - rate).
+
+    Args:
+        x: float tensor of any shape.
+        rate: in [0, 1).
+        seed: int32 [2], decides the mask; None returns `x` as it is.
+    """
+    if seed is None or rate == 0.0:
+        return x
+    return tf.nn.experimental.stateless_dropout(x, rate, seed, rng_alg="auto_select")
+
+
+def split_seed(seed: tf.Tensor | None, num: int) -> list[tf.Tensor | None]:
+    """Returns `num` independent seeds, int32 [2] each, drawn from one (Nones from None)."""
+    if seed is None:
+        return [None] * num
+    return tf.unstack(tf.random.experimental.stateless_split(seed, num), num=num)
+
+
+@register
+class Projection(keras.layers.Layer):
+    """x W + b over the last axis, as one matrix product of all rows.
+
+    Args:
+        input_size: size of the last axis of the input.
+        output_size: size of the last axis of the output.
+        initializer_range: standard deviation of the truncated normal the kernel starts from.
+    """
+
+    def __init__(
+        self, input_size: int, output_size: int, initializer_range: float, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.input_size = input_size
+        self.output_size = output_size
+        self.initializer_range = initializer_range
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(input_size, output_size),
+            initializer=matrix_initializer(initializer_range),
+        )
+        self.bias = self.add_weight(name="bias", shape=(output_size,), initializer="zeros")
+        self.built = True
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps float [..., input_size] to float [..., output_size]."""
+        if x.shape.rank == 2:
+            return self._project(x)
+        projected = self._project(tf.reshape(x, [-1, self.input_size]))
+        return tf.reshape(projected, tf.concat([tf.shape(x)[:-1], [self.output_size]], axis=0))
+
+    def _project(self, rows: tf.Tensor) -> tf.Tensor:
+        return tf.nn.bias_add(tf.matmul(rows, self.kernel), self.bias)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "input_size": self.input_size,
+            "output_size": self.output_size,
+            "initializer_range": self.initializer_range,
+        }
+
+
+def matrix_initializer(initializer_range: float) -> keras.initializers.Initializer:
+    """Truncated normal with the given standard deviation, as the original release uses."""
+    return keras.initializers.TruncatedNormal(stddev=initializer_range)
+
+
+@register
+class LayerNorm(keras.layers.Layer):
+    """Layer normalisation over the last axis, with the original's epsilon of 1e-12.
+
+    Args:
+        size: H, size of the last axis.
+    """
+
+    def __init__(self, size: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.size = size
+        self.beta = self.add_weight(name="beta", shape=(size,), initializer="zeros")
+        self.gamma = self.add_weight(name="gamma", shape=(size,), initializer="ones")
+        self.built = True
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps float [..., H] to float [..., H]."""
+        gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
+        return kernels.layer_norm(x, gamma, beta, LAYER_NORM_EPSILON)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "size": self.size}
+
+
+class ConfiguredLayer(keras.layers.Layer):
+    """A layer whose constructor takes an `AlbertConfig`, saved and restored with it."""
+
+    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = as_config(config)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; the configuration as its JSON."""
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+
+@register
+class FactorizedEmbedding(ConfiguredLayer):
+    """Sum of word, segment and position embeddings of width E, normalised.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: look words up by a matrix product with one-hot vectors, which a
+            TPU does faster than a gather; the numbers are the same.
+
+    Source: paper section 3.1, "Factorized embedding parameterization".
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.word_embeddings = self._add_table("word_embeddings", self.config.vocab_size)
+        self.token_type_embeddings = self._add_table(
+            "token_type_embeddings", self.config.type_vocab_size
+        )
+        self.position_embeddings = self._add_table(
+            "position_embeddings", self.config.max_position_embeddings
+        )
+        self.layer_norm = LayerNorm(self.config.embedding_size, name="LayerNorm")
+        self.built = True
+
+    def _add_table(self, name: str, rows: int) -> keras.Variable:
+        return self.add_weight(
+            name=name,
+            shape=(rows, self.config.embedding_size),
+            initializer=matrix_initializer(self.config.initializer_range),
+        )
+
+    def _look_up(self, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
+        table = tf.convert_to_tensor(table)
+        if self.use_one_hot_embeddings:
+            return tf.matmul(tf.one_hot(ids, table.shape[0], dtype=table.dtype), table)
+        return kernels.embedding_lookup(table, ids)
+
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Embeds a batch of token sequences.
+
+        Args:
+            input_ids: int32 [B, S], in 0..V-1.
+            segment_ids: int32 [B, S], in 0..type_vocab_size-1.
+            dropout_seed: int32 [2], or None for no dropout.
+
+        Returns:
+            The embedding output and the bare word embeddings, both float [B, S, E].
+
+        Raises:
+            ValueError: S is known and exceeds the position table.
+        """
+        if input_ids.shape[1] is not None:
+            self.config.check_sequence_length(input_ids.shape[1], "The sequence length")
+        words = self._look_up(self.word_embeddings, input_ids)
+        segments = self._look_up(self.token_type_embeddings, segment_ids)
+        positions = tf.convert_to_tensor(self.position_embeddings)[: tf.shape(input_ids)[1]]
+        embedded = self.layer_norm(words + segments + positions)
+        return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "use_one_hot_embeddings": self.use_one_hot_embeddings}
+
+
+@register
+class SelfAttention(ConfiguredLayer):
+    """Multi-head self-attention with its output projection.
+
+    Source: modeling.py of the original release, attention_layer and attention_ffn_block.
+    """
+
+    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        sizes = (self.config.hidden_size, self.config.hidden_size, self.config.initializer_range)
+        self.query = Projection(*sizes, name="query")
+        self.key = Projection(*sizes, name="key")
+        self.value = Projection(*sizes, name="value")
+        self.output_projection = Projection(*sizes, name="dense")
+        self.built = True
+
+    def call(
+        self,
+        x: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Lets every position attend to the real tokens of its sequence.
+
+        Args:
+            x: float [B, S, H].
+            attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row
+                of zeros attends evenly, as in the original.
+            dropout_seed: int32 [2], or None for no dropout.
+
+        Returns:
+            The projected context, float [B, S, H], and the attention probabilities before
+            dropout, float [B, N, S, S].
+        """
+        scale = self.config.head_size**-0.5
+        query = self._split_heads(self.query(x) * scale)
+        key = self._split_heads(self.key(x))
+        value = self._split_heads(self.value(x))
+
+        masked_score = (1.0 - tf.cast(attention_mask, x.dtype)) * MASKED_SCORE
+        scores = tf.matmul(query, key, transpose_b=True) + masked_score[:, tf.newaxis, tf.newaxis]
+        probabilities = tf.nn.softmax(scores)
+        kept = dropout(probabilities, self.config.attention_probs_dropout_prob, dropout_seed)
+
+        context = tf.transpose(tf.matmul(kept, value), [0, 2, 1, 3])
+        return self.output_projection(tf.reshape(context, tf.shape(x))), probabilities
+
+    def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
+        """[B, S, H] -> [B, N, S, D]; columns of a kernel are head-major."""
+        heads = (self.config.num_attention_heads, self.config.head_size)
+        batch, length = tf.unstack(tf.shape(x)[:2])
+        return tf.transpose(tf.reshape(x, [batch, length, *heads]), [0, 2, 1, 3])
+
+
+@register
+class FeedForward(ConfiguredLayer):
+    """Two projections, H to F and back, with the activation between them."""
+
+    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        H, F = self.config.hidden_size, self.config.intermediate_size
+        self.intermediate = Projection(H, F, self.config.initializer_range, name="intermediate")
+        self.output_projection = Projection(F, H, self.config.initializer_range, name="output")
+        self.activation = activation_function(self.config.hidden_act)
+        self.built = True
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps float [B, S, H] to float [B, S, H]."""
+        # Rows throughout: a reshape between product and activation would keep TensorFlow's graph
+        # rewriter from fusing them.
+        rows = tf.reshape(x, [-1, self.config.hidden_size])
+        hidden = self.output_projection(self.activation(self.intermediate(rows)))
+        return tf.reshape(hidden, tf.shape(x))
+
+
+@register
+class TransformerBlock(ConfiguredLayer):
+    """Self-attention and feed-forward, each followed by dropout, residual sum and layer norm."""
+
+    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.attention = SelfAttention(self.config, name="attention")
+        self.attention_norm = LayerNorm(self.config.hidden_size, name="LayerNorm")
+        self.feed_forward = FeedForward(self.config, name="ffn")
+        self.feed_forward_norm = LayerNorm(self.config.hidden_size, name="LayerNorm_1")
+        self.built = True
+
+    def call(
+        self,
+        x: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Runs one block.
+
+        Args:
+            x: float [B, S, H].
+            attention_mask: [B, S]; 1 = a key to attend to, 0 = padding.
+            dropout_seed: int32 [2], or None for no dropout.
+
+        Returns:
+            Float [B, S, H], and the attention probabilities, float [B, N, S, S].
+        """
+        rate = self.config.hidden_dropout_prob
+        seeds = split_seed(dropout_seed, 3)
+        attended, probabilities = self.attention(x, attention_mask, seeds[0])
+        x = self.attention_norm(x + dropout(attended, rate, seeds[1]))
+        x = self.feed_forward_norm(x + dropout(self.feed_forward(x), rate, seeds[2]))
+        return x, probabilities

@@ -1,0 +1,75 @@
+"""Encoder and heads of one job, wired together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.encoder import AlbertEncoder
+from albert_tf.heads import MaskedLmHead, SentenceOrderHead
+from albert_tf.layers import as_config, register
+
+
+@register
+class AlbertForPretraining(keras.Model):
+    """The encoder with the masked-LM and the sentence-order head.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = config = as_config(config)
+        self.encoder = AlbertEncoder(config, use_one_hot_embeddings, name="encoder")
+        self.masked_lm_head = MaskedLmHead(config, name="masked_lm_head")
+        self.sentence_order_head = SentenceOrderHead(config, name="sentence_order_head")
+        self.built = True
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor],
+        training: bool | None = None,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Runs encoder and heads.
+
+        Args:
+            inputs: what the encoder takes, and `masked_lm_positions`, int32 [B, P].
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+
+        Returns:
+            The encoder's outputs, `masked_lm_logits` float [B, P, V] and `sentence_order_logits`
+            float [B, 2].
+        """
+        outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
+        masked_lm_logits = self.masked_lm_head(
+            outputs["sequence_output"],
+            tf.cast(inputs["masked_lm_positions"], tf.int32),
+            self.encoder.embeddings.word_embeddings,
+        )
+        sentence_order_logits = self.sentence_order_head(outputs["pooled_output"])
+        return {
+            **outputs,
+            "masked_lm_logits": masked_lm_logits,
+            "sentence_order_logits": sentence_order_logits,
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; the configuration as its JSON."""
+        return {
+            "name": self.name,
+            "config": self.config.to_dict(),
+            "use_one_hot_embeddings": self.encoder.use_one_hot_embeddings,
+        }
