@@ -1,0 +1,386 @@
+"""The optimisers of ALBERT, AdamW and LAMB, and their learning-rate schedule.
+
+Both are Keras optimisers with the arithmetic of the original release: no bias correction, epsilon
+added to the root of the second moment, weight decay added to the update and, in LAMB, therefore
+inside the trust ratio. `keras.optimizers.AdamW` and `Lamb` differ in all three.
+
+Two ways lead to the same update. `compile`/`fit` goes through Keras (`apply`), which clips and then
+reduces across replicas. A training loop of one's own reduces first, so that the number of replicas
+does not change the result: `clip_by_global_norm`, then `apply_reduced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.config import OptimizerConfig
+
+# Words in a variable's own name that keep it from weight decay and from LAMB's trust ratio.
+BIASES_AND_LAYER_NORMS = ("bias", "beta", "gamma", "layer_norm")
+
+register = keras.saving.register_keras_serializable(package="albert_tf")
+
+
+def create_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
+    """Returns the optimiser `config` describes, its learning rate a `WarmupPolynomialDecay`."""
+    optimizers = {"adamw": AdamWeightDecay, "lamb": Lamb}
+    return optimizers[config.optimizer](
+        learning_rate=WarmupPolynomialDecay(
+            config.learning_rate,
+            num_train_steps=config.num_train_steps,
+            num_warmup_steps=config.num_warmup_steps,
+            start_warmup_step=config.start_warmup_step,
+            power=config.poly_power,
+        ),
+        weight_decay_rate=config.weight_decay_rate,
+        beta_1=config.beta_1,
+        beta_2=config.beta_2,
+        epsilon=config.epsilon,
+        global_clipnorm=config.clip_norm,
+    )
+
+
+@register
+class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then polynomial decay to 0.
+
+    With s finished updates the next one uses `rate(s)`:
+    `initial * (s - start_warmup_step) / num_warmup_steps` for `num_warmup_steps` steps from
+    `start_warmup_step` on, then `initial * (1 - min(s, T) / T) ** power`. The decay counts from
+    step 0, not from the end of the warm-up, so the rate jumps down a little where they meet.
+
+    Attributes:
+        initial_learning_rate: rate that the warm-up reaches; at least 0.
+        num_train_steps: T, step at which the rate reaches 0.
+        num_warmup_steps: steps of the warm-up; 0 for none, whatever `start_warmup_step` is.
+        start_warmup_step: step at which the warm-up starts.
+        power: exponent of the decay; 1 is linear, 0 keeps the rate constant.
+
+    Raises:
+        ValueError: a value is out of range.
+
+    Source: optimization.py of the original release, create_optimizer.
+    Differs: the rate before `start_warmup_step` is 0; the warm-up formula of the original makes it
+        negative there, which would climb the loss.
+    """
+
+    def __init__(
+        self,
+        initial_learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        start_warmup_step: int = 0,
+        power: float = 1.0,
+    ) -> None:
+        if num_train_steps < 1:
+            raise ValueError(f"num_train_steps must be at least 1. Received: {num_train_steps}")
+        for name, value in (
+            ("initial_learning_rate", initial_learning_rate),
+            ("num_warmup_steps", num_warmup_steps),
+            ("start_warmup_step", start_warmup_step),
+            ("power", power),
+        ):
+            if not value >= 0:
+                raise ValueError(f"{name} cannot be negative. Received: {name}={value}")
+        self.initial_learning_rate = initial_learning_rate
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
+        self.start_warmup_step = start_warmup_step
+        self.power = power
+
+    def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
+        """Returns the learning rate, float32 [], of the update after `step` finished ones."""
+        step = tf.cast(step, tf.float32)
+        progress = tf.minimum(step / self.num_train_steps, 1.0)
+        decayed = self.initial_learning_rate * (1.0 - progress) ** self.power
+        if self.num_warmup_steps == 0:
+            return decayed
+        warm = tf.maximum(step - self.start_warmup_step, 0.0) / self.num_warmup_steps
+        return tf.where(warm < 1.0, self.initial_learning_rate * warm, decayed)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            "initial_learning_rate": self.initial_learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+            "start_warmup_step": self.start_warmup_step,
+            "power": self.power,
+        }
+
+
+def clip_by_global_norm(
+    gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], clip_norm: float
+) -> tuple[list[tf.Tensor | None], tf.Tensor]:
+    """Scales all gradients by `min(1, clip_norm / norm)`, norm being that of all of them together.
+
+    Args:
+        gradients: one gradient for each variable, summed over all replicas; None where a variable
+            has none.
+        clip_norm: largest norm that is left alone; above 0.
+
+    Returns:
+        The scaled gradients, dense, None where they were None; and the norm before scaling,
+        float32 []. When the norm is not finite every gradient comes back as 0, so that no weight
+        is spoilt: the caller must look at the norm and stop.
+
+    Raises:
+        ValueError: not one gradient is given.
+
+    Source: optimization.py of the original release (tf.clip_by_global_norm).
+    Differs: a row of an embedding looked up several times counts once, with its summed gradient;
+        the original's norm counts each look-up by itself, except on TPU.
+    """
+    dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+    if all(g is None for g in dense):
+        raise ValueError("No variable has a gradient: the loss depends on none of them.")
+    norm = tf.linalg.global_norm(dense)
+    scale = tf.where(tf.math.is_finite(norm), tf.minimum(1.0, clip_norm / norm), 0.0)
+    # multiply_no_nan: 0 * inf and 0 * NaN are 0.
+    return [None if g is None else tf.math.multiply_no_nan(g, scale) for g in dense], norm
+
+
+@register
+class AdamWeightDecay(keras.optimizers.Optimizer):
+    """Adam without bias correction, with weight decay as a part of the update.
+
+    For every variable w with gradient g: `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
+    `u = m / (sqrt(v) + epsilon)`, then `u += weight_decay_rate * w` unless w is excluded, and
+    `w -= learning_rate * u`. A variable without a gradient is left out altogether.
+
+    Args:
+        learning_rate: a number, a schedule, or a callable without arguments.
+        weight_decay_rate: decay per unit of learning rate.
+        beta_1: b1, decay of the first moment.
+        beta_2: b2, decay of the second moment.
+        epsilon: added to the root of the second moment.
+        exclude: words; a variable whose own name (the last part of its path) contains one of them,
+            at its ends or between underscores, gets no weight decay and no trust ratio. By default
+            every bias and every layer-norm parameter.
+        global_clipnorm: largest global norm of the gradients in `apply`; None for no clipping.
+        name: name of the optimiser.
+        **kwargs: what else `keras.optimizers.Optimizer` takes; used by `apply` only.
+
+    Raises:
+        ValueError: Keras's own `weight_decay` is given.
+
+    Source: optimization.py of the original release, AdamWeightDecayOptimizer.
+    Differs: which variables are excluded depends on their own names alone. The original searches
+        the whole name of the scope; for its variables the two agree.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        exclude: Sequence[str] = BIASES_AND_LAYER_NORMS,
+        global_clipnorm: float | None = 1.0,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs.get("weight_decay") is not None:
+            raise ValueError(
+                "weight_decay of Keras is applied outside the update. Use weight_decay_rate. "
+                f"Received: weight_decay={kwargs['weight_decay']}"
+            )
+        super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **kwargs)
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.exclude = tuple(exclude)
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the slots `adam_m` and `adam_v` of every variable and settles which ones decay.
+
+        Raises:
+            ValueError: the names do not tell which variables are excluded.
+        """
+        if self.built:
+            return
+        regularized, _ = self.split(variables)
+        super().build(variables)
+        keys = {id(variable) for variable in regularized}
+        self._is_regularized = [id(variable) in keys for variable in variables]
+        self._slots = {
+            name: [self.add_variable_from_reference(v, name=name) for v in variables]
+            for name in ("adam_m", "adam_v")
+        }
+
+    def split(self, variables: Sequence[keras.Variable]) -> tuple[list, list]:
+        """Returns the variables with weight decay (and, in LAMB, trust ratio) and those without.
+
+        Raises:
+            ValueError: a variable was never named, or there are one-dimensional variables and none
+                of the names is excluded; either would silently decay biases.
+        """
+        names = [_own_name(variable) for variable in variables]
+        unnamed = [name for name in names if name.rstrip("_0123456789").lower() == "variable"]
+        if unnamed:
+            raise ValueError(
+                "Whether a variable decays is told by its name, and these were given none: "
+                f"{unnamed}. Pass name= when creating them."
+            )
+        excluded = [any(f"_{word}_" in f"_{name}_" for word in self.exclude) for name in names]
+        if self.exclude and not any(excluded) and any(len(v.shape) == 1 for v in variables):
+            raise ValueError(
+                f"No variable is excluded from weight decay: none of the names {names} contains "
+                f"one of {self.exclude}, though some are vectors, as biases are. Rename them, or "
+                "pass exclude=() if they shall decay."
+            )
+        pairs = list(zip(variables, excluded, strict=True))
+        regularized = [variable for variable, is_excluded in pairs if not is_excluded]
+        without = [variable for variable, is_excluded in pairs if is_excluded]
+        logging.info(
+            "weight_decay_rate=%g decayed_variables=%d excluded_variables=%d",
+            self.weight_decay_rate,
+            len(regularized),
+            len(without),
+        )
+        return regularized, without
+
+    def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
+        """Refused: the constructor's `exclude` says it, and is saved with the optimiser."""
+        raise NotImplementedError("Pass exclude= to the constructor instead.")
+
+    def slots(self, variable: keras.Variable) -> dict[str, keras.Variable]:
+        """Returns the moments of `variable` by their names in a checkpoint: adam_m and adam_v.
+
+        Raises:
+            ValueError: the optimiser was not built for this variable.
+        """
+        try:
+            index = self._get_variable_index(variable)
+        except KeyError as error:
+            raise ValueError(
+                f"The optimizer was not built with the variable {variable.name!r}. Build it with "
+                "all trainable variables of the model."
+            ) from error
+        return {name: slots[index] for name, slots in self._slots.items()}
+
+    def apply(
+        self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
+    ) -> None:
+        """Clips the gradients, reduces them across replicas and updates the variables.
+
+        Keras calls this in `fit`. Under a strategy the clipping sees the gradients of one replica.
+        """
+        # Keras takes the norm of the unsummed rows of a sparse gradient: too large.
+        dense = [None if g is None else tf.convert_to_tensor(g) for g in grads]
+        super().apply(dense, trainable_variables)
+
+    def apply_reduced(
+        self,
+        gradients: Sequence[tf.Tensor | None],
+        variables: Sequence[keras.Variable],
+        learning_rate: tf.Tensor | float | None = None,
+    ) -> None:
+        """Updates the variables with gradients that are final; counts one iteration.
+
+        Neither clips nor reduces. Call it in replica context, with or without a strategy, inside
+        its scope having called `build`.
+
+        Args:
+            gradients: the gradient of each variable, the same on every replica; None leaves the
+                variable and its slots as they are.
+            variables: model variables the optimiser was built with.
+            learning_rate: rate of this update; None takes the optimiser's own.
+
+        Raises:
+            ValueError: the optimiser is not built.
+        """
+        if not self.built:
+            raise ValueError("Call optimizer.build(variables) in the strategy's scope first.")
+        rate = self.learning_rate if learning_rate is None else learning_rate
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        tf.distribute.get_replica_context().merge_call(
+            self._update_on_every_replica,
+            args=([g for g, _ in pairs], [_raw(v) for _, v in pairs], tf.convert_to_tensor(rate)),
+        )
+        self.iterations.assign_add(1)
+
+    def _update_on_every_replica(
+        self,
+        strategy: tf.distribute.Strategy,
+        gradients: Sequence[Any],
+        variables: Sequence[tf.Variable],
+        learning_rate: Any,
+    ) -> None:
+        def update(variable: tf.Variable, gradient: tf.Tensor, rate: tf.Tensor) -> None:
+            self.update_step(gradient, variable, rate)
+
+        for gradient, variable in zip(gradients, variables, strict=True):
+            strategy.extended.update(variable, update, args=(gradient, learning_rate), group=False)
+
+    def update_step(
+        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
+    ) -> None:
+        """Updates one variable and its slots."""
+        slots = self.slots(variable)
+        weight = tf.convert_to_tensor(variable)
+        gradient = tf.cast(gradient, weight.dtype)
+        m = self.beta_1 * slots["adam_m"] + (1.0 - self.beta_1) * gradient
+        v = self.beta_2 * slots["adam_v"] + (1.0 - self.beta_2) * tf.square(gradient)
+        update = m / (tf.sqrt(v) + self.epsilon)
+        rate = tf.cast(learning_rate, weight.dtype)
+        if self._is_regularized[self._get_variable_index(variable)]:
+            update += self.weight_decay_rate * weight
+            rate *= self.trust_ratio(weight, update)
+        self.assign(slots["adam_m"], m)
+        self.assign(slots["adam_v"], v)
+        self.assign_sub(variable, rate * update)
+
+    def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor | float:
+        """Returns what multiplies the learning rate of a variable that is not excluded: 1 here."""
+        del weight, update
+        return 1.0
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        del config["weight_decay"]
+        return {
+            **config,
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "exclude": list(self.exclude),
+        }
+
+
+@register
+class Lamb(AdamWeightDecay):
+    """`AdamWeightDecay` with layer-wise rates: the update is scaled to the size of the variable.
+
+    The learning rate of a variable w with update u (weight decay included) is multiplied by
+    `|w| / |u|` (2-norms), unless w is excluded.
+
+    Source: lamb_optimizer.py of the original release; "Large Batch Optimization for Deep Learning"
+        (https://arxiv.org/abs/1904.00962), algorithm 2, without bias correction.
+    """
+
+    def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
+        """Returns `|weight| / |update|`, 1 where either norm is 0."""
+        weight_norm, update_norm = tf.norm(weight), tf.norm(update)
+        both = tf.logical_and(weight_norm > 0.0, update_norm > 0.0)
+        return tf.where(both, weight_norm / update_norm, 1.0)
+
+
+def _own_name(variable: keras.Variable | tf.Variable) -> str:
+    """The last part of a variable's path: "bias" of "encoder/dense/bias"."""
+    path = getattr(variable, "path", variable.name)
+    return path.rsplit("/", 1)[-1].split(":")[0]
+
+
+def _raw(variable: keras.Variable | tf.Variable) -> tf.Variable:
+    """The TensorFlow variable (mirrored, under a strategy) inside a Keras one."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
