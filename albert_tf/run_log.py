@@ -1,0 +1,296 @@
+"""What a run tells people while it trains, and leaves behind for them.
+
+In the output directory: `run_config.json` (settings, versions, devices, command line),
+`metrics.jsonl` (one JSON object a line), `tensorboard/` and `training_curves.png`. On the terminal:
+one `key=value` line an interval and a progress bar. Metrics have the same names everywhere.
+
+A run that resumes from step s forgets what was recorded after s, so no step appears twice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf.data.files import write_then_rename
+from albert_tf.version import __version__
+
+RUN_CONFIG_FILE = "run_config.json"
+METRICS_FILE = "metrics.jsonl"
+CURVES_FILE = "training_curves.png"
+TENSORBOARD_FOLDER = "tensorboard"
+
+Record = dict[str, Any]  # one line of metrics.jsonl: step, phase, time and the metrics
+
+
+class RunLog:
+    """The log of one run.
+
+    Args:
+        output_dir: directory of the run; created if missing.
+        total_steps: step at which training ends.
+        start_step: finished steps of the checkpoint the run resumes from; 0 for a new run.
+        unit: what a batch counts, in the plural.
+        write: False on every worker but the chief: nothing is written or shown.
+        clock: returns the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        total_steps: int,
+        start_step: int = 0,
+        *,
+        unit: str = "examples",
+        write: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._output_dir = output_dir
+        self._total_steps = total_steps
+        self._unit = unit
+        self._write = write
+        self._clock = clock
+        self._interval_step = start_step
+        self._interval_start = clock()
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        self._records: dict[tuple[str, int], Record] = {}
+        if write:
+            tf.io.gfile.makedirs(output_dir)
+            self._forget_after(start_step)
+        self._bar = tqdm(
+            total=total_steps,
+            initial=start_step,
+            unit="step",
+            disable=None if write else True,  # None: shown on a terminal, and nowhere else
+        )
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Writes `run_config.json`: `config` and the circumstances of this start.
+
+        Args:
+            config: settings of the run; values that JSON cannot hold are written as text.
+        """
+        if not self._write:
+            return
+        content = {
+            "time": _iso_time(self._clock()),
+            "start_step": self._interval_step,
+            "command_line": sys.argv,
+            "versions": {
+                "albert_tf": __version__,
+                "python": platform.python_version(),
+                "tensorflow": tf.__version__,
+                "keras": keras.__version__,
+            },
+            "devices": _devices(),
+            "config": config,
+        }
+        self._replace_file(RUN_CONFIG_FILE, json.dumps(content, indent=2, default=str) + "\n")
+
+    def advance(self, step: int) -> None:
+        """Moves the progress bar to `step` finished steps."""
+        self._bar.update(step - self._bar.n)
+
+    def train(self, step: int, metrics: Mapping[str, float], count: int) -> None:
+        """Reports the training since the last report.
+
+        Adds the rates `examples_per_second` (or another unit) and `steps_per_second`, which leave
+        out the time spent in `pause`; the terminal also shows `seconds_left`.
+
+        Args:
+            step: finished steps.
+            metrics: what was measured over the steps since the last report.
+            count: examples (or another unit) trained on since the last report.
+        """
+        if not self._write:
+            return
+        seconds = max(self._clock() - self._interval_start, 1e-9)
+        steps_per_second = (step - self._interval_step) / seconds
+        rates = {
+            f"{self._unit}_per_second": count / seconds,
+            "steps_per_second": steps_per_second,
+        }
+        self._interval_step, self._interval_start = step, self._clock()
+        self.advance(step)
+        losses = {name: value for name, value in metrics.items() if name == "loss"}
+        self._bar.set_postfix({**losses, f"{self._unit}/s": count / seconds}, refresh=False)
+        left = (self._total_steps - step) / steps_per_second if steps_per_second else math.inf
+        self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
+
+    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Reports an evaluation of the weights after `step` steps and draws the curves so far."""
+        if self._write:
+            self._report("eval", step, metrics)
+            self._draw_curves()
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Keeps the time spent inside (evaluating, saving) out of the rates of training."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self._interval_start += self._clock() - start
+
+    def close(self) -> None:
+        """Draws the curves and closes everything; nothing can be reported afterwards."""
+        self._bar.close()
+        for writer in self._writers.values():
+            writer.close()
+        if self._records:
+            self._draw_curves()
+
+    def _report(
+        self,
+        phase: str,
+        step: int,
+        metrics: Mapping[str, float],
+        shown_only: Mapping[str, float] | None = None,
+    ) -> None:
+        values = {name: float(value) for name, value in metrics.items()}
+        self._log_line(phase, step, {**values, **(shown_only or {})})
+        record = {"step": step, "phase": phase, "time": _iso_time(self._clock()), **values}
+        is_repeated = (phase, step) in self._records
+        self._records[phase, step] = record
+        if is_repeated:
+            self._rewrite_metrics()
+        else:
+            with tf.io.gfile.GFile(self._path(METRICS_FILE), "a") as file:
+                file.write(_to_line(record))
+        self._write_summaries(phase, step, values)
+
+    def _log_line(self, phase: str, step: int, values: Mapping[str, float]) -> None:
+        pairs = " ".join(f"{name}={value:.6g}" for name, value in values.items())
+        self._bar.clear()  # or the line would be appended to the bar
+        logging.info("phase=%s step=%d/%d %s", phase, step, self._total_steps, pairs)
+        self._bar.refresh()
+
+    def _write_summaries(self, phase: str, step: int, values: Mapping[str, float]) -> None:
+        if phase not in self._writers:
+            self._writers[phase] = tf.summary.create_file_writer(
+                self._path(TENSORBOARD_FOLDER, phase)
+            )
+        with self._writers[phase].as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+        self._writers[phase].flush()
+
+    def _forget_after(self, step: int) -> None:
+        """Reads back what an earlier start recorded up to `step` and removes the rest."""
+        path = self._path(METRICS_FILE)
+        if not tf.io.gfile.exists(path):
+            return
+        with tf.io.gfile.GFile(path, "r") as file:
+            lines = file.read().split("\n")
+        records = [record for record in map(_from_line, lines) if record and record["step"] <= step]
+        self._records = {(record["phase"], record["step"]): record for record in records}
+        self._rewrite_metrics()
+        # An event file cannot be cut, so those of an earlier start are written anew.
+        for phase in {phase for phase, _ in self._records} | {"train", "eval"}:
+            if tf.io.gfile.exists(self._path(TENSORBOARD_FOLDER, phase)):
+                tf.io.gfile.rmtree(self._path(TENSORBOARD_FOLDER, phase))
+        for record in records:
+            self._write_summaries(record["phase"], record["step"], _metrics(record))
+
+    def _rewrite_metrics(self) -> None:
+        self._replace_file(METRICS_FILE, "".join(map(_to_line, self._records.values())))
+
+    def _draw_curves(self) -> None:
+        self._replace_file(CURVES_FILE, draw_curves(list(self._records.values())))
+
+    def _replace_file(self, name: str, content: str | bytes) -> None:
+        with write_then_rename(self._path(name)) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+
+    def _path(self, *names: str) -> str:
+        return os.path.join(self._output_dir, *names)
+
+
+def draw_curves(records: Sequence[Record]) -> bytes:
+    """Draws losses, scores, learning rate and gradient norm against the step.
+
+    Args:
+        records: lines of `metrics.jsonl`.
+
+    Returns:
+        A PNG image.
+    """
+    from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
+
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    for record in records:
+        for name, value in _metrics(record).items():
+            if panel := _panel(name):
+                points = curves.setdefault(panel, {}).setdefault(f"{record['phase']} {name}", [])
+                points.append((record["step"], value))
+    figure = Figure(figsize=(8, 3 * max(len(curves), 1)), layout="constrained")
+    for position, (panel, lines) in enumerate(sorted(curves.items()), start=1):
+        axes = figure.add_subplot(len(curves), 1, position, xlabel="step", ylabel=panel)
+        for label, points in sorted(lines.items()):
+            axes.plot(*zip(*points, strict=True), label=label, marker=".")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=100)
+    return image.getvalue()
+
+
+def _panel(name: str) -> str | None:
+    """The panel a metric is drawn in; None for one that says nothing as a curve."""
+    if "loss" in name:
+        return "loss"
+    if name in ("learning_rate", "gradient_norm"):
+        return name.replace("_", " ")
+    is_score = any(word in name for word in ("accuracy", "f1", "exact", "corr", "pearson"))
+    return "score" if is_score and "thresh" not in name else None
+
+
+def _to_line(record: Record) -> str:
+    """JSON has no NaN and no infinity: such values become null."""
+    finite = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }
+    return json.dumps(finite) + "\n"
+
+
+def _from_line(line: str) -> Record | None:
+    """The record in a line; None for one that a crash cut short."""
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return {key: math.nan if value is None else value for key, value in record.items()}
+
+
+def _metrics(record: Record) -> dict[str, float]:
+    return {key: value for key, value in record.items() if isinstance(value, float)}
+
+
+def _iso_time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+def _devices() -> list[str]:
+    """Kind and model of every accelerator, or the CPU where there is none."""
+    devices = [d for d in tf.config.list_physical_devices() if d.device_type != "CPU"]
+    details = [tf.config.experimental.get_device_details(device) for device in devices]
+    names = [
+        f"{device.device_type} {detail.get('device_name', '')}".strip()
+        for device, detail in zip(devices, details, strict=True)
+    ]
+    return names or [f"CPU {platform.machine()}, {os.cpu_count()} cores"]
