@@ -1,6 +1,62 @@
-"""From documents to pretraining instances: what a record holds and how it comes about."""
+"""From documents to pretraining instances, and what a record of them holds.
 
-from albert_tf.data.examples import FeatureSpec
+`make_examples` is a pure function of documents, settings and seed: the processes of
+`create_pretraining_data`, a Beam pipeline or a notebook may call it, anywhere and in any order.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+import numpy as np
+
+from albert_tf.data.examples import FeatureSpec, encode_examples
+from albert_tf.data.masking import MaskingSettings, Vocabulary, mask_batch
+from albert_tf.data.segments import Documents, Pair, SegmentSettings, pair_segments
+from albert_tf.tokenization import Tokenizer
+
+_BATCH = 512  # instances masked and serialised together; part of what a seed means
+
+
+@dataclass(frozen=True)
+class PretrainingDataSettings:
+    """Everything that decides the instances, next to documents and vocabulary.
+
+    Attributes:
+      segments: how documents are cut into pairs.
+      masking: how tokens are chosen for prediction.
+      dupe_factor: passes over the documents, each with other random choices; at least 1.
+      random_seed: any integer; decides every random choice.
+    """
+
+    segments: SegmentSettings = field(default_factory=SegmentSettings)
+    masking: MaskingSettings = field(default_factory=MaskingSettings)
+    dupe_factor: int = 40
+    random_seed: int = 12345
+
+    def __post_init__(self) -> None:
+        if self.dupe_factor < 1:
+            raise ValueError(f"--dupe_factor must be at least 1: {self.dupe_factor}")
+
+    @property
+    def feature_specs(self) -> tuple[FeatureSpec, ...]:
+        """What the records hold."""
+        return pretraining_feature_specs(
+            self.segments.max_seq_length, self.masking.prediction_slots
+        )
+
+
+def masking_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """What instances need to know of a tokenizer."""
+    return Vocabulary(
+        tokenizer.vocab_size,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        tokenizer.mask_id,
+        tokenizer.starts_word,
+    )
 
 
 def pretraining_feature_specs(
@@ -34,4 +90,119 @@ def pretraining_feature_specs(
         per_slot("masked_lm_ids", "int64", V, vocabulary),
         per_slot("masked_lm_weights", "float32"),
         FeatureSpec("next_sentence_labels", "int64", 1, 2),
+    )
+
+
+def make_examples(
+    documents: Documents,
+    settings: PretrainingDataSettings,
+    vocabulary: Vocabulary,
+    seed: Sequence[int],
+) -> Iterator[tuple[list[bytes], Counter[str]]]:
+    """Makes the instances of one pass over documents.
+
+    Args:
+      documents: as ids; random second parts come from these documents too.
+      settings: lengths, negatives, masking; `dupe_factor` and `random_seed` are not used here.
+      vocabulary: from `masking_vocabulary`.
+      seed: integers that decide every random choice, such as (random_seed, pass, block).
+
+    Yields:
+      Serialised `tf.train.Example`s of a batch of instances, in the order of the documents, and
+      counts of what was made (see `count_instances`).
+    """
+    python_state, *numpy_state = mix_seed(seed)
+    rng = random.Random(python_state)
+    generator = np.random.Generator(np.random.SFC64(numpy_state))
+    pairs = chain.from_iterable(
+        pair_segments(documents, index, settings.segments, rng) for index in range(documents.count)
+    )
+    while batch := list(islice(pairs, _BATCH)):
+        columns, ngrams = make_features(documents.ids, batch, settings, vocabulary, generator)
+        counts = count_instances(columns, batch, documents)
+        counts.update({f"ngram_{length}": int(n) for length, n in enumerate(ngrams) if n})
+        yield encode_examples(columns, settings.feature_specs), counts
+
+
+def mix_seed(numbers: Sequence[int]) -> list[int]:
+    """Five well-mixed integers below 2**64 from any integers."""
+    entropy = [number % 2**64 for number in numbers]
+    return np.random.SeedSequence(entropy).generate_state(5, np.uint64).tolist()
+
+
+def make_features(
+    ids: np.ndarray,
+    pairs: Sequence[Pair],
+    settings: PretrainingDataSettings,
+    vocabulary: Vocabulary,
+    rng: np.random.Generator,
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Lays out [CLS] A [SEP] B [SEP] and masks it.
+
+    Args:
+      ids: int32 [T]; the tokens that the pairs are ranges of.
+      pairs: B pairs.
+      settings: length and masking.
+      vocabulary: special ids and word starts.
+      rng: draws the masking.
+
+    Returns:
+      The features of the records by name, each [B, length], and the number of masked n-grams of
+      each length.
+    """
+    S = settings.segments.max_seq_length
+    input_ids = np.zeros((len(pairs), S), np.int32)
+    for row, pair in zip(input_ids, pairs, strict=True):
+        sep = 1 + pair.a_end - pair.a_start
+        end = sep + 1 + pair.b_end - pair.b_start
+        row[1:sep] = ids[pair.a_start : pair.a_end]
+        row[sep + 1 : end] = ids[pair.b_start : pair.b_end]
+    sep_a = np.array([[1 + pair.a_end - pair.a_start] for pair in pairs])
+    sep_b = sep_a + np.array([[1 + pair.b_end - pair.b_start] for pair in pairs])
+    columns = np.arange(S)
+    input_mask = columns <= sep_b
+    is_text = input_mask & (columns > 0)
+    for position, special_id in (
+        (np.zeros_like(sep_a), vocabulary.cls_id),
+        (sep_a, vocabulary.sep_id),
+        (sep_b, vocabulary.sep_id),
+    ):
+        np.put_along_axis(input_ids, position, special_id, axis=1)
+        np.put_along_axis(is_text, position, False, axis=1)
+    lengths = sep_b[:, 0] + 1
+    masked = mask_batch(input_ids, is_text, lengths, vocabulary, settings.masking, rng)
+    slots = np.arange(settings.masking.prediction_slots)
+    features = {
+        "input_ids": masked.input_ids,
+        "input_mask": input_mask,
+        "segment_ids": input_mask & (columns > sep_a),
+        "token_boundary": input_mask & (vocabulary.starts_word[input_ids] | ~is_text),
+        "masked_lm_positions": masked.positions,
+        "masked_lm_ids": masked.labels,
+        "masked_lm_weights": (slots < masked.counts[:, None]).astype(np.float32),
+        "next_sentence_labels": np.array([[pair.label] for pair in pairs]),
+    }
+    return features, masked.ngrams
+
+
+def count_instances(
+    columns: dict[str, np.ndarray], pairs: Sequence[Pair], documents: Documents
+) -> Counter[str]:
+    """Counts what a batch holds.
+
+    Returns:
+      instances, positions (tokens and padding), tokens, predictions, swapped (label 1 by swapping
+      the parts), random_parts (B from elsewhere), random_parts_of_only_document (with a single
+      document B comes from itself), tokens_cut (lost to make pairs fit).
+    """
+    random_parts = sum(pair.random_document >= 0 for pair in pairs)
+    return Counter(
+        instances=len(pairs),
+        positions=columns["input_mask"].size,
+        tokens=int(np.count_nonzero(columns["input_mask"])),
+        predictions=int(np.count_nonzero(columns["masked_lm_weights"])),
+        swapped=sum(pair.label for pair in pairs) - random_parts,
+        random_parts=random_parts,
+        random_parts_of_only_document=random_parts if documents.count == 1 else 0,
+        tokens_cut=sum(pair.tokens_cut for pair in pairs),
     )

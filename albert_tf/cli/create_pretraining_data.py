@@ -1,0 +1,140 @@
+"""Makes pretraining records from text: flags to settings, then `data.pretraining_files`."""
+
+from collections.abc import Sequence
+
+from absl import app, flags, logging
+
+from albert_tf.data.creation_report import masking_limit_warning
+from albert_tf.data.files import match_files
+from albert_tf.data.masking import MaskingSettings
+from albert_tf.data.pretraining import PretrainingDataSettings
+from albert_tf.data.pretraining_files import create_pretraining_data
+from albert_tf.data.segments import SegmentSettings
+from albert_tf.tokenization import load_tokenizer
+
+
+def define_flags() -> None:
+    """Defines the flags of this command; nothing is defined by importing it."""
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Text to read: files or globs, comma-separated. One sentence a line, an empty line between "
+        "documents, UTF-8.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "output_file",
+        None,
+        "TFRecord file to write, or several, comma-separated; records go to them in turn.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "input_file_mode", "r", "Accepted for older commands; files are read as UTF-8 either way."
+    )
+    flags.DEFINE_string("spm_model_file", None, "SentencePiece model (English models).")
+    flags.DEFINE_string(
+        "vocab_file", None, "WordPiece vocabulary (Chinese models). Give this or --spm_model_file."
+    )
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
+    _define_instance_flags()
+    flags.DEFINE_integer(
+        "random_seed", 12345, "Decides every random choice: equal seeds write equal bytes."
+    )
+    flags.DEFINE_integer(
+        "num_workers",
+        None,
+        "Processes to use; one for each processor core if not given. Does not change what is "
+        "written.",
+        lower_bound=1,
+    )
+
+
+def _define_instance_flags() -> None:
+    flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence, special tokens included.")
+    flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents cut into shorter sequences.")
+    flags.DEFINE_bool(
+        "random_next_sentence",
+        False,
+        "False: the negative of a sentence pair is the pair swapped (sentence-order prediction). "
+        "True: its second part comes from another document (next-sentence prediction).",
+    )
+    flags.DEFINE_integer(
+        "dupe_factor", 40, "Passes over the text, each with its own cuts and masks."
+    )
+    flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the tokens to predict; 0 masks none.")
+    flags.DEFINE_integer(
+        "max_predictions_per_seq",
+        20,
+        "Most tokens to predict in a sequence; masked_lm_prob times max_seq_length masks all that "
+        "is asked for.",
+    )
+    flags.DEFINE_integer("ngram", 3, "Longest run of words masked together.")
+    flags.DEFINE_bool(
+        "favor_shorter_ngram", True, "Mask n words with probability ~ 1/n; False reverses that."
+    )
+    flags.DEFINE_bool("do_whole_word_mask", True, "Mask all pieces of a word together.")
+    flags.DEFINE_bool(
+        "do_permutation",
+        False,
+        "Permute as many of the other tokens as are masked, and predict them too. Doubles the "
+        "prediction slots of the records.",
+    )
+
+
+def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:
+    """Turns flags into settings.
+
+    Raises:
+      ValueError: a value is out of range; names the flag.
+    """
+    return PretrainingDataSettings(
+        SegmentSettings(values.max_seq_length, values.short_seq_prob, values.random_next_sentence),
+        MaskingSettings(
+            masked_lm_prob=values.masked_lm_prob,
+            max_predictions_per_seq=values.max_predictions_per_seq,
+            ngram=values.ngram,
+            favor_shorter_ngram=values.favor_shorter_ngram,
+            do_whole_word_mask=values.do_whole_word_mask,
+            do_permutation=values.do_permutation,
+        ),
+        values.dupe_factor,
+        values.random_seed,
+    )
+
+
+def run(argv: Sequence[str]) -> None:
+    """Makes the records that the flags ask for, and reports what was made."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
+    values = flags.FLAGS
+    settings = settings_from_flags(values)
+    tokenizer = load_tokenizer(
+        spm_model_file=values.spm_model_file,
+        vocab_file=values.vocab_file,
+        do_lower_case=values.do_lower_case,
+    )
+    files = match_files(values.input_file, "--input_file")
+    logging.info("input_files=%d output=%s", len(files), values.output_file)
+    if warning := masking_limit_warning(settings):
+        logging.warning(warning)
+    report = create_pretraining_data(
+        files,
+        [path.strip() for path in values.output_file.split(",") if path.strip()],
+        tokenizer,
+        settings,
+        values.num_workers,
+    )
+    for line in report.lines():
+        logging.info(line)
+    for line in report.warnings():
+        logging.warning(line)
+
+
+def main() -> None:
+    """Runs the command."""
+    define_flags()
+    app.run(run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Text files as blocks of whole documents, so that a corpus of any size fits in any memory.
+
+A document is a run of lines, one sentence each; an empty line or the end of a file ends it. All
+files together are one row of bytes. It is cut near every 4 MiB, at the first place where a document
+begins; where the cuts fall depends on the files alone, so blocks can be read in any order by any
+number of processes.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from albert_tf.data.files import file_size, open_binary
+from albert_tf.data.segments import Documents
+from albert_tf.tokenization import Tokenizer
+
+BLOCK_BYTES = 4 << 20
+_FIRST_LOOK_BYTES = 64 << 10  # a document mostly ends within this
+_EMPTY_LINE = re.compile(rb"\n[ \t\r\f\v]*\n")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a file.
+
+    Attributes:
+      path: the file.
+      start, end: the bytes [start, end).
+    """
+
+    path: str
+    start: int
+    end: int
+
+    def read(self) -> bytes:
+        """The bytes of the span."""
+        with open_binary(self.path, "rb") as file:
+            file.seek(self.start)
+            return file.read(self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole documents, a few megabytes of text.
+
+    Attributes:
+      spans: where the text is; a document does not go from one span to the next.
+      cuts_document: the document at the start is longer than a block and was cut at a line end.
+    """
+
+    spans: tuple[Span, ...]
+    cuts_document: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of text."""
+        return sum(span.end - span.start for span in self.spans)
+
+
+def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> list[Block]:
+    """Cuts files into blocks of about `block_bytes`.
+
+    Args:
+      files: text files; each begins a new document.
+      block_bytes: size to aim at. Longer documents are cut at a line end; a single longer line
+        stays whole.
+
+    Returns:
+      Blocks in the order of the text, without empty ones.
+    """
+    sizes = [file_size(path) for path in files]
+    starts = list(accumulate(sizes, initial=0))
+    total = starts[-1]
+    number = max(1, round(total / block_bytes))
+    aims = [total * k // number for k in range(number + 1)]
+    cuts = [(0, False)]
+    for low, high in pairwise(aims[1:]):
+        spans = _spans(files, starts, low, high)
+        cut = _find_cut(spans)
+        if cut is not None:
+            offset, inside = cut
+            cuts.append((low + offset, inside))
+    cuts.append((total, False))
+    blocks = [
+        Block(_spans(files, starts, low, high), inside)
+        for (low, inside), (high, _) in pairwise(cuts)
+    ]
+    return [block for block in blocks if block.spans]
+
+
+def _spans(files: Sequence[str], starts: Sequence[int], low: int, high: int) -> tuple[Span, ...]:
+    """The parts of files that the bytes [low, high) of all files together fall on."""
+    first, last = bisect_right(starts, low) - 1, bisect_left(starts, high)
+    return tuple(
+        Span(files[k], max(low, starts[k]) - starts[k], min(high, starts[k + 1]) - starts[k])
+        for k in range(first, last)
+        if starts[k] < starts[k + 1]
+    )
+
+
+def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
+    """The first place where a document begins, or else a line.
+
+    Returns:
+      Bytes from the start of the first span, and whether a document is cut there; None if there
+      is no line end at all.
+    """
+    first = spans[0]
+    if first.start == 0:
+        return 0, False
+    length = first.end - first.start
+    for window in (_FIRST_LOOK_BYTES, length):
+        text = Span(first.path, first.start, min(first.end, first.start + window)).read()
+        if match := _EMPTY_LINE.search(text):
+            return match.end(), False
+    if len(spans) > 1:
+        return length, False
+    newline = text.find(b"\n")
+    return (newline + 1, True) if newline >= 0 else None
+
+
+def check_block(block: Block) -> bool:
+    """Makes sure that a block is text.
+
+    Returns:
+      Whether there is anything but white space in it.
+
+    Raises:
+      ValueError: not UTF-8; names the file, the line and the byte.
+    """
+    texts = [_decode(span) for span in block.spans]
+    return any(text and not text.isspace() for text in texts)
+
+
+def _decode(span: Span) -> str:
+    data = span.read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = _count_lines(span) + data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{span.path} is not UTF-8 text: byte {span.start + error.start} (line {line}) is "
+            f"0x{data[error.start]:02x}. --input_file takes plain text; convert or unpack it first."
+        ) from error
+
+
+def _count_lines(span: Span) -> int:
+    """Line ends in the file before the span."""
+    with open_binary(span.path, "rb") as file:
+        pieces = range(0, span.start, BLOCK_BYTES)
+        return sum(file.read(min(BLOCK_BYTES, span.start - place)).count(b"\n") for place in pieces)
+
+
+def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
+    """Tokenizes the documents of a block; lines and documents without tokens are left out."""
+    segments: list[list[int]] = []
+    document_starts = [0]
+    for span in block.spans:
+        lines = _decode(span).split("\n")
+        for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True):
+            if ids:
+                segments.append(ids)
+            elif len(segments) > document_starts[-1] and not tokenizer.clean(line):
+                document_starts.append(len(segments))
+        if len(segments) > document_starts[-1]:
+            document_starts.append(len(segments))
+    return Documents.from_segments(segments, document_starts)

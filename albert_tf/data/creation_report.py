@@ -1,0 +1,86 @@
+"""What was made of a corpus, in words: the closing report and the warnings of record creation."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from albert_tf.data.pretraining import PretrainingDataSettings
+
+
+@dataclass(frozen=True)
+class CreationReport:
+    """Counts of one run; see `count_instances` and `create_pretraining_data` for the keys.
+
+    Attributes:
+      settings: what was asked for.
+      counts: what was read and made.
+      seconds: how long it took.
+    """
+
+    settings: PretrainingDataSettings
+    counts: Counter[str]
+    seconds: float
+
+    def lines(self) -> list[str]:
+        """The report, one `key=value` group a line."""
+        c = self.counts
+        padding = c["positions"] - c["tokens"]
+        return [
+            f"read: documents={c['documents']:,} segments={c['segments']:,} "
+            f"tokens={c['text_tokens']:,} one_segment_documents={c['one_segment_documents']:,} "
+            f"documents_cut={c['documents_cut']:,}",
+            f"made: instances={c['instances']:,} passes={self.settings.dupe_factor} "
+            f"tokens={c['tokens']:,} padding={_share(padding, c['positions'])} "
+            f"tokens_cut={_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])}",
+            f"masking: predictions={c['predictions']:,} "
+            f"masked_fraction={_share(c['predictions'], c['tokens'])} "
+            f"prediction_slots={self.settings.masking.prediction_slots} {self._ngrams()}",
+            f"sentence pairs: swapped={_share(c['swapped'], c['instances'])} "
+            f"random_document={_share(c['random_parts'], c['instances'])}",
+            f"speed: tokens_per_second={c['tokens'] / self.seconds:,.0f} "
+            f"seconds={self.seconds:,.1f}",
+        ]
+
+    def _ngrams(self) -> str:
+        """Share of each n-gram length among the masked n-grams."""
+        numbers = {n: self.counts[f"ngram_{n}"] for n in range(1, self.settings.masking.ngram + 1)}
+        total = sum(numbers.values())
+        return " ".join(f"{n}-grams={_share(number, total)}" for n, number in numbers.items())
+
+    def warnings(self) -> Iterator[str]:
+        """What the user should know about these records."""
+        c = self.counts
+        if c["random_parts_of_only_document"]:
+            yield (
+                f"{c['random_parts_of_only_document']:,} of {c['random_parts']:,} random second "
+                "parts come from the document of the first part, because there was no other. Put "
+                "empty lines between documents, or give more of them."
+            )
+        if c["documents_cut"]:
+            yield (
+                f"Documents were cut at {c['documents_cut']:,} places because they are longer than "
+                "a block of text. Are the empty lines between documents missing?"
+            )
+        if self.settings.masking.do_permutation:
+            yield (
+                "Permutation doubles the prediction slots: train on these records with "
+                f"--max_predictions_per_seq={self.settings.masking.prediction_slots}."
+            )
+
+
+def masking_limit_warning(settings: PretrainingDataSettings) -> str | None:
+    """Says so when --max_predictions_per_seq allows less than --masked_lm_prob asks for."""
+    length = settings.segments.max_seq_length
+    limit, fraction = settings.masking.max_predictions_per_seq, settings.masking.masked_lm_prob
+    wanted = round(length * fraction)
+    if wanted <= limit:
+        return None
+    return (
+        f"--masked_lm_prob={fraction:g} asks for {wanted} predictions in {length} tokens, but "
+        f"--max_predictions_per_seq={limit} allows {limit}: {limit / length:.1%} will be masked. "
+        f"The released models were trained so; --max_predictions_per_seq={wanted} masks all."
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / max(whole, 1):.2%}"

@@ -1,0 +1,231 @@
+"""From text files to files of pretraining records, in many processes and in bounded memory.
+
+Each pass over each block of documents is a job with random numbers of its own. Jobs run in random
+order wherever there is a free process; their records come back in the order of the jobs, go through
+a pool that is as large as memory is meant to be, and leave it in random order. So the bytes written
+depend on text, settings and seed, not on the number of processes.
+"""
+
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import IO, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from albert_tf.data.corpus import BLOCK_BYTES, Block, check_block, cut_into_blocks, read_documents
+from albert_tf.data.creation_report import CreationReport
+from albert_tf.data.files import is_remote, write_then_rename
+from albert_tf.data.jobs import available_cores, shuffled, worker_processes
+from albert_tf.data.pretraining import (
+    PretrainingDataSettings,
+    make_examples,
+    masking_vocabulary,
+    mix_seed,
+)
+from albert_tf.data.segments import Documents
+from albert_tf.data.tfrecord import frame_records
+from albert_tf.tokenization import Tokenizer
+
+SHUFFLE_BYTES = 256 << 20  # about 95,000 records of 512 tokens are mixed at a time
+
+
+class Job(NamedTuple):
+    """One pass over one block.
+
+    Attributes:
+      pass_number: from 0 to dupe_factor - 1.
+      block_number: number of the block in the corpus.
+      block: where its text is.
+    """
+
+    pass_number: int
+    block_number: int
+    block: Block
+
+
+@dataclass(frozen=True)
+class RecordMaker:
+    """What every process needs to turn jobs into records.
+
+    Attributes:
+      tokenizer: text to ids.
+      settings: what instances look like.
+      folder: where tokenized blocks are kept for the next pass; None if there is only one.
+    """
+
+    tokenizer: Tokenizer
+    settings: PretrainingDataSettings
+    folder: str | None = None
+
+    def check(self, block: Block) -> bool:
+        """Whether a block holds any text; see `check_block`."""
+        return check_block(block)
+
+    def make(self, job: Job) -> tuple[list[bytes], Counter[str]]:
+        """The framed records of a job, and counts of what they hold and what was read."""
+        documents = self._documents(job)
+        seed = self.settings.random_seed, job.pass_number, job.block_number
+        counts = _count_documents(documents, job.block) if job.pass_number == 0 else Counter()
+        records = []
+        for examples, made in make_examples(
+            documents, self.settings, masking_vocabulary(self.tokenizer), seed
+        ):
+            records += frame_records(examples)
+            counts.update(made)
+        return records, counts
+
+    def _documents(self, job: Job) -> Documents:
+        if self.folder is None:
+            return read_documents(job.block, self.tokenizer)
+        path = os.path.join(self.folder, f"{job.block_number}.npz")
+        if os.path.exists(path):
+            return Documents.load(path)
+        documents = read_documents(job.block, self.tokenizer)
+        with write_then_rename(path) as file:
+            documents.save(file)
+        return documents
+
+
+def _count_documents(documents: Documents, block: Block) -> Counter[str]:
+    return Counter(
+        documents=documents.count,
+        one_segment_documents=int(np.count_nonzero(np.diff(documents.document_starts) == 1)),
+        segments=len(documents.segment_starts) - 1,
+        text_tokens=len(documents.ids),
+        documents_cut=int(block.cuts_document),
+    )
+
+
+def create_pretraining_data(
+    input_files: Sequence[str],
+    output_files: Sequence[str],
+    tokenizer: Tokenizer,
+    settings: PretrainingDataSettings,
+    num_workers: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    shuffle_bytes: int = SHUFFLE_BYTES,
+) -> CreationReport:
+    """Writes the pretraining records of a corpus.
+
+    Args:
+      input_files: text, one sentence a line, an empty line between documents.
+      output_files: records go to them in turn. They appear when everything is done.
+      tokenizer: text to ids.
+      settings: what instances look like; its seed alone decides every random choice.
+      num_workers: processes; None takes one for each core. Does not change what is written.
+      block_bytes: text a job works on. A random second part comes from the same block.
+      shuffle_bytes: records that are mixed at a time; smaller outputs are shuffled completely.
+
+    Returns:
+      Counts of what was read and made.
+
+    Raises:
+      ValueError: an input is empty or no text, or an output cannot be written.
+
+    Source: `main` of the original's create_pretraining_data.
+    Differs: one process and one shuffle of everything in memory there; one generator for all
+      documents, and another, unseeded one for n-gram lengths. There, the first document of a file
+      continues the last one of the file before.
+    """
+    _check_outputs(input_files, output_files)
+    start = time.monotonic()
+    counts: Counter[str] = Counter()
+    rng = random.Random(mix_seed([settings.random_seed])[0])
+    with ExitStack() as stack:
+        writers = [stack.enter_context(_output(path)) for path in output_files]
+        folder = stack.enter_context(_token_folder(output_files[0], settings.dupe_factor))
+        maker = RecordMaker(tokenizer, settings, folder)
+        run = stack.enter_context(worker_processes(num_workers or available_cores(), maker))
+        blocks = cut_into_blocks(input_files, block_bytes)
+        if not any(list(run(RecordMaker.check, blocks))):
+            raise ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
+        jobs = _shuffled_jobs(blocks, settings.dupe_factor, rng)
+        records = _collect(jobs, run(RecordMaker.make, jobs), counts)
+        for number, record in enumerate(shuffled(records, shuffle_bytes, rng)):
+            writers[number % len(writers)].write(record)
+        if not counts["instances"]:
+            raise ValueError(f"There is no token in --input_file: {', '.join(input_files)}")
+    return CreationReport(settings, counts, time.monotonic() - start)
+
+
+def _check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
+    """Refuses output names that would destroy an input or each other."""
+    if not output_files:
+        raise ValueError("--output_file names no file.")
+    inputs = {_same_name(path): path for path in input_files}
+    seen: set[str] = set()
+    for path in output_files:
+        name = _same_name(path)
+        if name in inputs:
+            raise ValueError(f"--output_file would overwrite the input {inputs[name]}.")
+        if name in seen:
+            raise ValueError(f"--output_file names {path} twice; give each file its own name.")
+        if os.path.isdir(path):
+            raise ValueError(f"--output_file: {path} is a folder; give the name of a file in it.")
+        seen.add(name)
+
+
+def _same_name(path: str) -> str:
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+@contextmanager
+def _output(path: str) -> Iterator[IO[bytes]]:
+    """An output file; says which flag is to blame when it cannot be opened."""
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(write_then_rename(path))
+        except OSError as error:
+            raise ValueError(f"--output_file: {path} cannot be written: {error}") from error
+        yield file
+
+
+@contextmanager
+def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
+    """A folder beside the output for tokenized blocks, if there is more than one pass."""
+    if passes == 1:
+        yield None
+        return
+    beside = None if is_remote(output_file) else os.path.dirname(os.path.abspath(output_file))
+    with tempfile.TemporaryDirectory(prefix="tokens.tmp-", dir=beside) as folder:
+        yield folder
+
+
+def _shuffled_jobs(blocks: Sequence[Block], passes: int, rng: random.Random) -> list[Job]:
+    jobs = [
+        Job(pass_number, block_number, block)
+        for pass_number in range(passes)
+        for block_number, block in enumerate(blocks)
+    ]
+    rng.shuffle(jobs)
+    return jobs
+
+
+def _collect(
+    jobs: Sequence[Job],
+    results: Iterable[tuple[list[bytes], Counter[str]]],
+    counts: Counter[str],
+) -> Iterator[bytes]:
+    """Yields the records of all jobs, adds up the counts and shows the progress."""
+    start = time.monotonic()
+    with tqdm(
+        total=sum(job.block.size for job in jobs),
+        desc="text",
+        unit="B",
+        unit_scale=True,
+        mininterval=0.5 if sys.stderr.isatty() else 30,
+    ) as progress:
+        for job, (records, made) in zip(jobs, results, strict=True):
+            yield from records
+            counts.update(made)
+            rate = counts["tokens"] / (time.monotonic() - start)
+            progress.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
+            progress.update(job.block.size)

@@ -1,0 +1,175 @@
+"""From documents to pairs of segments: which tokens go into an instance, and its label.
+
+Nothing is copied here: tokens lie in one flat array, and each part of a pair is a range of it.
+"""
+
+import random
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import IO, NamedTuple
+
+import numpy as np
+
+SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
+_TRIES_FOR_ANOTHER_DOCUMENT = 10
+
+
+@dataclass(frozen=True)
+class SegmentSettings:
+    """How documents are cut into pairs.
+
+    Attributes:
+      max_seq_length: S, positions of a sequence, special tokens included; at least 5.
+      short_seq_prob: share of documents that are cut into shorter sequences, in [0, 1].
+      random_next_sentence: True takes every second B from another document (next-sentence
+        prediction); False swaps the two parts instead (sentence-order prediction).
+    """
+
+    max_seq_length: int = 512
+    short_seq_prob: float = 0.1
+    random_next_sentence: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_seq_length < SPECIAL_TOKENS + 2:
+            raise ValueError(
+                f"--max_seq_length must be at least {SPECIAL_TOKENS + 2} ([CLS] A [SEP] B [SEP] "
+                f"with a token in each part): {self.max_seq_length}"
+            )
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ValueError(f"--short_seq_prob must lie in [0, 1]: {self.short_seq_prob}")
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents as ids.
+
+    Attributes:
+      ids: int32 [T]; the tokens of all documents, one after the other.
+      segment_starts: where each segment (line) begins in `ids`, and the end; no segment is empty.
+      document_starts: where each document begins in the segments, and the end.
+    """
+
+    ids: np.ndarray
+    segment_starts: Sequence[int]
+    document_starts: Sequence[int]
+
+    @classmethod
+    def from_segments(
+        cls, segments: Sequence[Sequence[int]], document_starts: Sequence[int]
+    ) -> "Documents":
+        """Packs segments given as lists of ids."""
+        segment_starts = list(accumulate(map(len, segments), initial=0))
+        ids = np.fromiter(chain.from_iterable(segments), np.int32, segment_starts[-1])
+        return cls(ids, segment_starts, document_starts)
+
+    @classmethod
+    def load(cls, path: str) -> "Documents":
+        """Reads what `save` wrote."""
+        with np.load(path) as arrays:
+            return cls(
+                arrays["ids"],
+                arrays["segment_starts"].tolist(),
+                arrays["document_starts"].tolist(),
+            )
+
+    def save(self, file: IO[bytes]) -> None:
+        """Writes the documents to an open file."""
+        np.savez(
+            file,
+            ids=self.ids,
+            segment_starts=self.segment_starts,
+            document_starts=self.document_starts,
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of documents."""
+        return len(self.document_starts) - 1
+
+
+class Pair(NamedTuple):
+    """One instance before masking; ranges are half-open and count in `Documents.ids`.
+
+    Attributes:
+      a_start, a_end, b_start, b_end: the two parts, in the order in which they are shown.
+      label: 1 = the parts were swapped, or B is from elsewhere; 0 = as in the text.
+      random_document: the document that a random B comes from; -1 if B is no random part.
+      tokens_cut: tokens lost to make the pair fit.
+    """
+
+    a_start: int
+    a_end: int
+    b_start: int
+    b_end: int
+    label: int
+    random_document: int
+    tokens_cut: int
+
+
+def pair_segments(
+    documents: Documents, index: int, settings: SegmentSettings, rng: random.Random
+) -> Iterator[Pair]:
+    """Cuts document `index` into pairs.
+
+    Segments are gathered up to a target length and cut in two at a random segment. A single
+    segment always takes its B from another document, whatever `random_next_sentence` says.
+
+    Args:
+      documents: all documents that random parts may come from.
+      index: the document to cut.
+      settings: lengths and kind of negatives.
+      rng: decides everything that is random; consumed draw by draw as in the original.
+
+    Source: `create_instances_from_document` of the original.
+    """
+    starts = documents.segment_starts
+    begin, last = documents.document_starts[index : index + 2]
+    max_tokens = settings.max_seq_length - SPECIAL_TOKENS
+    target = max_tokens
+    if rng.random() < settings.short_seq_prob:
+        target = rng.randint(2, max_tokens)
+    while begin < last:
+        end = bisect_left(starts, starts[begin] + target, begin + 1, last)
+        cut = begin + (rng.randint(1, end - begin - 1) if end - begin > 1 else 1)
+        first, rest = (starts[begin], starts[cut]), (starts[cut], starts[end])
+        label, origin = 0, -1
+        if end - begin == 1 or (settings.random_next_sentence and rng.random() < 0.5):
+            label = 1
+            origin, rest = _random_part(documents, index, target - (first[1] - first[0]), rng)
+            end = cut  # what A leaves of the chunk is used again
+        elif not settings.random_next_sentence and rng.random() < 0.5:
+            label = 1
+            first, rest = rest, first
+        excess = max(0, first[1] - first[0] + rest[1] - rest[0] - max_tokens)
+        yield Pair(*_truncate(*first, *rest, excess, rng), label, origin, excess)
+        begin = end
+
+
+def _random_part(
+    documents: Documents, index: int, target: int, rng: random.Random
+) -> tuple[int, tuple[int, int]]:
+    """A random document, another than `index` if ten draws find one, and a range of its tokens."""
+    for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
+        chosen = rng.randint(0, documents.count - 1)
+        if chosen != index:
+            break
+    starts = documents.segment_starts
+    begin, last = documents.document_starts[chosen : chosen + 2]
+    begin += rng.randint(0, last - begin - 1)
+    end = bisect_left(starts, starts[begin] + target, begin + 1, last)
+    return chosen, (starts[begin], starts[end])
+
+
+def _truncate(
+    a_start: int, a_end: int, b_start: int, b_end: int, excess: int, rng: random.Random
+) -> tuple[int, int, int, int]:
+    """Takes `excess` tokens off, each from a random end of the longer part (of B if equal)."""
+    for _ in range(excess):
+        from_front = rng.random() < 0.5
+        if a_end - a_start > b_end - b_start:
+            a_start, a_end = (a_start + 1, a_end) if from_front else (a_start, a_end - 1)
+        else:
+            b_start, b_end = (b_start + 1, b_end) if from_front else (b_start, b_end - 1)
+    return a_start, a_end, b_start, b_end

@@ -1,0 +1,6 @@
+"""Makes pretraining records from text: the command albert_tf.cli.create_pretraining_data."""
+
+from albert_tf.cli.create_pretraining_data import main
+
+if __name__ == "__main__":
+    main()
