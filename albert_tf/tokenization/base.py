@@ -13,11 +13,16 @@ class Encoding(NamedTuple):
     Ranges are half-open and count characters (code points) of the raw text, as Python does:
     `raw[starts[i]:ends[i]]` is what piece i was made from. `starts` never decreases.
 
-    * The blank before a word belongs to the word, as it does to its piece; of a run of blanks
-      only the first character counts as that blank.
+    * The blank before a word belongs to the word's SentencePiece piece, which begins with a mark
+      for it. Of several blanks only the first counts; line ends and the like count only where
+      there is no blank proper.
+    * Characters dropped by the clean-up belong to no piece, unless a piece reaches around them.
     * Pieces made from one raw character together ("½" becomes "1", "⁄", "2") all cover it.
     * A piece made from no character (a word-start mark where the text has no blank) has an empty
       range at the place where the next piece begins.
+
+    These are the positions that the original release finds by aligning text and pieces, but for
+    the empty ranges, which it stretches over their neighbours.
 
     Attributes:
         ids: vocabulary id of each piece.
@@ -77,6 +82,10 @@ class Tokenizer(abc.ABC):
         """Gives the pieces of a raw text."""
 
     @abc.abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Gives the ids of a raw text, special tokens not added."""
+
+    @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Gives the ids of each raw text; the fast way when there are many."""
 
@@ -92,10 +101,6 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def _starts_word(token: str) -> bool:
         """Says whether a token opens a new word."""
-
-    def encode(self, text: str) -> list[int]:
-        """Gives the ids of a raw text, special tokens not added."""
-        return self.encode_batch([text])[0]
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Looks tokens up; one that is not in the vocabulary becomes `unk_id`."""

@@ -78,6 +78,9 @@ def align_clean_text(text: str, do_lower_case: bool) -> AlignedText:
     Returns:
         The clean text with positions; `.text` equals `clean_text(text, do_lower_case)`.
     """
+    if text.isascii() and text == " ".join(text.split()):
+        ends = range(1, len(text) + 1)
+        return AlignedText(clean_text(text, do_lower_case), list(enumerate(ends)))
     parts: list[str] = []
     ranges: list[tuple[int, int]] = []
     gap = 0
@@ -108,7 +111,8 @@ def _align_word(word: str, start: int, parts: list[str], ranges: list[tuple[int,
     """Appends a word after NFKD, combining characters dropped, and its positions."""
     if word.isascii():
         parts.append(word)
-        ranges.extend((position, position + 1) for position in range(start, start + len(word)))
+        end = start + len(word)
+        ranges.extend(zip(range(start, end), range(start + 1, end + 1), strict=True))
         return
     # One by one gives the same as the word as a whole: NFKD reorders combining characters only.
     for position, character in enumerate(word, start):

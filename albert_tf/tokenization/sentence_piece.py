@@ -12,6 +12,8 @@ from albert_tf.tokenization.base import Encoding, Tokenizer
 from albert_tf.tokenization.cleaning import align_clean_text, blank_range, clean_text
 
 WORD_START = "▁"
+# SentencePiece starts a thread for every batch, even when one thread is asked for.
+_WORTH_A_THREAD = 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JOINABLE = frozenset(string.ascii_letters + string.punctuation) - frozenset("'<=>")
 
@@ -105,8 +107,15 @@ class SentencePieceTokenizer(Tokenizer):
             return pieces
         return [part for piece in pieces for part in self._parts.get(piece, (piece,))]
 
+    def encode(self, text: str) -> list[int]:
+        """Gives the ids of a raw text, special tokens not added."""
+        ids = self._encode_clean(self.clean(text), out_type=int)
+        return ids if self._taken_apart.isdisjoint(ids) else self._take_apart(ids)
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Gives the ids of each raw text, in one call to SentencePiece and one thread."""
+        if len(texts) < _WORTH_A_THREAD:
+            return [self.encode(text) for text in texts]
         cleaned = [clean_text(text, self.do_lower_case) for text in texts]
         encoded = self._encode_clean(cleaned, out_type=int, num_threads=1)
         has_none = self._taken_apart.isdisjoint
@@ -156,7 +165,7 @@ class SentencePieceTokenizer(Tokenizer):
         for piece in SentencePieceText.FromString(serialized).pieces:
             start, end = characters[piece.begin], characters[piece.end]
             if piece.id not in self._taken_apart:
-                yield piece.id, start, end
+                yield piece.id, *_without_odd_blanks(piece.piece, text, start, end)
                 continue
             parts = self._parts[piece.piece]
             places = _places_of_parts(parts, text[start:end])
@@ -191,6 +200,17 @@ def _characters_of_bytes(text: str) -> Sequence[int]:
         return range(len(text) + 1)
     places = [i for i, character in enumerate(text) for _ in character.encode()]
     return [*places, len(text)]
+
+
+def _without_odd_blanks(piece: str, text: str, start: int, end: int) -> tuple[int, int]:
+    """Ties the mark of a piece to one blank, where SentencePiece joined several characters to it.
+
+    Its normalization turns other characters (U+200E, say) into blanks too and collapses them.
+    """
+    blank = text.find(" ", start, end)
+    if blank < 0 or not piece.startswith(WORD_START):
+        return start, end
+    return blank, blank + 1 if piece == WORD_START else end
 
 
 def _places_of_parts(parts: Sequence[str], text: str) -> Iterator[tuple[int, int]]:

@@ -57,12 +57,14 @@ class WordPieceTokenizer(Tokenizer):
         """Gives the pieces of a raw text."""
         return [self.tokens[i] for i in self.encode(text)]
 
+    def encode(self, text: str) -> list[int]:
+        """Gives the ids of a raw text, special tokens not added."""
+        words = split_words(text, self.do_lower_case)
+        return list(chain.from_iterable(map(self._word_ids, words)))
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Gives the ids of each raw text; words seen before come from a cache."""
-        return [
-            list(chain.from_iterable(map(self._word_ids, split_words(text, self.do_lower_case))))
-            for text in texts
-        ]
+        return [self.encode(text) for text in texts]
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Gives the ids of a raw text and the characters each of them comes from."""

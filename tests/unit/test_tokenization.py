@@ -1,0 +1,356 @@
+"""Tokenizers: offsets, what a file is taken for, errors, and life in worker processes."""
+
+import pickle
+import random
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf.tokenization import (
+    Encoding,
+    SentencePieceTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+    load_tokenizer,
+)
+from albert_tf.tokenization.cleaning import align_clean_text, clean_text
+from albert_tf.tokenization.splitting import align_words, split_words
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["the", "light", "##house", "##s", "l", "cafe", "9", ",", "中", "国", "straße", "##ς", "σ"]
+
+# One character becomes one character, so that a range, cleaned, gives exactly its piece.
+PLAIN = [*"the lighthouse was 9, 84, 1,205, (and) far; Émile's ñandú", *"中ÄＱ９"]
+# Everything that changes lengths, order or neighbours in the clean-up.
+ODD = [
+    *"½ﬁ㌔⒈🄊İΣςß",
+    *"\t\n\r\x0b\x0c\x1c\x85\xa0\u2003\u2028\u3000",
+    *"\x00\x01\x7f\xad\u200b\u200e\ufeff\ufffd",
+    *"\u0301\u0323\u0344\u093f\u302e\u0e33\U0001d165\U0001d16e",
+    *"각한ｶﾞ豈≠;`´¨，。—",
+]
+
+
+@pytest.fixture(scope="module")
+def model_file(golden: Path) -> Path:
+    return golden / "tokenizer" / "small_1000.model"
+
+
+@pytest.fixture(scope="module", params=["sentencepiece", "wordpiece"])
+def tokenizer(request, golden: Path) -> Tokenizer:
+    file = {"sentencepiece": "small_1000.model", "wordpiece": "vocab.txt"}[request.param]
+    return load_tokenizer(vocab_file=golden / "tokenizer" / file)
+
+
+@pytest.fixture(scope="module")
+def spm(model_file: Path) -> Tokenizer:
+    return load_tokenizer(spm_model_file=model_file)
+
+
+@pytest.fixture(scope="module")
+def wordpiece() -> Tokenizer:
+    return WordPieceTokenizer(SPECIAL + WORDS)
+
+
+def random_texts(characters: list[str], seed: int, number: int = 700) -> list[str]:
+    draw = random.Random(seed)
+    return ["".join(draw.choices(characters, k=draw.randint(0, 40))) for _ in range(number)]
+
+
+def slices(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
+    encoding = tokenizer.encode_with_offsets(text)
+    pieces = tokenizer.tokenize(text)
+    return [
+        (piece, text[start:end])
+        for piece, start, end in zip(pieces, encoding.starts, encoding.ends, strict=True)
+    ]
+
+
+# Clean-up and splitting
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("seed", [3, 5])
+def test_aligned_forms_equal_the_fast_ones(lower, seed):
+    for text in random_texts(PLAIN + ODD * 2, seed):
+        aligned = align_clean_text(text, lower)
+        assert aligned.text == clean_text(text, lower)
+        assert len(aligned.ranges) == len(aligned.text)
+        words = align_words(text, lower)
+        assert [word.text for word in words] == split_words(text, lower)
+        assert all(len(word.text) == len(word.positions) for word in words)
+
+
+def test_lower_casing_keeps_the_length_of_every_decomposed_character():
+    decomposed = {
+        part
+        for code in range(0x110000)
+        for part in unicodedata.normalize("NFKD", chr(code))
+        if not unicodedata.combining(part)
+    }
+    assert [part for part in decomposed if len(part.lower()) != 1] == []
+
+
+# Offsets
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The lighthouse", [("▁the", "The"), ("▁lighthouse", " lighthouse")]),
+        ("  the\n\n  was ", [("▁the", "  the"), ("▁was", "  was")]),
+        ("the\n\twas", [("▁the", "the"), ("▁was", "\n\twas")]),
+        ("th\u0301e\u0301 (", [("▁the", "th\u0301e"), ("▁", " "), ("(", "(")]),
+        ("(the", [("▁", ""), ("(", "("), ("the", "the")]),
+        (" (", [("▁", " "), ("(", "(")]),
+        ("½", [("▁", ""), ("1", "½"), ("⁄", "½"), ("2", "½")]),
+        ("the\u200e\u200e was", [("▁the", "the"), ("▁was", " was")]),
+        ("ＴＨＥ\u3000ＷＡＳ", [("▁the", "ＴＨＥ"), ("▁was", "\u3000ＷＡＳ")]),
+        ("", []),
+        (" \n", []),
+    ],
+)
+def test_sentencepiece_offsets(spm, text, expected):
+    assert slices(spm, text) == expected
+
+
+def test_marks_of_digits_before_a_comma(spm):
+    assert slices(spm, "the 9, was") == [
+        ("▁the", "the"),
+        ("▁", " "),
+        ("9", "9"),
+        (",", ","),
+        ("▁was", " was"),
+    ]
+    text = "(the9,"
+    encoding = spm.encode_with_offsets(text)
+    assert spm.convert_ids_to_tokens(encoding.ids) == ["▁", "(", "the", "▁", "9", ","]
+    assert encoding == Encoding(encoding.ids, [0, 0, 1, 4, 4, 5], [0, 1, 4, 4, 5, 6])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "The lighthouses",
+            [("the", "The"), ("light", "light"), ("##house", "house"), ("##s", "s")],
+        ),
+        ("中国，9", [("中", "中"), ("国", "国"), ("[UNK]", "，"), ("9", "9")]),
+        ("a l\u0301 unheard", [("[UNK]", "a"), ("l", "l"), ("[UNK]", "unheard")]),
+        ("Ca\u00ad\x01fé ,", [("cafe", "Ca\u00ad\x01fé"), (",", ",")]),
+        ("l" * 200 + " " + "l" * 201, [("[UNK]", "l" * 200), ("[UNK]", "l" * 201)]),
+        ("lΣ Σ", [("l", "l"), ("##ς", "Σ"), ("σ", "Σ")]),
+    ],
+)
+def test_wordpiece_offsets(wordpiece, text, expected):
+    assert slices(wordpiece, text) == expected
+
+
+def test_a_wordpiece_of_200_characters_is_still_split():
+    tokenizer = WordPieceTokenizer([*SPECIAL, "s", "##s"])
+    assert tokenizer.encode("s" * 200) == [5] + [6] * 199
+    assert tokenizer.encode("s" * 201) == [tokenizer.unk_id]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_range_cleaned_gives_its_piece(golden, lower):
+    path = golden / "tokenizer" / "small_1000.model"
+    tokenizer = load_tokenizer(spm_model_file=path, do_lower_case=lower)
+    covering = 0
+    for text in random_texts(PLAIN, seed=7):
+        for piece, covered in slices(tokenizer, text):
+            covering += bool(covered)
+            marked = piece.startswith("▁")
+            assert tokenizer.clean(covered) == piece.removeprefix("▁") or (marked and not covered)
+    assert covering > 5000
+
+
+def test_odd_texts_keep_ranges_in_order_and_ids_equal(tokenizer):
+    for text in random_texts(PLAIN + ODD * 2, seed=11):
+        ids, starts, ends = tokenizer.encode_with_offsets(text)
+        assert ids == tokenizer.encode(text)
+        assert all(0 <= start <= end <= len(text) for start, end in zip(starts, ends, strict=True))
+        assert starts == sorted(starts)
+        covered_ends = [end for start, end in zip(starts, ends, strict=True) if start < end]
+        assert covered_ends == sorted(covered_ends)
+
+
+# Encoding and decoding
+
+
+def test_a_batch_is_its_texts_one_by_one(tokenizer):
+    texts = ["", "the 9, was", " ", *random_texts(PLAIN + ODD, seed=13, number=90)]
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch(texts[:5]) == tokenizer.encode_batch(texts)[:5]
+    assert tokenizer.encode_batch(tuple(texts)) == tokenizer.encode_batch(texts)
+    assert tokenizer.encode_batch([]) == []
+    assert tokenizer.encode("") == []
+
+
+def test_tokens_and_ids(tokenizer):
+    ids = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[MASK]", "no such token"])
+    assert ids == [tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.unk_id]
+    assert tokenizer.convert_ids_to_tokens(ids[:3]) == ["[CLS]", "[SEP]", "[MASK]"]
+    assert tokenizer.vocab_size == len(tokenizer.tokens) == len(tokenizer.starts_word)
+    assert tokenizer.starts_word.dtype == np.bool_
+
+
+@pytest.mark.parametrize("wrong", [-1, 1000])
+def test_an_id_outside_the_vocabulary_is_refused(spm, wrong):
+    with pytest.raises(IndexError, match=f"0 to 999, not {wrong}"):
+        spm.convert_ids_to_tokens([7, wrong])
+
+
+def test_decoding(spm, wordpiece):
+    ids = [spm.cls_id, *spm.encode("The lighthouse was"), spm.mask_id, spm.sep_id, spm.pad_id]
+    assert spm.decode(ids) == "the lighthouse was[MASK]"
+    ids = [wordpiece.cls_id, *wordpiece.encode("the lighthouses ,"), wordpiece.sep_id]
+    assert wordpiece.decode(ids) == "the lighthouses ,"
+
+
+def test_half_a_surrogate_pair_is_refused(spm):
+    message = r"'\\udc00', half of a surrogate pair.*'the \\udc00 was'"
+    for refuse in (spm.tokenize, spm.encode, spm.encode_with_offsets):
+        with pytest.raises(ValueError, match=message):
+            refuse("the \udc00 was")
+    with pytest.raises(ValueError, match=message):
+        spm.encode_batch(["the"] * 20 + ["the \udc00 was"])
+
+
+# Files
+
+
+def wordpiece_file(folder: Path, tokens: list[str], name: str = "vocab.txt") -> Path:
+    path = folder / name
+    path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("flag", ["spm_model_file", "vocab_file"])
+def test_the_file_decides_not_the_flag(golden, tmp_path, flag):
+    folder = golden / "tokenizer"
+    files = [str(folder / "small_1000.model"), str(folder / "small_1000.vocab")]
+    for given in files:
+        tokenizer = load_tokenizer(**{flag: given})
+        assert isinstance(tokenizer, SentencePieceTokenizer)
+        assert tokenizer.files == files
+    two_columns = wordpiece_file(tmp_path, [f"{token}\t0.5" for token in SPECIAL + WORDS])
+    tokenizer = load_tokenizer(**{flag: two_columns}, do_lower_case=False)
+    assert isinstance(tokenizer, WordPieceTokenizer)
+    assert tokenizer.tokens == SPECIAL + WORDS
+    assert (tokenizer.files, tokenizer.do_lower_case) == ([str(two_columns)], False)
+
+
+def test_a_model_alone_has_no_list_to_copy(model_file, tmp_path):
+    alone = tmp_path / "alone.model"
+    alone.write_bytes(model_file.read_bytes())
+    assert load_tokenizer(spm_model_file=alone).files == [str(alone)]
+
+
+def test_a_list_of_pieces_needs_its_model(model_file, tmp_path):
+    lone = tmp_path / "lone.vocab"
+    lone.write_bytes(model_file.with_suffix(".vocab").read_bytes())
+    with pytest.raises(ValueError, match=r"lone\.vocab only lists.*no .*lone\.model beside"):
+        load_tokenizer(vocab_file=lone)
+    tokenizer = load_tokenizer(spm_model_file=model_file, vocab_file=lone)
+    assert tokenizer.files == [str(model_file), str(lone)]
+
+
+def test_two_files_must_agree(model_file, tmp_path):
+    vocab = wordpiece_file(tmp_path, SPECIAL + WORDS)
+    with pytest.raises(ValueError, match=r"different vocabularies: id 0 is '<pad>'.*Give only one"):
+        load_tokenizer(spm_model_file=model_file, vocab_file=vocab)
+    shorter = wordpiece_file(tmp_path, SPECIAL + WORDS[:-1], "shorter.txt")
+    with pytest.raises(ValueError, match="id 17 is 'σ' in one and None"):
+        load_tokenizer(spm_model_file=vocab, vocab_file=shorter)
+    again = wordpiece_file(tmp_path, SPECIAL + WORDS, "again.txt")
+    assert load_tokenizer(spm_model_file=vocab, vocab_file=again).tokens == SPECIAL + WORDS
+    both = load_tokenizer(spm_model_file=model_file, vocab_file=model_file)
+    assert both.files[0] == str(model_file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "--vocab_file=.*vocab.bin: the file is empty"),
+        (b" \n\n", "the file is empty"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "vocab.bin is neither a SentencePiece model nor"),
+        ("中国\n".encode("gbk"), "vocab.bin is neither a SentencePiece model nor"),
+        (b"version https://git-lfs\n", "vocab.bin has no <pad> or .PAD. among its 1 tokens"),
+    ],
+)
+def test_files_that_hold_no_vocabulary(tmp_path, content, message):
+    path = tmp_path / "vocab.bin"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load_tokenizer(vocab_file=path)
+
+
+def test_a_truncated_model_is_refused(model_file, tmp_path):
+    path = tmp_path / "cut.model"
+    path.write_bytes(model_file.read_bytes()[:50_000])
+    with pytest.raises(ValueError, match=r"cut\.model is neither"):
+        load_tokenizer(spm_model_file=path)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(ValueError, match="needs --spm_model_file or --vocab_file"):
+        load_tokenizer(spm_model_file="", vocab_file=None)
+    with pytest.raises(FileNotFoundError, match=r"--spm_model_file=.*none\.model: there is no"):
+        load_tokenizer(spm_model_file=tmp_path / "none.model")
+
+
+@pytest.mark.parametrize("missing", SPECIAL)
+def test_special_tokens_are_checked(tmp_path, missing):
+    path = wordpiece_file(tmp_path, [token for token in SPECIAL + WORDS if token != missing])
+    with pytest.raises(ValueError, match=rf"vocab\.txt has no .*\{missing[:-1]}\]"):
+        load_tokenizer(vocab_file=path)
+
+
+def test_repeated_lines_are_reported(tmp_path, caplog):
+    path = wordpiece_file(tmp_path, [*SPECIAL, "the", "the", "light"])
+    assert load_tokenizer(vocab_file=path).convert_tokens_to_ids(["light"]) == [6]
+    assert "8 lines and 7 tokens" in caplog.text
+
+
+def test_remote_paths_are_read_through_tensorflow(model_file):
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile("ram://tokenizer/remote.model", "wb") as file:
+        file.write(model_file.read_bytes())
+    tokenizer = load_tokenizer(vocab_file="ram://tokenizer/remote.model")
+    assert tokenizer.encode("the") == load_tokenizer(spm_model_file=model_file).encode("the")
+
+
+# Worker processes
+
+
+def test_a_pickled_tokenizer_is_the_same(tokenizer):
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    text = "the 9, lighthouses Émile"
+    assert copy.encode_with_offsets(text) == tokenizer.encode_with_offsets(text)
+    assert (copy.files, copy.tokens) == (tokenizer.files, tokenizer.tokens)
+    assert copy.do_lower_case == tokenizer.do_lower_case
+
+
+def test_a_pickled_tokenizer_keeps_its_settings(model_file):
+    proto = model_file.read_bytes()
+    tokenizer = SentencePieceTokenizer(proto, do_lower_case=False, strip_digit_marker=True)
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert (copy.do_lower_case, copy.strip_digit_marker) == (False, True)
+
+
+def test_tensorflow_is_not_imported(model_file):
+    program = (
+        "import sys; from albert_tf.tokenization import load_tokenizer; "
+        f"load_tokenizer(spm_model_file={str(model_file)!r}).encode('the'); "
+        "print('tensorflow' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "False"
