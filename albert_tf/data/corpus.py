@@ -14,7 +14,8 @@ from itertools import accumulate, pairwise
 
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.data.segments import Documents
-from albert_tf.tokenization import Tokenizer
+from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer
+from albert_tf.tokenization.sentence_piece import sentencepiece_starts_word
 
 BLOCK_BYTES = 4 << 20
 _FIRST_LOOK_BYTES = 64 << 10  # a document mostly ends within this
@@ -154,16 +155,37 @@ def _count_lines(span: Span) -> int:
 
 
 def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
-    """Tokenizes the documents of a block; lines and documents without tokens are left out."""
+    """Tokenizes the documents of a block; lines and documents without tokens are left out.
+
+    Args:
+      block: from `cut_into_blocks`.
+      tokenizer: text to ids.
+
+    Returns:
+      Documents whose ids lie in [0, V]: V stands for an unknown piece inside a word, which only
+      its text tells from one that opens a word.
+    """
     segments: list[list[int]] = []
     document_starts = [0]
     for span in block.spans:
         lines = _decode(span).split("\n")
         for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True):
             if ids:
-                segments.append(ids)
+                segments.append(_mark_unknown(line, ids, tokenizer))
             elif len(segments) > document_starts[-1] and not tokenizer.clean(line):
                 document_starts.append(len(segments))
         if len(segments) > document_starts[-1]:
             document_starts.append(len(segments))
     return Documents.from_segments(segments, document_starts)
+
+
+def _mark_unknown(line: str, ids: list[int], tokenizer: Tokenizer) -> list[int]:
+    """Replaces the id of unknown pieces that do not open a word by V."""
+    if tokenizer.unk_id not in ids or not isinstance(tokenizer, SentencePieceTokenizer):
+        return ids
+    return [
+        tokenizer.vocab_size
+        if i == tokenizer.unk_id and not sentencepiece_starts_word(piece)
+        else i
+        for i, piece in zip(ids, tokenizer.tokenize(line), strict=True)
+    ]

@@ -53,11 +53,13 @@ class Vocabulary(NamedTuple):
 
     Attributes:
       size: V, number of ids.
-      cls_id, sep_id, mask_id: special ids.
-      starts_word: bool [V]; whether a token opens a word.
+      unk_id, cls_id, sep_id, mask_id: special ids.
+      starts_word: bool [V + 1]; whether a token opens a word. The last entry is for an unknown
+        piece inside a word, see `read_documents`.
     """
 
     size: int
+    unk_id: int
     cls_id: int
     sep_id: int
     mask_id: int
@@ -151,7 +153,7 @@ def find_words(
     Args:
       input_ids: integer [B, S].
       is_text: bool [B, S]; False for special tokens and padding, which belong to no word.
-      starts_word: bool [V].
+      starts_word: bool, by id.
       whole_words: False makes every text token a word.
 
     A token that does not start a word joins the word before it, across [SEP] too; the first text

@@ -52,10 +52,11 @@ def masking_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     """What instances need to know of a tokenizer."""
     return Vocabulary(
         tokenizer.vocab_size,
+        tokenizer.unk_id,
         tokenizer.cls_id,
         tokenizer.sep_id,
         tokenizer.mask_id,
-        tokenizer.starts_word,
+        np.append(tokenizer.starts_word, False),
     )
 
 
@@ -140,7 +141,7 @@ def make_features(
     """Lays out [CLS] A [SEP] B [SEP] and masks it.
 
     Args:
-      ids: int32 [T]; the tokens that the pairs are ranges of.
+      ids: int32 [T]; the tokens that the pairs are ranges of, see `read_documents`.
       pairs: B pairs.
       settings: length and masking.
       vocabulary: special ids and word starts.
@@ -172,6 +173,8 @@ def make_features(
     lengths = sep_b[:, 0] + 1
     masked = mask_batch(input_ids, is_text, lengths, vocabulary, settings.masking, rng)
     slots = np.arange(settings.masking.prediction_slots)
+    for stored in (masked.input_ids, masked.labels):
+        stored[stored == vocabulary.size] = vocabulary.unk_id
     features = {
         "input_ids": masked.input_ids,
         "input_mask": input_mask,

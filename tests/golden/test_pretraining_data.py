@@ -2,25 +2,44 @@
 
 import json
 import random
+from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from albert_tf.data.corpus import cut_into_blocks, read_documents
 from albert_tf.data.masking import (
     MaskedBatch,
     MaskingSettings,
+    Vocabulary,
     find_words,
     mask_tokens,
     prediction_budget,
 )
-from albert_tf.data.segments import Documents, SegmentSettings, _truncate, pair_segments
+from albert_tf.data.pretraining import (
+    PretrainingDataSettings,
+    make_examples,
+    make_features,
+    masking_vocabulary,
+)
+from albert_tf.data.records import parse_batch
+from albert_tf.data.segments import Documents, Pair, SegmentSettings, _truncate, pair_segments
+from albert_tf.data.tfrecord import read_records
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 from tests.golden.original_draws import replay_draws
+from tests.golden.record_statistics import HISTOGRAMS, SCALARS, record_statistics, shares
 
 DATA = Path(__file__).parent / "data"
-CASES = json.loads((DATA / "pretraining_data" / "masking_cases.json").read_text("utf-8"))
+FOLDER = DATA / "pretraining_data"
+CASES = json.loads((FOLDER / "masking_cases.json").read_text("utf-8"))
+STATISTICS = json.loads((FOLDER / "statistics.json").read_text("utf-8"))
+WRITTEN, TWELVE_COPIES = STATISTICS["written_files"], STATISTICS["twelve_copies"]
+NAMES = [entry["name"] for entry in WRITTEN]
+SEEDS = 10
 
 
 @cache
@@ -111,3 +130,167 @@ def test_instances_replay_the_original(case: dict) -> None:
         assert_masking_equals(batch, expected, tokenizer)
         assert pair.label == expected["is_random_next"]
         assert expected["segment_ids"] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+
+
+@cache
+def read_golden(file: str) -> dict[str, np.ndarray]:
+    """All records of a file of the original."""
+    payloads = list(read_records(str(FOLDER / file)))
+    specs = settings_of(flags_of_file(file)).feature_specs
+    return {name: value.numpy() for name, value in parse_batch(payloads, specs).items()}
+
+
+def flags_of_file(file: str) -> dict:
+    return next(entry["flags"] for entry in WRITTEN if entry["file"] == file)
+
+
+def settings_of(flags: dict) -> PretrainingDataSettings:
+    return PretrainingDataSettings(
+        SegmentSettings(
+            flags["max_seq_length"], flags["short_seq_prob"], flags["random_next_sentence"]
+        ),
+        masking_settings(flags),
+        flags["dupe_factor"],
+        flags["random_seed"],
+    )
+
+
+def documents_of(entry: dict) -> Documents:
+    (block,) = cut_into_blocks([str(FOLDER / "corpus.txt")])
+    return read_documents(block, tokenizer_of(entry["tokenizer"], entry["flags"]["do_lower_case"]))
+
+
+@pytest.mark.parametrize("entry", WRITTEN, ids=NAMES)
+def test_schema_is_the_original_one(entry: dict) -> None:
+    specs = settings_of(entry["flags"]).feature_specs
+    for payload in read_records(str(FOLDER / entry["file"])):
+        features = tf.train.Example.FromString(payload).features.feature
+        assert sorted(features) == sorted(spec.name for spec in specs)
+        for spec in specs:
+            kind = "int64_list" if spec.dtype == "int64" else "float_list"
+            assert features[spec.name].WhichOneof("kind") == kind
+            assert len(getattr(features[spec.name], kind).value) == spec.length
+
+
+def unmasked(records: dict[str, np.ndarray]) -> np.ndarray:
+    """The ids before masking."""
+    ids = records["input_ids"].copy()
+    rows, slots = np.nonzero(records["masked_lm_weights"])
+    ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
+    return ids
+
+
+class DocumentSearch:
+    """Finds runs of ids inside documents."""
+
+    def __init__(self, documents: Documents, vocabulary: Vocabulary):
+        self.starts = np.array(documents.segment_starts)[documents.document_starts].tolist()
+        ids = np.where(documents.ids == vocabulary.size, vocabulary.unk_id, documents.ids)
+        self.texts = [self.bytes_of(ids[start:end]) for start, end in pairwise(self.starts)]
+
+    @staticmethod
+    def bytes_of(ids: np.ndarray) -> bytes:
+        return ids.astype(">u4").tobytes()
+
+    def find(self, ids: np.ndarray) -> tuple[int, int]:
+        for start, text in zip(self.starts, self.texts, strict=False):
+            place = text.find(self.bytes_of(ids))
+            if place >= 0 and place % 4 == 0:
+                return start + place // 4, start + place // 4 + len(ids)
+        raise AssertionError(f"No document has {ids.tolist()}")
+
+
+@pytest.mark.parametrize("entry", WRITTEN, ids=NAMES)
+def test_layout_equals_the_original(entry: dict) -> None:
+    """The parts of every instance are runs of our documents, and laid out alike."""
+    records = read_golden(entry["file"])
+    settings = replace(settings_of(entry["flags"]), masking=MaskingSettings(masked_lm_prob=0))
+    tokenizer = tokenizer_of(entry["tokenizer"], entry["flags"]["do_lower_case"])
+    vocabulary, documents = masking_vocabulary(tokenizer), documents_of(entry)
+    assert documents.count == 60
+    search = DocumentSearch(documents, vocabulary)
+    ids = unmasked(records)
+    is_b = records["segment_ids"] == 1
+    is_a = (records["input_mask"] == 1) & ~is_b
+    pairs = [
+        Pair(*search.find(row[a][1:-1]), *search.find(row[b][:-1]), label, -1, 0)
+        for row, a, b, (label,) in zip(
+            ids, is_a, is_b, records["next_sentence_labels"], strict=True
+        )
+    ]
+    rng = np.random.default_rng(0)
+    features, _ = make_features(documents.ids, pairs, settings, vocabulary, rng)
+    np.testing.assert_array_equal(features["input_ids"], ids)
+    for name in ("input_mask", "segment_ids", "token_boundary", "next_sentence_labels"):
+        np.testing.assert_array_equal(features[name], records[name], err_msg=name)
+
+
+@pytest.mark.parametrize("entry", WRITTEN, ids=NAMES)
+def test_prediction_features_follow_the_original_rules(entry: dict) -> None:
+    records = read_golden(entry["file"])
+    masking = masking_settings(entry["flags"])
+    weights = records["masked_lm_weights"]
+    counts = weights.sum(axis=1).astype(int)
+    np.testing.assert_array_equal(weights, np.arange(weights.shape[1]) < counts[:, None])
+    for name in ("masked_lm_positions", "masked_lm_ids"):
+        assert not records[name][weights == 0].any()
+    budget = prediction_budget(records["input_mask"].sum(axis=1), masking)
+    assert (counts <= budget * (2 if masking.do_permutation else 1)).all()
+    assert (counts >= budget * 0.8).all()
+
+
+@cache
+def our_statistics(name: str) -> list[dict]:
+    """Statistics of what we make under one setting of the original, for several seeds."""
+    entry = next(entry for entry in TWELVE_COPIES if entry["name"] == name)
+    settings = settings_of(entry["flags"])
+    tokenizer = tokenizer_of(entry["tokenizer"], entry["flags"]["do_lower_case"])
+    documents, vocabulary = documents_of(entry), masking_vocabulary(tokenizer)
+    results = []
+    for seed in range(SEEDS):
+        payloads = [
+            payload
+            for pass_number in range(settings.dupe_factor)
+            for payloads, _ in make_examples(documents, settings, vocabulary, [seed, pass_number])
+            for payload in payloads
+        ]
+        records = parse_batch(payloads, settings.feature_specs)
+        results.append(
+            record_statistics({k: v.numpy() for k, v in records.items()}, tokenizer.mask_id)
+        )
+    return results
+
+
+@pytest.mark.parametrize("entry", TWELVE_COPIES, ids=NAMES)
+@pytest.mark.parametrize("key", SCALARS)
+def test_statistics_agree(entry: dict, key: str) -> None:
+    """Within five standard deviations of what our own seeds vary by."""
+    ours = [statistics[key] for statistics in our_statistics(entry["name"])]
+    golden = entry["statistics"][key]
+    if golden is None:
+        assert ours == [None] * SEEDS
+        return
+    spread = np.std(ours, ddof=1) * np.sqrt(1 + 1 / SEEDS)
+    np.testing.assert_allclose(np.mean(ours), golden, rtol=0, atol=5 * spread + 1e-9)
+
+
+@pytest.mark.parametrize("entry", TWELVE_COPIES, ids=NAMES)
+@pytest.mark.parametrize("key", HISTOGRAMS)
+def test_histograms_agree(entry: dict, key: str) -> None:
+    """The original is no farther from our mean than one and a half times our farthest seed."""
+    golden = entry["statistics"][key]
+    ours = [statistics[key] for statistics in our_statistics(entry["name"])]
+    keys = sorted(set(golden).union(*ours))
+    each = np.array([shares(histogram, keys) for histogram in ours])
+    total = each.sum(axis=0)
+    own = [abs(one - (total - one) / (SEEDS - 1)).sum() for one in each]
+    distance = abs(shares(golden, keys) - total / SEEDS).sum()
+    assert distance <= 1.5 * max(own)
+
+
+@pytest.mark.parametrize("name", ["spm", "wordpiece"])
+def test_word_starts_equal_the_original(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    expected = json.loads((FOLDER / "start_piece.json").read_text("utf-8"))[name]
+    ours = dict(zip(tokenizer.tokens, tokenizer.starts_word.tolist(), strict=True))
+    assert ours == {token: expected[token] for token in ours}
