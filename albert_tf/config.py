@@ -305,6 +305,7 @@ class TrainerConfig:
         keep_checkpoint_max: checkpoints kept besides the best one; 0 keeps all.
         log_steps: steps between two log lines.
         seed: decides initial weights, input order and dropout.
+        jit_compile: compile forward and backward pass with XLA.
 
     Raises:
         ValueError: a value is out of range.
@@ -316,6 +317,7 @@ class TrainerConfig:
     keep_checkpoint_max: int = 5
     log_steps: int = 100
     seed: int = 12345
+    jit_compile: bool = False
 
     def __post_init__(self) -> None:
         """Refuses values no run can use."""

@@ -5,6 +5,9 @@ their input alive until the backward pass and read each again; written out, they
 An embedding look-up yields a sparse gradient whose parts are not summed, so that the global norm
 taken over it is not the norm of the gradient (the original release clips by that other norm except
 on TPU); here the gradient is dense and summed.
+
+Half-precision arguments (bfloat16, float16) are computed in single precision and the results cast
+back: sums over a batch stall in bfloat16 as soon as they reach 256 times a term.
 """
 
 from __future__ import annotations
@@ -20,6 +23,11 @@ _CUBIC = 0.044715
 Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor, ...]]
 
 
+def _widened(x: tf.Tensor) -> tf.Tensor:
+    """Half precision as float32, everything else as it is."""
+    return tf.cast(x, tf.float32) if x.dtype in (tf.bfloat16, tf.float16) else x
+
+
 @tf.custom_gradient
 def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     """Gaussian error linear unit in its tanh approximation, element by element.
@@ -31,10 +39,11 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     """
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        x_squared = tf.square(x)
-        gate = tf.sigmoid(x * (_TWO_ROOT_TWO_OVER_PI * (1.0 + _CUBIC * x_squared)))
+        wide = _widened(x)
+        x_squared = tf.square(wide)
+        gate = tf.sigmoid(wide * (_TWO_ROOT_TWO_OVER_PI * (1.0 + _CUBIC * x_squared)))
         slope = _TWO_ROOT_TWO_OVER_PI * (1.0 + 3.0 * _CUBIC * x_squared)
-        return upstream * (gate + x * slope * gate * (1.0 - gate))
+        return upstream * tf.cast(gate + wide * slope * gate * (1.0 - gate), x.dtype)
 
     return tf.nn.gelu(x, approximate=True), gradient
 
@@ -70,7 +79,7 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) 
 
         return normalized * gamma + beta, gradient
 
-    return normalize(x, gamma, beta)
+    return tf.cast(normalize(_widened(x), _widened(gamma), _widened(beta)), x.dtype)
 
 
 @tf.custom_gradient
@@ -86,6 +95,7 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradi
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        return tf.math.unsorted_segment_sum(upstream, ids, tf.shape(table)[0]), None
+        summed = tf.math.unsorted_segment_sum(_widened(upstream), ids, tf.shape(table)[0])
+        return tf.cast(summed, table.dtype), None
 
     return tf.gather(table, ids), gradient

@@ -6,6 +6,8 @@ one division; averages of averages could not.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -14,21 +16,46 @@ MASKED_LM_EPSILON = 1e-5
 
 
 class LossSum(NamedTuple):
-    """A loss before its division.
+    """A mean before its division.
 
     Attributes:
-        sum: float scalar, sum of weight * loss.
+        sum: float scalar, sum of weight * value.
         weight: float scalar, sum of the weights.
-        epsilon: added once to the total weight, so that a total of 0 gives a loss of 0.
     """
 
     sum: tf.Tensor
     weight: tf.Tensor
-    epsilon: float = 0.0
 
-    def mean(self, total_weight: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns sum / (weight + epsilon), with the weight of all replicas where it is given."""
-        return self.sum / ((self.weight if total_weight is None else total_weight) + self.epsilon)
+    def mean(self) -> tf.Tensor:
+        """Returns sum / weight."""
+        return self.sum / self.weight
+
+
+def means(batches: Sequence[Mapping[str, LossSum]]) -> dict[str, float]:
+    """The weighted means over several batches: sums over all of them, then one division.
+
+    Args:
+        batches: the sums of each, under the same names, as numbers; may be empty of weight, which
+            gives NaN.
+    """
+    totals = {
+        name: LossSum(
+            sum(float(batch[name].sum) for batch in batches),
+            sum(float(batch[name].weight) for batch in batches),
+        )
+        for name in batches[0]
+    }
+    return {name: t.sum / t.weight if t.weight else math.nan for name, t in totals.items()}
+
+
+def pretraining_loss(masked_lm: LossSum, sentence_order: LossSum) -> tf.Tensor:
+    """The loss of pretraining, from sums over a whole batch.
+
+    The masked-LM weight gets 1e-5 added, so that a batch without predictions has a loss of 0.
+
+    Source: run_pretraining.py of the original release.
+    """
+    return masked_lm.sum / (masked_lm.weight + MASKED_LM_EPSILON) + sentence_order.mean()
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -44,10 +71,10 @@ def masked_lm_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
         labels: int32 [B, P], the tokens that stood there.
         weights: float [B, P]; 0 = padding.
 
-    Source: run_pretraining.py of the original release, with its epsilon of 1e-5.
+    Source: run_pretraining.py of the original release, get_masked_lm_output.
     """
     losses = cross_entropy(logits, labels)
-    return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights), MASKED_LM_EPSILON)
+    return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
 
 
 def sentence_order_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:

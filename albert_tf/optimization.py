@@ -140,7 +140,7 @@ def clip_by_global_norm(
     if all(g is None for g in dense):
         raise ValueError("No variable has a gradient: the loss depends on none of them.")
     norm = tf.linalg.global_norm(dense)
-    scale = tf.where(tf.math.is_finite(norm), tf.minimum(1.0, clip_norm / norm), 0.0)
+    scale = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
     # multiply_no_nan: 0 * inf and 0 * NaN are 0.
     return [None if g is None else tf.math.multiply_no_nan(g, scale) for g in dense], norm
 
@@ -206,17 +206,17 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """
         if self.built:
             return
-        regularized, _ = self.split(variables)
+        decayed, _ = self.split(variables)
         super().build(variables)
-        keys = {id(variable) for variable in regularized}
-        self._is_regularized = [id(variable) in keys for variable in variables]
+        keys = {id(variable) for variable in decayed}
+        self._is_decayed = [id(variable) in keys for variable in variables]
         self._slots = {
             name: [self.add_variable_from_reference(v, name=name) for v in variables]
             for name in ("adam_m", "adam_v")
         }
 
     def split(self, variables: Sequence[keras.Variable]) -> tuple[list, list]:
-        """Returns the variables with weight decay (and, in LAMB, trust ratio) and those without.
+        """Returns the variables that decay (and, in LAMB, are adapted) and the excluded ones.
 
         Raises:
             ValueError: a variable was never named, or there are one-dimensional variables and none
@@ -229,23 +229,18 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 "Whether a variable decays is told by its name, and these were given none: "
                 f"{unnamed}. Pass name= when creating them."
             )
-        excluded = [any(f"_{word}_" in f"_{name}_" for word in self.exclude) for name in names]
-        if self.exclude and not any(excluded) and any(len(v.shape) == 1 for v in variables):
+        decayed, excluded = [], []
+        for variable, name in zip(variables, names, strict=True):
+            is_excluded = any(f"_{word}_" in f"_{name}_" for word in self.exclude)
+            (excluded if is_excluded else decayed).append(variable)
+        if self.exclude and not excluded and any(len(v.shape) == 1 for v in variables):
             raise ValueError(
                 f"No variable is excluded from weight decay: none of the names {names} contains "
                 f"one of {self.exclude}, though some are vectors, as biases are. Rename them, or "
                 "pass exclude=() if they shall decay."
             )
-        pairs = list(zip(variables, excluded, strict=True))
-        regularized = [variable for variable, is_excluded in pairs if not is_excluded]
-        without = [variable for variable, is_excluded in pairs if is_excluded]
-        logging.info(
-            "weight_decay_rate=%g decayed_variables=%d excluded_variables=%d",
-            self.weight_decay_rate,
-            len(regularized),
-            len(without),
-        )
-        return regularized, without
+        logging.info("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
+        return decayed, excluded
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
         """Refused: the constructor's `exclude` says it, and is saved with the optimiser."""
@@ -331,7 +326,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         v = self.beta_2 * slots["adam_v"] + (1.0 - self.beta_2) * tf.square(gradient)
         update = m / (tf.sqrt(v) + self.epsilon)
         rate = tf.cast(learning_rate, weight.dtype)
-        if self._is_regularized[self._get_variable_index(variable)]:
+        if self._is_decayed[self._get_variable_index(variable)]:
             update += self.weight_decay_rate * weight
             rate *= self.trust_ratio(weight, update)
         self.assign(slots["adam_m"], m)

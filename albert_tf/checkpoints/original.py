@@ -94,9 +94,9 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
     """Returns the prefix of the checkpoint that a user's path means.
 
     Args:
-        path: a prefix (`model.ckpt-100`), one of its files (`model.ckpt-100.index`), or a directory,
-            which stands for its newest checkpoint by its `checkpoint` file, else for its
-            `model.ckpt-best`, else for the only checkpoint in it.
+        path: a prefix (`model.ckpt-100`), one of its files (`model.ckpt-100.index`), or a
+            directory, which stands for its newest checkpoint by its `checkpoint` file, else for
+            its `model.ckpt-best`, else for the only checkpoint in it.
         flag: the flag the path came from, for messages.
 
     Raises:

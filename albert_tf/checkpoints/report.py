@@ -72,3 +72,15 @@ class LoadReport:
                 "describes (--init_from_group0 shares a checkpoint's first group with every group;"
                 f" --allow_partial_checkpoint accepts the gap).\n{self.summary()}"
             )
+
+    def check_complete(self) -> None:
+        """Refuses a checkpoint that leaves any variable as it was, heads included.
+
+        Raises:
+            LoadError: a variable is missing or has another shape.
+        """
+        if self.missing or self.mismatched:
+            raise LoadError(
+                f"{self.source} does not hold the whole model that --albert_config_file describes; "
+                f"results with random weights would mean nothing.\n{self.summary()}"
+            )

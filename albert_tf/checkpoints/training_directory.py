@@ -1,0 +1,205 @@
+"""The output directory of a training run: its checkpoints, and what resuming needs beside them.
+
+`model.ckpt-<step>` has weights, moments and step under the original release's names, so tools made
+for the original read it, and a directory of the original can be continued. What the original never
+saved lies beside it in `train_state-<step>`: the position in the input. Order of writing: the
+train state, the checkpoint, and at last the file `checkpoint` that names it. A run killed anywhere
+in between leaves the directory as it was before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.original import (
+    GLOBAL_STEP,
+    open_checkpoint,
+    original_names,
+    read_global_step,
+    slot_variables,
+    write_checkpoint,
+)
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.data.files import write_then_rename
+
+CHECKPOINT = "model.ckpt"
+BEST = "model.ckpt-best"
+TRAIN_STATE = "train_state"
+
+
+class TrainingDirectory:
+    """Checkpoints of one run, the newest few kept.
+
+    Args:
+        path: the directory; created when the first checkpoint is written.
+        keep_checkpoint_max: step checkpoints to keep; 0 keeps all.
+    """
+
+    def __init__(self, path: str, keep_checkpoint_max: int = 5) -> None:
+        self.path = path
+        self.keep_checkpoint_max = keep_checkpoint_max
+
+    def checkpoints(self) -> list[str]:
+        """Returns the prefixes of the finished step checkpoints, oldest first."""
+        steps = {
+            int(match.group(1))
+            for name in (tf.io.gfile.listdir(self.path) if tf.io.gfile.isdir(self.path) else [])
+            if (match := re.fullmatch(rf"{CHECKPOINT}-(\d+)\.index", name))
+        }
+        newest = self._committed_step()
+        return [
+            self._prefix(CHECKPOINT, step)
+            for step in sorted(steps)
+            if newest is None or step <= newest
+        ]
+
+    def newest(self) -> str | None:
+        """Returns the prefix of the checkpoint to resume from, None in a fresh directory."""
+        return next(reversed(self.checkpoints()), None)
+
+    def best(self) -> str | None:
+        """Returns the prefix of the best checkpoint, None where there is none."""
+        prefix = os.path.join(self.path, BEST)
+        return prefix if tf.io.gfile.exists(prefix + ".index") else None
+
+    def _prefix(self, name: str, step: int) -> str:
+        return os.path.join(self.path, f"{name}-{step}")
+
+    def _committed_step(self) -> int | None:
+        """The step the file `checkpoint` names, None where there is no such file or step."""
+        state = tf.train.get_checkpoint_state(self.path)
+        # Only the name matters: a directory may have been moved since it was written.
+        match = state and re.search(rf"{CHECKPOINT}-(\d+)$", state.model_checkpoint_path)
+        if not match:
+            return None
+        step = int(match.group(1))
+        return step if tf.io.gfile.exists(self._prefix(CHECKPOINT, step) + ".index") else None
+
+    def save(
+        self,
+        step: int,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        iterator: Any,
+        input_description: Mapping[str, Any],
+    ) -> str:
+        """Writes everything a run needs to go on from here; returns the checkpoint's prefix.
+
+        Args:
+            step: finished steps.
+            model: its weights are saved.
+            optimizer: its moments are saved.
+            iterator: the `tf.data` iterator the next batch will come from.
+            input_description: JSON that tells whether another run has the same input.
+        """
+        tf.io.gfile.makedirs(self.path)
+        state = self._prefix(TRAIN_STATE, step)
+        tf.train.Checkpoint(iterator=iterator).write(state)
+        with write_then_rename(state + ".json") as file:
+            file.write(json.dumps(input_description, indent=2).encode())
+
+        prefix = self._prefix(CHECKPOINT, step)
+        variables = {**original_names(model), **slot_variables(model, optimizer)}
+        write_checkpoint(prefix, variables, step)
+
+        kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
+        if self.keep_checkpoint_max:
+            kept = kept[-self.keep_checkpoint_max :]
+        self._commit([os.path.basename(prefix) for prefix in kept])
+        self._remove_all_but(kept)
+        return prefix
+
+    def _commit(self, names: list[str]) -> None:
+        """Writes the file `checkpoint`, a text protocol buffer; the last name is the newest."""
+        lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
+        lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
+        with write_then_rename(os.path.join(self.path, "checkpoint")) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+
+    def _remove_all_but(self, kept: list[str]) -> None:
+        """Removes checkpoints and train states that `kept` does not name, halves included."""
+        steps = {prefix.rsplit("-", 1)[1] for prefix in kept}
+        stale = [
+            name
+            for name in tf.io.gfile.listdir(self.path)
+            if (match := re.match(rf"(?:{CHECKPOINT}|{TRAIN_STATE})-(\d+)\.", name))
+            and match.group(1) not in steps
+        ]
+        # Index files first: without one, no reader takes the rest for a checkpoint.
+        for name in sorted(stale, key=lambda name: not name.endswith(".index")):
+            tf.io.gfile.remove(os.path.join(self.path, name))
+
+    def restore(
+        self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer
+    ) -> int:
+        """Fills model and optimizer from a step checkpoint and returns its step.
+
+        Args:
+            prefix: a checkpoint with moments, of this package or of the original release.
+            model: takes the weights.
+            optimizer: takes the moments and, as `iterations`, the step.
+
+        Raises:
+            LoadError: the checkpoint is not one of this model with this kind of optimizer.
+        """
+        reader, shapes = open_checkpoint(prefix)
+        variables = {**original_names(model), **slot_variables(model, optimizer)}
+        for name in (*variables, GLOBAL_STEP):
+            if name not in shapes:
+                raise LoadError(
+                    f"{prefix} cannot be continued: it has no {name!r}. Is --output_dir "
+                    f"{self.path!r} the directory of another model? To start from weights alone, "
+                    "give the checkpoint as --init_checkpoint and a fresh --output_dir."
+                )
+        for name, variable in variables.items():
+            if tuple(shapes[name]) != tuple(variable.shape):
+                raise LoadError(
+                    f"{prefix} cannot be continued: {name!r} is {shapes[name]} there and "
+                    f"{list(variable.shape)} in the model of --albert_config_file."
+                )
+            variable.assign(reader.get_tensor(name))
+        step = read_global_step(prefix)
+        optimizer.iterations.assign(step)
+        return step
+
+    def restore_input(
+        self, prefix: str, iterator: Any, input_description: Mapping[str, Any]
+    ) -> bool:
+        """Moves the iterator to where the checkpoint's run stood in its input.
+
+        Args:
+            prefix: a step checkpoint in this directory.
+            iterator: an iterator over the same data set, made anew.
+            input_description: what `save` was given; a difference means other data.
+
+        Returns:
+            Whether the position was restored. If not, a warning says why.
+        """
+        state = os.path.join(self.path, f"{TRAIN_STATE}-{prefix.rsplit('-', 1)[1]}")
+        if not tf.io.gfile.exists(state + ".json"):
+            logging.warning("%s has no input position beside it: reading from the start", prefix)
+            return False
+        with tf.io.gfile.GFile(state + ".json") as file:
+            stored = json.load(file)
+        changed = [key for key, value in input_description.items() if stored.get(key) != value]
+        if changed:
+            logging.warning(
+                "The input is not the one %s was written with (%s changed): reading from the start",
+                prefix,
+                ", ".join(changed),
+            )
+            return False
+        tf.train.Checkpoint(iterator=iterator).read(state).assert_consumed()
+        return True
+
+    def save_best(self, step: int, model: keras.Model) -> None:
+        """Writes the weights as `model.ckpt-best`, in place of an earlier best."""
+        write_checkpoint(os.path.join(self.path, BEST), original_names(model), step)

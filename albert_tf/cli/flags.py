@@ -1,0 +1,152 @@
+"""The flags that several commands share, and how a command starts and ends.
+
+Flags are defined when a command runs, never by importing its module, so that two commands can be
+imported into one process.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from absl import app, flags, logging
+
+from albert_tf.config import OptimizerConfig
+
+# What a user can put right: shown as a message, without the stack of the program.
+UserError = (ValueError, OSError)
+
+# Flags of the original release that TensorFlow 2 has no use for.
+_WITHOUT_MEANING = {
+    "master": "TensorFlow 2 has no session masters",
+    "iterations_per_loop": "training returns to Python after every step",
+}
+_TPU_ONLY = ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores")
+
+
+def run_command(define_flags: Callable[[], None], run: Callable[[], None]) -> None:
+    """Defines the flags, parses the command line and runs the command.
+
+    An error the user can put right ends the process with its message and exit status 1;
+    `--verbosity=1` shows where it came from as well.
+
+    Args:
+        define_flags: defines the flags of the command.
+        run: the command; reads `flags.FLAGS`.
+    """
+
+    def main(argv: Sequence[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
+        try:
+            run()
+        except UserError as error:
+            logging.debug("Where the error came from:", exc_info=True)
+            sys.exit(f"error: {error}")
+
+    define_flags()
+    app.run(main)
+
+
+def define_model_flags() -> None:
+    """The model and the weights it starts from."""
+    flags.DEFINE_string(
+        "albert_config_file",
+        None,
+        "Configuration of the model (albert_config.json).",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "Weights to start from when --output_dir has no checkpoint yet: a checkpoint prefix, one of"
+        " its files, or a directory.",
+    )
+    flags.DEFINE_bool(
+        "allow_partial_checkpoint",
+        False,
+        "Accept an --init_checkpoint that does not fill the whole encoder.",
+    )
+    flags.DEFINE_string(
+        "spm_model_file", None, "SentencePiece model, to be kept beside the checkpoints."
+    )
+    flags.DEFINE_string(
+        "vocab_file", None, "WordPiece vocabulary, to be kept beside the checkpoints."
+    )
+
+
+def define_optimizer_flags(defaults: OptimizerConfig) -> None:
+    """Update rule and learning rate."""
+    flags.DEFINE_enum("optimizer", defaults.optimizer, ["adamw", "lamb"], "Update rule.")
+    flags.DEFINE_float("learning_rate", defaults.learning_rate, "Rate the decay starts from.")
+    flags.DEFINE_float("poly_power", defaults.poly_power, "Exponent of the decay; 1 is linear.")
+    flags.DEFINE_integer(
+        "num_train_steps", defaults.num_train_steps, "Steps to train; the rate reaches 0 there."
+    )
+    flags.DEFINE_integer(
+        "num_warmup_steps", defaults.num_warmup_steps, "Steps of linear warm-up; 0 for none."
+    )
+    flags.DEFINE_integer(
+        "start_warmup_step", defaults.start_warmup_step, "Step the warm-up starts at."
+    )
+
+
+def optimizer_config_from_flags(values: flags.FlagValues) -> OptimizerConfig:
+    """Turns the flags of `define_optimizer_flags` into a configuration.
+
+    Raises:
+        ValueError: a value is out of range; names the flag.
+    """
+    return OptimizerConfig(
+        optimizer=values.optimizer,
+        learning_rate=values.learning_rate,
+        num_train_steps=values.num_train_steps,
+        num_warmup_steps=values.num_warmup_steps,
+        start_warmup_step=values.start_warmup_step,
+        poly_power=values.poly_power,
+    )
+
+
+def define_device_flags() -> None:
+    """Where to compute; the original's TPU flags among them."""
+    flags.DEFINE_enum(
+        "distribution_strategy",
+        "auto",
+        ["auto", "one_device", "mirrored"],
+        "one_device: the first GPU, or the CPU. mirrored: all GPUs of this machine. auto: mirrored"
+        " where there is more than one GPU.",
+    )
+    flags.DEFINE_integer(
+        "num_logical_cpu_devices",
+        1,
+        "Show the CPU as so many devices, to try --distribution_strategy=mirrored without GPUs.",
+        lower_bound=1,
+    )
+    flags.DEFINE_bool("use_tpu", False, "Train on a TPU. Not supported yet: an error.")
+    flags.DEFINE_string("tpu_name", None, "Name of the TPU; used with --use_tpu.")
+    flags.DEFINE_string("tpu_zone", None, "Zone of the TPU; used with --use_tpu.")
+    flags.DEFINE_string("gcp_project", None, "Project of the TPU; used with --use_tpu.")
+    flags.DEFINE_integer("num_tpu_cores", 8, "Cores of the TPU; used with --use_tpu.")
+    flags.DEFINE_string("master", None, "Accepted for older commands; changes nothing.")
+    flags.DEFINE_integer(
+        "iterations_per_loop", 1000, "Accepted for older commands; changes nothing."
+    )
+
+
+def check_device_flags(values: flags.FlagValues) -> None:
+    """Refuses a TPU, and says which flags given on the command line change nothing.
+
+    Raises:
+        ValueError: --use_tpu.
+    """
+    if values.use_tpu:
+        raise ValueError(
+            "--use_tpu is not supported yet. Leave it out to train on the GPUs of this machine "
+            "(--distribution_strategy=mirrored) or on its CPU."
+        )
+    for name, reason in _WITHOUT_MEANING.items():
+        if values[name].present:
+            logging.info("--%s changes nothing: %s", name, reason)
+    for name in _TPU_ONLY:
+        if values[name].present:
+            logging.info("--%s changes nothing without --use_tpu", name)

@@ -1,0 +1,291 @@
+"""Pretrains and evaluates ALBERT on the records of `create_pretraining_data`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+
+import keras
+import tensorflow as tf
+from absl import flags, logging
+
+from albert_tf.checkpoints.original import find_checkpoint, load_weights, read_global_step
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.cli.flags import (
+    check_device_flags,
+    define_device_flags,
+    define_model_flags,
+    define_optimizer_flags,
+    optimizer_config_from_flags,
+    run_command,
+)
+from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.data.files import match_files
+from albert_tf.distribution import create_strategy, split_cpu
+from albert_tf.evaluation import BestCheckpoint, Evaluator, result_lines, write_results
+from albert_tf.model_directory import prepare_model_directory
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
+from albert_tf.tokenization import load_tokenizer
+from albert_tf.training import Trainer
+
+_POLL_SECONDS = 2.0
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Records to train on, and to evaluate on unless --eval_input_file is given: files or "
+        "globs, comma-separated.",
+        required=True,
+    )
+    flags.DEFINE_string("eval_input_file", None, "Records to evaluate on: files or globs.")
+    flags.DEFINE_string(
+        "output_dir", None, "Directory of checkpoints, logs and results.", required=True
+    )
+    flags.DEFINE_bool("do_train", True, "Train.")
+    flags.DEFINE_bool(
+        "do_eval",
+        False,
+        "Evaluate: every checkpoint while training, or --eval_checkpoint without training.",
+    )
+    flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence, as in the records.")
+    flags.DEFINE_integer(
+        "max_predictions_per_seq",
+        20,
+        "Prediction slots of a sequence, as in the records; twice the number given to "
+        "create_pretraining_data.py if that permuted tokens.",
+    )
+    flags.DEFINE_float(
+        "masked_lm_budget", 0.0, "Masking while training. Not supported yet: above 0 is an error."
+    )
+    flags.DEFINE_integer("train_batch_size", 4096, "Examples of a step, over all devices.")
+    flags.DEFINE_integer("eval_batch_size", 64, "Examples of an evaluation batch.", lower_bound=1)
+    flags.DEFINE_integer(
+        "max_eval_steps",
+        100,
+        "Most batches to evaluate on; fewer records are read once.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer("save_checkpoints_steps", 5000, "Steps between checkpoints.")
+    flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
+    flags.DEFINE_integer("log_steps", 100, "Steps between log lines.")
+    flags.DEFINE_integer("seed", 12345, "Decides initial weights, input order and dropout.")
+    flags.DEFINE_integer(
+        "shuffle_buffer_size",
+        1000,
+        "Records among which the next training example is drawn.",
+        lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "eval_checkpoint",
+        "newest",
+        "What --do_eval --nodo_train evaluates: newest, best or all of --output_dir (or, where it "
+        "has none, --init_checkpoint); or the path of a checkpoint.",
+    )
+    flags.DEFINE_float(
+        "watch_secs",
+        0.0,
+        "With --eval_checkpoint=all: wait for further checkpoints of a running training, until "
+        "that of --num_train_steps or for so many seconds after the last new one.",
+    )
+    flags.DEFINE_bool(
+        "init_from_group0", False, "Give every group the values of the checkpoint's first group."
+    )
+    flags.DEFINE_bool("xla", True, "Compile forward and backward pass with XLA.")
+    define_model_flags()
+    define_optimizer_flags(OptimizerConfig())
+    define_device_flags()
+
+
+def run() -> None:
+    """Trains and evaluates as the flags say."""
+    values = flags.FLAGS
+    _check_flags(values)
+    trainer_config, optimizer_config = _trainer_config(values), optimizer_config_from_flags(values)
+    config = AlbertConfig.from_json_file(values.albert_config_file)
+    task = _task(values, config)
+    prepare_model_directory(
+        values.output_dir,
+        config,
+        load_tokenizer(spm_model_file=values.spm_model_file, vocab_file=values.vocab_file)
+        if values.spm_model_file or values.vocab_file
+        else None,
+        config_file=values.albert_config_file,
+    )
+    split_cpu(values.num_logical_cpu_devices)
+    strategy = create_strategy(values.distribution_strategy)
+    logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
+    if values.do_train:
+        _train(values, task, Trainer(task, trainer_config, optimizer_config, strategy))
+    else:
+        with strategy.scope():
+            model = task.build_model()
+        _evaluate(values, _evaluator(values, task, model, strategy))
+
+
+def _check_flags(values: flags.FlagValues) -> None:
+    check_device_flags(values)
+    if not (values.do_train or values.do_eval):
+        raise ValueError("Nothing to do: give --do_train, --do_eval or both.")
+    if values.masked_lm_budget > 0:
+        raise ValueError(
+            "--masked_lm_budget is not supported yet; mask the records when they are made "
+            "(create_pretraining_data.py --masked_lm_prob)."
+        )
+
+
+def _trainer_config(values: flags.FlagValues) -> TrainerConfig:
+    return TrainerConfig(
+        output_dir=values.output_dir,
+        train_batch_size=values.train_batch_size,
+        save_checkpoints_steps=values.save_checkpoints_steps,
+        keep_checkpoint_max=values.keep_checkpoint_max,
+        log_steps=values.log_steps,
+        seed=values.seed,
+        jit_compile=values.xla,
+    )
+
+
+def _task(values: flags.FlagValues, config: AlbertConfig) -> PretrainingTask:
+    train_files = match_files(values.input_file, "--input_file")
+    eval_files = (
+        match_files(values.eval_input_file, "--eval_input_file")
+        if values.eval_input_file
+        else train_files
+    )
+    return PretrainingTask(
+        config,
+        train_files=train_files if values.do_train else (),
+        eval_files=eval_files if values.do_eval else (),
+        max_seq_length=values.max_seq_length,
+        max_predictions_per_seq=values.max_predictions_per_seq,
+        shuffle_buffer_size=values.shuffle_buffer_size,
+    )
+
+
+def _train(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) -> None:
+    """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
+    trainer.initialize(
+        values.init_checkpoint,
+        init_from_group0=values.init_from_group0,
+        allow_partial=values.allow_partial_checkpoint,
+    )
+    log = RunLog(values.output_dir, values.num_train_steps, trainer.step)
+    log.write_config(
+        {
+            "model": task.config.to_dict(),
+            "trainer": dataclasses.asdict(trainer.config),
+            "optimizer": dataclasses.asdict(trainer.optimizer_config),
+            "input": task.describe_input(),
+        }
+    )
+    try:
+        trainer.train(log, _evaluation_of_checkpoints(values, task, trainer, log))
+    finally:
+        log.close()
+
+
+def _evaluation_of_checkpoints(
+    values: flags.FlagValues, task: PretrainingTask, trainer: Trainer, log: RunLog
+) -> Callable[[int], None] | None:
+    """What is done after each checkpoint of a training run."""
+    if not values.do_eval:
+        return None
+    evaluator = _evaluator(values, task, trainer.model, trainer.strategy)
+    best = BestCheckpoint(trainer.directory, BEST_METRIC)
+
+    def evaluate(step: int) -> None:
+        results = evaluator.evaluate()
+        log.evaluation(step, results)
+        write_results(values.output_dir, step, results)
+        best.offer(step, results, trainer.model)
+
+    return evaluate
+
+
+def _evaluator(
+    values: flags.FlagValues,
+    task: PretrainingTask,
+    model: keras.Model,
+    strategy: tf.distribute.Strategy,
+) -> Evaluator:
+    return Evaluator(task, model, strategy, values.eval_batch_size, values.max_eval_steps)
+
+
+def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
+    """Evaluates finished checkpoints; the best of those in the output directory is kept."""
+    directory = TrainingDirectory(values.output_dir)
+    best = BestCheckpoint(directory, BEST_METRIC)
+    for prefix in _checkpoints_to_evaluate(values, directory):
+        load_weights(evaluator.model, prefix).check_complete()
+        step = read_global_step(prefix)
+        results = evaluator.evaluate()
+        for line in result_lines(step, results):
+            logging.info(line)
+        write_results(values.output_dir, step, results)
+        if prefix in directory.checkpoints():
+            best.offer(step, results, evaluator.model)
+
+
+def _checkpoints_to_evaluate(
+    values: flags.FlagValues, directory: TrainingDirectory
+) -> Iterator[str]:
+    """The checkpoints `--eval_checkpoint` means; with --watch_secs also those still to come.
+
+    Raises:
+        ValueError: there is none.
+    """
+    choice = values.eval_checkpoint
+    if choice == "all":
+        yield from _all_checkpoints(directory, values.num_train_steps, values.watch_secs)
+        return
+    if choice in ("newest", "best"):
+        prefix = directory.newest() if choice == "newest" else directory.best()
+        choice = prefix or values.init_checkpoint
+    if not choice:
+        raise ValueError(
+            f"--output_dir {values.output_dir!r} has no {values.eval_checkpoint} checkpoint to "
+            "evaluate. Train first, or give --init_checkpoint or the path of a checkpoint as "
+            "--eval_checkpoint."
+        )
+    yield find_checkpoint(choice, "--eval_checkpoint or --init_checkpoint")
+
+
+def _all_checkpoints(
+    directory: TrainingDirectory, last_step: int, watch_secs: float
+) -> Iterator[str]:
+    """Every checkpoint of the directory once; stops `watch_secs` after the last new one.
+
+    Raises:
+        ValueError: there is none in all that time.
+    """
+    seen: set[str] = set()
+    deadline = time.monotonic() + watch_secs
+    while True:
+        new = [prefix for prefix in directory.checkpoints() if prefix not in seen]
+        for prefix in new:
+            seen.add(prefix)
+            if tf.io.gfile.exists(prefix + ".index"):  # a training run removes old ones meanwhile
+                yield prefix
+        if new:
+            deadline = time.monotonic() + watch_secs
+        if any(prefix.endswith(f"-{last_step}") for prefix in seen) or time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_SECONDS)
+    if not seen:
+        raise ValueError(
+            f"--output_dir {directory.path!r} has no checkpoint for --eval_checkpoint=all."
+        )
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

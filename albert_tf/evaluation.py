@@ -1,0 +1,145 @@
+"""Evaluation over exactly the examples there are, its results file, and the choice of the best."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.data.batching import pad_batch
+from albert_tf.data.files import write_then_rename
+from albert_tf.distribution import check_batch_size, split_batch
+from albert_tf.losses import means
+from albert_tf.tasks.base import Features, Task
+
+RESULTS_FILE = "eval_results.txt"
+BEST_FILE = "best_trial.txt"
+
+
+class Evaluator:
+    """Evaluates a model, any number of times.
+
+    Args:
+        task: data and metrics.
+        model: made under `strategy`.
+        strategy: the replicas.
+        batch_size: examples of a batch over all replicas.
+        max_batches: cap on the batches read; None reads all.
+
+    Raises:
+        ValueError: the batch cannot be shared by the replicas.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        batch_size: int,
+        max_batches: int | None = None,
+    ) -> None:
+        check_batch_size(strategy, batch_size, "--eval_batch_size")
+        self.task = task
+        self.model = model
+        self.strategy = strategy
+        self.batch_size = batch_size
+        self.max_batches = max_batches
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the mean losses and metrics, weighted over the whole data, and `loss`.
+
+        `loss` is the plain mean of the losses of the batches, a shorter last one counting like the
+        others, as the original release reports it; so it depends a little on the batch size.
+
+        Raises:
+            ValueError: there is not one example.
+            RecordError: a record cannot be read; the message names it.
+        """
+        batches = []
+        data = self.task.eval_dataset(self.batch_size).take(self.max_batches or -1)
+        with self.task.explain_read_errors():
+            for batch in tqdm(data, desc="evaluating", unit="batch", disable=None, leave=False):
+                padded = pad_batch(batch, self.batch_size)
+                sums = self._sums(split_batch(self.strategy, padded))
+                batches.append(tf.nest.map_structure(float, sums))
+        if not batches:
+            raise ValueError("There is no example to evaluate on.")
+        losses = [float(self.task.total_loss(batch)) for batch in batches]
+        return {"loss": sum(losses) / len(losses), **means(batches)}
+
+    @tf.function(autograph=False)
+    def _sums(self, batch: Features) -> Mapping[str, Any]:
+        """The sums of one batch over all replicas."""
+
+        def replica_sums(features: Features) -> Mapping[str, Any]:
+            outputs = self.model(features, training=False)
+            sums = {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
+            replica = tf.distribute.get_replica_context()
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+
+        results = self.strategy.run(replica_sums, args=(batch,))
+        return tf.nest.map_structure(
+            lambda value: self.strategy.experimental_local_results(value)[0], results
+        )
+
+
+def result_lines(step: int, results: Mapping[str, float]) -> list[str]:
+    """Returns a line `key = value` for each result and for the step, in alphabetical order."""
+    return [f"{key} = {value}" for key, value in sorted({**results, "global_step": step}.items())]
+
+
+def write_results(output_dir: str, step: int, results: Mapping[str, float]) -> None:
+    """Writes `eval_results.txt`, in place of that of an earlier evaluation.
+
+    Args:
+        output_dir: created if need be.
+        step: finished training steps of the model that was evaluated.
+        results: values by name.
+    """
+    with write_then_rename(os.path.join(output_dir, RESULTS_FILE)) as file:
+        file.write("".join(f"{line}\n" for line in result_lines(step, results)).encode())
+
+
+class BestCheckpoint:
+    """Keeps the weights that scored highest as `model.ckpt-best`.
+
+    `best_trial.txt` remembers the score for runs to come: last step, best step and best value,
+    with colons between them.
+
+    Args:
+        directory: where the checkpoints are.
+        metric: name of the score; higher is better.
+    """
+
+    def __init__(self, directory: TrainingDirectory, metric: str) -> None:
+        self.directory = directory
+        self.metric = metric
+        self.step, self.value = self._read()
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self.directory.path, BEST_FILE)
+
+    def _read(self) -> tuple[int, float]:
+        """Step and value of the best so far."""
+        if self.directory.best() is None or not tf.io.gfile.exists(self._path):
+            return -1, -math.inf
+        with tf.io.gfile.GFile(self._path) as file:
+            _, step, value = file.read().split(":")
+        return int(step), float(value)
+
+    def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> None:
+        """Keeps the model's weights if their score is the best so far; NaN never is."""
+        if results[self.metric] > self.value:
+            self.step, self.value = step, results[self.metric]
+            self.directory.save_best(step, model)
+            logging.info("best_step=%d %s=%g", step, self.metric, self.value)
+        with write_then_rename(self._path) as file:
+            file.write(f"{step}:{self.step}:{self.value}".encode())

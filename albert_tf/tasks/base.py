@@ -1,0 +1,62 @@
+"""What the trainer and the evaluation ask of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+
+from albert_tf.losses import LossSum
+
+Features = Mapping[str, tf.Tensor]
+
+
+class Task(Protocol):
+    """Data, model, loss and score of one job."""
+
+    def train_dataset(self, batch_size: int, seed: int) -> tf.data.Dataset:
+        """Returns endless training batches of `batch_size` examples, in the seed's order."""
+        ...
+
+    def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
+        """Returns every evaluation example once; the last batch may be shorter."""
+        ...
+
+    def explain_read_errors(self) -> AbstractContextManager[None]:
+        """Returns a context in which an error of reading names the file and the record."""
+        ...
+
+    def describe_input(self) -> dict[str, Any]:
+        """Returns what decides the training input, as JSON: a resumed run compares it."""
+        ...
+
+    def build_model(self) -> keras.Model:
+        """Returns the model with fresh weights."""
+        ...
+
+    def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns the weight of every loss of a batch, known before the model has run.
+
+        Dividing by the sum of these over all replicas makes the gradients of replicas add up to
+        the gradient of the whole batch.
+        """
+        ...
+
+    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """Returns the losses of a batch; their weights are those of `loss_weights`."""
+        ...
+
+    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
+        """Returns what is minimised, linear in the sums of the losses.
+
+        Args:
+            losses: as `losses` returns them, of tensors or of numbers.
+        """
+        ...
+
+    def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """Returns what else is reported of a batch, each a weighted mean as a sum and a weight."""
+        ...

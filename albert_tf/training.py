@@ -1,0 +1,237 @@
+"""The trainer: one step, the loop around it, resuming, and stopping when numbers go bad.
+
+A step, in order: forward pass under the tape, loss sums, division by the weights of all replicas,
+gradients, their sum over the replicas, clipping of that sum by its global norm, update. Clipping
+after the reduction makes the number of replicas invisible in the weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.distribution import check_batch_size, split_batch
+from albert_tf.losses import LossSum, means
+from albert_tf.optimization import clip_by_global_norm, create_optimizer
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.base import Features, Task
+
+
+class TrainingDivergedError(RuntimeError):
+    """The loss or the gradients stopped being finite numbers."""
+
+
+class Trainer:
+    """Trains the model of a task.
+
+    Args:
+        task: data, model, losses.
+        config: how the run is carried out.
+        optimizer_config: update rule and learning rate.
+        strategy: the replicas.
+
+    Raises:
+        ValueError: the batch cannot be shared by the replicas.
+
+    Attributes:
+        model: the task's model, under the strategy.
+        optimizer: the optimizer, its moments created.
+        directory: the checkpoints of the run.
+        step: finished steps.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: TrainerConfig,
+        optimizer_config: OptimizerConfig,
+        strategy: tf.distribute.Strategy,
+    ) -> None:
+        check_batch_size(strategy, config.train_batch_size, "--train_batch_size")
+        self.task = task
+        self.config = config
+        self.optimizer_config = optimizer_config
+        self.strategy = strategy
+        self.directory = TrainingDirectory(config.output_dir, config.keep_checkpoint_max)
+        self.step = 0
+        keras.utils.set_random_seed(config.seed)
+        with strategy.scope():
+            self.model = task.build_model()
+            self.optimizer = create_optimizer(optimizer_config)
+            self._variables = list(original_names(self.model).values())
+            self.optimizer.build(self._variables)
+        self._gradients = tf.function(
+            self._loss_sums_and_gradients, jit_compile=config.jit_compile, autograph=False
+        )
+
+    def initialize(
+        self,
+        init_checkpoint: str | None = None,
+        *,
+        init_from_group0: bool = False,
+        allow_partial: bool = False,
+    ) -> None:
+        """Settles what the run starts from: its own newest checkpoint, else the given one.
+
+        Args:
+            init_checkpoint: see `load_weights`; used by a fresh run alone.
+            init_from_group0: see `load_weights`.
+            allow_partial: see `load_weights`.
+
+        Raises:
+            LoadError: a checkpoint that does not fit the model.
+        """
+        newest = self.directory.newest()
+        if newest is not None:
+            self.step = self.directory.restore(newest, self.model, self.optimizer)
+            logging.info("Resuming from %s at step %d", newest, self.step)
+        elif init_checkpoint:
+            report = load_weights(
+                self.model,
+                init_checkpoint,
+                init_from_group0=init_from_group0,
+                allow_partial=allow_partial,
+            )
+            logging.info("Starting from %s", report.summary())
+        else:
+            logging.info("Starting from random weights, seed=%d", self.config.seed)
+
+    def train(self, log: RunLog, on_checkpoint: Callable[[int], None] | None = None) -> None:
+        """Trains up to `numtrain_steps`, reporting and saving on the way.
+
+        Args:
+            log: told of every interval.
+            on_checkpoint: called with the step after each checkpoint.
+
+        Raises:
+            TrainingDivergedError: a loss or a gradient norm is not finite; nothing was saved since.
+            RecordError: a record cannot be read; the message names it.
+        """
+        last = self.optimizer_config.numtrain_steps
+        if self.step >= last:
+            logging.info("Nothing to train: step %d of %d is done already", self.step, last)
+            return
+        iterator = self._input_iterator()
+        unreported: list[Mapping[str, Any]] = []
+        while self.step < last:
+            with self.task.explain_read_errors():
+                batch = next(iterator)
+            unreported.append(self.train_step(split_batch(self.strategy, batch)))
+            self.step += 1
+            log.advance(self.step)
+            is_checkpoint = self.step % self.config.save_checkpoints_steps == 0 or self.step == last
+            if is_checkpoint or self.step % self.config.log_steps == 0:
+                self._report(log, unreported)
+                unreported = []
+            if is_checkpoint:
+                with log.pause():
+                    self.directory.save(
+                        self.step, self.model, self.optimizer, iterator, self._describe_input()
+                    )
+                    if on_checkpoint:
+                        on_checkpoint(self.step)
+
+    def _input_iterator(self) -> Any:
+        """The training input, at the position of the checkpoint the run resumes from."""
+        batch_size, seed = self.config.train_batch_size, self.config.seed
+        iterator = iter(self.task.train_dataset(batch_size, seed))
+        newest = self.directory.newest()
+        if self.step == 0 or newest is None:
+            return iterator
+        if self.directory.restore_input(newest, iterator, self._describe_input()):
+            return iterator
+        # Another order than that of the run's beginning, which the model has seen.
+        return iter(self.task.train_dataset(batch_size, seed + self.step))
+
+    def _describe_input(self) -> dict[str, Any]:
+        return {
+            **self.task.describe_input(),
+            "train_batch_size": self.config.train_batch_size,
+            "seed": self.config.seed,
+        }
+
+    @tf.function(autograph=False)
+    def train_step(self, batch: Features) -> dict[str, Any]:
+        """One update from a batch split over the replicas; returns what is reported of it."""
+        results = self.strategy.run(self._replica_step, args=(batch,))
+        # The same on every replica: sums over all of them.
+        return tf.nest.map_structure(
+            lambda value: self.strategy.experimental_local_results(value)[0], results
+        )
+
+    def _replica_step(self, features: Features) -> dict[str, Any]:
+        replica = tf.distribute.get_replica_context()
+
+        def sum_over_replicas(values: Any) -> Any:
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+        weights = sum_over_replicas(self.task.loss_weights(features))
+        step = tf.cast(self.optimizer.iterations, tf.int32)
+        # all_reduce takes the sums of losses and metrics and the gradients in one go.
+        sums, gradients = sum_over_replicas(
+            self._gradients(features, weights, self._dropout_seed(step))
+        )
+        gradients, norm = clip_by_global_norm(gradients, self.optimizer_config.clip_norm)
+        rate = self.optimizer.learning_rate
+        self.optimizer.apply_reduced(gradients, self._variables, rate)
+        return {"sums": sums, "gradient_norm": norm, "learning_rate": rate}
+
+    def _dropout_seed(self, step: tf.Tensor) -> tf.Tensor:
+        """int32 [2]: other masks in every step and on every replica, the same after a resume."""
+        replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
+        seed = tf.stack([tf.constant(self.config.seed, tf.int32), step])
+        return tf.random.experimental.stateless_fold_in(seed, replica_id)
+
+    def _loss_sums_and_gradients(
+        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
+    ) -> tuple[dict[str, LossSum], list[tf.Tensor]]:
+        """The sums of this replica's batch, and its share of the gradient of the whole batch.
+
+        Args:
+            features: the replica's batch.
+            weights: of each loss, over all replicas.
+            dropout_seed: int32 [2].
+        """
+        variables = [variable.value for variable in self._variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            outputs = self.model(features, training=True, dropout_seed=dropout_seed)
+            losses = self.task.losses(outputs, features)
+            # This replica's share of the loss: shares add up, because the weights are everyone's.
+            share = self.task.total_loss(
+                {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
+            )
+        return {**losses, **self.task.metrics(outputs, features)}, tape.gradient(share, variables)
+
+    def _report(self, log: RunLog, steps: list[Mapping[str, Any]]) -> None:
+        """Tells the log of the steps since its last report.
+
+        Raises:
+            TrainingDivergedError: a number among them is not finite.
+        """
+        steps = tf.nest.map_structure(float, steps)
+        first = self.step - len(steps) + 1
+        losses = [float(self.task.total_loss(step["sums"])) for step in steps]
+        for number, (loss, step) in enumerate(zip(losses, steps, strict=True), start=first):
+            if not (math.isfinite(loss) and math.isfinite(step["gradient_norm"])):
+                raise TrainingDivergedError(
+                    f"Step {number}: loss={loss}, gradient_norm={step['gradient_norm']}. Nothing "
+                    f"was saved since; the last good checkpoint is {self.directory.newest()}. A "
+                    "lower --learning_rate, a longer warm-up (--num_warmup_steps) or a larger "
+                    "--train_batch_size may help."
+                )
+        metrics = {
+            "loss": sum(losses) / len(losses),
+            **means([step["sums"] for step in steps]),
+            "gradient_norm": sum(step["gradient_norm"] for step in steps) / len(steps),
+            "learning_rate": steps[-1]["learning_rate"],
+        }
+        log.train(self.step, metrics, len(steps) * self.config.train_batch_size)

@@ -1,0 +1,107 @@
+"""Times forward pass and training step of pretraining, as ratios to the machine's matmul peak.
+
+The floor is the time the matrix products of a step would take at the rate of one large float32
+product, measured in the same process between the rounds: forward pass 1, training step 3 times.
+
+    python -m benchmarks.pretraining_step --preset=base_v2 --batch_size=8 --max_seq_length=128
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.distribution import create_strategy
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training import Trainer
+
+flags.DEFINE_string("preset", "base_v2", "Model.")
+flags.DEFINE_integer("batch_size", 8, "Examples.")
+flags.DEFINE_integer("max_seq_length", 128, "Positions of a sequence.")
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots of a sequence.")
+flags.DEFINE_integer("rounds", 5, "Timings of each; the median ratio is printed.")
+flags.DEFINE_bool("xla", True, "As in run_pretraining.py.")
+FLAGS = flags.FLAGS
+
+
+def random_batch(config: AlbertConfig, B: int, S: int, P: int) -> dict[str, tf.Tensor]:
+    """A full batch of random tokens, as records would give it."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "input_ids": rng.integers(5, config.vocab_size, (B, S)),
+        "input_mask": np.ones((B, S)),
+        "segment_ids": np.arange(S) >= rng.integers(1, S, (B, 1)),
+        "masked_lm_positions": np.sort(rng.integers(1, S, (B, P))),
+        "masked_lm_ids": rng.integers(5, config.vocab_size, (B, P)),
+        "next_sentence_labels": rng.integers(0, 2, (B, 1)),
+    }
+    batch = {name: tf.constant(values.astype(np.int32)) for name, values in columns.items()}
+    return {**batch, "masked_lm_weights": tf.ones([B, P]), "example_weights": tf.ones([B])}
+
+
+def forward_operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
+    """Floating-point operations of the matrix products of one forward pass."""
+    E, H, F, V = (
+        config.embedding_size,
+        config.hidden_size,
+        config.intermediate_size,
+        config.vocab_size,
+    )
+    tokens, predictions = B * S, B * P
+    block = 2 * tokens * (4 * H * H + 2 * H * F) + 4 * tokens * S * H
+    heads = 2 * predictions * (H * E + E * V) + 2 * B * (H * H + 2 * H)
+    blocks = config.num_hidden_layers * config.inner_group_num
+    return blocks * block + 2 * tokens * E * H * config.projects_embeddings + heads
+
+
+def seconds(run: Callable[[], tf.Tensor]) -> float:
+    """Wall time of one run, up to its result being there."""
+    start = time.perf_counter()
+    run().numpy()
+    return time.perf_counter() - start
+
+
+def main(_: list[str]) -> None:
+    """Prints the ratios."""
+    config = AlbertConfig.from_preset(FLAGS.preset)
+    B, S, P = FLAGS.batch_size, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = Trainer(
+            PretrainingTask(config, max_seq_length=S, max_predictions_per_seq=P),
+            TrainerConfig(output_dir=directory, train_batch_size=B, jit_compile=FLAGS.xla),
+            OptimizerConfig(),
+            create_strategy("one_device"),
+        )
+    batch = random_batch(config, B, S, P)
+    rows, columns = config.hidden_size, config.intermediate_size
+    left, right = tf.random.normal([B * S, rows]), tf.random.normal([rows, columns])
+    runs = {
+        "peak": tf.function(lambda: tf.matmul(left, right)),
+        "forward": tf.function(lambda: trainer.model(batch)["masked_lm_logits"]),
+        "step": lambda: trainer.train_step(batch)["gradient_norm"],
+    }
+    for name, run in runs.items():
+        print(f"{name}: first run, tracing and compiling included: {seconds(run):.2f} s")
+    peak_operations = 2 * B * S * rows * columns
+    operations = forward_operations(config, B, S, P)
+    floors = {"forward": operations, "step": 3 * operations}
+    ratios: dict[str, list[float]] = {name: [] for name in floors}
+    for _ in range(FLAGS.rounds):
+        peak = peak_operations / min(seconds(runs["peak"]) for _ in range(10))
+        for name, floor in floors.items():
+            took = seconds(runs[name])
+            ratios[name].append(floor / peak / took)
+            print(f"  {name}: {took:.3f} s, {ratios[name][-1]:.2f} of {peak / 1e9:.0f} GFLOP/s")
+    for name, values in ratios.items():
+        print(f"{name}: {statistics.median(values):.2f} of the matmul peak (median)")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,6 @@
+"""Pretrains and evaluates ALBERT: the command albert_tf.cli.run_pretraining."""
+
+from albert_tf.cli.run_pretraining import main
+
+if __name__ == "__main__":
+    main()
