@@ -19,6 +19,9 @@ __all__ = [
     "parse_batch",
 ]
 
+# The last one is what Python makes of TensorFlow's message when that quotes a damaged record.
+_READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
+
 
 def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
     """Parses a batch of `tf.train.Example` messages inside a `tf.data` pipeline.
@@ -90,7 +93,7 @@ def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> I
     """
     try:
         yield
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+    except _READ_ERRORS as error:
         try:
             _check_all_records(files, specs)
         except RecordError as explained:

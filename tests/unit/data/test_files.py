@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from albert_tf.data.files import match_files, write_then_rename
+
+
+def test_patterns_are_expanded_in_order_without_repetition(tmp_path: Path) -> None:
+    for name in ("b2.txt", "b1.txt", "a.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "b3.txt").mkdir()
+    files = match_files(f"{tmp_path}/b*.txt, {tmp_path}/a.txt,{tmp_path}/b1.txt")
+    assert [Path(file).name for file in files] == ["b1.txt", "b2.txt", "a.txt"]
+
+
+def test_pattern_without_a_match_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"--eval_file: no file matches '.*/none-\*'"):
+        match_files(f"{tmp_path}/a.txt,{tmp_path}/none-*", "--eval_file")
+
+
+@pytest.mark.parametrize("patterns", ["", " , "])
+def test_no_pattern_is_an_error(patterns: str) -> None:
+    with pytest.raises(ValueError, match="--input_file names no file"):
+        match_files(patterns)
+
+
+def test_local_and_remote_scheme_match_alike(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    assert match_files(f"file://{tmp_path}/a*") == [f"file://{tmp_path}/a.txt"]
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_file_appears_only_when_complete(tmp_path: Path, scheme: str) -> None:
+    path = tmp_path / "new" / "out"
+    with write_then_rename(f"{scheme}{path}") as file:
+        file.write(b"abc")
+        assert not path.exists()
+    assert path.read_bytes() == b"abc"
+    assert [entry.name for entry in path.parent.iterdir()] == ["out"]
+
+
+def write_half(path: str) -> None:
+    with write_then_rename(path) as file:
+        file.write(b"half")
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_failure_leaves_what_was_there(tmp_path: Path, scheme: str) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"before")
+    with pytest.raises(RuntimeError):
+        write_half(f"{scheme}{path}")
+    assert path.read_bytes() == b"before"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]

@@ -1,0 +1,122 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.examples import FeatureSpec, encode_examples
+from albert_tf.data.records import (
+    RecordError,
+    check_record_files,
+    explain_read_errors,
+    parse_batch,
+)
+from albert_tf.data.tfrecord import frame_records
+
+IDS = FeatureSpec("ids", "int64", 7, 50, "--max_seq_length", "vocab_size")
+WEIGHTS = FeatureSpec("weights", "float32", 3)
+SPECS = (IDS, WEIGHTS)
+
+
+def data(rows: int = 5) -> dict[str, np.ndarray]:
+    ids = np.arange(rows * 7).reshape(rows, 7) % 50
+    return {"ids": ids, "weights": (ids[:, :3] / 4).astype(np.float32)}
+
+
+def write(path: Path, columns: dict[str, np.ndarray], specs: tuple = SPECS) -> str:
+    path.write_bytes(b"".join(frame_records(encode_examples(columns, specs))))
+    return str(path)
+
+
+def read_all(path: str, specs: tuple = SPECS) -> list[dict[str, tf.Tensor]]:
+    dataset = tf.data.TFRecordDataset(path).batch(2)
+    with explain_read_errors([path], specs):
+        return list(dataset.map(lambda batch: parse_batch(batch, specs)))
+
+
+def test_batches_are_parsed() -> None:
+    columns = data()
+    parsed = parse_batch(encode_examples(columns, SPECS), SPECS)
+    assert {name: value.dtype for name, value in parsed.items()} == {
+        "ids": tf.int32,
+        "weights": tf.float32,
+    }
+    for name, value in parsed.items():
+        np.testing.assert_array_equal(value, columns[name])
+
+
+def test_good_files_pass(tmp_path: Path) -> None:
+    path = write(tmp_path / "good", data())
+    empty = write(tmp_path / "empty", data(0))
+    check_record_files([empty, path], SPECS)
+    assert sum(len(batch["ids"]) for batch in read_all(path)) == 5
+
+
+def test_files_without_records_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"No record in any of the files: .*empty"):
+        check_record_files([write(tmp_path / "empty", data(0))], SPECS)
+
+
+DAMAGE = {
+    "length": "'ids' holds 6 values, 7 were expected. Set --max_seq_length",
+    "missing": "'weights' is missing; it holds \\['ids', 'other'\\]",
+    "type": "'weights' does not hold float32",
+    "high": "'ids' holds 50, but values must lie in \\[0, 50\\), the limit set by vocab_size",
+    "protobuf": "not a tf.train.Example",
+}
+
+
+def damaged_message(kind: str) -> bytes:
+    columns, specs = data(1), SPECS
+    if kind == "length":
+        columns["ids"] = columns["ids"][:, :6]
+        specs = (FeatureSpec("ids", "int64", 6), WEIGHTS)
+    elif kind == "missing":
+        columns["other"] = columns["weights"]
+        specs = (IDS, FeatureSpec("other", "float32", 3))
+    elif kind == "type":
+        columns["weights"] = columns["weights"].astype(int)
+        specs = (IDS, FeatureSpec("weights", "int64", 3))
+    elif kind == "high":
+        columns["ids"][0, 2] = 50
+    else:
+        return b"\xff" * 40
+    return encode_examples(columns, specs)[0]
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_first_record_is_checked(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "bad"
+    path.write_bytes(b"".join(frame_records([damaged_message(kind)])))
+    good = write(tmp_path / "good", data())
+    with pytest.raises(RecordError, match=f"bad, record 1: .*{DAMAGE[kind]}"):
+        check_record_files([good, str(path)], SPECS)
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_reading_names_the_record(tmp_path: Path, kind: str) -> None:
+    messages = encode_examples(data(), SPECS)
+    messages[3] = damaged_message(kind)
+    path = tmp_path / "bad"
+    path.write_bytes(b"".join(frame_records(messages)))
+    check_record_files([str(path)], SPECS)
+    with pytest.raises(RecordError, match=f"bad, record 4: .*{DAMAGE[kind]}"):
+        read_all(str(path))
+
+
+def test_reading_names_a_damaged_record(tmp_path: Path) -> None:
+    path = write(tmp_path / "bad", data())
+    content = bytearray(Path(path).read_bytes())
+    content[len(content) // 2] ^= 8
+    Path(path).write_bytes(content)
+    with pytest.raises(RecordError, match="bad, record 3: the checksum differs"):
+        read_all(path)
+
+
+def test_errors_that_files_do_not_explain_go_through(tmp_path: Path) -> None:
+    path = write(tmp_path / "good", data())
+    with (
+        pytest.raises(tf.errors.InvalidArgumentError, match="mine"),
+        explain_read_errors([path], SPECS),
+    ):
+        tf.debugging.assert_equal(1, 2, message="mine")

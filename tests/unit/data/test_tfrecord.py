@@ -1,0 +1,84 @@
+import random
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.tfrecord import (
+    RecordError,
+    count_records,
+    frame_records,
+    masked_crc32c,
+    read_records,
+)
+
+
+def payloads(number: int) -> list[bytes]:
+    rng = random.Random(number)
+    return [rng.randbytes(rng.randint(4, 77)) for _ in range(number)]
+
+
+def write(path: Path, number: int) -> list[bytes]:
+    data = payloads(number)
+    path.write_bytes(b"".join(frame_records(data)))
+    return data
+
+
+def test_published_checksum() -> None:
+    """CRC-32C of "123456789" is 0xe3069283 in every description of it."""
+    crc = 0xE3069283
+    masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    assert masked_crc32c([b"123456789"]).tolist() == [masked]
+
+
+def test_tensorflow_writes_the_same_bytes(tmp_path: Path) -> None:
+    data = write(tmp_path / "ours", 37)
+    with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
+        for payload in data:
+            writer.write(payload)
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def test_nothing_to_frame() -> None:
+    assert frame_records([]) == []
+
+
+def test_reading_gives_back_what_was_written(tmp_path: Path) -> None:
+    data = write(tmp_path / "file", 300)  # more than are checked at a time
+    assert list(read_records(str(tmp_path / "file"))) == data
+
+
+def test_records_are_counted(tmp_path: Path) -> None:
+    write(tmp_path / "a", 13)
+    write(tmp_path / "b", 0)
+    write(tmp_path / "c", 8)
+    assert count_records([str(tmp_path / name) for name in "abc"]) == 21
+
+
+@pytest.mark.parametrize("missing", [1, 5, 20])
+def test_cut_file_is_named_with_the_record(tmp_path: Path, missing: int) -> None:
+    path = tmp_path / "cut"
+    data = write(path, 9)
+    path.write_bytes(path.read_bytes()[: -min(missing, len(data[-1]) + 15)])
+    message = "cut, record 9: the file ends inside this record"
+    with pytest.raises(RecordError, match=message):
+        list(read_records(str(path)))
+    with pytest.raises(RecordError, match=message):
+        count_records([str(path)])
+
+
+@pytest.mark.parametrize("place", ["length checksum", "payload", "checksum"])
+def test_changed_byte_is_named_with_the_record(tmp_path: Path, place: str) -> None:
+    frames = [bytearray(frame) for frame in frame_records(payloads(6))]
+    frames[3][{"length checksum": 9, "payload": 14, "checksum": -2}[place]] ^= 1
+    path = tmp_path / "changed"
+    path.write_bytes(b"".join(frames))
+    with pytest.raises(RecordError, match="changed, record 4: the checksum differs"):
+        list(read_records(str(path)))
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("one sentence a line\n" * 30)
+    with pytest.raises(RecordError, match=r"text, record 1: .* no TFRecord file"):
+        list(read_records(str(path)))
