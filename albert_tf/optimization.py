@@ -229,7 +229,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 "Whether a variable decays is told by its name, and these were given none: "
                 f"{unnamed}. Pass name= when creating them."
             )
-        decayed, excluded = [], []
+        decayed: list[keras.Variable] = []
+        excluded: list[keras.Variable] = []
         for variable, name in zip(variables, names, strict=True):
             is_excluded = any(f"_{word}_" in f"_{name}_" for word in self.exclude)
             (excluded if is_excluded else decayed).append(variable)

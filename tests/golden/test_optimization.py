@@ -2,10 +2,15 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.config import AlbertConfig
+from albert_tf.losses import masked_lm_loss, sentence_order_loss
+from albert_tf.models import AlbertForPretraining
 from albert_tf.optimization import (
     AdamWeightDecay,
     Lamb,
@@ -58,3 +63,149 @@ def test_bare_variables_move_as_recorded(recorded, name):
             np.testing.assert_allclose(
                 moment, data[f"{name}/slots/{path}/{slot}"], rtol=1e-6, atol=1e-9, err_msg=path
             )
+
+
+RUNS = ["base", "power2_start2", "no_warmup", "not_clipped"]
+KEY_BIAS = "attention_1/self/key/bias"  # softmax does not see it: its gradient is rounding noise
+
+
+class Training:
+    """Updates of a small ALBERT as the original release makes them."""
+
+    def __init__(self, golden, run):
+        config = AlbertConfig.from_json_file(f"{golden}/modeling/config_0/albert_config.json")
+        self.model = AlbertForPretraining(config)
+        self.variables = original_names(self.model)
+        schedule = WarmupPolynomialDecay(
+            run["init_lr"],
+            num_train_steps=run["num_train_steps"],
+            num_warmup_steps=run["num_warmup_steps"],
+            start_warmup_step=run["start_warmup_step"],
+            power=run["poly_power"],
+        )
+        self.optimizer = OPTIMIZERS[run["optimizer"]](schedule)
+        self.optimizer.build(list(self.variables.values()))
+        self.loss_scale = run["loss_scale"]
+
+    @tf.function
+    def step(self, batch, rate):
+        """Returns masked-LM loss, sentence-order loss and gradient norm before the update."""
+        labels = batch["next_sentence_labels"][:, 0]
+        variables = list(self.variables.values())
+        with tf.GradientTape() as tape:
+            outputs = self.model(batch)
+            masked_lm = masked_lm_loss(
+                outputs["masked_lm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
+            ).mean()
+            sentence_order = sentence_order_loss(
+                outputs["sentence_order_logits"], labels, tf.ones_like(labels, tf.float32)
+            ).mean()
+            loss = self.loss_scale * (masked_lm + sentence_order)
+        gradients, norm = clip_by_global_norm(tape.gradient(loss, variables), 1.0)
+        self.optimizer.apply_reduced(gradients, variables, rate)
+        return masked_lm, sentence_order, norm
+
+    def assert_variables_equal(self, recorded, prefix, share=1e-5):
+        """Every variable is within `share` of its largest recorded entry."""
+        for name, variable in self.variables.items():
+            expected = recorded[f"{prefix}/{name}"]
+            atol = 1e-4 if name.endswith(KEY_BIAS) else share * np.abs(expected).max()
+            np.testing.assert_allclose(variable, expected, rtol=0, atol=atol, err_msg=name)
+
+    def assert_slots_equal(self, recorded):
+        """Every moment is within 2e-5 of its size, and the noise of the key bias is noise."""
+        for name, variable in self.variables.items():
+            slots = self.optimizer.slots(variable)
+            m, v = (recorded[f"slots/{name}/{slot}"] for slot in ("adam_m", "adam_v"))
+            if name.endswith(KEY_BIAS):
+                assert np.abs(slots["adam_m"]).max() < 1e-8
+                assert np.abs(slots["adam_v"]).max() < 1e-16
+                continue
+            # The terms 0.1 g of m can cancel; v, a sum of 0.001 g^2, tells how large they were.
+            size = max(np.abs(m).max(), 0.1 * np.sqrt(v.max() / 0.001))
+            np.testing.assert_allclose(slots["adam_m"], m, rtol=0, atol=2e-5 * size, err_msg=name)
+            np.testing.assert_allclose(
+                slots["adam_v"], v, rtol=0, atol=2e-5 * v.max(), err_msg=name
+            )
+
+
+def read_batch(data, number):
+    prefix = f"batch_{number}/"
+    return {
+        key.removeprefix(prefix): tf.constant(data[key])
+        for key in data.files
+        if key.startswith(prefix)
+    }
+
+
+def follow(golden, optimizer, run_name, check_step):
+    """Repeats a recorded run of eight steps; returns the training and the recording.
+
+    Runs with dense embedding gradients: in the others the original clips by another norm.
+    """
+    folder = golden / "optimization"
+    file = f"{optimizer}_{run_name}_onehot.npz"
+    (run,) = (r for r in json.loads((folder / "runs.json").read_text()) if r["file"] == file)
+    training, recorded = Training(golden, run), np.load(folder / file)
+    load_weights(training.model, f"{golden}/modeling/config_0/model.ckpt")
+    batches = np.load(folder / "batches.npz")
+    for step, rate in enumerate(recorded["learning_rate"], start=1):
+        # Our rate is 0 where the original's is negative; there the recorded one is fed.
+        np.testing.assert_allclose(
+            training.optimizer.learning_rate, max(rate, 0.0), rtol=1e-6, atol=1e-10
+        )
+        *losses, norm = training.step(read_batch(batches, step), tf.constant(rate))
+        loss = run["loss_scale"] * np.sum(losses)
+        np.testing.assert_allclose(loss, recorded["loss"][step - 1], rtol=1e-5, atol=0)
+        expected_norm = recorded["global_grad_norm"][step - 1]
+        np.testing.assert_allclose(norm, expected_norm, rtol=2e-5, atol=0)
+        check_step(training, recorded, f"step_{step}")
+    assert training.optimizer.iterations.numpy() == recorded["global_step_after"] == 8
+    return training, recorded
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_step_leaves_the_recorded_weights(golden, optimizer):
+    follow(golden, optimizer, "base", Training.assert_variables_equal)
+
+
+@pytest.fixture
+def double_precision():
+    """AdamW at negative rates magnifies rounding fifty times in eight steps; not so in float64."""
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("run_name", RUNS)
+def test_eight_steps_leave_the_recorded_weights_and_moments(golden, optimizer, run_name):
+    training, recorded = follow(golden, optimizer, run_name, lambda *_: None)
+    assert {variable.dtype for variable in training.variables.values()} == {"float64"}
+    training.assert_variables_equal(recorded, "step_8")
+    training.assert_slots_equal(recorded)
+
+
+@pytest.mark.parametrize(("optimizer", "initial_rate"), [("lamb", 0.004), ("adamw", 0.001)])
+def test_three_hundred_steps_lose_as_the_original_did(golden, recorded, optimizer, initial_rate):
+    data = np.load(recorded / "long_run.npz")
+    run = {"optimizer": optimizer, "init_lr": initial_rate, "loss_scale": 1.0, "poly_power": 1.0}
+    steps = {"num_train_steps": 300, "num_warmup_steps": 30, "start_warmup_step": 0}
+    training = Training(golden, run | steps)
+    for path, variable in training.variables.items():
+        variable.assign(data[f"start/{path}"])
+    batches = [read_batch(data, number) for number in range(1, 21)]
+    rates, losses = [], []
+    for step in range(300):
+        rates.append(training.optimizer.learning_rate)
+        losses.append(training.step(batches[step % 20], rates[-1])[:2])
+    np.testing.assert_allclose(
+        rates, data[f"{optimizer}/learning_rate"], rtol=1e-5, atol=1e-9 * initial_rate
+    )
+    for index, name in enumerate(("masked_lm_loss", "sentence_order_loss")):
+        values = [pair[index] for pair in losses]
+        np.testing.assert_allclose(
+            values, data[f"{optimizer}/{name}"], rtol=0, atol=1e-3, err_msg=name
+        )
+    training.assert_variables_equal(data, f"{optimizer}/end", share=1e-3)

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.config import OptimizerConfig
+from albert_tf.checkpoints.original import original_names
+from albert_tf.config import AlbertConfig, OptimizerConfig
+from albert_tf.models import AlbertForPretraining
 from albert_tf.optimization import (
     AdamWeightDecay,
     Lamb,
@@ -38,12 +40,12 @@ def make_gradients(step):
     return [random.normal(size=v.shape).astype(np.float32) for v in make_variables()]
 
 
-def numpy_update(w, m, v, g, rate, regularized, adapted):
+def numpy_update(w, m, v, g, rate, decayed, adapted):
     """One update as the paper of the optimiser writes it, in double precision."""
     m = 0.9 * m + 0.1 * g
     v = 0.999 * v + 0.001 * g**2
     u = m / (np.sqrt(v) + 1e-6)
-    if regularized:
+    if decayed:
         u = u + 0.01 * w
     if adapted:
         rate = rate * np.linalg.norm(w) / np.linalg.norm(u)
@@ -229,10 +231,64 @@ class TestUpdates:
             np.testing.assert_allclose(compiled, plain, rtol=1e-5, atol=1e-6)
 
 
+BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
+DECAYED = {
+    "bert/embeddings/word_embeddings",
+    "bert/embeddings/token_type_embeddings",
+    "bert/embeddings/position_embeddings",
+    "bert/encoder/embedding_hidden_mapping_in/kernel",
+    f"{BLOCK}/attention_1/self/query/kernel",
+    f"{BLOCK}/attention_1/self/key/kernel",
+    f"{BLOCK}/attention_1/self/value/kernel",
+    f"{BLOCK}/attention_1/output/dense/kernel",
+    f"{BLOCK}/ffn_1/intermediate/dense/kernel",
+    f"{BLOCK}/ffn_1/intermediate/output/dense/kernel",
+    "bert/pooler/dense/kernel",
+    "cls/predictions/transform/dense/kernel",
+    "cls/seq_relationship/output_weights",
+}
+EXCLUDED = {
+    "bert/embeddings/LayerNorm/beta",
+    "bert/embeddings/LayerNorm/gamma",
+    "bert/encoder/embedding_hidden_mapping_in/bias",
+    f"{BLOCK}/attention_1/self/query/bias",
+    f"{BLOCK}/attention_1/self/key/bias",
+    f"{BLOCK}/attention_1/self/value/bias",
+    f"{BLOCK}/attention_1/output/dense/bias",
+    f"{BLOCK}/LayerNorm/beta",
+    f"{BLOCK}/LayerNorm/gamma",
+    f"{BLOCK}/ffn_1/intermediate/dense/bias",
+    f"{BLOCK}/ffn_1/intermediate/output/dense/bias",
+    f"{BLOCK}/LayerNorm_1/beta",
+    f"{BLOCK}/LayerNorm_1/gamma",
+    "bert/pooler/dense/bias",
+    "cls/predictions/transform/dense/bias",
+    "cls/predictions/transform/LayerNorm/beta",
+    "cls/predictions/transform/LayerNorm/gamma",
+    "cls/predictions/output_bias",
+    "cls/seq_relationship/output_bias",
+}
+
+
 class TestSplit:
+    def test_of_the_pretraining_model(self):
+        config = AlbertConfig(
+            vocab_size=30,
+            embedding_size=8,
+            hidden_size=12,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=20,
+        )
+        model = AlbertForPretraining(config)
+        names = {id(variable): name for name, variable in original_names(model).items()}
+        decayed, excluded = Lamb().split(model.trainable_variables)
+        assert sorted(names[id(variable)] for variable in decayed) == sorted(DECAYED)
+        assert sorted(names[id(variable)] for variable in excluded) == sorted(EXCLUDED)
+
     def test_biases_and_layer_norms_are_excluded(self):
-        regularized, excluded = Lamb().split(make_variables())
-        assert [v.name for v in regularized] == ["kernel", "word_embeddings"]
+        decayed, excluded = Lamb().split(make_variables())
+        assert [v.name for v in decayed] == ["kernel", "word_embeddings"]
         assert [v.name for v in excluded] == ["output_bias", "gamma", "beta"]
 
     @pytest.mark.parametrize(
@@ -249,13 +305,13 @@ class TestSplit:
     def test_only_whole_words_of_the_own_name_count(self, path, is_excluded):
         variable = tf.Variable(tf.ones((2, 3)), name=path[:-2])
         assert variable.name == path
-        regularized, excluded = Lamb().split([variable])
-        assert (len(regularized), len(excluded)) == ((0, 1) if is_excluded else (1, 0))
+        decayed, excluded = Lamb().split([variable])
+        assert (len(decayed), len(excluded)) == ((0, 1) if is_excluded else (1, 0))
 
     def test_other_words_can_be_given(self):
-        regularized, excluded = AdamWeightDecay(exclude=["embeddings"]).split(make_variables())
+        decayed, excluded = AdamWeightDecay(exclude=["embeddings"]).split(make_variables())
         assert [v.name for v in excluded] == ["word_embeddings"]
-        assert len(regularized) == 4
+        assert len(decayed) == 4
 
     def test_refuses_variables_without_a_name(self):
         with pytest.raises(ValueError, match=r"given none: \['variable"):
