@@ -105,7 +105,7 @@ class Trainer:
             logging.info("Starting from random weights, seed=%d", self.config.seed)
 
     def train(self, log: RunLog, on_checkpoint: Callable[[int], None] | None = None) -> None:
-        """Trains up to `numtrain_steps`, reporting and saving on the way.
+        """Trains up to `num_train_steps`, reporting and saving on the way.
 
         Args:
             log: told of every interval.
@@ -115,7 +115,7 @@ class Trainer:
             TrainingDivergedError: a loss or a gradient norm is not finite; nothing was saved since.
             RecordError: a record cannot be read; the message names it.
         """
-        last = self.optimizer_config.numtrain_steps
+        last = self.optimizer_config.num_train_steps
         if self.step >= last:
             logging.info("Nothing to train: step %d of %d is done already", self.step, last)
             return
