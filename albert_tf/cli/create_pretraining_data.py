@@ -1,9 +1,8 @@
 """Makes pretraining records from text: flags to settings, then `data.pretraining_files`."""
 
-from collections.abc import Sequence
+from absl import flags, logging
 
-from absl import app, flags, logging
-
+from albert_tf.cli.flags import run_command
 from albert_tf.data.creation_report import masking_limit_warning
 from albert_tf.data.files import match_files
 from albert_tf.data.masking import MaskingSettings
@@ -102,10 +101,8 @@ def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:
     )
 
 
-def run(argv: Sequence[str]) -> None:
+def run() -> None:
     """Makes the records that the flags ask for, and reports what was made."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
     values = flags.FLAGS
     settings = settings_from_flags(values)
     tokenizer = load_tokenizer(
@@ -132,8 +129,7 @@ def run(argv: Sequence[str]) -> None:
 
 def main() -> None:
     """Runs the command."""
-    define_flags()
-    app.run(run)
+    run_command(define_flags, run)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def make_examples(
 
 def mix_seed(numbers: Sequence[int]) -> list[int]:
     """Five well-mixed integers below 2**64 from any integers."""
-    entropy = [number % 2**64 for number in numbers]
+    entropy = [len(numbers), *(number % 2**64 for number in numbers)]
     return np.random.SeedSequence(entropy).generate_state(5, np.uint64).tolist()
 
 

@@ -67,11 +67,14 @@ def test_random_next_sentence_uses_the_rest_again() -> None:
 
 
 def test_long_parts_are_cut_at_both_ends() -> None:
-    docs = documents([1000, 30], [7])
-    (pair,) = pairs_of(docs)
-    assert pair.a_end - pair.a_start + pair.b_end - pair.b_start == 20
-    assert pair.tokens_cut > 0
-    assert pair.a_start > 0 or pair.b_start > 0
+    docs = documents([1000], [700])
+    for seed in range(9):
+        (pair,) = pairs_of(docs, seed=seed)
+        assert (pair.a_end - pair.a_start, pair.b_end - pair.b_start) == (10, 10)
+        assert pair.tokens_cut == 1680
+        # What is kept of a part lies about its middle, not at one end.
+        assert 380 < pair.a_start < 610
+        assert 1230 < pair.b_start < 1460
 
 
 def test_short_sequences_have_a_random_length() -> None:

@@ -1,0 +1,80 @@
+"""How fast text becomes closed record files, next to SentencePiece alone, on one core.
+
+    python -m benchmarks.data_creation --text=prose.txt --spm_model_file=30k-clean.model
+
+Bare SentencePiece gets the raw lines as one list and gives ids. Ours goes from the text file to
+closed record files: reading, clean-up, pieces, pairs, masking, serialising, shuffling, writing.
+Both run in turns in this process, and the median of each is compared. TensorFlow is not imported.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+import sentencepiece
+from absl import app, flags
+
+from albert_tf.data.masking import MaskingSettings
+from albert_tf.data.pretraining import PretrainingDataSettings
+from albert_tf.data.pretraining_files import create_pretraining_data
+from albert_tf.data.segments import SegmentSettings
+from albert_tf.tokenization import load_tokenizer
+
+_TEXT = flags.DEFINE_string("text", None, "Text, one sentence a line.", required=True)
+_MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)
+_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence.")
+_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most predictions a sequence.")
+_WORKERS = flags.DEFINE_integer("num_workers", 1, "Processes.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "How often to time each.", lower_bound=1)
+
+
+def seconds_of(action: Callable[[], int]) -> tuple[float, int]:
+    """Seconds that an action takes, and the number of tokens that it returns."""
+    begin = time.perf_counter()
+    tokens = action()
+    return time.perf_counter() - begin, tokens
+
+
+def create(output_file: str) -> int:
+    """Makes the records; returns the number of tokens read from the text."""
+    settings = PretrainingDataSettings(
+        SegmentSettings(_LENGTH.value),
+        MaskingSettings(max_predictions_per_seq=_PREDICTIONS.value),
+        dupe_factor=1,
+    )
+    tokenizer = load_tokenizer(spm_model_file=_MODEL.value)
+    report = create_pretraining_data(
+        [_TEXT.value], [output_file], tokenizer, settings, _WORKERS.value
+    )
+    return report.counts["text_tokens"]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints tokens of text a second of both, and their ratio."""
+    del arguments
+    with open(_TEXT.value, encoding="utf-8", newline="\n") as file:
+        lines = file.read().split("\n")
+    bare = sentencepiece.SentencePieceProcessor(model_file=_MODEL.value)
+    times: dict[str, list[float]] = {"bare_sentencepiece": [], "create_pretraining_data": []}
+    with tempfile.TemporaryDirectory() as folder:
+        output_file = os.path.join(folder, "benchmark.tfrecord")
+        actions: dict[str, Callable[[], int]] = {
+            "bare_sentencepiece": lambda: sum(map(len, bare.encode(lines, num_threads=1))),
+            "create_pretraining_data": lambda: create(output_file),
+        }
+        tokens = {}
+        for _ in range(_ROUNDS.value):
+            for name, action in actions.items():
+                seconds, tokens[name] = seconds_of(action)
+                times[name].append(seconds)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    for name, seconds in medians.items():
+        print(f"{name}: tokens_per_second={tokens[name] / seconds:,.0f} seconds={seconds:.2f}")
+    ratio = medians["bare_sentencepiece"] / medians["create_pretraining_data"]
+    print(f"ratio_to_bare_sentencepiece={ratio:.3f}")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,119 @@
+"""The real command in a process of its own, which must do without TensorFlow."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from albert_tf.data.pretraining import pretraining_feature_specs
+from albert_tf.data.records import check_record_files
+from albert_tf.data.tfrecord import count_records, read_records
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def no_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A module path on which importing TensorFlow fails."""
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "tensorflow.py").write_text("raise ImportError('TensorFlow is not needed here')\n")
+    return str(folder)
+
+
+def run(path: str, **flags: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable,
+            "create_pretraining_data.py",
+            *(f"--{name}={value}" for name, value in flags.items()),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:
+    outputs = [tmp_path / "records" / name for name in ("a.tfrecord", "b.tfrecord")]
+    flags = {
+        "input_file": golden / "pretraining_data" / "*.txt",
+        "spm_model_file": golden / "tokenizer" / "small_1000.model",
+        "max_seq_length": 64,
+        "max_predictions_per_seq": 5,
+        "dupe_factor": 2,
+        "input_file_mode": "rb",
+    }
+    result = run(no_tensorflow, output_file=",".join(map(str, outputs)), num_workers=2, **flags)
+    assert result.returncode == 0, result.stderr
+    assert "asks for 10 predictions in 64 tokens, but" in result.stderr
+    assert "documents=60" in result.stderr
+    assert "tokens/s" in result.stderr
+    files = list(map(str, outputs))
+    check_record_files(files, pretraining_feature_specs(64, 5, 1000))
+    assert count_records(files) > 550
+
+    again = [tmp_path / "again" / output.name for output in outputs]
+    result = run(no_tensorflow, output_file=",".join(map(str, again)), num_workers=1, **flags)
+    assert result.returncode == 0, result.stderr
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in outputs]
+
+
+def test_word_piece_records_with_permutation(
+    golden: Path, tmp_path: Path, no_tensorflow: str
+) -> None:
+    output = tmp_path / "records"
+    result = run(
+        no_tensorflow,
+        input_file=golden / "pretraining_data" / "corpus.txt",
+        output_file=output,
+        vocab_file=golden / "tokenizer" / "vocab.txt",
+        max_seq_length=48,
+        dupe_factor=1,
+        random_next_sentence=True,
+        do_permutation=True,
+        favor_shorter_ngram=False,
+        do_whole_word_mask=False,
+        do_lower_case=False,
+        ngram=2,
+        short_seq_prob=0.5,
+        masked_lm_prob=0.2,
+        random_seed=-4,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "--max_predictions_per_seq=40" in result.stderr
+    check_record_files([str(output)], pretraining_feature_specs(48, 40))
+    assert len(set(read_records(str(output)))) > 300
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"input_file": "no-such-*"}, "--input_file: no file matches 'no-such-*'"),
+        ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
+        ({"ngram": 0}, "--ngram must be at least 1"),
+        ({"masked_lm_prob": 1}, "--masked_lm_prob must lie in [0, 1)"),
+        ({"short_seq_prob": 2}, "--short_seq_prob must lie in [0, 1]"),
+        ({"vocab_file": ""}, "--spm_model_file"),
+        ({"vocab_file": "README.txt"}, "[CLS]"),
+        ({"num_workers": 0}, "--num_workers"),
+    ],
+)
+def test_wrong_flags_are_named(
+    flags: dict, message: str, golden: Path, tmp_path: Path, no_tensorflow: str
+) -> None:
+    if flags.get("vocab_file"):
+        (tmp_path / "README.txt").write_text("one\ntwo\n")
+        flags = {"vocab_file": tmp_path / "README.txt"}
+    right = {
+        "input_file": golden / "pretraining_data" / "corpus.txt",
+        "vocab_file": golden / "tokenizer" / "vocab.txt",
+    }
+    output = tmp_path / "records" / "file"
+    result = run(no_tensorflow, output_file=output, **(right | flags))
+    assert result.returncode != 0
+    assert message in result.stderr
+    assert not output.parent.exists()

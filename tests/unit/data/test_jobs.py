@@ -1,0 +1,64 @@
+import random
+
+import pytest
+
+from albert_tf.data.jobs import available_cores, shuffled, worker_processes
+
+
+def test_this_process_does_the_work_alone() -> None:
+    with worker_processes(1, 100) as run:
+        assert list(run(int.__add__, range(5))) == [100, 101, 102, 103, 104]
+
+
+def test_results_of_processes_come_in_order() -> None:
+    with worker_processes(2, 100) as run:
+        assert list(run(int.__add__, range(23))) == list(range(100, 123))
+        assert list(run(int.__mul__, [7])) == [700]
+
+
+def test_errors_of_processes_are_raised_here() -> None:
+    with worker_processes(2, 10) as run:
+        results = run(int.__floordiv__, [5, 2, 0, 1])
+        assert next(results) == 2
+        with pytest.raises(ZeroDivisionError):
+            list(results)
+
+
+def test_there_is_a_core() -> None:
+    assert available_cores() >= 1
+
+
+RECORDS = [bytes([k]) * 10 for k in range(50)]
+
+
+def test_everything_is_shuffled_if_it_fits() -> None:
+    first = [list(shuffled(RECORDS, 500, random.Random(seed))) for seed in range(200)]
+    assert all(sorted(records) == RECORDS for records in first)
+    assert len({records[0] for records in first}) > 40
+    assert len({records[-1] for records in first}) > 40
+
+
+def test_pool_keeps_to_its_capacity() -> None:
+    taken = 0
+
+    def source() -> "list[bytes]":
+        nonlocal taken
+        for record in RECORDS:
+            taken += 1
+            yield record
+
+    result = []
+    for number, record in enumerate(shuffled(source(), 85, random.Random(3))):
+        result.append(record)
+        assert taken - number <= 9 or taken == 50
+    assert sorted(result) == RECORDS
+    assert result != RECORDS
+
+
+def test_record_larger_than_the_pool_passes() -> None:
+    assert list(shuffled([b"abc", b"d"], 1, random.Random(0))) == [b"abc", b"d"]
+
+
+def test_seed_decides_the_order() -> None:
+    orders = [list(shuffled(RECORDS, 100, random.Random(seed))) for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]

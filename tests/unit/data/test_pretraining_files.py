@@ -1,0 +1,184 @@
+import random
+from pathlib import Path
+
+import pytest
+
+from albert_tf.data import pretraining_files
+from albert_tf.data.creation_report import CreationReport
+from albert_tf.data.masking import MaskingSettings
+from albert_tf.data.pretraining import PretrainingDataSettings
+from albert_tf.data.pretraining_files import create_pretraining_data
+from albert_tf.data.records import check_record_files
+from albert_tf.data.segments import SegmentSettings
+from albert_tf.data.tfrecord import count_records, read_records
+from albert_tf.tokenization import Tokenizer, load_tokenizer
+
+SETTINGS = PretrainingDataSettings(
+    SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9), dupe_factor=2, random_seed=7
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden: Path) -> Tokenizer:
+    return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
+
+
+@pytest.fixture(scope="module")
+def corpus(golden: Path) -> str:
+    return str(golden / "pretraining_data" / "corpus.txt")
+
+
+def create(
+    corpus: str,
+    folder: Path,
+    tokenizer: Tokenizer,
+    settings: PretrainingDataSettings = SETTINGS,
+    files: int = 3,
+    **options: int,
+) -> tuple[list[str], CreationReport]:
+    outputs = [str(folder / f"{number}.tfrecord") for number in range(files)]
+    options = {"num_workers": 1, "block_bytes": 7000} | options
+    return outputs, create_pretraining_data([corpus], outputs, tokenizer, settings, **options)
+
+
+def content(outputs: list[str]) -> list[bytes]:
+    return [Path(output).read_bytes() for output in outputs]
+
+
+def test_records_go_to_the_files_in_turn(corpus: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    outputs, report = create(corpus, tmp_path, tokenizer)
+    sizes = [count_records([output]) for output in outputs]
+    assert sum(sizes) == report.counts["instances"] > 600
+    assert max(sizes) - min(sizes) <= 1
+    check_record_files(outputs, SETTINGS.feature_specs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "0.tfrecord",
+        "1.tfrecord",
+        "2.tfrecord",
+    ]
+
+
+def test_number_of_processes_changes_no_byte(
+    corpus: str, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    made = [
+        content(
+            create(corpus, tmp_path / str(n), tokenizer, num_workers=n, shuffle_bytes=20_000)[0]
+        )
+        for n in (1, 2, 3)
+    ]
+    assert made[0] == made[1] == made[2]
+
+
+def test_seed_changes_the_bytes(corpus: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    other = PretrainingDataSettings(SETTINGS.segments, SETTINGS.masking, 2, random_seed=8)
+    first, _ = create(corpus, tmp_path / "a", tokenizer)
+    second, _ = create(corpus, tmp_path / "b", tokenizer, other)
+    assert content(first) != content(second)
+
+
+def test_every_pass_is_there_and_different(
+    corpus: str, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """The first pass over tokenized blocks is the same whether or not another one follows."""
+    once = PretrainingDataSettings(SETTINGS.segments, SETTINGS.masking, 1, random_seed=7)
+    (one,), _ = create(corpus, tmp_path / "a", tokenizer, once, files=1)
+    (two,), _ = create(corpus, tmp_path / "b", tokenizer, files=1)
+    first, both = set(read_records(one)), set(read_records(two))
+    assert first < both
+    assert len(both) > 1.9 * len(first)
+
+
+def test_small_pool_shuffles_too(corpus: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (all_at_once,), _ = create(corpus, tmp_path / "a", tokenizer, files=1)
+    (pool,), _ = create(corpus, tmp_path / "b", tokenizer, files=1, shuffle_bytes=9000)
+    assert sorted(read_records(pool)) == sorted(read_records(all_at_once))
+    assert content([pool]) != content([all_at_once])
+
+
+def test_jobs_run_in_random_order() -> None:
+    blocks = [pretraining_files.Block(()) for _ in range(9)]
+    jobs = pretraining_files._shuffled_jobs(blocks, 5, random.Random(1))
+    assert {(job.pass_number, job.block_number) for job in jobs} == {
+        (p, b) for p in range(5) for b in range(9)
+    }
+    assert len({job.pass_number for job in jobs[:9]}) > 2
+
+
+def test_documents_are_counted_once(corpus: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    _, report = create(corpus, tmp_path, tokenizer)
+    lines = Path(corpus).read_text("utf-8").split("\n")
+    assert report.counts["documents"] == 60
+    assert report.counts["segments"] == sum(bool(line.strip()) for line in lines)
+    assert report.counts["text_tokens"] == sum(map(len, tokenizer.encode_batch(lines)))
+
+
+def fails(message: str, inputs: list[str], outputs: list[str], tokenizer: Tokenizer) -> None:
+    with pytest.raises(ValueError, match=message):
+        create_pretraining_data(inputs, outputs, tokenizer, SETTINGS, 1)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n \n"])
+def test_empty_corpus(text: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "text").write_text(text)
+    out = tmp_path / "out" / "file"
+    fails("no text in --input_file: .*text", [str(tmp_path / "text")], [str(out)], tokenizer)
+    assert not list(out.parent.iterdir())
+
+
+def test_corpus_without_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "text").write_text("\u200b\n", "utf-8")
+    fails("no token in --input_file", [str(tmp_path / "text")], [str(tmp_path / "o")], tokenizer)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_binary_input(corpus: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "text").write_bytes(b"the road\n\x80\n")
+    inputs = [corpus, str(tmp_path / "text")]
+    fails("text is not UTF-8 text: byte 9 .line 2", inputs, [str(tmp_path / "o")], tokenizer)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_output_must_not_be_an_input(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "text").write_text("the road\n")
+    (tmp_path / "link").symlink_to(tmp_path / "text")
+    for name in ("text", "link", "../" + tmp_path.name + "/text"):
+        fails(
+            "--output_file would overwrite the input",
+            [str(tmp_path / "text")],
+            [str(tmp_path / name)],
+            tokenizer,
+        )
+    assert (tmp_path / "text").read_text() == "the road\n"
+
+
+def test_outputs_must_be_files_of_their_own(
+    corpus: str, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    path = str(tmp_path / "o")
+    fails("--output_file names .*o twice", [corpus], [path, path], tokenizer)
+    fails("is a folder", [corpus], [str(tmp_path)], tokenizer)
+    fails("--output_file names no file", [corpus], [], tokenizer)
+    (tmp_path / "file").write_text("x")
+    fails("file/o cannot be written", [corpus], [path, str(tmp_path / "file" / "o")], tokenizer)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_existing_output_stays_if_something_fails(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "text").write_bytes(b"\xff\xfe")
+    (tmp_path / "o").write_text("before")
+    fails("is not UTF-8", [str(tmp_path / "text")], [str(tmp_path / "o")], tokenizer)
+    assert (tmp_path / "o").read_text() == "before"
+
+
+def test_one_sentence_documents_and_a_single_document(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "many").write_text("the road\n\nwas long\n\nthe bridge\nfell\n")
+    _, report = create(str(tmp_path / "many"), tmp_path / "a", tokenizer)
+    assert report.counts["one_segment_documents"] == 2
+    assert report.counts["random_parts"] >= 4
+    assert not list(report.warnings())
+    (tmp_path / "one").write_text("the road was long\n")
+    _, report = create(str(tmp_path / "one"), tmp_path / "b", tokenizer)
+    assert report.counts["random_parts_of_only_document"] == 2
+    (warning,) = report.warnings()
+    assert "2 of 2 random second parts come from the document of the first part" in warning
