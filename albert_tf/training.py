@@ -175,13 +175,13 @@ class Trainer:
 
         weights = sum_over_replicas(self.task.loss_weights(features))
         step = tf.cast(self.optimizer.iterations, tf.int32)
-        # all_reduce takes the sums of losses and metrics and the gradients in one go.
-        sums, gradients = sum_over_replicas(
-            self._gradients(features, weights, self._dropout_seed(step))
-        )
+        sums, gradients = self._gradients(features, weights, self._dropout_seed(step))
+        # A variable the loss does not reach is left out, as in the original.
+        trained = [v for v, g in zip(self._variables, gradients, strict=True) if g is not None]
+        sums, gradients = sum_over_replicas((sums, [g for g in gradients if g is not None]))
         gradients, norm = clip_by_global_norm(gradients, self.optimizer_config.clip_norm)
         rate = self.optimizer.learning_rate
-        self.optimizer.apply_reduced(gradients, self._variables, rate)
+        self.optimizer.apply_reduced(gradients, trained, rate)
         return {"sums": sums, "gradient_norm": norm, "learning_rate": rate}
 
     def _dropout_seed(self, step: tf.Tensor) -> tf.Tensor:

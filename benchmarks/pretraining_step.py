@@ -27,7 +27,7 @@ flags.DEFINE_integer("batch_size", 8, "Examples.")
 flags.DEFINE_integer("max_seq_length", 128, "Positions of a sequence.")
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots of a sequence.")
 flags.DEFINE_integer("rounds", 5, "Timings of each; the median ratio is printed.")
-flags.DEFINE_bool("xla", True, "As in run_pretraining.py.")
+flags.DEFINE_bool("xla", False, "As in run_pretraining.py.")
 FLAGS = flags.FLAGS
 
 

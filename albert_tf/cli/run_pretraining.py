@@ -95,7 +95,7 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "init_from_group0", False, "Give every group the values of the checkpoint's first group."
     )
-    flags.DEFINE_bool("xla", True, "Compile forward and backward pass with XLA.")
+    flags.DEFINE_bool("xla", False, "Compile forward and backward pass with XLA.")
     define_model_flags()
     define_optimizer_flags(OptimizerConfig())
     define_device_flags()
