@@ -2,7 +2,7 @@
 
 from absl import flags, logging
 
-from albert_tf.cli.flags import run_command
+from albert_tf.cli.command import run_command
 from albert_tf.data.creation_report import masking_limit_warning
 from albert_tf.data.files import match_files
 from albert_tf.data.masking import MaskingSettings

@@ -1,4 +1,4 @@
-"""The flags that several commands share, and how a command starts and ends.
+"""The flags that several commands share.
 
 Flags are defined when a command runs, never by importing its module, so that two commands can be
 imported into one process.
@@ -6,15 +6,10 @@ imported into one process.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from absl import flags, logging
 
-from absl import app, flags, logging
-
+from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
 from albert_tf.config import OptimizerConfig
-
-# What a user can put right: shown as a message, without the stack of the program.
-UserError = (ValueError, OSError)
 
 # Flags of the original release that TensorFlow 2 has no use for.
 _WITHOUT_MEANING = {
@@ -22,30 +17,6 @@ _WITHOUT_MEANING = {
     "iterations_per_loop": "training returns to Python after every step",
 }
 _TPU_ONLY = ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores")
-
-
-def run_command(define_flags: Callable[[], None], run: Callable[[], None]) -> None:
-    """Defines the flags, parses the command line and runs the command.
-
-    An error the user can put right ends the process with its message and exit status 1;
-    `--verbosity=1` shows where it came from as well.
-
-    Args:
-        define_flags: defines the flags of the command.
-        run: the command; reads `flags.FLAGS`.
-    """
-
-    def main(argv: Sequence[str]) -> None:
-        if len(argv) > 1:
-            raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
-        try:
-            run()
-        except UserError as error:
-            logging.debug("Where the error came from:", exc_info=True)
-            sys.exit(f"error: {error}")
-
-    define_flags()
-    app.run(main)
 
 
 def define_model_flags() -> None:

@@ -39,7 +39,7 @@ CASES = json.loads((FOLDER / "masking_cases.json").read_text("utf-8"))
 STATISTICS = json.loads((FOLDER / "statistics.json").read_text("utf-8"))
 WRITTEN, TWELVE_COPIES = STATISTICS["written_files"], STATISTICS["twelve_copies"]
 NAMES = [entry["name"] for entry in WRITTEN]
-SEEDS = 10
+SEEDS = 20
 
 
 @cache

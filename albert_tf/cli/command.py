@@ -1,0 +1,35 @@
+"""How a command starts and ends; imports nothing that takes long."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from absl import app, logging
+
+# What a user can put right: shown as a message, without the stack of the program.
+UserError = (ValueError, OSError)
+
+
+def run_command(define_flags: Callable[[], None], run: Callable[[], None]) -> None:
+    """Defines the flags, parses the command line and runs the command.
+
+    An error the user can put right ends the process with its message and exit status 1;
+    `--verbosity=1` shows where it came from as well.
+
+    Args:
+        define_flags: defines the flags of the command.
+        run: the command; reads `flags.FLAGS`.
+    """
+
+    def main(argv: Sequence[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
+        try:
+            run()
+        except UserError as error:
+            logging.debug("Where the error came from:", exc_info=True)
+            sys.exit(f"error: {error}")
+
+    define_flags()
+    app.run(main)
