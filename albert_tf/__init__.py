@@ -1,5 +1,59 @@
-"""ALBERT on TensorFlow 2, equal to the original release."""
+"""ALBERT on TensorFlow 2, equal to the original release.
+
+The public names are loaded when they are first used, so that `import albert_tf` costs nothing and
+processes that only prepare data never load TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from albert_tf.checkpoints.original import load_weights, original_names, write_checkpoint
+    from albert_tf.config import PRESETS, AlbertConfig
+    from albert_tf.encoder import AlbertEncoder
+    from albert_tf.models import AlbertForPretraining
+    from albert_tf.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
+    from albert_tf.tokenization import load_tokenizer
+
+__all__ = [
+    "PRESETS",
+    "AdamWeightDecay",
+    "AlbertConfig",
+    "AlbertEncoder",
+    "AlbertForPretraining",
+    "Lamb",
+    "WarmupPolynomialDecay",
+    "__version__",
+    "load_tokenizer",
+    "load_weights",
+    "original_names",
+    "write_checkpoint",
+]
+
+_MODULES = {
+    "PRESETS": "config",
+    "AlbertConfig": "config",
+    "AlbertEncoder": "encoder",
+    "AlbertForPretraining": "models",
+    "AdamWeightDecay": "optimization",
+    "Lamb": "optimization",
+    "WarmupPolynomialDecay": "optimization",
+    "load_tokenizer": "tokenization",
+    "load_weights": "checkpoints.original",
+    "original_names": "checkpoints.original",
+    "write_checkpoint": "checkpoints.original",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'albert_tf' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"albert_tf.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
