@@ -55,7 +55,7 @@ class MaskedLmHead(ConfiguredLayer):
         rows = tf.reshape(gathered, [-1, self.config.hidden_size])
         transformed = self.layer_norm(self.activation(self.transform(rows)))
         logits = tf.matmul(transformed, tf.convert_to_tensor(word_embeddings), transpose_b=True)
-        logits = tf.nn.bias_add(logits, self.output_bias)
+        logits += self.output_bias
         shape = tf.concat([tf.shape(masked_lm_positions), [self.config.vocab_size]], axis=0)
         return tf.reshape(logits, shape)
 
@@ -82,4 +82,4 @@ class SentenceOrderHead(ConfiguredLayer):
     def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
         """Maps float [B, H] to logits, float [B, 2]."""
         logits = tf.matmul(pooled_output, self.output_weights, transpose_b=True)
-        return tf.nn.bias_add(logits, self.output_bias)
+        return logits + self.output_bias
