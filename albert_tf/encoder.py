@@ -19,8 +19,43 @@ from albert_tf.layers import (
 )
 
 
+class ConfiguredModel(keras.Model):
+    """A model whose constructor takes an `AlbertConfig`, saved and restored with it.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = as_config(config)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; the configuration as its JSON."""
+        return {
+            **super().get_config(),
+            "config": self.config.to_dict(),
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ConfiguredModel:
+        """Builds the model that `get_config` describes."""
+        model = super().from_config(config, custom_objects)
+        # Keras keeps `trainable` of the model alone, and a frozen one would come back unfrozen.
+        model.trainable = model.trainable
+        return model
+
+
 @register
-class AlbertEncoder(keras.Model):
+class AlbertEncoder(ConfiguredModel):
     """Token ids in, contextual vectors out.
 
     Usable by itself, inside a functional Keras model, and in the models of `albert_tf.models`.
@@ -38,24 +73,27 @@ class AlbertEncoder(keras.Model):
         use_one_hot_embeddings: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.config = config = as_config(config)
-        self.use_one_hot_embeddings = use_one_hot_embeddings
-        self.embeddings = FactorizedEmbedding(config, use_one_hot_embeddings, name="embeddings")
-        H, std = config.hidden_size, config.initializer_range
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        config, dtype = self.config, self.dtype_policy
+        self.embeddings = FactorizedEmbedding(
+            config, use_one_hot_embeddings, name="embeddings", dtype=dtype
+        )
+        E, H, std = config.embedding_size, config.hidden_size, config.initializer_range
         self.embedding_projection = (
-            Projection(config.embedding_size, H, std, name="embedding_hidden_mapping_in")
+            Projection(E, H, std, name="embedding_hidden_mapping_in", dtype=dtype)
             if config.projects_embeddings
             else None
         )
         # Block i of group g is blocks[g * inner_group_num + i].
         self.blocks = [
-            TransformerBlock(config, name=f"group_{group}_inner_group_{inner}")
+            TransformerBlock(config, name=f"group_{group}_inner_group_{inner}", dtype=dtype)
             for group in range(config.num_hidden_groups)
             for inner in range(config.inner_group_num)
         ]
-        self.pooler = Projection(H, H, std, name="pooler")
+        self.pooler = Projection(H, H, std, name="pooler", dtype=dtype)
         self.dropout_seeds = keras.random.SeedGenerator()
+        # TensorFlow saves a training function only if it finds this variable among the attributes.
+        self._dropout_state = self.dropout_seeds.state.value
         self.built = True
 
     def call(
@@ -81,9 +119,14 @@ class AlbertEncoder(keras.Model):
             `encoder_outputs`, a list with the output of every block run, L * inner_group_num
             tensors [B, S, H]; `embedding_output` and `word_embedding_output` [B, S, E];
             and `attention_probs`, a list of as many [B, N, S, S], if asked for.
+
+        Raises:
+            ValueError: there are no `input_ids`, they are not integers or too many for the
+                position table, or an input has the name another library gives it.
         """
         if not isinstance(inputs, Mapping):
             inputs = {"input_ids": inputs}
+        _check_inputs(inputs)
         input_ids = tf.cast(inputs["input_ids"], tf.int32)
         attention_mask = inputs.get("input_mask")
         if attention_mask is None:
@@ -136,10 +179,28 @@ class AlbertEncoder(keras.Model):
             dropout_seed = tf.cast(self.dropout_seeds.next(), tf.int32)
         return dropout_seed
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; the configuration as its JSON."""
-        return {
-            "name": self.name,
-            "config": self.config.to_dict(),
-            "use_one_hot_embeddings": self.use_one_hot_embeddings,
-        }
+
+# What other libraries call the inputs. Ignored like any other key, they would leave padding
+# unmasked or every token in the first segment, and nothing would show.
+_FOREIGN_NAMES = {
+    "input_word_ids": "input_ids",
+    "token_ids": "input_ids",
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+}
+
+
+def _check_inputs(inputs: Mapping[str, tf.Tensor]) -> None:
+    for name in inputs:
+        if name in _FOREIGN_NAMES:
+            raise ValueError(f"The input {name!r} is named {_FOREIGN_NAMES[name]!r} here.")
+    if "input_ids" not in inputs:
+        raise ValueError(f"The encoder needs 'input_ids'. Received: {sorted(inputs)}")
+    # Floating point could hold ids, but under a mixed-precision policy they would come rounded.
+    dtype = tf.convert_to_tensor(inputs["input_ids"]).dtype
+    if not dtype.is_integer:
+        raise ValueError(
+            f"'input_ids' must be integers (keras.Input: dtype='int32'). Received: {dtype.name}"
+        )

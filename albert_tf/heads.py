@@ -9,8 +9,6 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import (
     ConfiguredLayer,
-    LayerNorm,
-    Projection,
     activation_function,
     matrix_initializer,
     register,
@@ -27,9 +25,9 @@ class MaskedLmHead(ConfiguredLayer):
     def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         H, E = self.config.hidden_size, self.config.embedding_size
-        self.transform = Projection(H, E, self.config.initializer_range, name="transform")
+        self.transform = self._projection(H, E, "transform")
         self.activation = activation_function(self.config.hidden_act)
-        self.layer_norm = LayerNorm(E, name="LayerNorm")
+        self.layer_norm = self._layer_norm(E, "LayerNorm")
         self.output_bias = self.add_weight(
             name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
         )

@@ -159,6 +159,15 @@ class ConfiguredLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = as_config(config)
 
+    def _projection(self, input_size: int, output_size: int, name: str) -> Projection:
+        """A projection with this layer's precision."""
+        std = self.config.initializer_range
+        return Projection(input_size, output_size, std, name=name, dtype=self.dtype_policy)
+
+    def _layer_norm(self, size: int, name: str) -> LayerNorm:
+        """A layer normalisation with this layer's precision."""
+        return LayerNorm(size, name=name, dtype=self.dtype_policy)
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments; the configuration as its JSON."""
         return {**super().get_config(), "config": self.config.to_dict()}
@@ -191,7 +200,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         self.position_embeddings = self._add_table(
             "position_embeddings", self.config.max_position_embeddings
         )
-        self.layer_norm = LayerNorm(self.config.embedding_size, name="LayerNorm")
+        self.layer_norm = self._layer_norm(self.config.embedding_size, "LayerNorm")
         self.built = True
 
     def _add_table(self, name: str, rows: int) -> keras.Variable:
@@ -224,15 +233,27 @@ class FactorizedEmbedding(ConfiguredLayer):
             The embedding output and the bare word embeddings, both float [B, S, E].
 
         Raises:
-            ValueError: S is known and exceeds the position table.
+            ValueError: S exceeds the position table (tf.errors.InvalidArgumentError where S is
+                known only when the graph runs).
         """
-        if input_ids.shape[1] is not None:
-            self.config.check_sequence_length(input_ids.shape[1], "The sequence length")
+        self._check_length(input_ids)
         words = self._look_up(self.word_embeddings, input_ids)
         segments = self._look_up(self.token_type_embeddings, segment_ids)
         positions = tf.convert_to_tensor(self.position_embeddings)[: tf.shape(input_ids)[1]]
         embedded = self.layer_norm(words + segments + positions)
         return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
+
+    def _check_length(self, input_ids: tf.Tensor) -> None:
+        if input_ids.shape[1] is not None:
+            self.config.check_sequence_length(input_ids.shape[1], "The sequence length")
+            return
+        positions = self.config.max_position_embeddings
+        tf.debugging.assert_less_equal(
+            tf.shape(input_ids)[1],
+            positions,
+            f"The sequence is longer than the model has positions: {positions} "
+            "(max_position_embeddings).",
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -248,11 +269,11 @@ class SelfAttention(ConfiguredLayer):
 
     def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        sizes = (self.config.hidden_size, self.config.hidden_size, self.config.initializer_range)
-        self.query = Projection(*sizes, name="query")
-        self.key = Projection(*sizes, name="key")
-        self.value = Projection(*sizes, name="value")
-        self.output_projection = Projection(*sizes, name="dense")
+        H = self.config.hidden_size
+        self.query = self._projection(H, H, "query")
+        self.key = self._projection(H, H, "key")
+        self.value = self._projection(H, H, "value")
+        self.output_projection = self._projection(H, H, "dense")
         self.built = True
 
     def call(
@@ -300,8 +321,8 @@ class FeedForward(ConfiguredLayer):
     def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         H, F = self.config.hidden_size, self.config.intermediate_size
-        self.intermediate = Projection(H, F, self.config.initializer_range, name="intermediate")
-        self.output_projection = Projection(F, H, self.config.initializer_range, name="output")
+        self.intermediate = self._projection(H, F, "intermediate")
+        self.output_projection = self._projection(F, H, "output")
         self.activation = activation_function(self.config.hidden_act)
         self.built = True
 
@@ -320,10 +341,11 @@ class TransformerBlock(ConfiguredLayer):
 
     def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.attention = SelfAttention(self.config, name="attention")
-        self.attention_norm = LayerNorm(self.config.hidden_size, name="LayerNorm")
-        self.feed_forward = FeedForward(self.config, name="ffn")
-        self.feed_forward_norm = LayerNorm(self.config.hidden_size, name="LayerNorm_1")
+        H, dtype = self.config.hidden_size, self.dtype_policy
+        self.attention = SelfAttention(self.config, name="attention", dtype=dtype)
+        self.attention_norm = self._layer_norm(H, "LayerNorm")
+        self.feed_forward = FeedForward(self.config, name="ffn", dtype=dtype)
+        self.feed_forward_norm = self._layer_norm(H, "LayerNorm_1")
         self.built = True
 
     def call(

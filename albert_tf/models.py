@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.encoder import AlbertEncoder
+from albert_tf.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.heads import MaskedLmHead, SentenceOrderHead
-from albert_tf.layers import as_config, register
+from albert_tf.layers import register
 
 
 @register
-class AlbertForPretraining(keras.Model):
+class AlbertForPretraining(ConfiguredModel):
     """The encoder with the masked-LM and the sentence-order head.
 
     Args:
@@ -29,11 +28,13 @@ class AlbertForPretraining(keras.Model):
         use_one_hot_embeddings: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.config = config = as_config(config)
-        self.encoder = AlbertEncoder(config, use_one_hot_embeddings, name="encoder")
-        self.masked_lm_head = MaskedLmHead(config, name="masked_lm_head")
-        self.sentence_order_head = SentenceOrderHead(config, name="sentence_order_head")
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        config, dtype = self.config, self.dtype_policy
+        self.encoder = AlbertEncoder(config, use_one_hot_embeddings, name="encoder", dtype=dtype)
+        self.masked_lm_head = MaskedLmHead(config, name="masked_lm_head", dtype=dtype)
+        self.sentence_order_head = SentenceOrderHead(
+            config, name="sentence_order_head", dtype=dtype
+        )
         self.built = True
 
     def call(
@@ -64,12 +65,4 @@ class AlbertForPretraining(keras.Model):
             **outputs,
             "masked_lm_logits": masked_lm_logits,
             "sentence_order_logits": sentence_order_logits,
-        }
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; the configuration as its JSON."""
-        return {
-            "name": self.name,
-            "config": self.config.to_dict(),
-            "use_one_hot_embeddings": self.encoder.use_one_hot_embeddings,
         }
