@@ -7,6 +7,7 @@ file and does not say so.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ from albert_tf.heads import MaskedLmHead, SentenceOrderHead
 from albert_tf.layers import LayerNorm, Projection, TransformerBlock
 
 GLOBAL_STEP = "global_step"
+DATA_SUFFIX = ".data-00000-of-00001"
+PARTIAL = ".partial"  # ends the prefix of a checkpoint that is being written
 SLOT_NAMES = ("adam_m", "adam_v")
 
 NamedVariables = Iterator[tuple[str, keras.Variable]]
@@ -107,10 +110,14 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
         return prefix
     if not tf.io.gfile.isdir(path):
         raise LoadError(f"There is no checkpoint {path!r} ({flag}): no file {prefix + '.index'!r}.")
-    newest = tf.train.latest_checkpoint(path)
-    if newest is not None:
-        return newest
-    found = sorted(name[: -len(".index")] for name in tf.io.gfile.glob(f"{path}/*.index"))
+    state = tf.train.get_checkpoint_state(path)
+    if state is not None:
+        # Only the name counts: the directory may have been copied from where it was written.
+        newest = os.path.join(path, os.path.basename(state.model_checkpoint_path))
+        if tf.io.gfile.exists(newest + ".index"):
+            return newest
+    indices = tf.io.gfile.glob(os.path.join(path, "*.index"))
+    found = sorted(name[: -len(".index")] for name in indices if f"{PARTIAL}." not in name)
     best = [prefix for prefix in found if prefix.endswith("model.ckpt-best")]
     if len(best or found) != 1:
         raise LoadError(
@@ -170,7 +177,8 @@ def load_weights(
         What was mapped, missing, ignored (slots and the step are not counted) or of another shape.
 
     Raises:
-        LoadError: no such checkpoint, or one that does not fill the encoder.
+        LoadError: no such checkpoint, a damaged one, or one that does not fill the encoder; the
+            model is left as it was.
     """
     prefix = find_checkpoint(path)
     variables = original_names(model)
@@ -198,8 +206,9 @@ def load_weights(
         mismatched=mismatched,
     )
     report.check_encoder(allow_partial)
+    values = read_variables(reader, prefix, mapped.values())
     for name, stored in mapped.items():
-        variables[name].assign(reader.get_tensor(stored))
+        variables[name].assign(values[stored])
     return report
 
 
@@ -218,6 +227,23 @@ def open_checkpoint(prefix: str) -> tuple[Any, dict[str, list[int]]]:
         return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise LoadError(f"{prefix!r} cannot be read as a checkpoint: {error}") from error
+
+
+def read_variables(reader: Any, prefix: str, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Returns the values of some variables of an open checkpoint.
+
+    Args:
+        reader: from `open_checkpoint`.
+        prefix: of the checkpoint, for messages.
+        names: of variables that are in it.
+
+    Raises:
+        LoadError: the data file is missing or damaged.
+    """
+    try:
+        return {name: reader.get_tensor(name) for name in names}
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise LoadError(f"The checkpoint {prefix!r} is damaged: {error}") from error
 
 
 def read_global_step(prefix: str) -> int:
@@ -252,14 +278,25 @@ def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int
     """
     values = {name: tf.convert_to_tensor(value) for name, value in variables.items()}
     values[GLOBAL_STEP] = tf.constant(np.int64(global_step))
-    # The index goes last: a checkpoint without one does not exist for any reader.
-    suffixes = (".data-00000-of-00001", ".index")
-    partial = f"{prefix}.partial"
-    tf.raw_ops.SaveV2(
-        prefix=partial,
-        tensor_names=list(values),
-        shape_and_slices=[""] * len(values),
-        tensors=list(values.values()),
-    )
-    for suffix in suffixes:
-        tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)
+    partial = prefix + PARTIAL
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=partial,
+            tensor_names=list(values),
+            shape_and_slices=[""] * len(values),
+            tensors=list(values.values()),
+        )
+    except BaseException:
+        _remove_checkpoint(partial)
+        raise
+    # The index goes first when the old checkpoint leaves and last when the new one comes: without
+    # an index, no reader takes a data file for a checkpoint.
+    _remove_checkpoint(prefix)
+    for suffix in (DATA_SUFFIX, ".index"):
+        tf.io.gfile.rename(partial + suffix, prefix + suffix)
+
+
+def _remove_checkpoint(prefix: str) -> None:
+    for suffix in (".index", DATA_SUFFIX):
+        if tf.io.gfile.exists(prefix + suffix):
+            tf.io.gfile.remove(prefix + suffix)
