@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+
+from albert_tf.data.files import write_then_rename
 
 # Names of `hidden_act` (case does not matter); an empty name means no activation.
 ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
@@ -69,6 +72,9 @@ class AlbertConfig:
             object.__setattr__(self, "hidden_act", "")
         for name in _SIZES:
             _require_positive_integer(f"AlbertConfig.{name}", getattr(self, name))
+        shadowed = sorted(set(self.extra) & set(_ALBERT_FIELDS))
+        if shadowed:
+            raise ValueError(f"AlbertConfig.extra holds keys the model does use: {shadowed}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             _require_rate(f"AlbertConfig.{name}", getattr(self, name))
         if not isinstance(self.hidden_act, str) or self.hidden_act.lower() not in ACTIVATION_NAMES:
@@ -76,11 +82,7 @@ class AlbertConfig:
                 f"AlbertConfig.hidden_act must be one of {', '.join(map(repr, ACTIVATION_NAMES))}. "
                 f"Received: hidden_act={self.hidden_act!r}"
             )
-        if not self.initializer_range > 0:
-            raise ValueError(
-                "AlbertConfig.initializer_range is a standard deviation and must be above 0. "
-                f"Received: initializer_range={self.initializer_range!r}"
-            )
+        _require_positive("AlbertConfig.initializer_range", self.initializer_range)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 "AlbertConfig.hidden_size must be a multiple of num_attention_heads, so that every "
@@ -153,12 +155,12 @@ class AlbertConfig:
             ValueError: the file is missing, is not a JSON object, or its values cannot work; the
                 message names the file.
         """
-        if not tf.io.gfile.exists(path):
+        if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
             raise ValueError(f"There is no configuration file {path!r} (--albert_config_file).")
-        with tf.io.gfile.GFile(path, "r") as file:
-            text = file.read()
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
         try:
-            values = json.loads(text)
+            values = json.loads(content)
             if not isinstance(values, dict):
                 raise ValueError(f"expected a JSON object, received {type(values).__name__}")
             return cls.from_dict(values)
@@ -167,8 +169,8 @@ class AlbertConfig:
 
     def to_json_file(self, path: str) -> None:
         """Writes `albert_config.json` as the original release's programs read it."""
-        with tf.io.gfile.GFile(path, "w") as file:
-            file.write(json.dumps(self.to_dict(), indent=2) + "\n")
+        with write_then_rename(path) as file:
+            file.write((json.dumps(self.to_dict(), indent=2) + "\n").encode())
 
     @classmethod
     def from_preset(cls, name: str) -> AlbertConfig:
@@ -199,13 +201,36 @@ _SIZES = (
 )
 
 
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int)
+
+
 def _require_positive_integer(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not _is_integer(value) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1. Received: {value!r}")
 
 
+def _require_natural_number(name: str, value: Any) -> None:
+    if not _is_integer(value) or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0. Received: {value!r}")
+
+
+def _require_positive(name: str, value: Any) -> None:
+    if not _is_number(value) or value <= 0:
+        raise ValueError(f"{name} must be a number above 0. Received: {value!r}")
+
+
+def _require_not_negative(name: str, value: Any) -> None:
+    if not _is_number(value) or value < 0:
+        raise ValueError(f"{name} must be a number of at least 0. Received: {value!r}")
+
+
 def _require_rate(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+    if not _is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{name} must be a rate in [0, 1). Received: {value!r}")
 
 
@@ -282,16 +307,16 @@ class OptimizerConfig:
         """Refuses values no training can use."""
         if self.optimizer not in ("lamb", "adamw"):
             raise ValueError(f"--optimizer must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"--learning_rate must be above 0. Received: {self.learning_rate!r}")
+        _require_positive("--learning_rate", self.learning_rate)
         _require_positive_integer("--num_train_steps", self.num_train_steps)
-        for name in ("num_warmup_steps", "start_warmup_step"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"--{name} cannot be negative. Received: {getattr(self, name)}")
-        if self.poly_power < 0:
-            raise ValueError(
-                f"--poly_power cannot be negative: the rate would grow. Received: {self.poly_power}"
-            )
+        _require_natural_number("--num_warmup_steps", self.num_warmup_steps)
+        _require_natural_number("--start_warmup_step", self.start_warmup_step)
+        _require_not_negative("--poly_power", self.poly_power)
+        _require_not_negative("OptimizerConfig.weight_decay_rate", self.weight_decay_rate)
+        _require_positive("OptimizerConfig.clip_norm", self.clip_norm)
+        _require_rate("OptimizerConfig.beta_1", self.beta_1)
+        _require_rate("OptimizerConfig.beta_2", self.beta_2)
+        _require_positive("OptimizerConfig.epsilon", self.epsilon)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,10 +348,9 @@ class TrainerConfig:
         """Refuses values no run can use."""
         for name in ("train_batch_size", "save_checkpoints_steps", "log_steps"):
             _require_positive_integer(f"--{name}", getattr(self, name))
-        if self.keep_checkpoint_max < 0:
-            raise ValueError(
-                "--keep_checkpoint_max cannot be negative (0 keeps all). "
-                f"Received: {self.keep_checkpoint_max}"
-            )
+        _require_natural_number("--keep_checkpoint_max", self.keep_checkpoint_max)
+        _require_natural_number("--seed", self.seed)
+        if self.seed >= 2**31:
+            raise ValueError(f"--seed must be below 2^31, to fit an int32. Received: {self.seed}")
         if not self.output_dir:
             raise ValueError("--output_dir must name a directory. Received: ''")

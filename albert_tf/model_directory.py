@@ -12,12 +12,16 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import remove, rename
 from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
 
 CONFIG_FILE = "albert_config.json"
 SENTENCEPIECE_FILE = "30k-clean.model"
 SENTENCEPIECE_LIST_FILE = "30k-clean.vocab"
 WORDPIECE_FILE = "vocab.txt"
+
+# What may change between two runs of one model: how it is trained, not what it is.
+_TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
 
 def find_tokenizer(directory: str, do_lower_case: bool = True) -> Tokenizer | None:
@@ -29,62 +33,102 @@ def find_tokenizer(directory: str, do_lower_case: bool = True) -> Tokenizer | No
     return None
 
 
-def prepare_model_directory(
-    directory: str, config: AlbertConfig, tokenizer: Tokenizer | None, config_file: str
-) -> None:
-    """Makes a directory ready for the checkpoints of a model, and checks that all fits together.
+class ModelDirectory:
+    """Configuration and tokenizer of a model, to be kept beside its checkpoints.
+
+    Nothing is written before `write`: the constructor checks that all fits together.
 
     Args:
-        directory: created if need be.
+        path: the directory; need not exist.
         config: the model.
-        tokenizer: its files are copied; None takes the one beside `config_file`, if any.
         config_file: where the configuration came from.
+        tokenizer: None takes the one beside `config_file`, if any.
 
     Raises:
-        ValueError: the directory belongs to another model, the vocabulary has not as many entries
-            as the configuration says, or nothing can be written there.
+        ValueError: the directory belongs to another model, or the vocabulary has not as many
+            entries as the configuration says.
     """
-    path = os.path.join(directory, CONFIG_FILE)
-    if tf.io.gfile.exists(path):
-        _check_same_model(path, AlbertConfig.from_json_file(path), config)
-    tokenizer = tokenizer or find_tokenizer(os.path.dirname(config_file))
-    if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
-        raise ValueError(
-            f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
-            f"{config_file} (--albert_config_file) says vocab_size {config.vocab_size}."
-        )
-    try:
-        tf.io.gfile.makedirs(directory)
-        config.to_json_file(path)
-        if tokenizer is None:
-            logging.info(
-                "No tokenizer is kept in %s: give --spm_model_file or --vocab_file", directory
+
+    def __init__(
+        self, path: str, config: AlbertConfig, config_file: str, tokenizer: Tokenizer | None = None
+    ) -> None:
+        self.path = path
+        self.config = config
+        self.tokenizer = tokenizer or find_tokenizer(os.path.dirname(config_file))
+        if self.tokenizer is not None and self.tokenizer.vocab_size != config.vocab_size:
+            raise ValueError(
+                f"The vocabulary {self.tokenizer.files[0]} has {self.tokenizer.vocab_size} "
+                f"entries, but {config_file} (--albert_config_file) says vocab_size "
+                f"{config.vocab_size}."
             )
-        else:
-            _copy_tokenizer(tokenizer, directory)
-    except tf.errors.OpError as error:
-        raise ValueError(f"--output_dir {directory!r} cannot be written to: {error}") from error
+        if tf.io.gfile.exists(self._config_path):
+            self._check_same_model(AlbertConfig.from_json_file(self._config_path))
+            self._check_same_tokenizer(find_tokenizer(path))
 
+    @property
+    def _config_path(self) -> str:
+        return os.path.join(self.path, CONFIG_FILE)
 
-def _check_same_model(path: str, there: AlbertConfig, wanted: AlbertConfig) -> None:
-    known, asked = there.to_dict(), wanted.to_dict()
-    different = [
-        f"{key} is {known.get(key)!r} there, {asked.get(key)!r} now"
-        for key in sorted({*known, *asked})
-        if known.get(key) != asked.get(key)
-    ]
-    if different:
+    def _check_same_model(self, there: AlbertConfig) -> None:
+        known, asked = there.to_dict(), self.config.to_dict()
+        changes = {
+            key: f"{key} is {known.get(key)!r} there, {asked.get(key)!r} now"
+            for key in sorted({*known, *asked})
+            if known.get(key) != asked.get(key)
+        }
+        may_change = {*_TRAINING_KEYS, *there.extra, *self.config.extra}
+        if set(changes) - may_change:
+            raise ValueError(
+                f"--output_dir belongs to another model: {self._config_path} differs from "
+                f"--albert_config_file ({'; '.join(changes.values())}). Give a fresh --output_dir, "
+                "or the same configuration."
+            )
+        for change in changes.values():
+            logging.warning("%s changes: %s", self._config_path, change)
+
+    def _check_same_tokenizer(self, there: Tokenizer | None) -> None:
+        if there is None or self.tokenizer is None or there.tokens == self.tokenizer.tokens:
+            return
         raise ValueError(
-            f"--output_dir belongs to another model: {path} differs from --albert_config_file "
-            f"({'; '.join(different)}). Give a fresh --output_dir, or the same configuration."
+            f"--output_dir belongs to another model: its vocabulary {there.files[0]} is not that "
+            f"of {self.tokenizer.files[0]}. Give a fresh --output_dir, or the same vocabulary."
         )
 
+    def write(self) -> None:
+        """Makes the directory, and writes configuration and tokenizer into it.
 
-def _copy_tokenizer(tokenizer: Tokenizer, directory: str) -> None:
-    """Copies the files of a tokenizer under the names of the original release."""
-    is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)
-    model_name = SENTENCEPIECE_FILE if is_sentencepiece else WORDPIECE_FILE
-    for source, name in zip(tokenizer.files, (model_name, SENTENCEPIECE_LIST_FILE), strict=False):
-        target = os.path.join(directory, name)
-        if os.path.abspath(source) != os.path.abspath(target):
-            tf.io.gfile.copy(source, target, overwrite=True)
+        Raises:
+            ValueError: nothing can be written there.
+        """
+        try:
+            tf.io.gfile.makedirs(self.path)
+            self.config.to_json_file(self._config_path)
+            if self.tokenizer is not None:
+                self._copy_tokenizer(self.tokenizer)
+        except (tf.errors.OpError, OSError) as error:
+            raise ValueError(f"--output_dir {self.path!r} cannot be written to: {error}") from error
+        if find_tokenizer(self.path) is None:
+            logging.info(
+                "No tokenizer is kept in %s: give --spm_model_file or --vocab_file", self.path
+            )
+
+    def _copy_tokenizer(self, tokenizer: Tokenizer) -> None:
+        is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)
+        model_name = SENTENCEPIECE_FILE if is_sentencepiece else WORDPIECE_FILE
+        for source, name in zip(
+            tokenizer.files, (model_name, SENTENCEPIECE_LIST_FILE), strict=False
+        ):
+            target = os.path.join(self.path, name)
+            if os.path.abspath(source) != os.path.abspath(target):
+                _copy(source, target)
+
+
+def _copy(source: str, target: str) -> None:
+    """Copies a file, so that the target is complete or absent."""
+    partial = f"{target}.partial"
+    try:
+        tf.io.gfile.copy(source, partial, overwrite=True)
+        rename(partial, target)
+    except BaseException:
+        remove(partial)
+        raise
