@@ -167,11 +167,12 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
     """
     segments: list[list[int]] = []
     document_starts = [0]
+    unknown = _UnknownPieces(tokenizer)
     for span in block.spans:
         lines = _decode(span).split("\n")
         for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True):
             if ids:
-                segments.append(_mark_unknown(line, ids, tokenizer))
+                segments.append(unknown.mark(line, ids))
             elif len(segments) > document_starts[-1] and not tokenizer.clean(line):
                 document_starts.append(len(segments))
         if len(segments) > document_starts[-1]:
@@ -179,13 +180,30 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
     return Documents.from_segments(segments, document_starts)
 
 
-def _mark_unknown(line: str, ids: list[int], tokenizer: Tokenizer) -> list[int]:
-    """Replaces the id of unknown pieces that do not open a word by V."""
-    if tokenizer.unk_id not in ids or not isinstance(tokenizer, SentencePieceTokenizer):
-        return ids
-    return [
-        tokenizer.vocab_size
-        if i == tokenizer.unk_id and not sentencepiece_starts_word(piece)
-        else i
-        for i, piece in zip(ids, tokenizer.tokenize(line), strict=True)
-    ]
+class _UnknownPieces:
+    """Tells unknown pieces that open a word from those that continue one, by their text.
+
+    With WordPiece every unknown word is one token, so there is nothing to tell apart.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        # An unknown piece is made of characters that are no pieces themselves. Only such of these
+        # as can continue a word matter, and a text mostly has none of them.
+        self.continuing = frozenset(
+            chr(code) for code in range(128) if not sentencepiece_starts_word("a" + chr(code))
+        ).difference(tokenizer.tokens)
+        if not isinstance(tokenizer, SentencePieceTokenizer):
+            self.continuing = frozenset()
+
+    def mark(self, line: str, ids: list[int]) -> list[int]:
+        """Replaces the id of unknown pieces that do not open a word by V."""
+        tokenizer = self.tokenizer
+        if tokenizer.unk_id not in ids or self.continuing.isdisjoint(tokenizer.clean(line)):
+            return ids
+        return [
+            tokenizer.vocab_size
+            if i == tokenizer.unk_id and not sentencepiece_starts_word(piece)
+            else i
+            for i, piece in zip(ids, tokenizer.tokenize(line), strict=True)
+        ]

@@ -47,14 +47,15 @@ def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSp
     """Serialises one `tf.train.Example` for each row.
 
     Args:
-      columns: for each feature an array [B, length]; int64 features hold values >= 0.
+      columns: for each feature an array [B, length]; int64 features hold values in [0, 2**56).
       specs: the features, in the order in which they are written.
 
     Returns:
       B messages; equal columns give equal bytes.
 
     Raises:
-      ValueError: a column has another shape than its specification says, or a negative integer.
+      ValueError: a column has another shape than its specification says, or an integer outside
+        [0, 2**56).
     """
     features = [_encode_column(columns[spec.name], spec) for spec in specs]
     examples = []
@@ -85,18 +86,24 @@ def _varint_rows(values: np.ndarray, name: str) -> list[bytes]:
     """Packed variable-length integers of each row: seven bits a byte, lowest first."""
     if not values.size:
         return []
-    if values.min() < 0:
-        raise ValueError(f"Feature {name!r} holds a negative value: {values.min()}")
+    if values.min() < 0 or values.max() >= 1 << 56:
+        raise ValueError(
+            f"Feature {name!r} must lie in [0, 2**56). Received: {values.min()} to {values.max()}"
+        )
     width = max(1, -(-int(values.max()).bit_length() // 7))
     if width == 1:
         return _split(values.astype(np.uint8).tobytes(), [values.shape[1]] * len(values))
-    septets = values[:, :, None] >> (7 * np.arange(width, dtype=values.dtype))
-    used = septets > 0
-    used[:, :, 0] = True
-    coded = (septets & 0x7F).astype(np.uint8)
-    coded[:, :, :-1] |= used[:, :, 1:].view(np.uint8) << 7  # the high bit: another byte follows
-    lengths = np.count_nonzero(used.reshape(len(values), -1), axis=1)
-    return _split(coded[used].tobytes(), lengths.tolist())
+    # The bytes of a number side by side in one word, and beside them which of them are used.
+    values = np.ascontiguousarray(values, "<u4" if width <= 4 else "<u8")
+    coded, used = values & 0x7F, np.ones_like(values)
+    for byte in range(1, width):
+        coded |= (values >> 7 * byte & 0x7F) << 8 * byte
+        goes_on = (values >= 1 << 7 * byte).astype(values.dtype)
+        coded |= goes_on << (8 * byte - 1)
+        used |= goes_on << 8 * byte
+    kept = used.view(bool)
+    lengths = np.count_nonzero(kept, axis=1)
+    return _split(coded.view(np.uint8)[kept].tobytes(), lengths.tolist())
 
 
 def _split(buffer: bytes, lengths: Sequence[int]) -> list[bytes]:

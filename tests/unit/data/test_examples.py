@@ -20,7 +20,7 @@ def columns(highest: int) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("highest", [0, 1, 127, 128, 16383, 16384, 2**21, 2**40])
+@pytest.mark.parametrize("highest", [0, 1, 127, 128, 16383, 16384, 2**21, 2**28 - 1, 2**28, 2**56 - 1])
 def test_protobuf_reads_what_was_written(highest: int) -> None:
     data = columns(highest)
     data["ids"][2, 4] = highest
@@ -51,8 +51,10 @@ def test_wrong_width_is_refused() -> None:
         encode_examples({"ids": np.zeros((2, 6), int)}, SPECS[:1])
 
 
-def test_negative_values_are_refused() -> None:
-    with pytest.raises(ValueError, match="'ids' holds a negative value: -3"):
+def test_values_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=str(2**56)):
+        encode_examples({"ids": np.full((2, 7), 2**56)}, SPECS[:1])
+    with pytest.raises(ValueError, match=r"'ids' must lie in \[0, 2\*\*56\).*-3"):
         encode_examples({"ids": np.full((2, 7), -3)}, SPECS[:1])
 
 
