@@ -145,7 +145,7 @@ def create_pretraining_data(
         maker = RecordMaker(tokenizer, settings, folder)
         run = stack.enter_context(worker_processes(num_workers or available_cores(), maker))
         blocks = cut_into_blocks(input_files, block_bytes)
-        if not any(list(run(RecordMaker.check, blocks))):
+        if not _has_text(blocks, run(RecordMaker.check, blocks)):
             raise ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
         jobs = _shuffled_jobs(blocks, settings.dupe_factor, rng)
         records = _collect(jobs, run(RecordMaker.make, jobs), counts)
@@ -209,6 +209,16 @@ def _shuffled_jobs(blocks: Sequence[Block], passes: int, rng: random.Random) -> 
     return jobs
 
 
+def _has_text(blocks: Sequence[Block], results: Iterable[bool]) -> bool:
+    """Whether any block has text; all of them are read, so that bad input is found at once."""
+    found = False
+    with _progress("checking", blocks) as progress:
+        for block, has_text in zip(blocks, results, strict=True):
+            found |= has_text
+            progress.update(block.size)
+    return found
+
+
 def _collect(
     jobs: Sequence[Job],
     results: Iterable[tuple[list[bytes], Counter[str]]],
@@ -216,16 +226,17 @@ def _collect(
 ) -> Iterator[bytes]:
     """Yields the records of all jobs, adds up the counts and shows the progress."""
     start = time.monotonic()
-    with tqdm(
-        total=sum(job.block.size for job in jobs),
-        desc="text",
-        unit="B",
-        unit_scale=True,
-        mininterval=0.5 if sys.stderr.isatty() else 30,
-    ) as progress:
+    with _progress("creating", [job.block for job in jobs]) as progress:
         for job, (records, made) in zip(jobs, results, strict=True):
             yield from records
             counts.update(made)
             rate = counts["tokens"] / (time.monotonic() - start)
             progress.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
             progress.update(job.block.size)
+
+
+def _progress(name: str, blocks: Iterable[Block]) -> tqdm:
+    """A bar over the bytes of text, with rate and time left."""
+    total = sum(block.size for block in blocks)
+    interval = 0.5 if sys.stderr.isatty() else 30
+    return tqdm(total=total, desc=name, unit="B", unit_scale=True, mininterval=interval)

@@ -9,9 +9,9 @@ from albert_tf.data.masking import (
     MaskingDraws,
     MaskingSettings,
     NgramDraws,
-    Words,
     ngram_probabilities,
 )
+from albert_tf.data.words import Words
 
 
 class OriginalDraws:

@@ -16,7 +16,6 @@ from albert_tf.data.masking import (
     MaskedBatch,
     MaskingSettings,
     Vocabulary,
-    find_words,
     mask_tokens,
     prediction_budget,
 )
@@ -29,6 +28,7 @@ from albert_tf.data.pretraining import (
 from albert_tf.data.records import parse_batch
 from albert_tf.data.segments import Documents, Pair, SegmentSettings, _truncate, pair_segments
 from albert_tf.data.tfrecord import read_records
+from albert_tf.data.words import find_words
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 from tests.golden.original_draws import replay_draws
 from tests.golden.record_statistics import HISTOGRAMS, SCALARS, record_statistics, shares

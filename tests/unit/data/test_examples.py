@@ -20,7 +20,9 @@ def columns(highest: int) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("highest", [0, 1, 127, 128, 16383, 16384, 2**21, 2**28 - 1, 2**28, 2**56 - 1])
+@pytest.mark.parametrize(
+    "highest", [0, 1, 127, 128, 16383, 16384, 2**21, 2**28 - 1, 2**28, 2**56 - 1]
+)
 def test_protobuf_reads_what_was_written(highest: int) -> None:
     data = columns(highest)
     data["ids"][2, 4] = highest

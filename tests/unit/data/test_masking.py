@@ -5,13 +5,12 @@ from albert_tf.data.masking import (
     MaskingSettings,
     NgramDraws,
     Vocabulary,
-    Words,
     choose_ngrams,
-    find_words,
     mask_batch,
     ngram_probabilities,
     prediction_budget,
 )
+from albert_tf.data.words import Words, find_words
 
 V, CLS, SEP, MASK = 90, 2, 3, 4
 STARTS = np.arange(V + 1) % 3 > 0  # a third of the tokens continue a word
@@ -31,25 +30,6 @@ def sequences(seed: int, rows: int = 23) -> tuple[np.ndarray, np.ndarray, np.nda
     ids[:, 0] = CLS
     ids[np.arange(B), middle] = ids[np.arange(B), lengths - 1] = SEP
     return ids, is_text, lengths
-
-
-def test_words_of_a_sequence() -> None:
-    starts = np.array([True, False, True])
-    ids = np.array([[2, 1, 2, 1, 2, 1, 1, 2, 0, 0]])
-    is_text = np.array([[0, 1, 1, 1, 0, 1, 1, 1, 0, 0]], bool)
-    words = find_words(ids, is_text, starts, whole_words=True)
-    # The first token opens a word although it starts none; the one after [SEP] joins the last.
-    assert words.counts.tolist() == [3]
-    assert words.of_position[is_text].tolist() == [0, 1, 1, 1, 1, 2]
-    assert words.begin.tolist() == [[0, 1, 5, 6]]
-
-
-def test_every_token_is_a_word_without_whole_words() -> None:
-    ids, is_text, _ = sequences(1)
-    words = find_words(ids, is_text, STARTS, whole_words=False)
-    assert words.counts.tolist() == is_text.sum(axis=1).tolist()
-    for begin, count in zip(words.begin, words.counts, strict=True):
-        assert begin[: count + 1].tolist() == list(range(count + 1))
 
 
 def test_sequences_without_text_have_no_words() -> None:

@@ -96,6 +96,17 @@ def test_small_pool_shuffles_too(corpus: str, tmp_path: Path, tokenizer: Tokeniz
     assert content([pool]) != content([all_at_once])
 
 
+def test_remote_paths_are_read_and_written(
+    corpus: str, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """Through `tf.io.gfile`, for which file:// stands in for gs:// here."""
+    local, _ = create(corpus, tmp_path / "a", tokenizer)
+    remote = [f"file://{tmp_path}/b/{number}" for number in range(3)]
+    create_pretraining_data([f"file://{corpus}"], remote, tokenizer, SETTINGS, 1, 7000)
+    assert [(tmp_path / "b" / str(n)).read_bytes() for n in range(3)] == content(local)
+    assert count_records(remote) == count_records(local)
+
+
 def test_jobs_run_in_random_order() -> None:
     blocks = [pretraining_files.Block(()) for _ in range(9)]
     jobs = pretraining_files._shuffled_jobs(blocks, 5, random.Random(1))
