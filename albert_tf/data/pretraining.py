@@ -61,7 +61,10 @@ def masking_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 
 
 def pretraining_feature_specs(
-    max_seq_length: int, max_predictions_per_seq: int, vocab_size: int | None = None
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    vocab_size: int | None = None,
+    type_vocab_size: int = 2,
 ) -> tuple[FeatureSpec, ...]:
     """The features of a pretraining record, as the original release names them.
 
@@ -70,9 +73,11 @@ def pretraining_feature_specs(
       max_predictions_per_seq: P, prediction slots; twice the flag if the records were made with
         --do_permutation.
       vocab_size: V; when given, a reader refuses ids beyond it.
+      type_vocab_size: entries of the reader's segment table; the records made here need two.
     """
     S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
     length_flag, vocabulary = "--max_seq_length", "vocab_size of the model's configuration"
+    segments = "type_vocab_size of the model's configuration"
 
     def per_token(name: str, limit: int | None, limit_source: str | None = None) -> FeatureSpec:
         return FeatureSpec(name, "int64", S, limit, length_flag, limit_source)
@@ -85,7 +90,7 @@ def pretraining_feature_specs(
     return (
         per_token("input_ids", V, vocabulary),
         per_token("input_mask", 2),
-        per_token("segment_ids", 2),
+        per_token("segment_ids", type_vocab_size, segments),
         per_token("token_boundary", 2),
         per_slot("masked_lm_positions", "int64", S, length_flag),
         per_slot("masked_lm_ids", "int64", V, vocabulary),

@@ -58,7 +58,7 @@ class PretrainingTask:
         self.specs = [
             spec
             for spec in pretraining_feature_specs(
-                max_seq_length, max_predictions_per_seq, config.vocab_size
+                max_seq_length, max_predictions_per_seq, config.vocab_size, config.type_vocab_size
             )
             if spec.name != "token_boundary"  # for masking while training; others leave it out
         ]
