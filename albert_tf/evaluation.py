@@ -116,27 +116,32 @@ class BestCheckpoint:
     Args:
         directory: where the checkpoints are.
         metric: name of the score; higher is better.
+
+    Attributes:
+        last_step: step of the last checkpoint offered, -1 before the first.
+        step: step of the best one, -1 before the first.
+        value: its score.
     """
 
     def __init__(self, directory: TrainingDirectory, metric: str) -> None:
         self.directory = directory
         self.metric = metric
-        self.step, self.value = self._read()
+        self.last_step, self.step, self.value = self._read()
 
     @property
     def _path(self) -> str:
         return os.path.join(self.directory.path, BEST_FILE)
 
-    def _read(self) -> tuple[int, float]:
-        """Step and value of the best so far."""
+    def _read(self) -> tuple[int, int, float]:
         if self.directory.best() is None or not tf.io.gfile.exists(self._path):
-            return -1, -math.inf
+            return -1, -1, -math.inf
         with tf.io.gfile.GFile(self._path) as file:
-            _, step, value = file.read().split(":")
-        return int(step), float(value)
+            last_step, step, value = file.read().split(":")
+        return int(last_step), int(step), float(value)
 
     def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> None:
         """Keeps the model's weights if their score is the best so far; NaN never is."""
+        self.last_step = step
         if results[self.metric] > self.value:
             self.step, self.value = step, results[self.metric]
             self.directory.save_best(step, model)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import remove, rename
+from albert_tf.data.files import open_binary, remove, rename
 from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
 
 CONFIG_FILE = "albert_config.json"
@@ -31,6 +31,22 @@ def find_tokenizer(directory: str, do_lower_case: bool = True) -> Tokenizer | No
         if tf.io.gfile.exists(path):
             return load_tokenizer(vocab_file=path, do_lower_case=do_lower_case)
     return None
+
+
+def make_output_dir(path: str) -> None:
+    """Creates a directory if need be, and tries to write in it.
+
+    Raises:
+        ValueError: nothing can be written there.
+    """
+    probe = os.path.join(path, f".write-test-{os.getpid()}")
+    try:
+        tf.io.gfile.makedirs(path)
+        with open_binary(probe, "wb") as file:
+            file.write(b"")
+        remove(probe)
+    except (tf.errors.OpError, OSError) as error:
+        raise ValueError(f"--output_dir {path!r} cannot be written to: {error}") from error
 
 
 class ModelDirectory:
@@ -54,7 +70,9 @@ class ModelDirectory:
     ) -> None:
         self.path = path
         self.config = config
-        self.tokenizer = tokenizer or find_tokenizer(os.path.dirname(config_file))
+        if tokenizer is None:
+            tokenizer = find_tokenizer(os.path.dirname(config_file))
+        self.tokenizer = tokenizer
         if self.tokenizer is not None and self.tokenizer.vocab_size != config.vocab_size:
             raise ValueError(
                 f"The vocabulary {self.tokenizer.files[0]} has {self.tokenizer.vocab_size} "
@@ -100,13 +118,10 @@ class ModelDirectory:
         Raises:
             ValueError: nothing can be written there.
         """
-        try:
-            tf.io.gfile.makedirs(self.path)
-            self.config.to_json_file(self._config_path)
-            if self.tokenizer is not None:
-                self._copy_tokenizer(self.tokenizer)
-        except (tf.errors.OpError, OSError) as error:
-            raise ValueError(f"--output_dir {self.path!r} cannot be written to: {error}") from error
+        make_output_dir(self.path)
+        self.config.to_json_file(self._config_path)
+        if self.tokenizer is not None:
+            self._copy_tokenizer(self.tokenizer)
         if find_tokenizer(self.path) is None:
             logging.info(
                 "No tokenizer is kept in %s: give --spm_model_file or --vocab_file", self.path

@@ -25,8 +25,8 @@ from albert_tf.run_log import RunLog
 from albert_tf.tasks.base import Features, Task
 
 
-class TrainingDivergedError(RuntimeError):
-    """The loss or the gradients stopped being finite numbers."""
+class TrainingDivergedError(ValueError):
+    """The loss, the gradients or the weights stopped being finite numbers."""
 
 
 class Trainer:
@@ -62,6 +62,7 @@ class Trainer:
         self.strategy = strategy
         self.directory = TrainingDirectory(config.output_dir, config.keep_checkpoint_max)
         self.step = 0
+        self._saved_step = 0
         keras.utils.set_random_seed(config.seed)
         with strategy.scope():
             self.model = task.build_model()
@@ -92,7 +93,9 @@ class Trainer:
         newest = self.directory.newest()
         if newest is not None:
             self.step = self.directory.restore(newest, self.model, self.optimizer)
-            logging.info("Resuming from %s at step %d", newest, self.step)
+            self._saved_step = self.step
+            unused = f"; --init_checkpoint={init_checkpoint} is not used" if init_checkpoint else ""
+            logging.info("Resuming from %s at step %d%s", newest, self.step, unused)
         elif init_checkpoint:
             report = load_weights(
                 self.model,
@@ -112,18 +115,30 @@ class Trainer:
             on_checkpoint: called with the step after each checkpoint.
 
         Raises:
-            TrainingDivergedError: a loss or a gradient norm is not finite; nothing was saved since.
-            RecordError: a record cannot be read; the message names it.
+            TrainingDivergedError: a loss, a gradient norm or a weight is not finite; nothing was
+                saved since.
+            RecordError: a record cannot be read; the message names it. The steps before it were
+                saved.
         """
         last = self.optimizer_config.num_train_steps
         if self.step >= last:
             logging.info("Nothing to train: step %d of %d is done already", self.step, last)
             return
-        iterator = self._input_iterator()
+        description = {
+            **self.task.describe_input(),
+            "train_batch_size": self.config.train_batch_size,
+            "seed": self.config.seed,
+        }
+        iterator = self._input_iterator(description)
         unreported: list[Mapping[str, Any]] = []
         while self.step < last:
-            with self.task.explain_read_errors():
-                batch = next(iterator)
+            try:
+                with self.task.explain_read_errors():
+                    batch = next(iterator)
+            except Exception:  # whatever it is, the steps so far must not be lost
+                self._report(log, unreported)
+                self._save()
+                raise
             unreported.append(self.train_step(split_batch(self.strategy, batch)))
             self.step += 1
             log.advance(self.step)
@@ -133,30 +148,39 @@ class Trainer:
                 unreported = []
             if is_checkpoint:
                 with log.pause():
-                    self.directory.save(
-                        self.step, self.model, self.optimizer, iterator, self._describe_input()
-                    )
+                    self._save(iterator, description)
                     if on_checkpoint:
                         on_checkpoint(self.step)
 
-    def _input_iterator(self) -> Any:
+    def _input_iterator(self, description: Mapping[str, Any]) -> Any:
         """The training input, at the position of the checkpoint the run resumes from."""
         batch_size, seed = self.config.train_batch_size, self.config.seed
         iterator = iter(self.task.train_dataset(batch_size, seed))
         newest = self.directory.newest()
         if self.step == 0 or newest is None:
             return iterator
-        if self.directory.restore_input(newest, iterator, self._describe_input()):
+        if self.directory.restore_input(newest, iterator, description):
             return iterator
         # Another order than that of the run's beginning, which the model has seen.
         return iter(self.task.train_dataset(batch_size, seed + self.step))
 
-    def _describe_input(self) -> dict[str, Any]:
-        return {
-            **self.task.describe_input(),
-            "train_batch_size": self.config.train_batch_size,
-            "seed": self.config.seed,
-        }
+    def _save(
+        self, iterator: Any = None, input_description: Mapping[str, Any] | None = None
+    ) -> None:
+        """Writes a checkpoint, unless it is there already; never of weights that went bad.
+
+        Raises:
+            TrainingDivergedError: a weight is not finite.
+        """
+        if self.step == self._saved_step:
+            return
+        # The losses cannot tell: they were computed before the last update.
+        if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._variables):
+            raise self._diverged(f"Step {self.step}: the updated weights are not finite")
+        self.directory.save(
+            self.step, self.model, self.optimizer, iterator, input_description or {}
+        )
+        self._saved_step = self.step
 
     @tf.function(autograph=False)
     def train_step(self, batch: Features) -> dict[str, Any]:
@@ -217,16 +241,15 @@ class Trainer:
         Raises:
             TrainingDivergedError: a number among them is not finite.
         """
+        if not steps:
+            return
         steps = tf.nest.map_structure(float, steps)
         first = self.step - len(steps) + 1
         losses = [float(self.task.total_loss(step["sums"])) for step in steps]
         for number, (loss, step) in enumerate(zip(losses, steps, strict=True), start=first):
             if not (math.isfinite(loss) and math.isfinite(step["gradient_norm"])):
-                raise TrainingDivergedError(
-                    f"Step {number}: loss={loss}, gradient_norm={step['gradient_norm']}. Nothing "
-                    f"was saved since; the last good checkpoint is {self.directory.newest()}. A "
-                    "lower --learning_rate, a longer warm-up (--num_warmup_steps) or a larger "
-                    "--train_batch_size may help."
+                raise self._diverged(
+                    f"Step {number}: loss={loss}, gradient_norm={step['gradient_norm']}"
                 )
         metrics = {
             "loss": sum(losses) / len(losses),
@@ -235,3 +258,16 @@ class Trainer:
             "learning_rate": steps[-1]["learning_rate"],
         }
         log.train(self.step, metrics, len(steps) * self.config.train_batch_size)
+
+    def _diverged(self, what: str) -> TrainingDivergedError:
+        newest = self.directory.newest()
+        return TrainingDivergedError(
+            f"{what}. Nothing was saved since; "
+            + (
+                f"the last good checkpoint is {newest}."
+                if newest
+                else "there is no checkpoint yet."
+            )
+            + " A lower --learning_rate, a longer warm-up (--num_warmup_steps) or a larger "
+            "--train_batch_size may help."
+        )

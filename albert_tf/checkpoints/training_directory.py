@@ -23,7 +23,7 @@ from albert_tf.checkpoints.original import (
     GLOBAL_STEP,
     open_checkpoint,
     original_names,
-    read_global_step,
+    read_variables,
     slot_variables,
     write_checkpoint,
 )
@@ -88,7 +88,7 @@ class TrainingDirectory:
         step: int,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        iterator: Any,
+        iterator: Any | None,
         input_description: Mapping[str, Any],
     ) -> str:
         """Writes everything a run needs to go on from here; returns the checkpoint's prefix.
@@ -97,14 +97,13 @@ class TrainingDirectory:
             step: finished steps.
             model: its weights are saved.
             optimizer: its moments are saved.
-            iterator: the `tf.data` iterator the next batch will come from.
+            iterator: the `tf.data` iterator the next batch will come from; None where there is no
+                good one, so that a resumed run starts its input anew.
             input_description: JSON that tells whether another run has the same input.
         """
         tf.io.gfile.makedirs(self.path)
-        state = self._prefix(TRAIN_STATE, step)
-        tf.train.Checkpoint(iterator=iterator).write(state)
-        with write_then_rename(state + ".json") as file:
-            file.write(json.dumps(input_description, indent=2).encode())
+        if iterator is not None:
+            self._write_input_position(step, iterator, input_description)
 
         prefix = self._prefix(CHECKPOINT, step)
         variables = {**original_names(model), **slot_variables(model, optimizer)}
@@ -116,6 +115,15 @@ class TrainingDirectory:
         self._commit([os.path.basename(prefix) for prefix in kept])
         self._remove_all_but(kept)
         return prefix
+
+    def _write_input_position(
+        self, step: int, iterator: Any, input_description: Mapping[str, Any]
+    ) -> None:
+        """Writes the train state; without its JSON file, which comes last, it does not exist."""
+        state = self._prefix(TRAIN_STATE, step)
+        tf.train.Checkpoint(iterator=iterator).write(state)
+        with write_then_rename(state + ".json") as file:
+            file.write(json.dumps(input_description, indent=2).encode())
 
     def _commit(self, names: list[str]) -> None:
         """Writes the file `checkpoint`, a text protocol buffer; the last name is the newest."""
@@ -148,7 +156,8 @@ class TrainingDirectory:
             optimizer: takes the moments and, as `iterations`, the step.
 
         Raises:
-            LoadError: the checkpoint is not one of this model with this kind of optimizer.
+            LoadError: the checkpoint is damaged, or not one of this model with this kind of
+                optimizer.
         """
         reader, shapes = open_checkpoint(prefix)
         variables = {**original_names(model), **slot_variables(model, optimizer)}
@@ -165,8 +174,10 @@ class TrainingDirectory:
                     f"{prefix} cannot be continued: {name!r} is {shapes[name]} there and "
                     f"{list(variable.shape)} in the model of --albert_config_file."
                 )
-            variable.assign(reader.get_tensor(name))
-        step = read_global_step(prefix)
+        values = read_variables(reader, prefix, [*variables, GLOBAL_STEP])
+        for name, variable in variables.items():
+            variable.assign(values[name])
+        step = int(values[GLOBAL_STEP])
         optimizer.iterations.assign(step)
         return step
 

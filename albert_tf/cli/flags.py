@@ -10,6 +10,7 @@ from absl import flags, logging
 
 from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
 from albert_tf.config import OptimizerConfig
+from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 # Flags of the original release that TensorFlow 2 has no use for.
 _WITHOUT_MEANING = {
@@ -44,6 +45,13 @@ def define_model_flags() -> None:
     flags.DEFINE_string(
         "vocab_file", None, "WordPiece vocabulary, to be kept beside the checkpoints."
     )
+
+
+def tokenizer_from_flags(values: flags.FlagValues) -> Tokenizer | None:
+    """Returns the tokenizer of --spm_model_file or --vocab_file, None where neither is given."""
+    if not (values.spm_model_file or values.vocab_file):
+        return None
+    return load_tokenizer(spm_model_file=values.spm_model_file, vocab_file=values.vocab_file)
 
 
 def define_optimizer_flags(defaults: OptimizerConfig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -19,15 +19,15 @@ from albert_tf.cli.flags import (
     define_optimizer_flags,
     optimizer_config_from_flags,
     run_command,
+    tokenizer_from_flags,
 )
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.data.files import match_files
 from albert_tf.distribution import create_strategy, split_cpu
 from albert_tf.evaluation import BestCheckpoint, Evaluator, result_lines, write_results
-from albert_tf.model_directory import prepare_model_directory
+from albert_tf.model_directory import ModelDirectory, make_output_dir
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
-from albert_tf.tokenization import load_tokenizer
 from albert_tf.training import Trainer
 
 _POLL_SECONDS = 2.0
@@ -108,19 +108,15 @@ def run() -> None:
     trainer_config, optimizer_config = _trainer_config(values), optimizer_config_from_flags(values)
     config = AlbertConfig.from_json_file(values.albert_config_file)
     task = _task(values, config)
-    prepare_model_directory(
-        values.output_dir,
-        config,
-        load_tokenizer(spm_model_file=values.spm_model_file, vocab_file=values.vocab_file)
-        if values.spm_model_file or values.vocab_file
-        else None,
-        config_file=values.albert_config_file,
+    model_directory = ModelDirectory(
+        values.output_dir, config, values.albert_config_file, tokenizer_from_flags(values)
     )
     split_cpu(values.num_logical_cpu_devices)
     strategy = create_strategy(values.distribution_strategy)
     logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
     if values.do_train:
-        _train(values, task, Trainer(task, trainer_config, optimizer_config, strategy))
+        trainer = Trainer(task, trainer_config, optimizer_config, strategy)
+        _train(values, task, trainer, model_directory)
     else:
         with strategy.scope():
             model = task.build_model()
@@ -151,29 +147,35 @@ def _trainer_config(values: flags.FlagValues) -> TrainerConfig:
 
 
 def _task(values: flags.FlagValues, config: AlbertConfig) -> PretrainingTask:
-    train_files = match_files(values.input_file, "--input_file")
-    eval_files = (
-        match_files(values.eval_input_file, "--eval_input_file")
-        if values.eval_input_file
-        else train_files
-    )
+    eval_flag = "eval_input_file" if values.eval_input_file else "input_file"
     return PretrainingTask(
         config,
-        train_files=train_files if values.do_train else (),
-        eval_files=eval_files if values.do_eval else (),
+        train_files=match_files(values.input_file, "--input_file") if values.do_train else (),
+        eval_files=match_files(getattr(values, eval_flag), f"--{eval_flag}")
+        if values.do_eval
+        else (),
         max_seq_length=values.max_seq_length,
         max_predictions_per_seq=values.max_predictions_per_seq,
         shuffle_buffer_size=values.shuffle_buffer_size,
     )
 
 
-def _train(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) -> None:
+def _train(
+    values: flags.FlagValues,
+    task: PretrainingTask,
+    trainer: Trainer,
+    model_directory: ModelDirectory,
+) -> None:
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
+    evaluator = (
+        _evaluator(values, task, trainer.model, trainer.strategy) if values.do_eval else None
+    )
     trainer.initialize(
         values.init_checkpoint,
         init_from_group0=values.init_from_group0,
         allow_partial=values.allow_partial_checkpoint,
     )
+    model_directory.write()
     log = RunLog(values.output_dir, values.num_train_steps, trainer.step)
     log.write_config(
         {
@@ -184,27 +186,26 @@ def _train(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) ->
         }
     )
     try:
-        trainer.train(log, _evaluation_of_checkpoints(values, task, trainer, log))
+        if evaluator is None:
+            trainer.train(log)
+        else:
+            _train_and_evaluate(trainer, evaluator, log)
     finally:
         log.close()
 
 
-def _evaluation_of_checkpoints(
-    values: flags.FlagValues, task: PretrainingTask, trainer: Trainer, log: RunLog
-) -> Callable[[int], None] | None:
-    """What is done after each checkpoint of a training run."""
-    if not values.do_eval:
-        return None
-    evaluator = _evaluator(values, task, trainer.model, trainer.strategy)
+def _train_and_evaluate(trainer: Trainer, evaluator: Evaluator, log: RunLog) -> None:
     best = BestCheckpoint(trainer.directory, BEST_METRIC)
 
     def evaluate(step: int) -> None:
         results = evaluator.evaluate()
         log.evaluation(step, results)
-        write_results(values.output_dir, step, results)
+        write_results(trainer.directory.path, step, results)
         best.offer(step, results, trainer.model)
 
-    return evaluate
+    if trainer.step > 0 and best.last_step != trainer.step:
+        evaluate(trainer.step)  # the run that wrote this checkpoint ended before it could
+    trainer.train(log, on_checkpoint=evaluate)
 
 
 def _evaluator(
@@ -219,8 +220,10 @@ def _evaluator(
 def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
     """Evaluates finished checkpoints; the best of those in the output directory is kept."""
     directory = TrainingDirectory(values.output_dir)
+    prefixes = _checkpoints_to_evaluate(values, directory)
+    make_output_dir(values.output_dir)
     best = BestCheckpoint(directory, BEST_METRIC)
-    for prefix in _checkpoints_to_evaluate(values, directory):
+    for prefix in prefixes:
         load_weights(evaluator.model, prefix).check_complete()
         step = read_global_step(prefix)
         results = evaluator.evaluate()
@@ -240,19 +243,17 @@ def _checkpoints_to_evaluate(
         ValueError: there is none.
     """
     choice = values.eval_checkpoint
-    if choice == "all":
-        yield from _all_checkpoints(directory, values.num_train_steps, values.watch_secs)
-        return
-    if choice in ("newest", "best"):
-        prefix = directory.newest() if choice == "newest" else directory.best()
-        choice = prefix or values.init_checkpoint
-    if not choice:
+    if choice == "all" and (directory.newest() or values.watch_secs > 0):
+        return _all_checkpoints(directory, values.num_train_steps, values.watch_secs)
+    found = {"newest": directory.newest(), "best": directory.best(), "all": None}
+    path = found.get(choice, choice) or values.init_checkpoint
+    if not path:
         raise ValueError(
-            f"--output_dir {values.output_dir!r} has no {values.eval_checkpoint} checkpoint to "
-            "evaluate. Train first, or give --init_checkpoint or the path of a checkpoint as "
+            f"--output_dir {values.output_dir!r} has no checkpoint for --eval_checkpoint={choice}. "
+            "Train first, or give --init_checkpoint or the path of a checkpoint as "
             "--eval_checkpoint."
         )
-    yield find_checkpoint(choice, "--eval_checkpoint or --init_checkpoint")
+    return iter([find_checkpoint(path, "--eval_checkpoint or --init_checkpoint")])
 
 
 def _all_checkpoints(
@@ -273,7 +274,7 @@ def _all_checkpoints(
                 yield prefix
         if new:
             deadline = time.monotonic() + watch_secs
-        if any(prefix.endswith(f"-{last_step}") for prefix in seen) or time.monotonic() > deadline:
+        if any(prefix.endswith(f"-{last_step}") for prefix in seen) or time.monotonic() >= deadline:
             break
         time.sleep(_POLL_SECONDS)
     if not seen:
