@@ -84,7 +84,7 @@ def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:
     """Turns flags into settings.
 
     Raises:
-      ValueError: a value is out of range; names the flag.
+        ValueError: a value is out of range; names the flag.
     """
     return PretrainingDataSettings(
         SegmentSettings(values.max_seq_length, values.short_seq_prob, values.random_next_sentence),

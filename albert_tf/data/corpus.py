@@ -27,8 +27,8 @@ class Span:
     """A part of a file.
 
     Attributes:
-      path: the file.
-      start, end: the bytes [start, end).
+        path: the file.
+        start, end: the bytes [start, end).
     """
 
     path: str
@@ -47,8 +47,8 @@ class Block:
     """Whole documents, a few megabytes of text.
 
     Attributes:
-      spans: where the text is; a document does not go from one span to the next.
-      cuts_document: the document at the start is longer than a block and was cut at a line end.
+        spans: where the text is; a document does not go from one span to the next.
+        cuts_document: the document at the start is longer than a block and was cut at a line end.
     """
 
     spans: tuple[Span, ...]
@@ -64,12 +64,12 @@ def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> lis
     """Cuts files into blocks of about `block_bytes`.
 
     Args:
-      files: text files; each begins a new document.
-      block_bytes: size to aim at. Longer documents are cut at a line end; a single longer line
-        stays whole.
+        files: text files; each begins a new document.
+        block_bytes: size to aim at. Longer documents are cut at a line end; a single longer line
+            stays whole.
 
     Returns:
-      Blocks in the order of the text, without empty ones.
+        Blocks in the order of the text, without empty ones.
     """
     sizes = [file_size(path) for path in files]
     starts = list(accumulate(sizes, initial=0))
@@ -105,8 +105,8 @@ def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
     """The first place where a document begins, or else a line.
 
     Returns:
-      Bytes from the start of the first span, and whether a document is cut there; None if there
-      is no line end at all.
+        Bytes from the start of the first span, and whether a document is cut there; None if there
+        is no line end at all.
     """
     first = spans[0]
     if first.start == 0:
@@ -126,10 +126,10 @@ def check_block(block: Block) -> bool:
     """Makes sure that a block is text.
 
     Returns:
-      Whether there is anything but white space in it.
+        Whether there is anything but white space in it.
 
     Raises:
-      ValueError: not UTF-8; names the file, the line and the byte.
+        ValueError: not UTF-8; names the file, the line and the byte.
     """
     texts = [_decode(span) for span in block.spans]
     return any(text and not text.isspace() for text in texts)
@@ -158,12 +158,12 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
     """Tokenizes the documents of a block; lines and documents without tokens are left out.
 
     Args:
-      block: from `cut_into_blocks`.
-      tokenizer: text to ids.
+        block: from `cut_into_blocks`.
+        tokenizer: text to ids.
 
     Returns:
-      Documents whose ids lie in [0, V]: V stands for an unknown piece inside a word, which only
-      its text tells from one that opens a word.
+        Documents whose ids lie in [0, V]: V stands for an unknown piece inside a word, which only
+        its text tells from one that opens a word.
     """
     segments: list[list[int]] = []
     document_starts = [0]

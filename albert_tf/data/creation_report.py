@@ -12,9 +12,9 @@ class CreationReport:
     """Counts of one run; see `count_instances` and `create_pretraining_data` for the keys.
 
     Attributes:
-      settings: what was asked for.
-      counts: what was read and made.
-      seconds: how long it took.
+        settings: what was asked for.
+        counts: what was read and made.
+        seconds: how long it took.
     """
 
     settings: PretrainingDataSettings

@@ -19,12 +19,12 @@ class FeatureSpec:
     """One feature of a record: what is written, and what a reader insists on.
 
     Attributes:
-      name: key in the `tf.train.Example`.
-      dtype: "int64" or "float32".
-      length: number of values; every record has exactly this many.
-      limit: values of an int64 feature lie in [0, limit); None checks nothing.
-      length_flag: the command-line flag that decides `length`, for error messages.
-      limit_source: what decides `limit`, for error messages.
+        name: key in the `tf.train.Example`.
+        dtype: "int64" or "float32".
+        length: number of values; every record has exactly this many.
+        limit: values of an int64 feature lie in [0, limit); None checks nothing.
+        length_flag: the command-line flag that decides `length`, for error messages.
+        limit_source: what decides `limit`, for error messages.
     """
 
     name: str
@@ -47,15 +47,15 @@ def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSp
     """Serialises one `tf.train.Example` for each row.
 
     Args:
-      columns: for each feature an array [B, length]; int64 features hold values in [0, 2**56).
-      specs: the features, in the order in which they are written.
+        columns: for each feature an array [B, length]; int64 features hold values in [0, 2**56).
+        specs: the features, in the order in which they are written.
 
     Returns:
-      B messages; equal columns give equal bytes.
+        B messages; equal columns give equal bytes.
 
     Raises:
-      ValueError: a column has another shape than its specification says, or an integer outside
-        [0, 2**56).
+        ValueError: a column has another shape than its specification says, or an integer outside
+            [0, 2**56).
     """
     features = [_encode_column(columns[spec.name], spec) for spec in specs]
     examples = []

@@ -46,15 +46,16 @@ def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
     """Expands comma-separated glob patterns.
 
     Args:
-      patterns: for example "wiki-*.txt,books.txt".
-      flag: the flag the patterns came from, for the error.
+        patterns: for example "wiki-*.txt,books.txt".
+        flag: the flag the patterns came from, for the error.
 
     Returns:
-      The files in the order of the patterns, sorted within one pattern, each once.
+        The files in the order of the patterns, sorted within one pattern, each once.
 
     Raises:
-      ValueError: a pattern matches no file, or there is no pattern at all.
-      Differs: the original silently goes on without the files of a pattern that matches nothing.
+        ValueError: a pattern matches no file, or there is no pattern at all.
+
+    Differs: the original goes on in silence when a pattern matches nothing.
     """
     files: dict[str, None] = {}
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
@@ -98,7 +99,7 @@ def write_then_rename(path: str) -> Iterator[IO[bytes]]:
     """Opens a temporary file that takes the name `path` only when the block ends without an error.
 
     Args:
-      path: the final name; its folder is created if need be.
+        path: the final name; its folder is created if need be.
     """
     make_parent_folder(path)
     temporary = f"{path}.tmp-{os.getpid()}"

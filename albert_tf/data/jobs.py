@@ -29,12 +29,12 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
     """Starts processes that all hold a copy of one object.
 
     Args:
-      number: how many; with 1 all work is done in this process.
-      shared: what every process needs; sent once, by pickling.
+        number: how many; with 1 all work is done in this process.
+        shared: what every process needs; sent once, by pickling.
 
     Yields:
-      A function `run(method, items)` that yields `method(shared, item)` for each item, in order.
-      No more than a few items a process are worked on ahead of the one that is asked for.
+        A function `run(method, items)` that yields `method(shared, item)` for each item, in order.
+        No more than a few items a process are worked on ahead of the one that is asked for.
     """
     if number == 1:
         yield lambda method, items: (method(shared, item) for item in items)
@@ -75,10 +75,10 @@ def shuffled(records: Iterable[bytes], capacity: int, rng: random.Random) -> Ite
     """Yields records in random order.
 
     Args:
-      records: any number of records.
-      capacity: bytes of records held at a time. If all fit, every order is equally likely; else
-        each record waits a random time among that many others.
-      rng: decides the order.
+        records: any number of records.
+        capacity: bytes of records held at a time. If all fit, every order is equally likely; else
+            each record waits a random time among that many others.
+        rng: decides the order.
     """
     pool: list[bytes] = []
     size = 0

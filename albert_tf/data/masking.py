@@ -20,12 +20,12 @@ class MaskingSettings:
     """How tokens are chosen for prediction.
 
     Attributes:
-      masked_lm_prob: fraction of the tokens of a sequence to predict, in [0, 1); 0 masks nothing.
-      max_predictions_per_seq: upper limit of predictions a sequence.
-      ngram: longest n-gram that is masked together, in words; at least 1.
-      favor_shorter_ngram: True draws length n with probability ~ 1/n; False the other way round.
-      do_whole_word_mask: False lets every token be a word of its own.
-      do_permutation: permute as many of the tokens left, and predict those too.
+        masked_lm_prob: fraction of the tokens of a sequence to predict, in [0, 1); 0 masks nothing.
+        max_predictions_per_seq: upper limit of predictions a sequence.
+        ngram: longest n-gram that is masked together, in words; at least 1.
+        favor_shorter_ngram: True draws length n with probability ~ 1/n; False the other way round.
+        do_whole_word_mask: False lets every token be a word of its own.
+        do_permutation: permute as many of the tokens left, and predict those too.
     """
 
     masked_lm_prob: float = 0.15
@@ -54,10 +54,10 @@ class Vocabulary(NamedTuple):
     """What masking needs to know of a tokenizer.
 
     Attributes:
-      size: V, number of ids.
-      unk_id, cls_id, sep_id, mask_id: special ids.
-      starts_word: bool [V + 1]; whether a token opens a word. The last entry is for an unknown
-        piece inside a word, see `read_documents`.
+        size: V, number of ids.
+        unk_id, cls_id, sep_id, mask_id: special ids.
+        starts_word: bool [V + 1]; whether a token opens a word. The last entry is for an unknown
+            piece inside a word, see `read_documents`.
     """
 
     size: int
@@ -72,8 +72,8 @@ class NgramDraws(NamedTuple):
     """Random numbers that decide one choice of n-grams.
 
     Attributes:
-      order: int64 [B, W]; the words of each sequence in the order of the visits.
-      lengths: int64 [B, W]; for each word, the words of the n-gram that starts there.
+        order: int64 [B, W]; the words of each sequence in the order of the visits.
+        lengths: int64 [B, W]; for each word, the words of the n-gram that starts there.
     """
 
     order: np.ndarray
@@ -84,12 +84,12 @@ class MaskingDraws(NamedTuple):
     """Every random number that masking takes; P counts prediction slots without permutation.
 
     Attributes:
-      masked: which n-grams are masked.
-      fate: float [B, P]; below 0.8 a prediction is shown as [MASK], from 0.9 on as a random
-        token, between as it is. In the order of the positions.
-      random_ids: int64 [B, P]; the random tokens.
-      permuted: which n-grams take part in the permutation; None without one.
-      permutation_keys: float [B, P]; sorting them permutes the tokens; None without permutation.
+        masked: which n-grams are masked.
+        fate: float [B, P]; below 0.8 a prediction is shown as [MASK], from 0.9 on as a random
+            token, between as it is. In the order of the positions.
+        random_ids: int64 [B, P]; the random tokens.
+        permuted: which n-grams take part in the permutation; None without one.
+        permutation_keys: float [B, P]; sorting them permutes the tokens; None without permutation.
     """
 
     masked: NgramDraws
@@ -103,11 +103,11 @@ class MaskedBatch(NamedTuple):
     """Sequences ready for prediction.
 
     Attributes:
-      input_ids: int32 [B, S]; with masked, random and permuted tokens in place.
-      positions: int64 [B, slots]; ascending, then zeros.
-      labels: int32 [B, slots]; the tokens that stood there, then zeros.
-      counts: int64 [B]; predictions of each sequence.
-      ngrams: int64 [n]; how many n-grams of each length were masked.
+        input_ids: int32 [B, S]; with masked, random and permuted tokens in place.
+        positions: int64 [B, slots]; ascending, then zeros.
+        labels: int32 [B, slots]; the tokens that stood there, then zeros.
+        counts: int64 [B]; predictions of each sequence.
+        ngrams: int64 [n]; how many n-grams of each length were masked.
     """
 
     input_ids: np.ndarray
@@ -121,11 +121,11 @@ def prediction_budget(lengths: np.ndarray, settings: MaskingSettings) -> np.ndar
     """Tokens to mask in sequences of the given lengths, special tokens included.
 
     Args:
-      lengths: integer [B].
-      settings: fraction and limit.
+        lengths: integer [B].
+        settings: fraction and limit.
 
     Returns:
-      int64 [B]; at least 1 unless the fraction is 0. Halves are rounded to even.
+        int64 [B]; at least 1 unless the fraction is 0. Halves are rounded to even.
     """
     if settings.masked_lm_prob == 0:
         return np.zeros(len(lengths), np.int64)
@@ -183,13 +183,13 @@ def choose_ngrams(
     """Chooses n-grams of words until the budget of tokens is used up.
 
     Args:
-      words: the words of each sequence.
-      draws: order of the visits and n-gram lengths.
-      budget: int64 [B]; most tokens to choose in each sequence.
-      taken: bool [B, W]; words that must not be chosen.
+        words: the words of each sequence.
+        draws: order of the visits and n-gram lengths.
+        budget: int64 [B]; most tokens to choose in each sequence.
+        taken: bool [B, W]; words that must not be chosen.
 
     Returns:
-      bool [B, W], the words chosen; int64 [n], how many n-grams of each length 0..n-1.
+        bool [B, W], the words chosen; int64 [n], how many n-grams of each length 0..n-1.
     """
     B, W = draws.order.shape
     longest = int(draws.lengths.max(initial=1))
@@ -223,7 +223,7 @@ def _fit(
     """Shortens n-grams down to one word while they hold more tokens than there is room.
 
     Returns:
-      Lengths in words and sizes in tokens; a single word may still be too large.
+        Lengths in words and sizes in tokens; a single word may still be too large.
     """
     start = begin[rows, word]
     size = begin[rows, word + length] - start
@@ -244,12 +244,12 @@ def mask_batch(
     """Masks a batch of sequences at random.
 
     Args:
-      input_ids: int32 [B, S].
-      is_text: bool [B, S]; False for special tokens and padding.
-      lengths: int [B]; tokens of each sequence, special tokens included.
-      vocabulary: word starts and special ids.
-      settings: how much to mask, and how.
-      rng: decides everything that is random.
+        input_ids: int32 [B, S].
+        is_text: bool [B, S]; False for special tokens and padding.
+        lengths: int [B]; tokens of each sequence, special tokens included.
+        vocabulary: word starts and special ids.
+        settings: how much to mask, and how.
+        rng: decides everything that is random.
     """
     words = find_words(input_ids, is_text, vocabulary.starts_word, settings.do_whole_word_mask)
     budget = prediction_budget(lengths, settings)
@@ -268,12 +268,12 @@ def mask_tokens(
     """Masks a batch of sequences as the draws say.
 
     Args:
-      input_ids: int32 [B, S].
-      is_text: bool [B, S]; tokens that may be masked.
-      words: from `find_words`.
-      budget: int64 [B]; from `prediction_budget`.
-      draws: from `draw_masking`.
-      mask_id: id of [MASK].
+        input_ids: int32 [B, S].
+        is_text: bool [B, S]; tokens that may be masked.
+        words: from `find_words`.
+        budget: int64 [B]; from `prediction_budget`.
+        draws: from `draw_masking`.
+        mask_id: id of [MASK].
     """
     output = input_ids.copy()
     chosen, ngrams = choose_ngrams(words, draws.masked, budget)

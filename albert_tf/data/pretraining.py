@@ -25,10 +25,10 @@ class PretrainingDataSettings:
     """Everything that decides the instances, next to documents and vocabulary.
 
     Attributes:
-      segments: how documents are cut into pairs.
-      masking: how tokens are chosen for prediction.
-      dupe_factor: passes over the documents, each with other random choices; at least 1.
-      random_seed: any integer; decides every random choice.
+        segments: how documents are cut into pairs.
+        masking: how tokens are chosen for prediction.
+        dupe_factor: passes over the documents, each with other random choices; at least 1.
+        random_seed: any integer; decides every random choice.
     """
 
     segments: SegmentSettings = field(default_factory=SegmentSettings)
@@ -69,11 +69,11 @@ def pretraining_feature_specs(
     """The features of a pretraining record, as the original release names them.
 
     Args:
-      max_seq_length: S, positions of a sequence.
-      max_predictions_per_seq: P, prediction slots; twice the flag if the records were made with
-        --do_permutation.
-      vocab_size: V; when given, a reader refuses ids beyond it.
-      type_vocab_size: entries of the reader's segment table; the records made here need two.
+        max_seq_length: S, positions of a sequence.
+        max_predictions_per_seq: P, prediction slots; twice the flag if the records were made with
+            --do_permutation.
+        vocab_size: V; when given, a reader refuses ids beyond it.
+        type_vocab_size: entries of the reader's segment table; the records made here need two.
     """
     S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
     length_flag, vocabulary = "--max_seq_length", "vocab_size of the model's configuration"
@@ -108,14 +108,14 @@ def make_examples(
     """Makes the instances of one pass over documents.
 
     Args:
-      documents: as ids; random second parts come from these documents too.
-      settings: lengths, negatives, masking; `dupe_factor` and `random_seed` are not used here.
-      vocabulary: from `masking_vocabulary`.
-      seed: integers that decide every random choice, such as (random_seed, pass, block).
+        documents: as ids; random second parts come from these documents too.
+        settings: lengths, negatives, masking; `dupe_factor` and `random_seed` are not used here.
+        vocabulary: from `masking_vocabulary`.
+        seed: integers that decide every random choice, such as (random_seed, pass, block).
 
     Yields:
-      Serialised `tf.train.Example`s of a batch of instances, in the order of the documents, and
-      counts of what was made (see `count_instances`).
+        Serialised `tf.train.Example`s of a batch of instances, in the order of the documents, and
+        counts of what was made (see `count_instances`).
     """
     python_state, *numpy_state = mix_seed(seed)
     rng = random.Random(python_state)
@@ -146,15 +146,15 @@ def make_features(
     """Lays out [CLS] A [SEP] B [SEP] and masks it.
 
     Args:
-      ids: int32 [T]; the tokens that the pairs are ranges of, see `read_documents`.
-      pairs: B pairs.
-      settings: length and masking.
-      vocabulary: special ids and word starts.
-      rng: draws the masking.
+        ids: int32 [T]; the tokens that the pairs are ranges of, see `read_documents`.
+        pairs: B pairs.
+        settings: length and masking.
+        vocabulary: special ids and word starts.
+        rng: draws the masking.
 
     Returns:
-      The features of the records by name, each [B, length], and the number of masked n-grams of
-      each length.
+        The features of the records by name, each [B, length], and the number of masked n-grams of
+        each length.
     """
     S = settings.segments.max_seq_length
     input_ids = np.zeros((len(pairs), S), np.int32)
@@ -199,9 +199,9 @@ def count_instances(
     """Counts what a batch holds.
 
     Returns:
-      instances, positions (tokens and padding), tokens, predictions, swapped (label 1 by swapping
-      the parts), random_parts (B from elsewhere), random_parts_of_only_document (with a single
-      document B comes from itself), tokens_cut (lost to make pairs fit).
+        instances, positions (tokens and padding), tokens, predictions, swapped (label 1 by swapping
+        the parts), random_parts (B from elsewhere), random_parts_of_only_document (with a single
+        document B comes from itself), tokens_cut (lost to make pairs fit).
     """
     random_parts = sum(pair.random_document >= 0 for pair in pairs)
     return Counter(

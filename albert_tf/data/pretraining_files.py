@@ -41,9 +41,9 @@ class Job(NamedTuple):
     """One pass over one block.
 
     Attributes:
-      pass_number: from 0 to dupe_factor - 1.
-      block_number: number of the block in the corpus.
-      block: where its text is.
+        pass_number: from 0 to dupe_factor - 1.
+        block_number: number of the block in the corpus.
+        block: where its text is.
     """
 
     pass_number: int
@@ -56,9 +56,9 @@ class RecordMaker:
     """What every process needs to turn jobs into records.
 
     Attributes:
-      tokenizer: text to ids.
-      settings: what instances look like.
-      folder: where tokenized blocks are kept for the next pass; None if there is only one.
+        tokenizer: text to ids.
+        settings: what instances look like.
+        folder: where tokenized blocks are kept for the next pass; None if there is only one.
     """
 
     tokenizer: Tokenizer
@@ -116,24 +116,25 @@ def create_pretraining_data(
     """Writes the pretraining records of a corpus.
 
     Args:
-      input_files: text, one sentence a line, an empty line between documents.
-      output_files: records go to them in turn. They appear when everything is done.
-      tokenizer: text to ids.
-      settings: what instances look like; its seed alone decides every random choice.
-      num_workers: processes; None takes one for each core. Does not change what is written.
-      block_bytes: text a job works on. A random second part comes from the same block.
-      shuffle_bytes: records that are mixed at a time; smaller outputs are shuffled completely.
+        input_files: text, one sentence a line, an empty line between documents.
+        output_files: records go to them in turn. They appear when everything is done.
+        tokenizer: text to ids.
+        settings: what instances look like; its seed alone decides every random choice.
+        num_workers: processes; None takes one for each core. Does not change what is written.
+        block_bytes: text a job works on. A random second part comes from the same block.
+        shuffle_bytes: records that are mixed at a time; smaller outputs are shuffled completely.
 
     Returns:
-      Counts of what was read and made.
+        Counts of what was read and made.
 
     Raises:
-      ValueError: an input is empty or no text, or an output cannot be written.
+        ValueError: an input is empty or no text, or an output cannot be written.
 
     Source: `main` of the original's create_pretraining_data.
-    Differs: one process and one shuffle of everything in memory there; one generator for all
-      documents, and another, unseeded one for n-gram lengths. There, the first document of a file
-      continues the last one of the file before.
+    Differs: the original does everything in one process and in memory, with one generator for all
+        documents and another, unseeded one for n-gram lengths; here every job has its own. A random
+        second part comes from the same block, not from the whole corpus. The end
+        of a file ends its last document.
     """
     _check_outputs(input_files, output_files)
     start = time.monotonic()

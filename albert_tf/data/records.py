@@ -27,15 +27,15 @@ def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> dict[str
     """Parses a batch of `tf.train.Example` messages inside a `tf.data` pipeline.
 
     Args:
-      serialized: string [B].
-      specs: the features to read; others in the records are left out.
+        serialized: string [B].
+        specs: the features to read; others in the records are left out.
 
     Returns:
-      For each name int32 or float32 [B, length].
+        For each name int32 or float32 [B, length].
 
     Raises:
-      tf.errors.InvalidArgumentError: (when run) a feature is missing, has another length, or a
-        value outside [0, limit). Read inside `explain_read_errors` to learn where.
+        tf.errors.InvalidArgumentError: (when run) a feature is missing, has another length, or a
+            value outside [0, limit). Read inside `explain_read_errors` to learn where.
     """
     parsed = tf.io.parse_example(
         serialized,
@@ -64,11 +64,11 @@ def check_record_files(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
     """Compares the first record of each file with what is expected; fast, to be done at the start.
 
     Args:
-      files: TFRecord files.
-      specs: the features that every record must have.
+        files: TFRecord files.
+        specs: the features that every record must have.
 
     Raises:
-      RecordError: a first record is damaged or differs, or no file holds a record.
+        RecordError: a first record is damaged or differs, or no file holds a record.
     """
     found = False
     for path in files:
@@ -88,8 +88,8 @@ def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> I
     again, one record at a time, up to the damaged one.
 
     Raises:
-      RecordError: a record is damaged or not as `specs` say. Errors that the files do not explain
-        go through unchanged.
+        RecordError: a record is damaged or not as `specs` say. Errors that the files do not explain
+            go through unchanged.
     """
     try:
         yield

@@ -21,10 +21,10 @@ class SegmentSettings:
     """How documents are cut into pairs.
 
     Attributes:
-      max_seq_length: S, positions of a sequence, special tokens included; at least 5.
-      short_seq_prob: share of documents that are cut into shorter sequences, in [0, 1].
-      random_next_sentence: True takes every second B from another document (next-sentence
-        prediction); False swaps the two parts instead (sentence-order prediction).
+        max_seq_length: S, positions of a sequence, special tokens included; at least 5.
+        short_seq_prob: share of documents that are cut into shorter sequences, in [0, 1].
+        random_next_sentence: True takes every second B from another document (next-sentence
+            prediction); False swaps the two parts instead (sentence-order prediction).
     """
 
     max_seq_length: int = 512
@@ -46,9 +46,9 @@ class Documents:
     """Documents as ids.
 
     Attributes:
-      ids: int32 [T]; the tokens of all documents, one after the other.
-      segment_starts: where each segment (line) begins in `ids`, and the end; no segment is empty.
-      document_starts: where each document begins in the segments, and the end.
+        ids: int32 [T]; the tokens of all documents, one after the other.
+        segment_starts: where each segment (line) begins in `ids`, and the end; no segment is empty.
+        document_starts: where each document begins in the segments, and the end.
     """
 
     ids: np.ndarray
@@ -93,10 +93,10 @@ class Pair(NamedTuple):
     """One instance before masking; ranges are half-open and count in `Documents.ids`.
 
     Attributes:
-      a_start, a_end, b_start, b_end: the two parts, in the order in which they are shown.
-      label: 1 = the parts were swapped, or B is from elsewhere; 0 = as in the text.
-      random_document: the document that a random B comes from; -1 if B is no random part.
-      tokens_cut: tokens lost to make the pair fit.
+        a_start, a_end, b_start, b_end: the two parts, in the order in which they are shown.
+        label: 1 = the parts were swapped, or B is from elsewhere; 0 = as in the text.
+        random_document: the document that a random B comes from; -1 if B is no random part.
+        tokens_cut: tokens lost to make the pair fit.
     """
 
     a_start: int
@@ -117,10 +117,10 @@ def pair_segments(
     segment always takes its B from another document, whatever `random_next_sentence` says.
 
     Args:
-      documents: all documents that random parts may come from.
-      index: the document to cut.
-      settings: lengths and kind of negatives.
-      rng: decides everything that is random; consumed draw by draw as in the original.
+        documents: all documents that random parts may come from.
+        index: the document to cut.
+        settings: lengths and kind of negatives.
+        rng: decides everything that is random; consumed draw by draw as in the original.
 
     Source: `create_instances_from_document` of the original.
     """

@@ -44,10 +44,10 @@ def masked_crc32c(payloads: Sequence[bytes]) -> np.ndarray:
     All strings advance together, eight bytes a step, so that a step is a few array operations.
 
     Args:
-      payloads: B strings of at least four bytes each.
+        payloads: B strings of at least four bytes each.
 
     Returns:
-      uint32 [B].
+        uint32 [B].
     """
     tables = _crc_tables()
     words = _aligned_words(payloads)
@@ -92,8 +92,8 @@ def read_records(path: str) -> Iterator[bytes]:
     """Yields the payloads of a TFRecord file, each after its checksums were compared.
 
     Raises:
-      RecordError: the file is cut short or a checksum differs; names the file and the record,
-        counted from 1.
+        RecordError: the file is cut short or a checksum differs; names the file and the record,
+            counted from 1.
     """
     frames = _read_frames(path)
     number = 0
@@ -139,7 +139,7 @@ def count_records(files: Sequence[str]) -> int:
     """Number of records in TFRecord files, from the lengths alone (checksums are not compared).
 
     Raises:
-      RecordError: a file is cut short.
+        RecordError: a file is cut short.
     """
     return sum(map(_count_in_file, files))
 

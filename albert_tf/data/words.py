@@ -9,9 +9,9 @@ class Words(NamedTuple):
     """The words of each sequence; W is the largest number of them.
 
     Attributes:
-      counts: int64 [B]; words of each sequence.
-      of_position: int64 [B, S]; the word that a text position belongs to (elsewhere unspecified).
-      begin: int64 [B, W + 1]; text tokens before each word; all of them from the last word on.
+        counts: int64 [B]; words of each sequence.
+        of_position: int64 [B, S]; the word that a text position belongs to (elsewhere unspecified).
+        begin: int64 [B, W + 1]; text tokens before each word; all of them from the last word on.
     """
 
     counts: np.ndarray
@@ -25,10 +25,10 @@ def find_words(
     """Groups tokens to words.
 
     Args:
-      input_ids: integer [B, S].
-      is_text: bool [B, S]; False for special tokens and padding, which belong to no word.
-      starts_word: bool, by id.
-      whole_words: False makes every text token a word.
+        input_ids: integer [B, S].
+        is_text: bool [B, S]; False for special tokens and padding, which belong to no word.
+        starts_word: bool, by id.
+        whole_words: False makes every text token a word.
 
     A token that does not start a word joins the word before it, across [SEP] too; the first text
     token always opens one. Source: `create_masked_lm_predictions` of the original.

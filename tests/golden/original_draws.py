@@ -18,10 +18,10 @@ class OriginalDraws:
     """Walks the words of one sequence as the original does, only to learn what it draws.
 
     Args:
-      sizes: tokens of each word.
-      budget: most tokens to mask.
-      python: draws orders, fates, random tokens and the permutation.
-      numpy: draws n-gram lengths.
+        sizes: tokens of each word.
+        budget: most tokens to mask.
+        python: draws orders, fates, random tokens and the permutation.
+        numpy: draws n-gram lengths.
     """
 
     def __init__(
