@@ -21,7 +21,6 @@ from albert_tf.data.masking import (
 )
 from albert_tf.data.pretraining import (
     PretrainingDataSettings,
-    make_examples,
     make_features,
     masking_vocabulary,
 )
@@ -248,16 +247,15 @@ def our_statistics(name: str) -> list[dict]:
     documents, vocabulary = documents_of(entry), masking_vocabulary(tokenizer)
     results = []
     for seed in range(SEEDS):
-        payloads = [
-            payload
-            for pass_number in range(settings.dupe_factor)
-            for payloads, _ in make_examples(documents, settings, vocabulary, [seed, pass_number])
-            for payload in payloads
+        python, numpy = random.Random(seed), np.random.default_rng(seed)
+        pairs = [
+            pair
+            for _ in range(settings.dupe_factor)
+            for index in range(documents.count)
+            for pair in pair_segments(documents, index, settings.segments, python)
         ]
-        records = parse_batch(payloads, settings.feature_specs)
-        results.append(
-            record_statistics({k: v.numpy() for k, v in records.items()}, tokenizer.mask_id)
-        )
+        records, _ = make_features(documents.ids, pairs, settings, vocabulary, numpy)
+        results.append(record_statistics(records, tokenizer.mask_id))
     return results
 
 
