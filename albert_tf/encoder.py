@@ -48,9 +48,10 @@ class ConfiguredModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ConfiguredModel:
         """Builds the model that `get_config` describes."""
-        model = super().from_config(config, custom_objects)
-        # Keras keeps `trainable` of the model alone, and a frozen one would come back unfrozen.
-        model.trainable = model.trainable
+        trainable = config.get("trainable", True)
+        model = super().from_config({**config, "trainable": True}, custom_objects)
+        # Given to the constructor it would not reach the layers: a frozen model would train.
+        model.trainable = trainable
         return model
 
 

@@ -287,7 +287,8 @@ class SelfAttention(ConfiguredLayer):
         Args:
             x: float [B, S, H].
             attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row
-                of zeros attends evenly, as in the original.
+                of zeros attends as a row of ones, as in the original: every score is lowered
+                alike.
             dropout_seed: int32 [2], or None for no dropout.
 
         Returns:

@@ -1,0 +1,49 @@
+"""A model whose sizes all differ, and a ragged batch for it."""
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+
+BATCH, LENGTH, PREDICTIONS = 3, 7, 2
+REAL_TOKENS = (7, 4, 5)  # of each row; the rest is padding
+
+
+def small_config(**changes) -> AlbertConfig:
+    """Four layers in two groups of two blocks; no dropout."""
+    sizes = {
+        "vocab_size": 31,
+        "embedding_size": 8,
+        "hidden_size": 12,
+        "num_hidden_layers": 4,
+        "num_hidden_groups": 2,
+        "num_attention_heads": 3,
+        "intermediate_size": 20,
+        "inner_group_num": 2,
+        "max_position_embeddings": 16,
+        "type_vocab_size": 5,
+        "initializer_range": 0.2,
+    }
+    return AlbertConfig(**{**sizes, **changes})
+
+
+def dropping_config(**changes) -> AlbertConfig:
+    """The same with dropout in every place."""
+    return small_config(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3, **changes)
+
+
+def encoder_inputs() -> dict[str, tf.Tensor]:
+    """`input_ids`, `input_mask` and `segment_ids`, int32 [B, S]."""
+    random = np.random.default_rng(7)
+    shape = (BATCH, LENGTH)
+    inputs = {
+        "input_ids": random.integers(0, 31, shape),
+        "input_mask": np.arange(LENGTH) < np.reshape(REAL_TOKENS, (-1, 1)),
+        "segment_ids": random.integers(0, 5, shape),
+    }
+    return {name: tf.constant(values, tf.int32) for name, values in inputs.items()}
+
+
+def pretraining_inputs() -> dict[str, tf.Tensor]:
+    """The same with `masked_lm_positions`, int32 [B, P]."""
+    return {**encoder_inputs(), "masked_lm_positions": tf.constant([[1, 6], [3, 0], [4, 2]])}

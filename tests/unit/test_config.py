@@ -1,0 +1,240 @@
+"""Configurations: what they refuse, what survives a file, and the released models."""
+
+import json
+import re
+
+import pytest
+
+from albert_tf.config import PRESETS, AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.models import AlbertForPretraining
+from tests.small_model import small_config
+
+
+def num_encoder_parameters(config):
+    """Embeddings, mapping of E to H, blocks of all groups and pooler, counted by hand."""
+    V, E, H, F = (
+        config.vocab_size,
+        config.embedding_size,
+        config.hidden_size,
+        config.intermediate_size,
+    )
+    tables = (V + config.max_position_embeddings + config.type_vocab_size) * E
+    attention = 4 * (H * H + H) + 2 * H
+    feed_forward = H * F + F + F * H + H + 2 * H
+    blocks = config.num_hidden_groups * config.inner_group_num * (attention + feed_forward)
+    mapping = E * H + H if E != H else 0
+    return tables + 2 * E + mapping + blocks + H * H + H
+
+
+def num_head_parameters(config):
+    """Transform, its layer norm and output bias; the sentence-order head."""
+    V, E, H = config.vocab_size, config.embedding_size, config.hidden_size
+    return (H * E + E + 2 * E + V) + (2 * H + 2)
+
+
+class TestAlbertConfig:
+    def test_only_the_vocabulary_has_no_default(self):
+        assert AlbertConfig.from_dict({"vocab_size": 9}).to_dict() == {
+            "vocab_size": 9,
+            "embedding_size": 128,
+            "hidden_size": 4096,
+            "num_hidden_layers": 12,
+            "num_hidden_groups": 1,
+            "num_attention_heads": 64,
+            "intermediate_size": 16384,
+            "inner_group_num": 1,
+            "hidden_act": "gelu",
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "max_position_embeddings": 512,
+            "type_vocab_size": 2,
+            "initializer_range": 0.02,
+        }
+
+    def test_unknown_keys_survive_reading_and_writing(self, tmp_path):
+        values = {
+            **small_config(hidden_act="relu", hidden_dropout_prob=0.1).to_dict(),
+            "net_structure_type": 0,
+            "down_scale_factor": 1,
+            "my_notes": ["kept", {"as": "they came"}],
+        }
+        source, copy = str(tmp_path / "a.json"), str(tmp_path / "new_folder" / "b.json")
+        with open(source, "w") as file:
+            json.dump(values, file)
+        config = AlbertConfig.from_json_file(source)
+        config.to_json_file(copy)
+        with open(copy) as file:
+            assert list(json.load(file).items()) == list(values.items())
+        assert AlbertConfig.from_json_file(copy) == config
+        assert hash(config) == hash(AlbertConfig.from_json_file(copy))
+        assert config.replace(hidden_act="tanh").extra == config.extra
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"vocab_size": 0}, "vocab_size must be a whole number of at least 1. Received: 0"),
+            ({"hidden_size": 12.0}, "hidden_size must be a whole number of at least 1"),
+            ({"num_hidden_layers": "4"}, "num_hidden_layers must be a whole number"),
+            ({"type_vocab_size": True}, "type_vocab_size must be a whole number"),
+            ({"inner_group_num": -1}, "inner_group_num must be a whole number"),
+            ({"max_position_embeddings": None}, "max_position_embeddings must be a whole number"),
+            ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be a rate in [0, 1)"),
+            ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob must be a rate in [0, 1)"),
+            ({"attention_probs_dropout_prob": -0.1}, "must be a rate in [0, 1). Received: -0.1"),
+            ({"attention_probs_dropout_prob": "0.1"}, "must be a rate in [0, 1). Received: '0.1'"),
+            ({"hidden_act": "swish"}, "hidden_act must be one of 'gelu', 'relu', 'tanh', 'linear'"),
+            ({"hidden_act": 3}, "Received: hidden_act=3"),
+            ({"initializer_range": 0.0}, "initializer_range must be a number above 0"),
+            ({"initializer_range": "0.02"}, "initializer_range must be a number above 0"),
+            ({"num_attention_heads": 5}, "hidden_size=12, num_attention_heads=5"),
+            ({"num_hidden_groups": 5}, "num_hidden_groups=5, num_hidden_layers=4"),
+            ({"extra": {"hidden_size": 9}}, "keys the model does use: ['hidden_size']"),
+        ],
+    )
+    def test_refuses_what_cannot_work(self, changes, message):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            small_config(**changes)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"{", "Expecting property name"),
+            (b"[1, 2]", "expected a JSON object, received list"),
+            (b'{"hidden_size": 12}', "no 'vocab_size'"),
+            (b'{"vocab_size": 9, "hidden_size": 10}', "multiple of num_attention_heads"),
+            (b"\xff\xfe\xff", "codec can't decode"),
+        ],
+    )
+    def test_names_the_file_that_cannot_be_used(self, tmp_path, content, message):
+        path = tmp_path / "albert_config.json"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message) as error:
+            AlbertConfig.from_json_file(str(path))
+        assert str(path) in str(error.value)
+
+    def test_refuses_a_missing_file_and_a_directory(self, tmp_path):
+        for path in (tmp_path, tmp_path / "nothing.json"):
+            with pytest.raises(ValueError, match=r"no configuration file .*--albert_config_file"):
+                AlbertConfig.from_json_file(str(path))
+
+    def test_null_is_no_activation_and_case_does_not_matter(self):
+        assert AlbertConfig.from_dict({"vocab_size": 9, "hidden_act": None}).hidden_act == ""
+        assert small_config(hidden_act="ReLU").hidden_act == "ReLU"
+
+    @pytest.mark.parametrize("layers", [12, 24])
+    def test_layers_belong_to_the_groups_of_the_original(self, layers):
+        for groups in range(1, layers + 1):
+            config = AlbertConfig(9, num_hidden_layers=layers, num_hidden_groups=groups)
+            assert [config.group_of_layer(layer) for layer in range(layers)] == [
+                int(layer / layers * groups) for layer in range(layers)
+            ]
+
+    def test_rounding_moves_no_layer_to_another_group(self):
+        config = AlbertConfig(9, num_hidden_layers=22, num_hidden_groups=22)
+        assert [config.group_of_layer(layer) for layer in range(22)] == list(range(22))
+
+    def test_sequences_must_fit_the_position_table(self):
+        small_config().check_sequence_length(16)
+        for length in (0, 17):
+            with pytest.raises(ValueError, match=rf"--max_seq_length must be in 1..16.*={length}"):
+                small_config().check_sequence_length(length, "--max_seq_length")
+
+
+RELEASED = {  # H, L, heads, parameters of encoder and pooler, with both heads
+    "base": (768, 12, 12, 11_683_584, 11_813_810),
+    "large": (1024, 24, 16, 17_683_968, 17_847_474),
+    "xlarge": (2048, 24, 32, 58_724_864, 59_021_490),
+    "xxlarge": (4096, 12, 64, 222_595_584, 223_158_450),
+}
+
+
+class TestPresets:
+    def test_there_is_one_for_every_released_model(self):
+        assert set(PRESETS) == {
+            f"{size}_{kind}" for size in RELEASED for kind in ("v1", "v2", "zh")
+        }
+
+    @pytest.mark.parametrize("size", RELEASED)
+    @pytest.mark.parametrize("version", ["v1", "v2"])
+    def test_english_models(self, size, version):
+        config = AlbertConfig.from_preset(f"{size}_{version}")
+        hidden, layers, heads, encoder_parameters, parameters = RELEASED[size]
+        dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
+        assert config == AlbertConfig(
+            vocab_size=30000,
+            embedding_size=128,
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_hidden_groups=1,
+            num_attention_heads=heads,
+            intermediate_size=4 * hidden,
+            inner_group_num=1,
+            hidden_act="gelu",
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+            max_position_embeddings=512,
+            type_vocab_size=2,
+            initializer_range=0.02,
+        )
+        assert num_encoder_parameters(config) == encoder_parameters
+        assert num_encoder_parameters(config) + num_head_parameters(config) == parameters
+
+    @pytest.mark.parametrize("size", RELEASED)
+    def test_chinese_models(self, size):
+        config = AlbertConfig.from_preset(f"{size}_zh")
+        heads = 16 if size == "xxlarge" else RELEASED[size][2]
+        english = AlbertConfig.from_preset(f"{size}_v2")
+        assert config == english.replace(
+            vocab_size=21128, hidden_act="relu", num_attention_heads=heads
+        )
+
+    def test_a_built_model_has_the_counted_parameters(self):
+        config = AlbertConfig.from_preset("base_zh")
+        model = AlbertForPretraining(config)
+        assert model.encoder.count_params() == num_encoder_parameters(config) == 10_547_968
+        assert model.count_params() == num_encoder_parameters(config) + num_head_parameters(config)
+
+    def test_refuses_a_model_that_was_never_released(self):
+        with pytest.raises(ValueError, match=r"Unknown preset 'tiny'. Known presets: base_v1, "):
+            AlbertConfig.from_preset("tiny")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"optimizer": "sgd"}, "--optimizer must be 'lamb' or 'adamw'. Received: 'sgd'"),
+        ({"learning_rate": 0.0}, "--learning_rate must be a number above 0"),
+        ({"learning_rate": float("inf")}, "--learning_rate must be a number above 0"),
+        ({"num_train_steps": 0}, "--num_train_steps must be a whole number of at least 1"),
+        ({"num_warmup_steps": -1}, "--num_warmup_steps must be a whole number of at least 0"),
+        ({"start_warmup_step": 0.5}, "--start_warmup_step must be a whole number of at least 0"),
+        ({"poly_power": float("nan")}, "--poly_power must be a number of at least 0"),
+        ({"weight_decay_rate": -0.01}, "weight_decay_rate must be a number of at least 0"),
+        ({"clip_norm": 0.0}, "clip_norm must be a number above 0"),
+        ({"beta_1": 1.0}, "beta_1 must be a rate in [0, 1)"),
+        ({"beta_2": -0.5}, "beta_2 must be a rate in [0, 1)"),
+        ({"epsilon": 0.0}, "epsilon must be a number above 0"),
+    ],
+)
+def test_optimizer_settings_that_cannot_work_are_refused(changes, message):
+    OptimizerConfig()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        OptimizerConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"output_dir": ""}, "--output_dir must name a directory"),
+        ({"train_batch_size": 0}, "--train_batch_size must be a whole number of at least 1"),
+        ({"save_checkpoints_steps": 0}, "--save_checkpoints_steps must be a whole number"),
+        ({"log_steps": 1.5}, "--log_steps must be a whole number of at least 1"),
+        ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max must be a whole number of at least 0"),
+        ({"seed": -1}, "--seed must be a whole number of at least 0"),
+        ({"seed": 2**31}, "--seed must be below 2^31"),
+    ],
+)
+def test_run_settings_that_cannot_work_are_refused(changes, message):
+    TrainerConfig("folder")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TrainerConfig(**{"output_dir": "folder", **changes})

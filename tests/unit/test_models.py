@@ -1,0 +1,124 @@
+"""Models of whole jobs: gradients everywhere, files, other processes."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import original_names
+from albert_tf.models import AlbertForPretraining
+from tests.small_model import (
+    BATCH,
+    PREDICTIONS,
+    dropping_config,
+    pretraining_inputs,
+    small_config,
+)
+
+
+def some_loss(outputs):
+    """Depends on both heads."""
+    return sum(
+        tf.reduce_mean(tf.nn.log_softmax(outputs[f"{name}_logits"])[..., 1])
+        for name in ("masked_lm", "sentence_order")
+    )
+
+
+def test_logits_have_the_documented_shapes():
+    outputs = AlbertForPretraining(small_config())(pretraining_inputs())
+    assert outputs["masked_lm_logits"].shape == (BATCH, PREDICTIONS, 31)
+    assert outputs["sentence_order_logits"].shape == (BATCH, 2)
+
+
+def test_positions_choose_the_rows_that_are_scored():
+    model, inputs = AlbertForPretraining(small_config()), pretraining_inputs()
+    swapped = {**inputs, "masked_lm_positions": inputs["masked_lm_positions"][:, ::-1]}
+    logits, other = (model(x)["masked_lm_logits"] for x in (inputs, swapped))
+    np.testing.assert_allclose(other[:, ::-1], logits, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [small_config(), dropping_config()], ids=["plain", "dropping"])
+def test_every_variable_gets_a_gradient(config):
+    keras.utils.set_random_seed(2)
+    model = AlbertForPretraining(config)
+    with tf.GradientTape() as tape:
+        loss = some_loss(model(pretraining_inputs(), training=True))
+    names, variables = zip(*original_names(model).items(), strict=True)
+    for name, gradient in zip(names, tape.gradient(loss, variables), strict=True):
+        assert isinstance(gradient, tf.Tensor), name
+        # Softmax sees no bias that all keys share; everything else moves the loss.
+        assert np.any(np.abs(gradient) > 1e-6) != name.endswith("self/key/bias"), name
+
+
+def test_the_word_table_gets_the_gradients_of_both_its_uses():
+    model = AlbertForPretraining(small_config())
+    table = model.encoder.embeddings.word_embeddings
+    with tf.GradientTape() as tape:
+        loss = some_loss(model(pretraining_inputs()))
+    gradient = tape.gradient(loss, table).numpy()
+    unseen = np.setdiff1d(np.arange(31), pretraining_inputs()["input_ids"])
+    assert len(unseen) > 5
+    assert np.all(np.any(gradient[unseen] != 0, axis=1))  # as output weights alone
+
+
+def test_half_precision_gradients_are_near_those_of_single_precision():
+    single = AlbertForPretraining(small_config())
+    half = AlbertForPretraining(small_config(), dtype="mixed_bfloat16")
+    half.set_weights(single.get_weights())
+    gradients = []
+    for model in (single, half):
+        with tf.GradientTape() as tape:
+            outputs = model(pretraining_inputs())
+            logits = [
+                tf.cast(outputs[f"{name}_logits"], tf.float32)
+                for name in ("masked_lm", "sentence_order")
+            ]
+            loss = sum(tf.reduce_mean(tf.nn.log_softmax(x)[..., 1]) for x in logits)
+        gradients.append(tape.gradient(loss, model.trainable_variables))
+    error, size = (
+        tf.linalg.global_norm(x)
+        for x in ([a - b for a, b in zip(*gradients, strict=True)], gradients[0])
+    )
+    assert 1e-4 < error / size < 0.03
+
+
+LOAD = """
+import sys
+import keras, numpy as np
+import albert_tf.models
+from tests.small_model import pretraining_inputs
+model = keras.models.load_model(sys.argv[1])
+np.save(sys.argv[2], model(pretraining_inputs())["masked_lm_logits"])
+"""
+
+
+def test_a_saved_model_is_the_same_in_another_process(tmp_path):
+    model = AlbertForPretraining(dropping_config(hidden_act="relu"), use_one_hot_embeddings=True)
+    model(pretraining_inputs(), training=True)
+    saved, logits = tmp_path / "model.keras", tmp_path / "logits.npy"
+    model.save(saved)
+    subprocess.run([sys.executable, "-c", LOAD, saved, logits], check=True)
+    expected = model(pretraining_inputs())["masked_lm_logits"]
+    np.testing.assert_allclose(np.load(logits), expected, rtol=1e-6, atol=1e-6)
+    twin = keras.models.load_model(saved)
+    assert twin.config == model.config
+    assert twin.use_one_hot_embeddings
+    for ours, theirs in zip(twin.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_training_step_compiles_whole():
+    config = dropping_config(num_hidden_layers=1, num_hidden_groups=1)  # compiles in seconds
+    model = AlbertForPretraining(config)
+
+    @tf.function(jit_compile=True)
+    def step(inputs, seed):
+        with tf.GradientTape() as tape:
+            loss = some_loss(model(inputs, training=True, dropout_seed=seed))
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    losses = [float(step(pretraining_inputs(), tf.constant([7, n]))[0]) for n in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]
