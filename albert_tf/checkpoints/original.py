@@ -25,6 +25,8 @@ GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"
 PARTIAL = ".partial"  # ends the prefix of a checkpoint that is being written
 SLOT_NAMES = ("adam_m", "adam_v")
+# What TensorFlow's checkpoint reader raises, depending on the damage.
+READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 NamedVariables = Iterator[tuple[str, keras.Variable]]
 
@@ -225,7 +227,7 @@ def open_checkpoint(prefix: str) -> tuple[Any, dict[str, list[int]]]:
     try:
         reader = tf.train.load_checkpoint(prefix)
         return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except READ_ERRORS as error:
         raise LoadError(f"{prefix!r} cannot be read as a checkpoint: {error}") from error
 
 
@@ -242,14 +244,16 @@ def read_variables(reader: Any, prefix: str, names: Iterable[str]) -> dict[str, 
     """
     try:
         return {name: reader.get_tensor(name) for name in names}
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except READ_ERRORS as error:
         raise LoadError(f"The checkpoint {prefix!r} is damaged: {error}") from error
 
 
 def read_global_step(prefix: str) -> int:
     """Returns the training step a checkpoint was written at, 0 where it does not say."""
     reader, shapes = open_checkpoint(prefix)
-    return int(reader.get_tensor(GLOBAL_STEP)) if GLOBAL_STEP in shapes else 0
+    if GLOBAL_STEP not in shapes:
+        return 0
+    return int(read_variables(reader, prefix, [GLOBAL_STEP])[GLOBAL_STEP])
 
 
 def slot_variables(
