@@ -91,6 +91,8 @@ class AlbertEncoder(ConfiguredModel):
             for group in range(config.num_hidden_groups)
             for inner in range(config.inner_group_num)
         ]
+        for block in self.blocks:
+            setattr(self, block.name, block)  # tf.train.Checkpoint does not look into lists
         self.pooler = Projection(H, H, std, name="pooler", dtype=dtype)
         self.dropout_seeds = keras.random.SeedGenerator()
         # TensorFlow saves a training function only if it finds this variable among the attributes.

@@ -110,6 +110,14 @@ def test_a_saved_model_is_the_same_in_another_process(tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_checkpoints_of_tensorflow_hold_everything(tmp_path):
+    models = [AlbertForPretraining(dropping_config()) for _ in range(2)]
+    path = tf.train.Checkpoint(model=models[0]).write(str(tmp_path / "objects"))
+    tf.train.Checkpoint(model=models[1]).read(path).assert_existing_objects_matched()
+    for ours, theirs in zip(models[1].variables, models[0].variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
+
+
 def test_a_training_step_compiles_whole():
     config = dropping_config(num_hidden_layers=1, num_hidden_groups=1)  # compiles in seconds
     model = AlbertForPretraining(config)
