@@ -1,0 +1,46 @@
+"""Shows what a pretrained model expects at the blanks of texts: flags to `MaskFiller`."""
+
+import sys
+
+from absl import flags
+
+from albert_tf.cli.command import run_command
+
+
+def define_flags() -> None:
+    """Defines the flags of this command; nothing is defined by importing it."""
+    flags.DEFINE_string(
+        "model_dir",
+        None,
+        "Directory with albert_config.json, the tokenizer and a checkpoint.",
+        required=True,
+    )
+    flags.DEFINE_multi_string(
+        "text",
+        None,
+        "A text with [MASK] where the model shall fill in; may be given several times. Without it, "
+        "texts are read from the standard input, one a line.",
+    )
+    flags.DEFINE_integer("top_k", 5, "Tokens to show for each blank.", lower_bound=1)
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text, as the model's training did.")
+
+
+def run() -> None:
+    """Prints each text and, for each of its blanks, a line of tokens with their probabilities."""
+    from albert_tf.fill_mask import MaskFiller  # TensorFlow, which --help need not wait for
+
+    values = flags.FLAGS
+    filler = MaskFiller(values.model_dir, values.do_lower_case)
+    for text in values.text or filter(None, map(str.strip, sys.stdin)):
+        print(text)
+        for candidates in filler.fill(text, values.top_k):
+            print("  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates))
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Learns a SentencePiece vocabulary from text: flags to `tokenization.training`."""
+
+from collections.abc import Iterator, Sequence
+
+from absl import flags, logging
+
+from albert_tf.cli.command import run_command
+from albert_tf.data.files import match_files, open_binary
+from albert_tf.tokenization.training import train_sentence_piece
+
+
+def define_flags() -> None:
+    """Defines the flags of this command; nothing is defined by importing it."""
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Text to read: files or globs, comma-separated. One sentence a line, UTF-8.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "model_prefix",
+        None,
+        "Where to write: this path with .model and with .vocab at its end.",
+        required=True,
+    )
+    flags.DEFINE_integer("vocab_size", 30000, "Pieces, special symbols included.", lower_bound=1)
+    flags.DEFINE_bool(
+        "do_lower_case", True, "Lower-case the text; must be what the tokenizer will do later."
+    )
+
+
+def run() -> None:
+    """Learns the vocabulary that the flags ask for."""
+    values = flags.FLAGS
+    files = match_files(values.input_file)
+    train_sentence_piece(
+        _lines(files), values.model_prefix, values.vocab_size, values.do_lower_case
+    )
+    logging.info(
+        "vocab_size=%d model=%s.model input_files=%d",
+        values.vocab_size,
+        values.model_prefix,
+        len(files),
+    )
+
+
+def _lines(paths: Sequence[str]) -> Iterator[str]:
+    for path in paths:
+        with open_binary(path, "rb") as file:
+            for line in file:
+                yield line.decode(errors="replace")
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""The whole way from text to a published model, small enough for two processor cores and minutes.
+
+Every step that a user would take by a command is taken by that command, shown as it is run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from albert_tf.checkpoints.training_directory import BEST
+from albert_tf.config import AlbertConfig
+from albert_tf.data.batching import evaluation_batches
+from albert_tf.data.files import is_remote, write_then_rename
+from albert_tf.data.pretraining import pretraining_feature_specs
+from albert_tf.data.python_corpus import write_corpus
+from albert_tf.evaluation import RESULTS_FILE
+from albert_tf.model_directory import CONFIG_FILE, SENTENCEPIECE_FILE, SENTENCEPIECE_LIST_FILE
+from albert_tf.tokenization import load_tokenizer
+
+SETTINGS_FILE = "demo_settings.json"
+PUBLISHED_FILES = (
+    CONFIG_FILE,
+    SENTENCEPIECE_FILE,
+    SENTENCEPIECE_LIST_FILE,
+    f"{BEST}.index",
+    f"{BEST}.data-00000-of-00001",
+)
+TEXTS = (
+    "Return True [MASK] the object is a string.",
+    "This method [MASK] not be called directly.",
+    "The first argument is the name of the [MASK].",
+    "If the [MASK] is not given, the default value is used.",
+    "Raise an exception if the file does [MASK] exist.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoSettings:
+    """What the demo does.
+
+    Attributes:
+        output_dir: local directory of everything that is written.
+        num_train_steps: steps of pretraining.
+        vocab_size: V.
+        max_documents: documents of the corpus; None takes all.
+        max_seq_length: S.
+        max_predictions_per_seq: P, masked_lm_prob of 0.15 times S.
+        dupe_factor: passes over the text, each masked in its own way.
+        train_batch_size: examples of a step.
+        learning_rate: largest learning rate of LAMB.
+
+    Raises:
+        ValueError: the directory is remote, or not one of an earlier demo.
+    """
+
+    output_dir: str
+    num_train_steps: int
+    vocab_size: int
+    max_documents: int | None = None
+    max_seq_length: int = 64
+    max_predictions_per_seq: int = 10
+    dupe_factor: int = 10
+    train_batch_size: int = 32
+    learning_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        """Refuses a directory in which the demo could do harm."""
+        if is_remote(self.output_dir):
+            raise ValueError(f"--output_dir of the demo is a local one. Got {self.output_dir!r}")
+        folder = Path(self.output_dir)
+        if folder.exists() and not (folder.is_dir() and self._is_ours(folder)):
+            raise ValueError(
+                f"--output_dir {self.output_dir!r} exists and is not from an earlier demo. Give a "
+                "directory that is empty or not there yet."
+            )
+
+    @staticmethod
+    def _is_ours(folder: Path) -> bool:
+        return (folder / SETTINGS_FILE).exists() or not any(folder.iterdir())
+
+    def path(self, *parts: str) -> str:
+        """A path below the output directory."""
+        return os.path.join(self.output_dir, *parts)
+
+    def model_config(self) -> AlbertConfig:
+        """A model that learns something in minutes."""
+        return AlbertConfig(
+            vocab_size=self.vocab_size,
+            embedding_size=64,
+            hidden_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=512,
+            max_position_embeddings=self.max_seq_length,
+        )
+
+
+class Baselines(NamedTuple):
+    """What answers without a model would score on records.
+
+    Attributes:
+        predictions: masked tokens in the records.
+        token_id: the most frequent of them.
+        masked_lm_accuracy: of always answering with that token.
+        sentence_order_accuracy: of always giving the more frequent label.
+    """
+
+    predictions: int
+    token_id: int
+    masked_lm_accuracy: float
+    sentence_order_accuracy: float
+
+
+def run_demo(settings: DemoSettings) -> None:
+    """Builds, trains, evaluates and publishes a model, and lets it fill in blanks.
+
+    What an earlier demo left in the directory is replaced.
+
+    Raises:
+        ValueError: a step failed; what it printed says why.
+    """
+    start = time.monotonic()
+    replace_earlier_run(settings)
+    with _step("An English corpus out of Python's own documentation"):
+        _make_corpus(settings)
+    with _step("A SentencePiece vocabulary"):
+        _train_vocabulary(settings)
+    with _step("Pretraining records, masked anew in each pass"):
+        _create_records(settings)
+    with _step("Pretraining"):
+        _pretrain(settings)
+    with _step("Publishing"):
+        _publish(settings)
+    with _step("Evaluating what was published, on the documents kept back"):
+        _evaluate(settings)
+    with _step("Filling in blanks"):
+        _command("fill_mask", model_dir=settings.path("published"), text=TEXTS)
+    print(f"\nEverything is in {settings.output_dir} ({time.monotonic() - start:.0f} s in all).")
+
+
+def baselines(records: str, max_seq_length: int, max_predictions_per_seq: int) -> Baselines:
+    """Finds the most frequent answers among the labels of pretraining records.
+
+    Args:
+        records: a TFRecord file.
+        max_seq_length: S of the records.
+        max_predictions_per_seq: P of the records.
+    """
+    specs = pretraining_feature_specs(max_seq_length, max_predictions_per_seq)
+    tokens: Counter[int] = Counter()
+    orders: Counter[int] = Counter()
+    for batch in evaluation_batches([records], specs, 1024).as_numpy_iterator():
+        tokens.update(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0].tolist())
+        orders.update(batch["next_sentence_labels"][:, 0].tolist())
+    token_id, count = tokens.most_common(1)[0]
+    return Baselines(
+        predictions=tokens.total(),
+        token_id=token_id,
+        masked_lm_accuracy=count / tokens.total(),
+        sentence_order_accuracy=max(orders.values()) / orders.total(),
+    )
+
+
+@contextmanager
+def _step(title: str) -> Iterator[None]:
+    start = time.monotonic()
+    print(f"\n=== {title}", flush=True)
+    yield
+    print(f"({time.monotonic() - start:.0f} s)", flush=True)
+
+
+def _command(name: str, **flags: object) -> None:
+    """Shows and runs a command of this package; a flag with several values is given so often."""
+    arguments = [
+        f"--{flag}={value}"
+        for flag, values in flags.items()
+        for value in (values if isinstance(values, tuple) else (values,))
+    ]
+    module = f"albert_tf.cli.{name}"
+    print(f"$ python -m {module}", *map(shlex.quote, arguments), sep=" \\\n    ", flush=True)
+    status = subprocess.run([sys.executable, "-m", module, *arguments], check=False).returncode
+    if status:
+        raise ValueError(f"the command {name} above ended with status {status}")
+
+
+def replace_earlier_run(settings: DemoSettings) -> None:
+    """Makes the directory the demo's own and removes the models of an earlier demo."""
+    with write_then_rename(settings.path(SETTINGS_FILE)) as file:
+        file.write(json.dumps(dataclasses.asdict(settings), indent=2).encode())
+    for folder in ("model", "pretraining", "published", "evaluation"):
+        shutil.rmtree(settings.path(folder), ignore_errors=True)
+
+
+def _make_corpus(settings: DemoSettings) -> None:
+    report = write_corpus(settings.path("corpus"), max_documents=settings.max_documents)
+    for part in report:
+        print(
+            f"{part.path}: {part.documents:,} documents, {part.sentences:,} sentences, "
+            f"{part.words:,} words"
+        )
+
+
+def _train_vocabulary(settings: DemoSettings) -> None:
+    _command(
+        "train_sentencepiece",
+        input_file=settings.path("corpus", "training.txt"),
+        model_prefix=settings.path("model", Path(SENTENCEPIECE_FILE).stem),
+        vocab_size=settings.vocab_size,
+    )
+
+
+def _create_records(settings: DemoSettings) -> None:
+    for part, dupe_factor in (("training", settings.dupe_factor), ("held_out", 1)):
+        _command(
+            "create_pretraining_data",
+            input_file=settings.path("corpus", f"{part}.txt"),
+            output_file=settings.path("records", f"{part}.tfrecord"),
+            spm_model_file=settings.path("model", SENTENCEPIECE_FILE),
+            max_seq_length=settings.max_seq_length,
+            max_predictions_per_seq=settings.max_predictions_per_seq,
+            dupe_factor=dupe_factor,
+        )
+
+
+def _pretrain(settings: DemoSettings) -> None:
+    config_file = settings.path("model", CONFIG_FILE)
+    settings.model_config().to_json_file(config_file)
+    steps = settings.num_train_steps
+    _command(
+        "run_pretraining",
+        do_train="true",
+        do_eval="true",
+        input_file=settings.path("records", "training.tfrecord"),
+        eval_input_file=settings.path("records", "held_out.tfrecord"),
+        albert_config_file=config_file,
+        output_dir=settings.path("pretraining"),
+        max_seq_length=settings.max_seq_length,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        train_batch_size=settings.train_batch_size,
+        num_train_steps=steps,
+        num_warmup_steps=min(100, steps // 10),
+        learning_rate=settings.learning_rate,
+        save_checkpoints_steps=math.ceil(steps / 4),
+        log_steps=math.ceil(steps / 20),
+        shuffle_buffer_size=20000,
+    )
+
+
+def _publish(settings: DemoSettings) -> None:
+    """Copies what a release consists of: no optimiser, no logs."""
+    partial = settings.path("published.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    os.makedirs(partial)
+    for name in PUBLISHED_FILES:
+        shutil.copy(settings.path("pretraining", name), partial)
+    os.rename(partial, settings.path("published"))
+    for name in PUBLISHED_FILES:
+        path = settings.path("published", name)
+        print(f"{path} ({os.path.getsize(path):,} bytes)")
+
+
+def _evaluate(settings: DemoSettings) -> None:
+    records = settings.path("records", "held_out.tfrecord")
+    _command(
+        "run_pretraining",
+        do_train="false",
+        do_eval="true",
+        input_file=records,
+        albert_config_file=settings.path("published", CONFIG_FILE),
+        eval_checkpoint=settings.path("published", BEST),
+        output_dir=settings.path("evaluation"),
+        max_seq_length=settings.max_seq_length,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        max_eval_steps=1000,
+    )
+    results = _read_results(settings.path("evaluation", RESULTS_FILE))
+    guess = baselines(records, settings.max_seq_length, settings.max_predictions_per_seq)
+    tokenizer = load_tokenizer(spm_model_file=settings.path("published", SENTENCEPIECE_FILE))
+    print(
+        f"\nmasked-LM accuracy       {results['masked_lm_accuracy']:6.1%}"
+        f"   against {guess.masked_lm_accuracy:.1%} for always answering "
+        f"{tokenizer.tokens[guess.token_id]!r}, the most frequent of the {guess.predictions:,} "
+        "masked tokens of these documents"
+        f"\nsentence-order accuracy  {results['sentence_order_accuracy']:6.1%}"
+        f"   against 50.0% by chance and {guess.sentence_order_accuracy:.1%} for always giving the "
+        "more frequent answer"
+    )
+
+
+def _read_results(path: str) -> dict[str, float]:
+    """Reads the `key = value` lines of an evaluation."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}

@@ -1,0 +1,91 @@
+"""Fills in blanks: what a pretrained model expects at each [MASK] of a text."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import load_weights
+from albert_tf.config import AlbertConfig
+from albert_tf.model_directory import CONFIG_FILE, find_tokenizer
+from albert_tf.models import AlbertForPretraining
+from albert_tf.tokenization.sentence_piece import WORD_START
+
+MASK = "[MASK]"
+
+
+class Candidate(NamedTuple):
+    """A token that may stand at a blank, and its probability in [0, 1]."""
+
+    token: str
+    probability: float
+
+
+class MaskFiller:
+    """A pretrained model and its tokenizer, read from a model directory.
+
+    Args:
+        directory: configuration, tokenizer and checkpoint under the names of the original release.
+        do_lower_case: whether the model was trained on lower-cased text.
+
+    Raises:
+        ValueError: one of them is missing, or they do not fit each other.
+    """
+
+    def __init__(self, directory: str, do_lower_case: bool = True) -> None:
+        config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_FILE))
+        tokenizer = find_tokenizer(directory, do_lower_case)
+        if tokenizer is None or tokenizer.vocab_size != config.vocab_size:
+            found = "none" if tokenizer is None else f"one of {tokenizer.vocab_size} tokens"
+            raise ValueError(
+                f"{directory!r} must hold a tokenizer of {config.vocab_size} tokens. Found: {found}"
+            )
+        self.tokenizer = tokenizer
+        self.model = AlbertForPretraining(config)
+        load_weights(self.model, directory).check_complete()
+
+    def fill(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
+        """Finds the likeliest tokens of each blank, every blank seen on its own.
+
+        Args:
+            text: with [MASK] at one place or several; each stands for a single token.
+            top_k: tokens to return of each.
+
+        Returns:
+            For each [MASK], in order, its `top_k` likeliest tokens, the likeliest first.
+
+        Raises:
+            ValueError: there is no [MASK], or the text is too long for the model.
+        """
+        ids = self._encode(text)
+        positions = [i for i, token_id in enumerate(ids) if token_id == self.tokenizer.mask_id]
+        if not positions:
+            raise ValueError(f"The text needs a {MASK} where the model shall fill in. Got {text!r}")
+        self.model.config.check_sequence_length(len(ids), "The number of tokens of the text")
+        outputs = self.model(
+            {"input_ids": tf.constant([ids]), "masked_lm_positions": tf.constant([positions])}
+        )
+        probabilities = tf.nn.softmax(outputs["masked_lm_logits"][0])
+        values, tokens = tf.math.top_k(probabilities, min(top_k, self.tokenizer.vocab_size))
+        return [
+            [
+                Candidate(self.tokenizer.tokens[i], float(p))
+                for i, p in zip(row, scores, strict=True)
+            ]
+            for row, scores in zip(tokens.numpy(), values.numpy(), strict=True)
+        ]
+
+    def _encode(self, text: str) -> list[int]:
+        """[CLS], the ids of the text with `mask_id` at its blanks, [SEP]."""
+        tokenizer = self.tokenizer
+        first, *rest = text.split(MASK)
+        ids = tokenizer.encode(first)
+        for part in rest:
+            part_ids = tokenizer.encode(part)
+            # The tokenizer opens every text with a word; after "[MASK]." none is opened.
+            if part[:1].strip() and tokenizer.tokens[part_ids[0]] == WORD_START:
+                del part_ids[0]
+            ids += [tokenizer.mask_id, *part_ids]
+        return [tokenizer.cls_id, *ids, tokenizer.sep_id]

@@ -1,0 +1,52 @@
+"""The parts of the demo that need no training."""
+
+import numpy as np
+import pytest
+
+from albert_tf.data.examples import encode_examples
+from albert_tf.data.pretraining import pretraining_feature_specs
+from albert_tf.data.tfrecord import frame_records
+from albert_tf.demo import SETTINGS_FILE, DemoSettings, baselines, replace_earlier_run
+
+
+def settings(output_dir: object) -> DemoSettings:
+    return DemoSettings(str(output_dir), num_train_steps=3, vocab_size=90)
+
+
+def test_baselines_count_masked_tokens_and_labels_only_where_there_are_any(tmp_path):
+    specs = pretraining_feature_specs(7, 3)
+    columns = {spec.name: np.zeros((5, spec.length), np.int64) for spec in specs}
+    columns["masked_lm_ids"] = np.array([[9, 4, 4], [9, 6, 4], [9, 9, 4], [5, 5, 4], [6, 7, 8]])
+    columns["masked_lm_weights"] = np.array(
+        [[1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0], [1, 1, 1]], np.float32
+    )
+    columns["next_sentence_labels"] = np.array([[1], [0], [1], [1], [0]])
+    path = tmp_path / "records"
+    path.write_bytes(b"".join(frame_records(encode_examples(columns, specs))))
+
+    found = baselines(str(path), max_seq_length=7, max_predictions_per_seq=3)
+    assert (found.predictions, found.token_id) == (10, 9)
+    np.testing.assert_allclose(found.masked_lm_accuracy, 4 / 10, rtol=1e-12, atol=0)
+    np.testing.assert_allclose(found.sentence_order_accuracy, 3 / 5, rtol=1e-12, atol=0)
+
+
+def test_a_directory_that_is_not_from_a_demo_is_refused_and_left_alone(tmp_path):
+    mine = tmp_path / "model" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(ValueError, match=r"--output_dir.*not from an earlier demo"):
+        settings(tmp_path)
+    with pytest.raises(ValueError, match=r"--output_dir.*not from an earlier demo"):
+        settings(mine)
+    with pytest.raises(ValueError, match=r"local one.*gs://bucket"):
+        settings("gs://bucket/demo")
+    assert mine.read_text() == "mine"
+
+
+def test_an_earlier_run_is_replaced(tmp_path):
+    replace_earlier_run(settings(tmp_path / "new"))
+    model = tmp_path / "new" / "pretraining" / "model.ckpt-3.index"
+    model.parent.mkdir()
+    model.touch()
+    replace_earlier_run(settings(tmp_path / "new"))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [SETTINGS_FILE]

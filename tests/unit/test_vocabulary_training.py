@@ -1,0 +1,56 @@
+"""Learning a SentencePiece vocabulary."""
+
+import random
+
+import pytest
+
+from albert_tf.tokenization import load_tokenizer
+from albert_tf.tokenization.training import train_sentence_piece
+
+SIZE = 50
+LETTERS = "abcdÉE"
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+    rng = random.Random(5)
+    words = ["".join(rng.choices(LETTERS, k=rng.randint(2, 5))) for _ in range(50)]
+    return ["  The " + " ".join(rng.choices(words, k=7)) + "  (at 9).\n" for _ in range(300)]
+
+
+def test_the_tokenizer_reads_it_and_special_symbols_come_first(sentences, tmp_path):
+    train_sentence_piece(sentences, tmp_path / "new" / "a", SIZE)
+    tokenizer = load_tokenizer(
+        spm_model_file=tmp_path / "new" / "a.model", vocab_file=tmp_path / "new" / "a.vocab"
+    )
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    assert tokenizer.tokens[:13] == [*special, "(", ")", '"', "-", ".", "–", "£", "€"]
+    assert tokenizer.vocab_size == SIZE
+    ids = tokenizer.encode("The  (ÉDE).")
+    assert tokenizer.unk_id not in ids
+    assert tokenizer.decode(ids) == "the (ede)."
+
+
+@pytest.mark.parametrize(("do_lower_case", "has_capital"), [(True, False), (False, True)])
+def test_text_is_cleaned_as_the_tokenizer_will_clean_it(
+    sentences, tmp_path, do_lower_case, has_capital
+):
+    train_sentence_piece(sentences, tmp_path / "a", SIZE, do_lower_case)
+    pieces = (tmp_path / "a.vocab").read_text(encoding="utf-8").split("\n")[5:]
+    assert any("E" in piece for piece in pieces) == has_capital
+    assert not any("É" in piece or "é" in piece for piece in pieces)
+
+
+def test_the_same_text_gives_the_same_bytes(sentences, tmp_path):
+    for name in ("a", "b"):
+        train_sentence_piece(sentences, tmp_path / name, SIZE)
+    assert (tmp_path / "a.model").read_bytes() == (tmp_path / "b.model").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [(["a few words"], 5000), (["a few words"], 9), ([], SIZE)]
+)
+def test_an_impossible_vocabulary_is_refused_and_nothing_is_written(tmp_path, text, size):
+    with pytest.raises(ValueError, match=rf"{size} pieces \(--vocab_size\)"):
+        train_sentence_piece(text, tmp_path / "a", size)
+    assert not list(tmp_path.iterdir())
