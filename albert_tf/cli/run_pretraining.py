@@ -83,8 +83,9 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "eval_checkpoint",
         "newest",
-        "What --do_eval --nodo_train evaluates: newest, best or all of --output_dir (or, where it "
-        "has none, --init_checkpoint); or the path of a checkpoint.",
+        "What --do_eval --nodo_train evaluates: newest or best of --output_dir (or, where it has "
+        "none, --init_checkpoint); the path of a checkpoint; or all of --output_dir, of which the "
+        "best is kept as model.ckpt-best, as training with --do_eval does.",
     )
     flags.DEFINE_float(
         "watch_secs",
@@ -218,7 +219,7 @@ def _evaluator(
 
 
 def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
-    """Evaluates finished checkpoints; the best of those in the output directory is kept."""
+    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     directory = TrainingDirectory(values.output_dir)
     prefixes = _checkpoints_to_evaluate(values, directory)
     make_output_dir(values.output_dir)
@@ -230,7 +231,7 @@ def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
         for line in result_lines(step, results):
             logging.info(line)
         write_results(values.output_dir, step, results)
-        if prefix in directory.checkpoints():
+        if values.eval_checkpoint == "all":
             best.offer(step, results, evaluator.model)
 
 
@@ -243,10 +244,11 @@ def _checkpoints_to_evaluate(
         ValueError: there is none.
     """
     choice = values.eval_checkpoint
-    if choice == "all" and (directory.newest() or values.watch_secs > 0):
+    newest, best = directory.newest(), directory.best()
+    if choice == "all" and (newest or values.watch_secs > 0):
         return _all_checkpoints(directory, values.num_train_steps, values.watch_secs)
-    found = {"newest": directory.newest(), "best": directory.best(), "all": None}
-    path = found.get(choice, choice) or values.init_checkpoint
+    in_directory = {"newest": newest, "best": best, "all": None}
+    path = in_directory.get(choice, choice) or (choice != "all" and values.init_checkpoint)
     if not path:
         raise ValueError(
             f"--output_dir {values.output_dir!r} has no checkpoint for --eval_checkpoint={choice}. "
