@@ -1,0 +1,99 @@
+"""A run that is killed and started again is the run that was never killed."""
+
+import random
+import shutil
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
+from tests.small_records import (
+    damage_record,
+    pretraining_columns,
+    write_records,
+)
+
+STEPS = 150  # 45 passes over the input
+EVERY = 10
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("resuming")
+    return PretrainingRun(folder, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3)
+
+
+@pytest.fixture(scope="module")
+def flags():
+    return {"num_train_steps": STEPS, "save_checkpoints_steps": EVERY, "log_steps": 4}
+
+
+@pytest.fixture(scope="module")
+def unkilled(run, flags):
+    """Metrics and last checkpoint of a run that was left alone."""
+    run.must_work(**flags)
+    left = run.metrics(), read_checkpoint(run.output / f"model.ckpt-{STEPS}")
+    shutil.rmtree(run.output)
+    return left
+
+
+def committed_step(output):
+    state = tf.train.get_checkpoint_state(str(output))
+    return int(state.model_checkpoint_path.rsplit("-", 1)[1]) if state else 0
+
+
+def kill_after(run, flags, step):
+    """Kills the run at some moment after the checkpoint of a step; returns the last one saved."""
+    program = run.start(**flags)
+    while committed_step(run.output) < step:
+        assert program.is_running(), program.wait().output
+        time.sleep(0.002)
+    time.sleep(random.uniform(0.0, 0.1))
+    program.kill()
+    result = program.wait()
+    assert result.code == -9, f"it ended before it was killed:\n{result.output}"
+    return committed_step(run.output)
+
+
+def test_killed_runs_end_bit_equal(run, flags, unkilled):
+    metrics, weights = unkilled
+    first = kill_after(run, flags, 2 * EVERY)
+    second = kill_after(run, flags, first + EVERY)
+    assert first < second < STEPS
+    printed = run.must_work(**flags)
+    assert f"model.ckpt-{second} at step {second}" in printed
+    assert_same_bits(read_checkpoint(run.output / f"model.ckpt-{STEPS}"), weights)
+    again = run.metrics()
+    assert again.keys() == metrics.keys()
+    for step, record in metrics.items():
+        for name in set(record) - {"time", "examples_per_second", "steps_per_second"}:
+            assert again[step][name] == record[name], (step, name)
+
+
+def test_resuming_does_not_read_the_input_again(run, tmp_path):
+    file = write_records(tmp_path / "long.tfrecord", pretraining_columns(400, seed=5))
+    flags = {"input_file": file, "save_checkpoints_steps": 100}
+    run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=30)
+    damage_record(file, number=20)  # one of the 180 that were used
+    run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=33)
+    anew = run(**flags, output_dir=tmp_path / "anew", num_train_steps=33)
+    assert anew.code == 1
+    assert f"{file}, record 20: the checksum differs" in anew.output
+
+
+def test_unreadable_input_loses_no_step(run, tmp_path):
+    file = write_records(tmp_path / "long.tfrecord", pretraining_columns(90, seed=5))
+    whole = file.read_bytes()
+    flags = {"input_file": file, "output_dir": tmp_path, "save_checkpoints_steps": 100}
+    damage_record(file, number=70)
+    result = run(**flags, num_train_steps=14)
+    assert result.code == 1
+    assert f"error: {file}, record 70: the checksum differs" in result.output
+    step = committed_step(tmp_path)
+    assert 8 < step < 70 // 6
+    file.write_bytes(whole)
+    printed = run.must_work(**flags, num_train_steps=14)
+    assert f"model.ckpt-{step} at step {step}" in printed
+    assert "no input position beside it: reading from the start" in printed
+    assert committed_step(tmp_path) == 14

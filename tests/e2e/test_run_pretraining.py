@@ -1,0 +1,168 @@
+"""The command `run_pretraining.py`: training, evaluation, both, and what they leave behind."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
+from tests.programs import ROOT, command_line
+
+RESULTS = {
+    "global_step",
+    "loss",
+    "masked_lm_accuracy",
+    "masked_lm_loss",
+    "sentence_order_accuracy",
+    "sentence_order_loss",
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Twelve steps with evaluation, by the command as a user starts it."""
+    run = PretrainingRun(tmp_path_factory.mktemp("trained"), hidden_dropout_prob=0.2)
+    arguments = command_line(run.flags(do_eval=True))
+    run.process = subprocess.run(
+        [sys.executable, SCRIPT, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.process.returncode == 0, run.process.stderr
+    return run
+
+
+class TestTraining:
+    def test_leaves_configuration_tokenizer_and_checkpoints_together(self, trained):
+        model = trained.folder / "model"
+        assert json.loads((trained.output / "albert_config.json").read_text()) == json.loads(
+            (model / "albert_config.json").read_text()
+        )
+        assert (trained.output / "vocab.txt").read_text() == (model / "vocab.txt").read_text()
+        steps = ["model.ckpt-10.index", "model.ckpt-12.index", "model.ckpt-5.index"]
+        assert trained.files_of("model.ckpt-*.index") == [*steps, "model.ckpt-best.index"]
+        assert tf.train.latest_checkpoint(str(trained.output)) == str(
+            trained.output / "model.ckpt-12"
+        )
+        leftovers = [
+            path.name
+            for path in trained.output.rglob("*")
+            if re.search(r"tmp|temp|partial|write-test", path.name)
+        ]
+        assert leftovers == []
+
+    def test_checkpoints_hold_weights_moments_and_step(self, trained):
+        tensors = read_checkpoint(trained.output / "model.ckpt-12")
+        assert tensors["global_step"] == 12
+        assert tensors["global_step"].dtype == np.int64
+        weights = {name for name in tensors if not name.endswith(("adam_m", "adam_v"))}
+        weights.remove("global_step")
+        assert len(weights) == 48
+        assert tensors.keys() - weights - {"global_step"} == {
+            f"{name}/{slot}" for name in weights for slot in ("adam_m", "adam_v")
+        }
+
+    def test_the_best_checkpoint_is_that_of_the_highest_accuracy_without_slots(self, trained):
+        accuracies = {
+            step: record["masked_lm_accuracy"] for step, record in trained.metrics("eval").items()
+        }
+        assert accuracies.keys() == {5, 10, 12}
+        best = max(accuracies, key=accuracies.get)
+        expected = f"12:{best}:{accuracies[best]}"
+        assert (trained.output / "best_trial.txt").read_text() == expected
+        tensors = read_checkpoint(trained.output / f"model.ckpt-{best}")
+        tensors = {name: v for name, v in tensors.items() if "/adam_" not in name}
+        assert_same_bits(read_checkpoint(trained.output / "model.ckpt-best"), tensors)
+
+    def test_reports_every_interval_and_every_checkpoint(self, trained):
+        records = trained.metrics("train")
+        assert list(records) == [4, 5, 8, 10, 12]
+        lines = re.findall(r"phase=train step=(\d+)/12 loss=(\S+)", trained.process.stderr)
+        assert [int(step) for step, _ in lines] == list(records)
+        for step, loss in lines:
+            np.testing.assert_allclose(float(loss), records[int(step)]["loss"], rtol=1e-5, atol=0)
+        assert records[12].keys() > RESULTS - {"global_step"} | {"gradient_norm", "learning_rate"}
+        # The rate of the twelfth update: the decay after eleven finished steps.
+        np.testing.assert_allclose(records[12]["learning_rate"], 0.00176 / 12, rtol=1e-5, atol=0)
+        assert (trained.output / "training_curves.png").exists()
+        assert list((trained.output / "tensorboard" / "train").iterdir())
+        settings = json.loads((trained.output / "run_config.json").read_text())
+        assert settings["config"]["trainer"]["train_batch_size"] == 6
+
+    def test_a_finished_run_started_again_changes_nothing(self, trained):
+        before = (trained.output / "model.ckpt-12.index").stat().st_mtime_ns
+        assert "step 12 of 12 is done" in trained.must_work(do_eval=True)
+        assert (trained.output / "model.ckpt-12.index").stat().st_mtime_ns == before
+        assert trained.metrics("eval").keys() == {5, 10, 12}
+
+
+class TestEvaluation:
+    def test_reports_the_results_of_the_original(self, trained):
+        text = (trained.output / "eval_results.txt").read_text()
+        names = [line.split(" = ")[0] for line in text.splitlines()]
+        assert names == sorted(RESULTS)
+        assert "\nmasked_lm_accuracy = " in text
+
+    @pytest.mark.parametrize("choice", ["newest", "best", "path"])
+    def test_of_one_checkpoint(self, trained, choice):
+        step = {"newest": 12, "best": best_step(trained), "path": 5}[choice]
+        if choice == "path":
+            choice = trained.output / "model.ckpt-5.index"
+        trained.must_work(do_train=False, do_eval=True, eval_checkpoint=choice)
+        results = trained.results()
+        assert results.pop("global_step") == step
+        recorded = trained.metrics("eval")[step]
+        for name, value in results.items():
+            np.testing.assert_allclose(value, recorded[name], rtol=1e-5, atol=0, err_msg=name)
+        # One checkpoint, perhaps on other data, says nothing of which is best.
+        assert (trained.output / "best_trial.txt").read_text().startswith("12:")
+
+    def test_of_all_checkpoints_ends_when_nothing_new_comes(self, trained, tmp_path):
+        output = tmp_path / "output"
+        shutil.copytree(trained.output, output)
+        for name in ("best_trial.txt", "model.ckpt-best.index"):
+            (output / name).unlink()
+        printed = trained.must_work(
+            output_dir=output,
+            do_train=False,
+            do_eval=True,
+            eval_checkpoint="all",
+            num_train_steps=1000,
+            watch_secs=1.0,
+        )
+        assert re.findall(r"global_step = (\d+)", printed) == ["5", "10", "12"]
+        last, best, value = (output / "best_trial.txt").read_text().split(":")
+        assert (int(last), int(best)) == (12, best_step(trained))
+        recorded = trained.metrics("eval")[int(best)]["masked_lm_accuracy"]
+        np.testing.assert_allclose(float(value), recorded, rtol=1e-5, atol=0)
+        assert (output / "model.ckpt-best.index").exists()
+
+    def test_beside_a_training_sees_every_checkpoint_and_ends_with_it(self, tmp_path):
+        run = PretrainingRun(tmp_path)
+        training = run.start(num_train_steps=40, save_checkpoints_steps=20)
+        printed = run.must_work(
+            do_train=False,
+            do_eval=True,
+            eval_checkpoint="all",
+            num_train_steps=40,
+            watch_secs=60.0,
+        )
+        assert training.wait().code == 0
+        assert re.findall(r"global_step = (\d+)", printed) == ["20", "40"]
+
+    def test_of_what_a_run_without_evaluation_left(self, trained, tmp_path):
+        """The state of a directory whose run was killed between checkpoint and evaluation."""
+        output = tmp_path / "output"
+        shutil.copytree(trained.output, output)
+        for name in ("best_trial.txt", "eval_results.txt"):
+            (output / name).unlink()
+        trained.must_work(output_dir=output, do_eval=True)
+        assert "global_step = 12\n" in (output / "eval_results.txt").read_text()
+        assert (output / "best_trial.txt").read_text().startswith("12:12:")
+
+
+def best_step(run):
+    return int((run.output / "best_trial.txt").read_text().split(":")[1])

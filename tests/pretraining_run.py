@@ -1,0 +1,101 @@
+"""A small pretraining run: its inputs, its command, and what it leaves behind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tests.programs import Program, Result, run_program
+from tests.small_model import small_config
+from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records
+
+SCRIPT = "run_pretraining.py"
+RECORDS = (7, 4, 9)  # of each file
+
+
+class PretrainingRun:
+    """Three record files, a configuration and a vocabulary, and `run_pretraining.py` on them.
+
+    Args:
+        folder: takes the files; the output directory is `output` in it.
+        **config: changes of the model.
+    """
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.folder = folder
+        self.output = folder / "output"
+        self.config = small_config(num_hidden_layers=2, inner_group_num=1, **config)
+        (folder / "model").mkdir()
+        self.config.to_json_file(str(folder / "model" / "albert_config.json"))
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        letters = [chr(ord("a") + n) for n in range(self.config.vocab_size - len(special))]
+        (folder / "model" / "vocab.txt").write_text("\n".join([*special, *letters]) + "\n")
+        self.files = [
+            write_records(folder / f"train-{n}.tfrecord", pretraining_columns(count, seed=n))
+            for n, count in enumerate(RECORDS)
+        ]
+        self.eval_file = write_records(folder / "eval.tfrecord", pretraining_columns(10, seed=9))
+
+    def flags(self, **changes: Any) -> dict[str, Any]:
+        """A training of twelve steps with LAMB; XLA, which takes long to compile, is off."""
+        return {
+            "input_file": self.folder / "train-*.tfrecord",
+            "eval_input_file": self.eval_file,
+            "output_dir": self.output,
+            "albert_config_file": self.folder / "model" / "albert_config.json",
+            "max_seq_length": LENGTH,
+            "max_predictions_per_seq": PREDICTIONS,
+            "train_batch_size": 6,
+            "eval_batch_size": 4,
+            "num_train_steps": 12,
+            "num_warmup_steps": 3,
+            "save_checkpoints_steps": 5,
+            "log_steps": 4,
+            "shuffle_buffer_size": 8,
+            "xla": False,
+            **changes,
+        }
+
+    def start(self, **changes: Any) -> Program:
+        return Program(SCRIPT, self.folder, self.flags(**changes))
+
+    def __call__(self, **changes: Any) -> Result:
+        return run_program(SCRIPT, self.folder, self.flags(**changes))
+
+    def must_work(self, **changes: Any) -> str:
+        """Runs the command, which must succeed, and returns what it printed."""
+        result = self(**changes)
+        assert result.code == 0, result.output
+        return result.output
+
+    def metrics(self, phase: str = "train") -> dict[int, dict[str, float]]:
+        """The records of metrics.jsonl by step; a step that appears twice fails."""
+        lines = (self.output / "metrics.jsonl").read_text().splitlines()
+        records = [record for record in map(json.loads, lines) if record["phase"] == phase]
+        steps = [record["step"] for record in records]
+        assert len(steps) == len(set(steps))
+        return {record["step"]: record for record in records}
+
+    def results(self) -> dict[str, float]:
+        """The content of eval_results.txt."""
+        lines = (self.output / "eval_results.txt").read_text().splitlines()
+        return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+
+    def files_of(self, pattern: str) -> list[str]:
+        return sorted(path.name for path in self.output.glob(pattern))
+
+
+def read_checkpoint(prefix: str | Path) -> dict[str, np.ndarray]:
+    """Every tensor of a checkpoint by its name."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same_bits(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """Fails unless both checkpoints hold the same names and, bit for bit, the same values."""
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert actual[name].dtype == value.dtype, name
+        assert actual[name].tobytes() == value.tobytes(), name

@@ -1,0 +1,103 @@
+"""Running the real scripts as a user does, in processes of their own.
+
+They are forked from one process that has imported TensorFlow already, which saves seconds each
+time; nothing else is shared.
+"""
+
+import itertools
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+_numbers = itertools.count()
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["albert_tf.cli.run_pretraining"])
+
+
+@dataclass
+class Result:
+    """How a script ended.
+
+    Attributes:
+        code: exit status, or minus the number of the signal that ended it.
+        output: what it printed, errors included.
+    """
+
+    code: int
+    output: str
+
+
+class Program:
+    """A running script.
+
+    Args:
+        script: its file name in the root of the repository.
+        folder: takes what it prints, as a file.
+        flags: by name; a bool becomes `--name` or `--noname`, None is left out.
+    """
+
+    def __init__(self, script: str, folder: Path, flags: Mapping[str, Any]) -> None:
+        self._printed = folder / f"printed-{next(_numbers)}.txt"
+        _start_server()
+        self._process = _processes.Process(
+            target=_run, args=(script, command_line(flags), str(self._printed))
+        )
+        self._process.start()
+
+    def is_running(self) -> bool:
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        """Ends it as a power cut would."""
+        os.kill(self._process.pid, signal.SIGKILL)
+
+    def wait(self, seconds: float = 120.0) -> Result:
+        """Waits for its end, which must come in time."""
+        self._process.join(seconds)
+        if self.is_running():
+            self.kill()
+            raise AssertionError(f"No end after {seconds} s:\n{self._printed.read_text()}")
+        return Result(self._process.exitcode, self._printed.read_text())
+
+
+def run_program(script: str, folder: Path, flags: Mapping[str, Any]) -> Result:
+    """Runs a script to its end; see `Program`."""
+    return Program(script, folder, flags).wait()
+
+
+def command_line(flags: Mapping[str, Any]) -> list[str]:
+    """Flags as a user types them."""
+    arguments = []
+    for name, value in flags.items():
+        if isinstance(value, bool):
+            arguments.append(f"--{'' if value else 'no'}{name}")
+        elif value is not None:
+            arguments.append(f"--{name}={value}")
+    return arguments
+
+
+def _start_server() -> None:
+    here = os.getcwd()
+    os.chdir(ROOT)  # the server imports from there
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        os.chdir(here)
+
+
+def _run(script: str, arguments: list[str], printed: str) -> None:
+    with open(printed, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.chdir(ROOT)
+    sys.argv = [script, *arguments]
+    runpy.run_path(str(ROOT / script), run_name="__main__")
