@@ -8,6 +8,9 @@ on TPU); here the gradient is dense and summed.
 
 Half-precision arguments (bfloat16, float16) are computed in single precision and the results cast
 back: sums over a batch stall in bfloat16 as soon as they reach 256 times a term.
+
+Arguments that a gradient uses pass through `tf.identity` first: inside `tf.cond` they may belong to
+the graph around it, where the gradient must not look for them.
 """
 
 from __future__ import annotations
@@ -37,9 +40,10 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
 
     Source: modeling.py of the original release.
     """
+    inner_x = tf.identity(x)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        wide = _widened(x)
+        wide = _widened(inner_x)
         x_squared = tf.square(wide)
         gate = tf.sigmoid(wide * (_TWO_ROOT_TWO_OVER_PI * (1.0 + _CUBIC * x_squared)))
         slope = _TWO_ROOT_TWO_OVER_PI * (1.0 + 3.0 * _CUBIC * x_squared)
@@ -60,6 +64,7 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) 
 
     @tf.custom_gradient
     def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        gamma = tf.identity(gamma)
         centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
         inverse_deviation = tf.math.rsqrt(variance + epsilon)
@@ -93,9 +98,10 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradi
     Returns:
         Float [..., E].
     """
+    inner_ids, num_rows = tf.identity(ids), tf.shape(table)[0]
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        summed = tf.math.unsorted_segment_sum(_widened(upstream), ids, tf.shape(table)[0])
+        summed = tf.math.unsorted_segment_sum(_widened(upstream), inner_ids, num_rows)
         return tf.cast(summed, table.dtype), None
 
     return tf.gather(table, ids), gradient

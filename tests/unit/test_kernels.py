@@ -65,6 +65,30 @@ def test_the_gradient_of_an_embedding_is_dense():
     np.testing.assert_allclose(gradient[:, 0], [0, 1, 0, 2, 0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (kernels.gelu, [normal(3, 5)]),
+        (lambda *args: kernels.layer_norm(*args, 1e-12), [normal(3, 5), normal(5), normal(5)]),
+        (lambda table, ids: kernels.embedding_lookup(table, ids), [normal(5, 2), tf.constant([3])]),
+    ],
+    ids=["gelu", "layer_norm", "embedding_lookup"],
+)
+def test_gradients_are_found_inside_a_condition(function, arguments):
+    @tf.function(autograph=False)
+    def conditional(condition, *args):
+        return tf.cond(condition, lambda: function(*args), lambda: 2 * function(*args))
+
+    def gradients(f, *options):
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            total = tf.reduce_sum(f(*options, *arguments) ** 2)
+        return tape.gradient(total, arguments)
+
+    inside, outside = gradients(conditional, tf.constant(True)), gradients(function)
+    np.testing.assert_allclose(inside[0], outside[0], rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 class TestHalfPrecision:
     def test_embedding_gradients_do_not_stall(self, dtype):
