@@ -1,0 +1,111 @@
+"""The trainer, on one replica and on two, against training runs of the original release."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.distribution import split_batch
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training import Trainer
+from tests.golden.reference import Reference, numbered
+
+KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
+RUNS = [("lamb", False), ("adamw", False), ("lamb", True)]
+
+
+def follow(
+    golden,
+    folder,
+    optimizer,
+    replicas,
+    *,
+    jit_compile=False,
+    task_class=PretrainingTask,
+    strategy=tf.distribute.MirroredStrategy,
+):
+    """Repeats a recorded run of eight steps; returns the weights and the recording."""
+    file = f"{optimizer}_base_onehot.npz"
+    runs = json.loads((golden / "optimization" / "runs.json").read_text())
+    (run,) = (run for run in runs if run["file"] == file)
+    reference = Reference(golden, "config_0")
+    config = reference.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")][:replicas]
+    trainer = Trainer(
+        task_class(config, max_seq_length=24, max_predictions_per_seq=5),
+        TrainerConfig(output_dir=str(folder), train_batch_size=6, jit_compile=jit_compile),
+        OptimizerConfig(
+            optimizer=optimizer,
+            learning_rate=run["init_lr"],
+            num_train_steps=run["num_train_steps"],
+            num_warmup_steps=run["num_warmup_steps"],
+            poly_power=run["poly_power"],
+        ),
+        strategy(devices),
+    )
+    load_weights(trainer.model, reference.checkpoint).check_complete()
+    with np.load(golden / "optimization" / "batches.npz") as batches:
+        for number in range(1, 9):
+            trainer.train_step(split_batch(trainer.strategy, numbered(batches, number)))
+    weights = {name: v.numpy() for name, v in original_names(trainer.model).items()}
+    return weights, np.load(golden / "optimization" / file)
+
+
+def assert_same_weights(actual, expected, share):
+    """Every variable is within `share` of the largest entry expected."""
+    for name, values in actual.items():
+        atol = 1e-4 if name.endswith(KEY_BIAS) else share * np.abs(expected[name]).max()
+        np.testing.assert_allclose(values, expected[name], rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize(("optimizer", "jit_compile"), RUNS)
+def test_one_replica_and_two_train_as_the_original(golden, tmp_path, optimizer, jit_compile):
+    one, recorded = follow(golden, tmp_path, optimizer, 1, jit_compile=jit_compile)
+    two, _ = follow(golden, tmp_path, optimizer, 2, jit_compile=jit_compile)
+    expected = {name: recorded[f"step_8/{name}"] for name in one}
+    assert_same_weights(one, expected, share=1e-5)
+    assert_same_weights(two, expected, share=1e-5)
+    assert_same_weights(two, one, share=1e-6)
+
+
+class DoubleTask(PretrainingTask):
+    """Adds up in float64 whatever it adds up."""
+
+    def loss_weights(self, features):
+        return _doubled(super().loss_weights(features))
+
+    def losses(self, outputs, features):
+        return _doubled(super().losses(outputs, features))
+
+    def metrics(self, outputs, features):
+        return _doubled(super().metrics(outputs, features))
+
+
+def _doubled(sums):
+    return tf.nest.map_structure(lambda value: tf.cast(value, tf.float64), sums)
+
+
+@pytest.fixture
+def double_precision():
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+def _reducing_without_collectives(devices):
+    """Collective operations of one process keep to the dtype of the first."""
+    return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+def test_only_rounding_tells_two_replicas_from_one(golden, tmp_path, optimizer):
+    settings = {"task_class": DoubleTask, "strategy": _reducing_without_collectives}
+    one, _ = follow(golden, tmp_path, optimizer, 1, **settings)
+    two, _ = follow(golden, tmp_path, optimizer, 2, **settings)
+    assert one["bert/pooler/dense/kernel"].dtype == np.float64
+    assert_same_weights(two, one, share=1e-9)

@@ -1,0 +1,87 @@
+"""From files to batches: nothing lost, nothing twice, an order that the seed decides."""
+
+import numpy as np
+import pytest
+
+from albert_tf.data.batching import evaluation_batches, pad_batch, training_batches
+from albert_tf.data.examples import FeatureSpec, encode_examples
+from albert_tf.data.tfrecord import frame_records
+
+SPECS = (FeatureSpec("ids", "int64", 2), FeatureSpec("weights", "float32", 3))
+COUNTS = (5, 0, 9, 3)  # of each file; 17 records
+OFFSETS = np.array([0.0, 0.25, 0.5])
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Records numbered through all files: `ids` holds the number and its square."""
+    paths, start = [], 0
+    for index, count in enumerate(COUNTS):
+        numbers = np.arange(start, start + count)[:, None]
+        columns = {
+            "ids": np.hstack([numbers, numbers**2]),
+            "weights": (numbers + OFFSETS).astype(np.float32),
+        }
+        path = tmp_path / str(index)
+        path.write_bytes(b"".join(frame_records(encode_examples(columns, SPECS) if count else [])))
+        paths.append(str(path))
+        start += count
+    return paths
+
+
+def numbers_of(batches):
+    return [batch["ids"][:, 0].numpy().tolist() for batch in batches]
+
+
+def training_numbers(files, count, *, batch_size=4, seed=1, buffer=6):
+    batches = training_batches(
+        files, SPECS, batch_size, seed=seed, shuffle_buffer_size=buffer
+    ).take(count)
+    return [number for batch in numbers_of(batches) for number in batch]
+
+
+def test_evaluation_reads_every_example_once_in_order(files):
+    batches = list(evaluation_batches(files, SPECS, batch_size=7))
+    assert numbers_of(batches) == [[*range(7)], [*range(7, 14)], [14, 15, 16]]
+    for batch in batches:
+        ids = batch["ids"].numpy()
+        assert ids.dtype == np.int32
+        np.testing.assert_array_equal(ids[:, 1], ids[:, 0] ** 2)
+        np.testing.assert_array_equal(batch["weights"], ids[:, :1] + OFFSETS)
+        np.testing.assert_array_equal(batch["example_weights"], np.ones(len(ids)))
+
+
+def test_training_sees_every_example_once_in_a_pass(files):
+    numbers = training_numbers(files, count=17)  # four passes
+    for start in range(0, 68, 17):
+        assert sorted(numbers[start : start + 17]) == [*range(17)]
+
+
+def test_every_pass_has_an_order_of_its_own_and_mixes_the_files(files):
+    numbers = training_numbers(files, count=17)
+    passes = {tuple(numbers[start : start + 17]) for start in range(0, 68, 17)}
+    assert len(passes) == 4
+    for order in passes:
+        assert {number // 5 for number in order[:8]} >= {0, 1, 2}  # every file early on
+
+
+def test_the_seed_decides_the_order(files):
+    first = training_numbers(files, count=9, seed=1)
+    assert training_numbers(files, count=9, seed=1) == first
+    assert training_numbers(files, count=9, seed=2) != first
+
+
+def test_a_batch_larger_than_a_pass_is_full(files):
+    numbers = training_numbers(files, count=2, batch_size=20)
+    assert len(numbers) == 40
+    assert sorted(numbers[:17]) == [*range(17)]
+
+
+def test_padding_fills_a_batch_with_rows_of_no_weight(files):
+    *_, last = evaluation_batches(files, SPECS, batch_size=7)
+    padded = pad_batch(last, 7)
+    np.testing.assert_array_equal(padded["ids"][:3], last["ids"])
+    assert padded["ids"].shape == (7, 2)
+    assert padded["weights"].shape == (7, 3)
+    np.testing.assert_array_equal(padded["example_weights"], [1, 1, 1, 0, 0, 0, 0])
+    assert pad_batch(last, 3)["ids"].shape == (3, 2)

@@ -1,0 +1,83 @@
+"""What replicas share and what they must not; weights and numbers are in tests/golden."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.distribution import split_batch
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training import Trainer
+from tests.small_model import small_config
+from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
+
+DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
+
+
+def make_trainer(folder, replicas, *, batch_size=6, **config):
+    """A trainer whose learning rate is zero."""
+    task = PretrainingTask(
+        small_config(num_hidden_layers=2, inner_group_num=1, **config),
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+    )
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    return Trainer(
+        task,
+        TrainerConfig(output_dir=str(folder), train_batch_size=batch_size),
+        OptimizerConfig(num_warmup_steps=3, start_warmup_step=1000),
+        tf.distribute.MirroredStrategy(devices[:replicas]),
+    )
+
+
+def reports(trainer, batches):
+    """What the trainer reports of a step with each batch, as numbers."""
+    return [
+        tf.nest.map_structure(float, trainer.train_step(split_batch(trainer.strategy, batch)))
+        for batch in batches
+    ]
+
+
+def uneven_batch(seed):
+    """Six examples: the first replica's three have 3 predictions in all, the other's 9."""
+    batch = pretraining_batch(6, seed)
+    filled = np.where(np.arange(6)[:, None] < 3, np.arange(3) < 1, True)
+    return {**batch, "masked_lm_weights": tf.constant(filled, tf.float32)}
+
+
+def test_two_replicas_report_what_one_does(tmp_path):
+    batches = [uneven_batch(seed=0)]
+    (one,) = reports(make_trainer(tmp_path, 1), batches)
+    (two,) = reports(make_trainer(tmp_path, 2), batches)
+    assert one["sums"]["masked_lm_loss"].weight == 12.0
+    assert one["sums"]["sentence_order_loss"].weight == 6.0
+    for actual, expected in zip(tf.nest.flatten(two), tf.nest.flatten(one), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=0)
+
+
+def test_replicas_draw_masks_of_their_own(tmp_path):
+    """With equal masks, the same half on two replicas would be that half on one, twice."""
+    half = {name: values[:3] for name, values in uneven_batch(seed=1).items()}
+    twice = {name: tf.concat([values, values], axis=0) for name, values in half.items()}
+
+    def loss(replicas, batch, **config):
+        (report,) = reports(make_trainer(tmp_path, replicas, **config), [batch])
+        return report["sums"]["masked_lm_loss"].sum
+
+    np.testing.assert_allclose(loss(2, twice), 2 * loss(1, half), rtol=1e-6, atol=0)
+    assert abs(loss(2, twice, **DROPOUT) / (2 * loss(1, half, **DROPOUT)) - 1.0) > 1e-4
+
+
+def test_masks_change_from_step_to_step_and_come_back_with_the_seed(tmp_path):
+    def losses():
+        steps = reports(make_trainer(tmp_path, 2, **DROPOUT), [uneven_batch(seed=1)] * 3)
+        return [step["sums"]["masked_lm_loss"].sum for step in steps]
+
+    first = losses()
+    assert len(set(first)) == 3
+    assert losses() == first
+
+
+def test_a_batch_that_replicas_cannot_share_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="--train_batch_size=5 with 2 replicas; 6 would do"):
+        make_trainer(tmp_path, 2, batch_size=5)
