@@ -1,0 +1,254 @@
+"""A directory of checkpoints: what a crash at any moment leaves, and whose it may be."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import DATA_SUFFIX, original_names
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.models import AlbertForPretraining
+from albert_tf.optimization import Lamb
+from tests.small_model import small_config
+
+INPUT = {"files": [["a.tfrecord", 17]], "seed": 3}
+
+
+class State:
+    """Model, optimizer and input of a run, whose every number is the step."""
+
+    def __init__(self):
+        config = small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
+        self.model = AlbertForPretraining(config)
+        self.optimizer = Lamb(0.1)
+        self.optimizer.build(list(original_names(self.model).values()))
+        self.iterator = iter(tf.data.Dataset.range(1000))
+        self.step = 0
+
+    def advance_to(self, step):
+        while self.step < step:
+            next(self.iterator)
+            self.step += 1
+        for variable in original_names(self.model).values():
+            variable.assign(tf.fill(variable.shape, float(step)))
+            for slot in self.optimizer.slots(variable).values():
+                slot.assign(tf.fill(variable.shape, -float(step)))
+        return self
+
+    def save(self, directory):
+        directory.save(self.step, self.model, self.optimizer, self.iterator, INPUT)
+        return self
+
+
+@pytest.fixture(scope="module")
+def blank():
+    """A state to restore into."""
+    return State()
+
+
+def restored_step(directory, state):
+    """Restores the newest checkpoint; everything in it must be of one step."""
+    prefix = directory.newest()
+    step = directory.restore(prefix, state.model, state.optimizer)
+    assert state.optimizer.iterations.numpy() == step
+    for variable in original_names(state.model).values():
+        np.testing.assert_array_equal(variable, np.full(variable.shape, step))
+        for slot in state.optimizer.slots(variable).values():
+            np.testing.assert_array_equal(slot, np.full(variable.shape, -step))
+    iterator = iter(tf.data.Dataset.range(1000))
+    assert directory.restore_input(prefix, iterator, INPUT)
+    assert next(iterator).numpy() == step  # elements 0 .. step - 1 were used
+    return step
+
+
+def steps_of(directory):
+    return [int(prefix.rsplit("-", 1)[1]) for prefix in directory.checkpoints()]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return TrainingDirectory(str(tmp_path / "run"), keep_checkpoint_max=2)
+
+
+class TestSaving:
+    def test_a_fresh_directory_has_nothing(self, directory):
+        assert directory.newest() is None
+        assert directory.best() is None
+        assert directory.checkpoints() == []
+
+    def test_keeps_the_newest_and_what_belongs_to_them(self, directory, blank):
+        state = State()
+        for step in (4, 9, 10):
+            state.advance_to(step).save(directory)
+        assert steps_of(directory) == [9, 10]
+        data = {f"{name}-{step}" for name in ("model.ckpt", "train_state") for step in (9, 10)}
+        files = {f"{name}{suffix}" for name in data for suffix in (".index", DATA_SUFFIX)}
+        descriptions = {"train_state-9.json", "train_state-10.json"}
+        assert {*os.listdir(directory.path)} == files | descriptions | {"checkpoint"}
+        assert tf.train.latest_checkpoint(directory.path) == directory.newest()
+        assert restored_step(directory, blank) == 10
+
+    def test_keeps_all_when_asked(self, tmp_path):
+        directory, state = TrainingDirectory(str(tmp_path), keep_checkpoint_max=0), State()
+        for step in (1, 2, 3):
+            state.advance_to(step).save(directory)
+        assert steps_of(directory) == [1, 2, 3]
+
+    def test_the_best_is_replaced_and_outlives_the_others(self, directory):
+        state = State()
+        for step in (4, 9, 10):
+            state.advance_to(step).save(directory)
+            if step < 10:
+                directory.save_best(step, state.model)
+        reader = tf.train.load_checkpoint(directory.best())
+        assert reader.get_tensor("global_step") == 9
+        assert reader.get_tensor("bert/pooler/dense/bias")[0] == 9.0
+        assert not any("adam" in name for name in reader.get_variable_to_shape_map())
+
+
+class _Killed(BaseException):
+    """Nothing catches it, as nothing catches a power cut."""
+
+
+class Killer:
+    """Ends the process, so to speak, before the n-th change of the file system."""
+
+    CHANGES = ((os, "replace"), (os, "remove"), (tf.io.gfile, "rename"), (tf.io.gfile, "remove"))
+
+    def __init__(self, monkeypatch, survives):
+        self.left = survives
+        for module, name in self.CHANGES:
+            monkeypatch.setattr(module, name, self._counted(getattr(module, name)))
+
+    def _counted(self, change):
+        def counted(*args, **kwargs):
+            if self.left == 0:
+                raise _Killed
+            self.left -= 1
+            return change(*args, **kwargs)
+
+        return counted
+
+
+def test_a_save_killed_anywhere_leaves_one_whole_checkpoint(tmp_path, blank):
+    state = State()
+    outcomes = []
+    for survives in range(40):
+        directory = TrainingDirectory(str(tmp_path / str(survives)), keep_checkpoint_max=2)
+        for step in (4, 9):
+            state.step = 0
+            state.iterator = iter(tf.data.Dataset.range(1000))
+            state.advance_to(step).save(directory)
+        state.advance_to(12)
+        with pytest.MonkeyPatch.context() as patch:
+            Killer(patch, survives)
+            try:
+                state.save(directory)
+                finished = True
+            except _Killed:
+                finished = False
+        outcomes.append(restored_step(directory, blank))
+        state.save(directory)  # the run goes on, and nothing is in its way
+        assert restored_step(directory, blank) == 12
+        assert steps_of(directory) == [9, 12]
+        if finished:
+            break
+    assert finished
+    assert set(outcomes) == {9, 12}
+    assert outcomes == sorted(outcomes)
+
+
+class TestLeftovers:
+    """What real kills leave, file by file."""
+
+    @pytest.fixture
+    def two(self, directory):
+        state = State()
+        for step in (4, 9):
+            state.advance_to(step).save(directory)
+        return state.advance_to(12)
+
+    def path(self, directory, name):
+        return os.path.join(directory.path, name)
+
+    def test_half_a_checkpoint(self, directory, two, blank):
+        for name in (
+            "model.ckpt-12.partial.data-00000-of-00001",
+            "model.ckpt-12.partial.index",
+            "model.ckpt-12.data-00000-of-00001",
+            "train_state-12.index",
+        ):
+            with open(self.path(directory, name), "w") as file:
+                file.write("half")
+        assert restored_step(directory, blank) == 9
+        two.save(directory)
+        assert restored_step(directory, blank) == 12
+        two.advance_to(15).save(directory)
+        two.advance_to(16).save(directory)
+        assert not [name for name in os.listdir(directory.path) if "-12" in name]
+
+    def test_a_checkpoint_that_was_not_committed(self, directory, two, blank):
+        committed = tf.io.gfile.GFile(self.path(directory, "checkpoint")).read()
+        two.save(directory)
+        with tf.io.gfile.GFile(self.path(directory, "checkpoint"), "w") as file:
+            file.write(committed)
+        assert restored_step(directory, blank) == 9
+        two.advance_to(15).save(directory)
+        assert steps_of(directory) == [9, 15]
+        assert not [name for name in os.listdir(directory.path) if "-12" in name]
+
+    def test_no_checkpoint_file(self, directory, two, blank):
+        os.remove(self.path(directory, "checkpoint"))
+        assert restored_step(directory, blank) == 9
+
+    def test_a_directory_that_was_moved(self, directory, two, tmp_path, blank):
+        moved = TrainingDirectory(str(tmp_path / "moved"))
+        os.rename(directory.path, moved.path)
+        assert restored_step(moved, blank) == 9
+
+
+class TestRestoring:
+    def test_a_damaged_checkpoint_is_refused_and_changes_nothing(self, directory, blank):
+        State().advance_to(4).save(directory)
+        blank.advance_to(7)
+        path = directory.newest() + ".data-00000-of-00001"
+        with open(path, "r+b") as file:
+            file.truncate(os.path.getsize(path) // 2)
+        with pytest.raises(LoadError, match=r"model\.ckpt-4' is damaged"):
+            directory.restore(directory.newest(), blank.model, blank.optimizer)
+        for variable in original_names(blank.model).values():
+            np.testing.assert_array_equal(variable, np.full(variable.shape, 7.0))
+
+    def test_a_checkpoint_of_another_size_is_refused(self, directory):
+        State().advance_to(4).save(directory)
+        config = small_config(
+            num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1, vocab_size=33
+        )
+        model, optimizer = AlbertForPretraining(config), Lamb(0.1)
+        optimizer.build(list(original_names(model).values()))
+        with pytest.raises(LoadError, match=r"word_embeddings' is \[31, 8\] there and \[33, 8\]"):
+            directory.restore(directory.newest(), model, optimizer)
+
+    @pytest.mark.parametrize(
+        "change", [{"files": [["a.tfrecord", 18]]}, {"seed": 4}, {"train_batch_size": 6}]
+    )
+    def test_the_position_in_another_input_means_nothing(self, directory, change):
+        State().advance_to(4).save(directory)
+        iterator = iter(tf.data.Dataset.range(1000))
+        assert not directory.restore_input(directory.newest(), iterator, {**INPUT, **change})
+        assert next(iterator).numpy() == 0
+
+    def test_a_directory_of_the_original_has_no_position(self, directory):
+        State().advance_to(4).save(directory)
+        os.remove(os.path.join(directory.path, "train_state-4.json"))
+        iterator = iter(tf.data.Dataset.range(1000))
+        assert not directory.restore_input(directory.newest(), iterator, INPUT)
+
+
+def test_the_description_of_the_input_is_readable(directory):
+    State().advance_to(4).save(directory)
+    with open(os.path.join(directory.path, "train_state-4.json")) as file:
+        assert json.load(file) == INPUT
