@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.models import AlbertForPretraining
 from tests.programs import Program, Result, run_program
 from tests.small_model import small_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records
@@ -69,6 +71,13 @@ class PretrainingRun:
         result = self(**changes)
         assert result.code == 0, result.output
         return result.output
+
+    def fresh_checkpoint(self, folder: Path, **config: Any) -> str:
+        """Writes random weights, without moments, as step 3; returns the prefix."""
+        model = AlbertForPretraining(self.config.replace(**config))
+        prefix = str(folder / "model.ckpt-3")
+        write_checkpoint(prefix, original_names(model), global_step=3)
+        return prefix
 
     def metrics(self, phase: str = "train") -> dict[int, dict[str, float]]:
         """The records of metrics.jsonl by step; a step that appears twice fails."""

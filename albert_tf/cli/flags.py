@@ -76,7 +76,7 @@ def optimizer_config_from_flags(values: flags.FlagValues) -> OptimizerConfig:
     Raises:
         ValueError: a value is out of range; names the flag.
     """
-    return OptimizerConfig(
+    config = OptimizerConfig(
         optimizer=values.optimizer,
         learning_rate=values.learning_rate,
         num_train_steps=values.num_train_steps,
@@ -84,6 +84,17 @@ def optimizer_config_from_flags(values: flags.FlagValues) -> OptimizerConfig:
         start_warmup_step=values.start_warmup_step,
         poly_power=values.poly_power,
     )
+    if config.start_warmup_step + config.num_warmup_steps >= config.num_train_steps:
+        # Not an error: the original trains so too.
+        logging.warning(
+            "The warm-up ends at step %d, and training at step %d (--start_warmup_step, "
+            "--num_warmup_steps, --num_train_steps): the learning rate never reaches "
+            "--learning_rate=%g.",
+            config.start_warmup_step + config.num_warmup_steps,
+            config.num_train_steps,
+            config.learning_rate,
+        )
+    return config
 
 
 def define_device_flags() -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import original_names, write_checkpoint
-from albert_tf.models import AlbertForPretraining
+from albert_tf.checkpoints.original import write_checkpoint
 from tests.pretraining_run import PretrainingRun, read_checkpoint
 from tests.small_records import cut_in_record, damage_record, pretraining_columns, write_records
 
@@ -168,7 +167,7 @@ class TestRecords:
         assert not run.output.exists()
 
     def test_damaged_ones_in_evaluation(self, run, tmp_path):
-        checkpoint = fresh_checkpoint(run, tmp_path)
+        checkpoint = run.fresh_checkpoint(tmp_path)
         file = write_records(tmp_path / "damaged", pretraining_columns(10, seed=3))
         damage_record(file, 7)
         must_fail(
@@ -188,16 +187,9 @@ class TestRecords:
         assert (tmp_path / "output" / "model.ckpt-5.index").exists()
 
 
-def fresh_checkpoint(run, folder, **config):
-    model = AlbertForPretraining(run.config.replace(**config))
-    prefix = str(folder / "model.ckpt-3")
-    write_checkpoint(prefix, original_names(model), global_step=3)
-    return prefix
-
-
 class TestCheckpoint:
     def test_of_another_size(self, run, tmp_path):
-        checkpoint = fresh_checkpoint(run, tmp_path, hidden_size=15)
+        checkpoint = run.fresh_checkpoint(tmp_path, hidden_size=15)
         must_fail(
             run,
             "does not fill the encoder",
@@ -207,7 +199,7 @@ class TestCheckpoint:
         assert not run.output.exists()
 
     def test_of_another_size_in_evaluation(self, run, tmp_path):
-        checkpoint = fresh_checkpoint(run, tmp_path, num_hidden_groups=1)
+        checkpoint = run.fresh_checkpoint(tmp_path, num_hidden_groups=1)
         must_fail(
             run,
             "does not fill the encoder",
@@ -217,7 +209,7 @@ class TestCheckpoint:
         )
 
     def test_without_heads_in_evaluation(self, run, tmp_path):
-        tensors = read_checkpoint(fresh_checkpoint(run, tmp_path))
+        tensors = read_checkpoint(run.fresh_checkpoint(tmp_path))
         encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
         write_checkpoint(str(tmp_path / "encoder.ckpt"), encoder, global_step=3)
         must_fail(
@@ -230,7 +222,7 @@ class TestCheckpoint:
         )
 
     def test_damaged(self, run, tmp_path):
-        checkpoint = fresh_checkpoint(run, tmp_path)
+        checkpoint = run.fresh_checkpoint(tmp_path)
         data = tmp_path / "model.ckpt-3.data-00000-of-00001"
         data.write_bytes(data.read_bytes()[:-100])
         must_fail(run, checkpoint, "is damaged", init_checkpoint=checkpoint)
@@ -249,7 +241,7 @@ class TestOutputDirectory:
             output_dir=output,
             do_train=False,
             do_eval=True,
-            init_checkpoint=fresh_checkpoint(run, tmp_path),
+            init_checkpoint=run.fresh_checkpoint(tmp_path),
         )
 
     def test_of_another_model(self, run, tmp_path):
@@ -268,7 +260,7 @@ class TestOutputDirectory:
         must_fail(run, "--output_dir belongs to another model: its vocabulary", output_dir=tmp_path)
 
     def test_with_checkpoints_that_cannot_be_continued(self, run, tmp_path):
-        fresh_checkpoint(run, tmp_path)
+        run.fresh_checkpoint(tmp_path)
         must_fail(
             run,
             "model.ckpt-3 cannot be continued: it has no",

@@ -166,3 +166,42 @@ class TestEvaluation:
 
 def best_step(run):
     return int((run.output / "best_trial.txt").read_text().split(":")[1])
+
+
+class TestStartingFrom:
+    def test_a_shared_model_by_its_first_group(self, tmp_path):
+        run = PretrainingRun(tmp_path, num_hidden_groups=1)
+        shared = read_checkpoint(run.fresh_checkpoint(tmp_path))
+        run.config.replace(num_hidden_groups=2).to_json_file(
+            str(tmp_path / "model" / "albert_config.json")
+        )
+        flags = {"init_checkpoint": tmp_path / "model.ckpt-3", "num_train_steps": 1}
+        refused = run(**flags)
+        assert refused.code == 1
+        assert "--init_from_group0 shares a checkpoint's first group" in refused.output
+        printed = run.must_work(**flags, init_from_group0=True)
+        assert "48 of 48 variables restored" in printed
+        # The first update of a warm-up has rate 0: the weights are those it started from.
+        tensors = read_checkpoint(run.output / "model.ckpt-1")
+        kernel = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/kernel"
+        for group in (0, 1):
+            np.testing.assert_array_equal(tensors[kernel.format(group)], shared[kernel.format(0)])
+
+
+def test_xla_and_two_replicas_change_no_number(tmp_path):
+    run = PretrainingRun(tmp_path)
+    losses = {}
+    for name, flags in {
+        "plain": {},
+        "compiled": {
+            "xla": True,
+            "num_logical_cpu_devices": 2,
+            "distribution_strategy": "mirrored",
+        },
+    }.items():
+        run.output = tmp_path / name
+        printed = run.must_work(**flags, num_train_steps=6, log_steps=1, optimizer="adamw")
+        assert f"replicas_in_sync={len(flags) // 3 + 1}" in printed
+        losses[name] = [record["loss"] for record in run.metrics().values()]
+    assert len(losses["plain"]) == 6
+    np.testing.assert_allclose(losses["compiled"], losses["plain"], rtol=1e-5, atol=0)
