@@ -1,0 +1,79 @@
+"""Which checkpoint is the best, now and after a restart, and the file of results."""
+
+import math
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.distribution import create_strategy
+from albert_tf.evaluation import BestCheckpoint, Evaluator, result_lines, write_results
+from albert_tf.models import AlbertForPretraining
+from albert_tf.tasks.pretraining import PretrainingTask
+from tests.small_model import small_config
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AlbertForPretraining(
+        small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
+    )
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return TrainingDirectory(str(tmp_path))
+
+
+def stored_step(directory):
+    return int(tf.train.load_checkpoint(directory.best()).get_tensor("global_step"))
+
+
+class TestBestCheckpoint:
+    def test_is_that_of_the_highest_score(self, directory, model):
+        best = BestCheckpoint(directory, "accuracy")
+        for step, accuracy in ((5, 0.25), (10, 0.5), (15, 0.5), (20, 0.375)):
+            best.offer(step, {"accuracy": accuracy, "loss": 1.0}, model)
+        assert (best.last_step, best.step, best.value) == (20, 10, 0.5)
+        assert stored_step(directory) == 10
+
+    def test_is_remembered_by_the_next_run(self, directory, model, tmp_path):
+        BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
+        assert (tmp_path / "best_trial.txt").read_text() == "5:5:0.5"
+        again = BestCheckpoint(directory, "accuracy")
+        assert (again.last_step, again.step, again.value) == (5, 5, 0.5)
+        again.offer(10, {"accuracy": 0.4}, model)
+        assert (tmp_path / "best_trial.txt").read_text() == "10:5:0.5"
+        assert stored_step(directory) == 5
+        again.offer(15, {"accuracy": 0.6}, model)
+        assert stored_step(directory) == 15
+
+    def test_is_never_one_without_a_score(self, directory, model, tmp_path):
+        best = BestCheckpoint(directory, "accuracy")
+        best.offer(5, {"accuracy": math.nan}, model)
+        assert directory.best() is None
+        best.offer(10, {"accuracy": 0.0}, model)
+        assert stored_step(directory) == 10
+        assert (tmp_path / "best_trial.txt").read_text() == "10:10:0.0"
+
+    def test_starts_anew_where_the_checkpoint_is_gone(self, directory, model, tmp_path):
+        BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
+        (tmp_path / "model.ckpt-best.index").unlink()
+        BestCheckpoint(directory, "accuracy").offer(10, {"accuracy": 0.125}, model)
+        assert stored_step(directory) == 10
+
+
+def test_results_are_a_line_each_in_alphabetical_order(tmp_path):
+    results = {"masked_lm_loss": 2.5, "loss": 3.0}
+    lines = ["global_step = 7", "loss = 3.0", "masked_lm_loss = 2.5"]
+    assert result_lines(7, results) == lines
+    write_results(str(tmp_path / "new"), 6, {"loss": 4.0})
+    write_results(str(tmp_path / "new"), 7, results)
+    assert (tmp_path / "new" / "eval_results.txt").read_text() == "\n".join(lines) + "\n"
+    assert len(list((tmp_path / "new").iterdir())) == 1
+
+
+def test_a_batch_that_replicas_cannot_share_is_refused(model):
+    task = PretrainingTask(model.config, max_seq_length=11)
+    with pytest.raises(ValueError, match="--eval_batch_size=7 with 2 replicas; 8 would do"):
+        Evaluator(task, model, create_strategy("mirrored"), batch_size=7)
