@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import tensorflow as tf
 
@@ -45,8 +46,17 @@ def create_strategy(name: str = "auto") -> tf.distribute.Strategy:
     gpus = tf.config.list_logical_devices("GPU")
     devices = [device.name for device in gpus or tf.config.list_logical_devices("CPU")]
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
-        return tf.distribute.MirroredStrategy(devices)
+        return _mirrored(tuple(devices))
     return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+@cache
+def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
+    """One strategy a process: a second one would number its reductions like the first.
+
+    TensorFlow takes reductions of one number for the same, and fails where their shapes differ.
+    """
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def check_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> None:

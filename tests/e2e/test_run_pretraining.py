@@ -200,8 +200,11 @@ def test_xla_and_two_replicas_change_no_number(tmp_path):
         },
     }.items():
         run.output = tmp_path / name
-        printed = run.must_work(**flags, num_train_steps=6, log_steps=1, optimizer="adamw")
+        printed = run.must_work(
+            **flags, num_train_steps=6, log_steps=1, optimizer="adamw", do_eval=True
+        )
         assert f"replicas_in_sync={len(flags) // 3 + 1}" in printed
-        losses[name] = [record["loss"] for record in run.metrics().values()]
-    assert len(losses["plain"]) == 6
+        records = [*run.metrics("train").values(), *run.metrics("eval").values()]
+        losses[name] = [record["loss"] for record in records]
+    assert len(losses["plain"]) == 6 + 2
     np.testing.assert_allclose(losses["compiled"], losses["plain"], rtol=1e-5, atol=0)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import split_batch
+from albert_tf.distribution import create_strategy, split_batch
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import Trainer
 from tests.golden.reference import Reference, numbered
@@ -26,7 +26,6 @@ def follow(
     *,
     jit_compile=False,
     task_class=PretrainingTask,
-    strategy=tf.distribute.MirroredStrategy,
 ):
     """Repeats a recorded run of eight steps; returns the weights and the recording."""
     file = f"{optimizer}_base_onehot.npz"
@@ -34,7 +33,6 @@ def follow(
     (run,) = (run for run in runs if run["file"] == file)
     reference = Reference(golden, "config_0")
     config = reference.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    devices = [device.name for device in tf.config.list_logical_devices("CPU")][:replicas]
     trainer = Trainer(
         task_class(config, max_seq_length=24, max_predictions_per_seq=5),
         TrainerConfig(output_dir=str(folder), train_batch_size=6, jit_compile=jit_compile),
@@ -45,7 +43,7 @@ def follow(
             num_warmup_steps=run["num_warmup_steps"],
             poly_power=run["poly_power"],
         ),
-        strategy(devices),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
     )
     load_weights(trainer.model, reference.checkpoint).check_complete()
     with np.load(golden / "optimization" / "batches.npz") as batches:
@@ -96,16 +94,10 @@ def double_precision():
     keras.config.set_dtype_policy("float32")
 
 
-def _reducing_without_collectives(devices):
-    """Collective operations of one process keep to the dtype of the first."""
-    return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
-
-
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
 def test_only_rounding_tells_two_replicas_from_one(golden, tmp_path, optimizer):
-    settings = {"task_class": DoubleTask, "strategy": _reducing_without_collectives}
-    one, _ = follow(golden, tmp_path, optimizer, 1, **settings)
-    two, _ = follow(golden, tmp_path, optimizer, 2, **settings)
+    one, _ = follow(golden, tmp_path, optimizer, 1, task_class=DoubleTask)
+    two, _ = follow(golden, tmp_path, optimizer, 2, task_class=DoubleTask)
     assert one["bert/pooler/dense/kernel"].dtype == np.float64
     assert_same_weights(two, one, share=1e-9)

@@ -10,6 +10,21 @@ def test_a_strategy_has_the_replicas_its_name_says():
     assert create_strategy("auto").num_replicas_in_sync == 1  # no GPU here
 
 
+def test_models_of_two_sizes_can_be_mirrored_in_one_process():
+    for shape in ([3], [2, 5]):
+        strategy = create_strategy("mirrored")
+
+        @tf.function
+        def total(shape=shape, strategy=strategy):
+            def replica_total():
+                context = tf.distribute.get_replica_context()
+                return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones(shape))
+
+            return strategy.experimental_local_results(strategy.run(replica_total))[1]
+
+        assert total().numpy().tolist() == (2 * tf.ones(shape)).numpy().tolist()
+
+
 def test_an_unknown_strategy_is_refused():
     with pytest.raises(ValueError, match=r"one of auto, one_device, mirrored\. Received: 'tpu'"):
         create_strategy("tpu")

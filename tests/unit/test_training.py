@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import split_batch
+from albert_tf.distribution import create_strategy, split_batch
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import Trainer
 from tests.small_model import small_config
@@ -21,12 +21,11 @@ def make_trainer(folder, replicas, *, batch_size=6, **config):
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
     )
-    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
     return Trainer(
         task,
         TrainerConfig(output_dir=str(folder), train_batch_size=batch_size),
         OptimizerConfig(num_warmup_steps=3, start_warmup_step=1000),
-        tf.distribute.MirroredStrategy(devices[:replicas]),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
     )
 
 
