@@ -31,7 +31,7 @@ class Evaluator:
         model: made under `strategy`.
         strategy: the replicas.
         batch_size: examples of a batch over all replicas.
-        max_batches: cap on the batches read; None reads all.
+        max_batches: cap on the batches evaluated, reported where it bites; None takes all.
 
     Raises:
         ValueError: the batch cannot be shared by the replicas.
@@ -62,10 +62,17 @@ class Evaluator:
             ValueError: there is not one example.
             RecordError: a record cannot be read; the message names it.
         """
-        batches = []
-        data = self.task.eval_dataset(self.batch_size).take(self.max_batches or -1)
+        batches: list[Mapping[str, Any]] = []
+        data = self.task.eval_dataset(self.batch_size)
         with self.task.explain_read_errors():
             for batch in tqdm(data, desc="evaluating", unit="batch", disable=None, leave=False):
+                if len(batches) == self.max_batches:
+                    logging.warning(
+                        "Only the first %d examples are evaluated, not all: --max_eval_steps=%d",
+                        self.max_batches * self.batch_size,
+                        self.max_batches,
+                    )
+                    break
                 padded = pad_batch(batch, self.batch_size)
                 sums = self._sums(split_batch(self.strategy, padded))
                 batches.append(tf.nest.map_structure(float, sums))

@@ -227,6 +227,7 @@ def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
     for prefix in prefixes:
         load_weights(evaluator.model, prefix).check_complete()
         step = read_global_step(prefix)
+        logging.info("Evaluating %s", prefix)
         results = evaluator.evaluate()
         for line in result_lines(step, results):
             logging.info(line)
@@ -245,10 +246,19 @@ def _checkpoints_to_evaluate(
     """
     choice = values.eval_checkpoint
     newest, best = directory.newest(), directory.best()
-    if choice == "all" and (newest or values.watch_secs > 0):
+    is_all = choice == "all" and bool(newest or values.watch_secs > 0)
+    wanted = {"newest": newest, "best": best, "all": None}.get(choice, choice)
+    if values.init_checkpoint and (is_all or wanted):
+        logging.warning(
+            "--init_checkpoint=%s is not evaluated: --eval_checkpoint=%s means %s. To evaluate it, "
+            "give it as --eval_checkpoint.",
+            values.init_checkpoint,
+            choice,
+            wanted or f"the checkpoints of {directory.path}",
+        )
+    if is_all:
         return _all_checkpoints(directory, values.num_train_steps, values.watch_secs)
-    in_directory = {"newest": newest, "best": best, "all": None}
-    path = in_directory.get(choice, choice) or (choice != "all" and values.init_checkpoint)
+    path = wanted or (choice != "all" and values.init_checkpoint)
     if not path:
         raise ValueError(
             f"--output_dir {values.output_dir!r} has no checkpoint for --eval_checkpoint={choice}. "

@@ -120,6 +120,20 @@ class TestEvaluation:
         # One checkpoint, perhaps on other data, says nothing of which is best.
         assert (trained.output / "best_trial.txt").read_text().startswith("12:")
 
+    def test_says_what_it_leaves_out(self, trained, tmp_path):
+        output = tmp_path / "output"
+        shutil.copytree(trained.output, output)
+        other = trained.output / "model.ckpt-5"
+        flags = {"output_dir": output, "do_train": False, "do_eval": True, "eval_batch_size": 4}
+        printed = trained.must_work(**flags, init_checkpoint=other, max_eval_steps=1)
+        assert f"--init_checkpoint={other} is not evaluated: --eval_checkpoint=newest" in printed
+        assert f"Evaluating {output / 'model.ckpt-12'}" in printed
+        assert "Only the first 4 examples are evaluated, not all: --max_eval_steps=1" in printed
+        printed = trained.must_work(**flags, eval_checkpoint=other)
+        assert f"Evaluating {other}" in printed
+        assert "not evaluated" not in printed
+        assert "Only the first" not in printed
+
     def test_of_all_checkpoints_ends_when_nothing_new_comes(self, trained, tmp_path):
         output = tmp_path / "output"
         shutil.copytree(trained.output, output)
