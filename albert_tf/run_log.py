@@ -81,11 +81,14 @@ class RunLog:
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Writes `run_config.json`: `config` and the circumstances of this start.
 
+        A warning tells of every setting in which a resumed run differs from its last start.
+
         Args:
             config: settings of the run; values that JSON cannot hold are written as text.
         """
         if not self._write:
             return
+        self._tell_changes(json.loads(json.dumps(config, default=str)))
         content = {
             "time": _iso_time(self._clock()),
             "start_step": self._interval_step,
@@ -100,6 +103,23 @@ class RunLog:
             "config": config,
         }
         self._replace_file(RUN_CONFIG_FILE, json.dumps(content, indent=2, default=str) + "\n")
+
+    def _tell_changes(self, config: Mapping[str, Any]) -> None:
+        """Compares settings with those of the last start; a new run has none."""
+        path = self._path(RUN_CONFIG_FILE)
+        if self._interval_step == 0 or not tf.io.gfile.exists(path):
+            return
+        with tf.io.gfile.GFile(path) as file:
+            before, now = _leaves(json.load(file)["config"]), _leaves(config)
+        for name, value in now.items():
+            if name in before and before[name] != value:
+                logging.warning(
+                    "%s changes at step %d: %.80r until now, %.80r from now on",
+                    name,
+                    self._interval_step,
+                    before[name],
+                    value,
+                )
 
     def advance(self, step: int) -> None:
         """Moves the progress bar to `step` finished steps."""
@@ -257,6 +277,15 @@ def _panel(name: str) -> str | None:
         return name.replace("_", " ")
     is_score = any(word in name for word in ("accuracy", "f1", "exact", "corr", "pearson"))
     return "score" if is_score and "thresh" not in name else None
+
+
+def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings by dotted names: {"optimizer": {"beta_1": b}} -> {"optimizer.beta_1": b}."""
+    leaves = {}
+    for name, value in config.items():
+        below = _leaves(value) if isinstance(value, dict) else {"": value}
+        leaves.update({f"{name}.{key}".rstrip("."): leaf for key, leaf in below.items()})
+    return leaves
 
 
 def _to_line(record: Record) -> str:

@@ -133,6 +133,21 @@ class TestFiles:
         assert len(content["devices"]) == 1
         assert content["time"].startswith("1970-01-1")
 
+    def test_a_resumed_run_tells_which_settings_change(self, tmp_path, monkeypatch):
+        warnings = []
+        monkeypatch.setattr(logging, "warning", lambda text, *args: warnings.append(text % args))
+        for step, optimizer, files in (
+            (0, "lamb", ("a",)),
+            (0, "sgd", ("a",)),
+            (4, "adamw", ("a",)),
+        ):
+            log = RunLog(str(tmp_path), total_steps=9, start_step=step)
+            log.write_config({"optimizer": {"rate": 0.5, "optimizer": optimizer}, "files": files})
+            log.close()
+        assert warnings == [
+            "optimizer.optimizer changes at step 4: 'sgd' until now, 'adamw' from now on"
+        ]
+
     def test_other_workers_are_silent(self, tmp_path, monkeypatch):
         lines = []
         monkeypatch.setattr(logging, "info", lambda *args: lines.append(args))
