@@ -56,6 +56,11 @@ class CreationReport:
                 "parts come from the document of the first part, because there was no other. Put "
                 "empty lines between documents, or give more of them."
             )
+        if c["tokens_cut"] > c["tokens"]:
+            yield (
+                f"{_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])} of the tokens did not "
+                "fit into --max_seq_length and are lost. Has the text one sentence a line?"
+            )
         if c["documents_cut"]:
             yield (
                 f"Documents were cut at {c['documents_cut']:,} places because they are longer than "

@@ -46,10 +46,11 @@ def test_report_says_what_was_made() -> None:
 def test_warnings_only_where_there_is_something() -> None:
     assert not list(CreationReport(PretrainingDataSettings(), COUNTS, 1.0).warnings())
     masking = MaskingSettings(do_permutation=True, max_predictions_per_seq=7)
-    counts = COUNTS + Counter(documents_cut=2, random_parts_of_only_document=1)
+    counts = COUNTS + Counter(documents_cut=2, random_parts_of_only_document=1, tokens_cut=200_000)
     report = CreationReport(PretrainingDataSettings(masking=masking), counts, 1.0)
-    one_document, cut, permutation = report.warnings()
+    one_document, lost, cut, permutation = report.warnings()
     assert one_document.startswith("1 of 40 random second parts")
+    assert lost.startswith("62.50% of the tokens did not fit into --max_seq_length")
     assert "cut at 2 places" in cut
     assert "--max_predictions_per_seq=14" in permutation
 
