@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.checkpoints.original import find_checkpoint, load_weights, read_global_step
+from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.flags import (
     check_device_flags,
@@ -25,7 +26,7 @@ from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.data.files import match_files
 from albert_tf.distribution import create_strategy, split_cpu
 from albert_tf.evaluation import BestCheckpoint, Evaluator, result_lines, write_results
-from albert_tf.model_directory import ModelDirectory, make_output_dir
+from albert_tf.model_directory import ModelDirectory, make_output_dir, warn_of_another_config
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
 from albert_tf.training import Trainer
@@ -171,6 +172,8 @@ def _train(
     evaluator = (
         _evaluator(values, task, trainer.model, trainer.strategy) if values.do_eval else None
     )
+    if values.init_checkpoint and trainer.directory.newest() is None:
+        warn_of_another_config(find_checkpoint(values.init_checkpoint), task.config)
     trainer.initialize(
         values.init_checkpoint,
         init_from_group0=values.init_from_group0,
@@ -225,8 +228,15 @@ def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
     make_output_dir(values.output_dir)
     best = BestCheckpoint(directory, BEST_METRIC)
     for prefix in prefixes:
-        load_weights(evaluator.model, prefix).check_complete()
-        step = read_global_step(prefix)
+        warn_of_another_config(prefix, evaluator.model.config)
+        try:
+            load_weights(evaluator.model, prefix).check_complete()
+            step = read_global_step(prefix)
+        except LoadError:
+            if tf.io.gfile.exists(prefix + ".index"):
+                raise
+            logging.warning("%s was removed while it was read: not evaluated", prefix)
+            continue
         logging.info("Evaluating %s", prefix)
         results = evaluator.evaluate()
         for line in result_lines(step, results):

@@ -94,7 +94,9 @@ class TestTraining:
 
     def test_a_finished_run_started_again_changes_nothing(self, trained):
         before = (trained.output / "model.ckpt-12.index").stat().st_mtime_ns
-        assert "step 12 of 12 is done" in trained.must_work(do_eval=True)
+        printed = trained.must_work(do_eval=True, init_checkpoint="/nowhere")
+        assert "--init_checkpoint=/nowhere is not used" in printed
+        assert "step 12 of 12 is done" in printed
         assert (trained.output / "model.ckpt-12.index").stat().st_mtime_ns == before
         assert trained.metrics("eval").keys() == {5, 10, 12}
 
@@ -154,18 +156,21 @@ class TestEvaluation:
         np.testing.assert_allclose(float(value), recorded, rtol=1e-5, atol=0)
         assert (output / "model.ckpt-best.index").exists()
 
-    def test_beside_a_training_sees_every_checkpoint_and_ends_with_it(self, tmp_path):
+    def test_beside_a_training_that_removes_checkpoints_ends_with_it(self, tmp_path):
         run = PretrainingRun(tmp_path)
-        training = run.start(num_train_steps=40, save_checkpoints_steps=20)
+        training = run.start(num_train_steps=80, save_checkpoints_steps=1, keep_checkpoint_max=1)
         printed = run.must_work(
             do_train=False,
             do_eval=True,
             eval_checkpoint="all",
-            num_train_steps=40,
+            num_train_steps=80,
             watch_secs=60.0,
         )
         assert training.wait().code == 0
-        assert re.findall(r"global_step = (\d+)", printed) == ["20", "40"]
+        steps = [int(step) for step in re.findall(r"global_step = (\d+)", printed)]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == 80
+        assert (run.output / "best_trial.txt").read_text().startswith("80:")
 
     def test_of_what_a_run_without_evaluation_left(self, trained, tmp_path):
         """The state of a directory whose run was killed between checkpoint and evaluation."""
