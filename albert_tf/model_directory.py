@@ -49,6 +49,39 @@ def make_output_dir(path: str) -> None:
         raise ValueError(f"--output_dir {path!r} cannot be written to: {error}") from error
 
 
+def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
+    """Says so when the configuration beside a checkpoint describes another model.
+
+    Heads, activation and layers that share weights leave no trace in the shapes of a checkpoint:
+    with a wrong number of them it loads, and gives wrong results.
+
+    Args:
+        checkpoint: prefix of a checkpoint that `config` is to be filled from.
+        config: what the user says the model is.
+    """
+    path = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
+    if not tf.io.gfile.exists(path):
+        return
+    changes, essential = _changes(AlbertConfig.from_json_file(path), config)
+    if essential:
+        logging.warning(
+            "%s, beside the checkpoint, differs from --albert_config_file: %s",
+            path,
+            "; ".join(changes[key] for key in sorted(essential)),
+        )
+
+
+def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], set[str]]:
+    """Differences of two configurations by key, and the keys that make them different models."""
+    known, asked = there.to_dict(), now.to_dict()
+    changes = {
+        key: f"{key} is {known.get(key)!r} there, {asked.get(key)!r} now"
+        for key in sorted({*known, *asked})
+        if known.get(key) != asked.get(key)
+    }
+    return changes, set(changes) - {*_TRAINING_KEYS, *there.extra, *now.extra}
+
+
 class ModelDirectory:
     """Configuration and tokenizer of a model, to be kept beside its checkpoints.
 
@@ -88,14 +121,8 @@ class ModelDirectory:
         return os.path.join(self.path, CONFIG_FILE)
 
     def _check_same_model(self, there: AlbertConfig) -> None:
-        known, asked = there.to_dict(), self.config.to_dict()
-        changes = {
-            key: f"{key} is {known.get(key)!r} there, {asked.get(key)!r} now"
-            for key in sorted({*known, *asked})
-            if known.get(key) != asked.get(key)
-        }
-        may_change = {*_TRAINING_KEYS, *there.extra, *self.config.extra}
-        if set(changes) - may_change:
+        changes, essential = _changes(there, self.config)
+        if essential:
             raise ValueError(
                 f"--output_dir belongs to another model: {self._config_path} differs from "
                 f"--albert_config_file ({'; '.join(changes.values())}). Give a fresh --output_dir, "

@@ -3,9 +3,15 @@
 import os
 
 import pytest
+from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model_directory import ModelDirectory, find_tokenizer, make_output_dir
+from albert_tf.model_directory import (
+    ModelDirectory,
+    find_tokenizer,
+    make_output_dir,
+    warn_of_another_config,
+)
 from albert_tf.tokenization import load_tokenizer
 from tests.small_model import small_config
 
@@ -70,6 +76,20 @@ def test_another_architecture_is_refused(tmp_path, source):
     message = "belongs to another model.*num_hidden_layers is 4 there, 6 now"
     with pytest.raises(ValueError, match=message):
         directory_of(tmp_path / "run", source, num_hidden_layers=6)
+
+
+def test_what_shapes_cannot_tell_is_told_by_the_configuration_beside(tmp_path, source, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: warnings.append(text % args))
+    checkpoint = str(source / "model.ckpt-3")
+    warn_of_another_config(checkpoint, small_config(hidden_dropout_prob=0.1))
+    warn_of_another_config(str(tmp_path / "model.ckpt-3"), small_config(num_hidden_layers=6))
+    assert warnings == []
+    warn_of_another_config(checkpoint, small_config(num_hidden_layers=6, hidden_act="relu"))
+    (warning,) = warnings
+    assert warning.startswith(f"{source / CONFIG_FILE}, beside the checkpoint, differs")
+    assert "hidden_act is" in warning
+    assert "num_hidden_layers is 4 there, 6 now" in warning
 
 
 def test_dropout_and_keys_the_model_does_not_use_may_change(tmp_path, source):
