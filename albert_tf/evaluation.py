@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
-from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.checkpoints.training_directory import BEST, TrainingDirectory
 from albert_tf.data.batching import pad_batch
 from albert_tf.data.files import write_then_rename
 from albert_tf.distribution import check_batch_size, split_batch
@@ -143,8 +143,15 @@ class BestCheckpoint:
         if self.directory.best() is None or not tf.io.gfile.exists(self._path):
             return -1, -1, -math.inf
         with tf.io.gfile.GFile(self._path) as file:
-            last_step, step, value = file.read().split(":")
-        return int(last_step), int(step), float(value)
+            content = file.read()
+        try:
+            last_step, step, value = content.split(":")
+            return int(last_step), int(step), float(value)
+        except ValueError as error:
+            raise ValueError(
+                f"{self._path} should read last_step:best_step:best_value, but reads {content!r}. "
+                f"Remove it to start comparing anew; {BEST} stays until a checkpoint is evaluated."
+            ) from error
 
     def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> None:
         """Keeps the model's weights if their score is the best so far; NaN never is."""

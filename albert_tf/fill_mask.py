@@ -85,7 +85,7 @@ class MaskFiller:
         for part in rest:
             part_ids = tokenizer.encode(part)
             # The tokenizer opens every text with a word; after "[MASK]." none is opened.
-            if part[:1].strip() and tokenizer.tokens[part_ids[0]] == WORD_START:
+            if part_ids and part[:1].strip() and tokenizer.tokens[part_ids[0]] == WORD_START:
                 del part_ids[0]
             ids += [tokenizer.mask_id, *part_ids]
         return [tokenizer.cls_id, *ids, tokenizer.sep_id]

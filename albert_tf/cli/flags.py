@@ -10,6 +10,7 @@ from absl import flags, logging
 
 from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
 from albert_tf.config import OptimizerConfig
+from albert_tf.distribution import STRATEGIES
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 # Flags of the original release that TensorFlow 2 has no use for.
@@ -102,7 +103,7 @@ def define_device_flags() -> None:
     flags.DEFINE_enum(
         "distribution_strategy",
         "auto",
-        ["auto", "one_device", "mirrored"],
+        STRATEGIES,
         "one_device: the first GPU, or the CPU. mirrored: all GPUs of this machine. auto: mirrored"
         " where there is more than one GPU.",
     )

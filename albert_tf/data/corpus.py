@@ -138,13 +138,18 @@ def check_block(block: Block) -> bool:
 def _decode(span: Span) -> str:
     data = span.read()
     try:
-        return data.decode("utf-8")
+        text = data.decode("utf-8")
+        # A stray NUL is noise; many mean UTF-16, or a binary file that happens to decode.
+        place = data.find(b"\0") if data.count(b"\0") > len(data) / 100 else -1
     except UnicodeDecodeError as error:
-        line = _count_lines(span) + data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{span.path} is not UTF-8 text: byte {span.start + error.start} (line {line}) is "
-            f"0x{data[error.start]:02x}. --input_file takes plain text; convert or unpack it first."
-        ) from error
+        place = error.start
+    if place == -1:
+        return text
+    line = _count_lines(span) + data.count(b"\n", 0, place) + 1
+    raise ValueError(
+        f"{span.path} is not UTF-8 text: byte {span.start + place} (line {line}) is "
+        f"0x{data[place]:02x}. --input_file takes plain text; convert or unpack it first."
+    )
 
 
 def _count_lines(span: Span) -> int:

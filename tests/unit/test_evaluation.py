@@ -56,6 +56,12 @@ class TestBestCheckpoint:
         assert stored_step(directory) == 10
         assert (tmp_path / "best_trial.txt").read_text() == "10:10:0.0"
 
+    def test_names_the_file_that_is_damaged(self, directory, model, tmp_path):
+        BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
+        (tmp_path / "best_trial.txt").write_text("5:5")
+        with pytest.raises(ValueError, match=r"best_trial\.txt should read .* reads '5:5'"):
+            BestCheckpoint(directory, "accuracy")
+
     def test_starts_anew_where_the_checkpoint_is_gone(self, directory, model, tmp_path):
         BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
         (tmp_path / "model.ckpt-best.index").unlink()

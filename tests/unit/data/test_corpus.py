@@ -159,3 +159,11 @@ def test_files_that_are_no_text_are_named(tmp_path: Path) -> None:
     assert check_block(blocks[0])
     with pytest.raises(ValueError, match=message):
         check_block(blocks[-1])
+
+
+def test_text_in_another_encoding_is_not_taken_for_utf8(tmp_path: Path) -> None:
+    utf16 = write(tmp_path / "text", "the road\nwas long\n".encode("utf-16-le"))
+    with pytest.raises(ValueError, match=r"text is not UTF-8 text: byte 1 \(line 1\) is 0x00"):
+        check_block(*cut_into_blocks([utf16]))
+    stray = write(tmp_path / "stray", b"the ro\0ad\n" + b"was long\n" * 20)
+    assert check_block(*cut_into_blocks([stray]))
