@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
 from albert_tf.config import AlbertConfig, OptimizerConfig
+from albert_tf.distribution import create_strategy
 from albert_tf.models import AlbertForPretraining
 from albert_tf.optimization import (
     AdamWeightDecay,
@@ -415,7 +416,7 @@ class TestReplicas:
     @OPTIMIZERS
     def test_two_replicas_train_as_one(self, optimizer_class):
         model, optimizer = train_with(tf.distribute.OneDeviceStrategy("CPU:0"), optimizer_class)
-        mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        mirrored = create_strategy("mirrored")
         model_2, optimizer_2 = train_with(mirrored, optimizer_class)
         assert optimizer.iterations.numpy() == optimizer_2.iterations.numpy() == 4
         for one, two in zip(model.get_weights(), model_2.get_weights(), strict=True):
