@@ -28,7 +28,7 @@ class PretrainingRun:
     def __init__(self, folder: Path, **config: Any) -> None:
         self.folder = folder
         self.output = folder / "output"
-        self.config = small_config(num_hidden_layers=2, inner_group_num=1, **config)
+        self.config = small_config(**{"num_hidden_layers": 2, "inner_group_num": 1, **config})
         (folder / "model").mkdir()
         self.config.to_json_file(str(folder / "model" / "albert_config.json"))
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

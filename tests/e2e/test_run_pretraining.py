@@ -208,7 +208,7 @@ class TestStartingFrom:
 
 
 def test_xla_and_two_replicas_change_no_number(tmp_path):
-    run = PretrainingRun(tmp_path)
+    run = PretrainingRun(tmp_path, num_hidden_layers=1, num_hidden_groups=1)
     losses = {}
     for name, flags in {
         "plain": {},
