@@ -8,7 +8,7 @@ from albert_tf.cli.command import run_command
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
     flags.DEFINE_string("output_dir", "demo_output", "Local directory of everything it writes.")
-    flags.DEFINE_integer("num_train_steps", 2500, "Steps of pretraining.", lower_bound=1)
+    flags.DEFINE_integer("num_train_steps", 1500, "Steps of pretraining.", lower_bound=1)
     flags.DEFINE_integer(
         "max_documents", None, "Documents of the corpus, if not all of them.", lower_bound=2
     )

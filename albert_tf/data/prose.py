@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 MIN_WORDS = 4
 MAX_WORDS = 120
-MIN_SHARE_OF_PLAIN_WORDS = 0.75
+MIN_SHARE_OF_PLAIN_WORDS = 0.9
 
 _UNDERLINE = re.compile(r"\s*([-=~^*#+.\"'_])\1{2,}\s*")
 _DOCTEST = re.compile(r"\s*>>>")
@@ -33,6 +33,7 @@ _NO_SENTENCE_END = re.compile(  # an abbreviation or an initial
     r"(?:^|[\s(\[\"'])(?:e\.g|i\.e|cf|vs|viz|resp|approx|incl|esp|Nos?|Fig|Sec|Mrs?|Dr|Prof|St|[A-Z])"
     r"\.\s+$"
 )
+_CLAUSE_END = re.compile(r"(?<=[,;:]) ")
 _SENTENCE = re.compile(r"[\"'(\[]*[A-Z].*[.!?:][\"')\]]*")
 _PLAIN_WORD = re.compile(r"[\"'(\[]*[A-Za-z]+(?:['-][A-Za-z]+)*[\"')\]]*[.,;:!?]*[\"')\]]*")
 _FUNCTION_WORD = re.compile(
@@ -61,6 +62,25 @@ def prose_sentences(text: str) -> list[str]:
         for sentence in _split_sentences(_strip_markup(paragraph))
         if _is_prose(sentence)
     ]
+
+
+def clauses(sentence: str) -> list[str]:
+    """Splits a sentence after commas, semicolons and colons.
+
+    Args:
+        sentence: words with single blanks between them.
+
+    Returns:
+        The parts in order; joined with blanks they are the sentence. No part is shorter than
+        MIN_WORDS words, unless the sentence is.
+    """
+    parts: list[str] = []
+    for part in _CLAUSE_END.split(sentence):
+        if parts and min(len(parts[-1].split()), len(part.split())) < MIN_WORDS:
+            parts[-1] += " " + part
+        else:
+            parts.append(part)
+    return parts
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from albert_tf.data.files import write_then_rename
-from albert_tf.data.prose import prose_sentences
+from albert_tf.data.prose import clauses, prose_sentences
 
 TRAINING_FILE = "training.txt"
 HELD_OUT_FILE = "held_out.txt"
@@ -39,11 +39,11 @@ class Document(NamedTuple):
 
 
 class CorpusPart(NamedTuple):
-    """A file of the corpus and what is in it."""
+    """A file of the corpus and what is in it; a segment is a line."""
 
     path: str
     documents: int
-    sentences: int
+    segments: int
     words: int
 
 
@@ -57,11 +57,13 @@ class CorpusReport(NamedTuple):
 def write_corpus(
     directory: str | os.PathLike, held_out_share: float = 0.1, max_documents: int | None = None
 ) -> CorpusReport:
-    """Writes the corpus: a sentence a line, an empty line after each document.
+    """Writes the corpus: a sentence or clause a line, an empty line after each document.
 
-    This is what create_pretraining_data reads. A document is held out by a hash of its name, so
-    the same Python always gives the same files. Held-out sentences that the training part has
-    too, in whole or in long runs, are dropped.
+    This is what create_pretraining_data reads. Sentences are split into clauses because a small
+    model has short sequences, and each must hold two lines for its sentence-order task.
+
+    A document is held out by a hash of its name, so the same Python always gives the same files.
+    Held-out sentences that the training part has too, in whole or in long runs, are dropped.
 
     Args:
         directory: where TRAINING_FILE and HELD_OUT_FILE go; made if it is not there.
@@ -206,9 +208,12 @@ def _runs(sentence: str) -> set[tuple[str, ...]]:
 
 
 def _write_part(path: str, documents: Sequence[Document]) -> CorpusPart:
-    sentences = [sentence for document in documents for sentence in document.sentences]
+    lines = [
+        [clause for sentence in document.sentences for clause in clauses(sentence)]
+        for document in documents
+    ]
     with write_then_rename(path) as file:
-        for document in documents:
-            file.write("\n".join([*document.sentences, "", ""]).encode())
-    words = sum(len(sentence.split()) for sentence in sentences)
-    return CorpusPart(path, len(documents), len(sentences), words)
+        for segments in lines:
+            file.write("\n".join([*segments, "", ""]).encode())
+    words = sum(len(segment.split()) for segments in lines for segment in segments)
+    return CorpusPart(path, len(documents), sum(map(len, lines)), words)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.data.prose import prose_sentences
+from albert_tf.data.prose import clauses, prose_sentences
 
 
 def test_wrapped_lines_become_one_sentence_and_paragraphs_stay_apart():
@@ -53,17 +53,20 @@ def test_each_list_item_is_a_paragraph_of_its_own():
     ]
 
 
+MORE = " and then goes on in plain words until the end."
+
+
 @pytest.mark.parametrize(
     ("written", "plain"),
     [
-        ("Use :class:`~os.PathLike` for all of it.", "Use os.PathLike for all of it."),
-        ("Use ``with open()`` and *never* a **loop**.", "Use with open() and never a loop."),
+        ("Use :class:`~os.PathLike` for all" + MORE, "Use os.PathLike for all" + MORE),
+        ("Use ``f()`` and *never* a **loop**" + MORE, "Use f() and never a loop" + MORE),
         ('Setting it to "None" is an error.', "Setting it to None is an error."),
         ('A "file like object" is an object.', 'A "file like object" is an object.'),
         ("It is not safe [2]. Use `the other one` here.", "It is not safe."),
         ("The object’s value is the “same”.", 'The object\'s value is the "same".'),
         ("Consider the structure of a file::", "Consider the structure of a file:"),
-        ("It takes *args and **kwargs as they are.", "It takes *args and **kwargs as they are."),
+        ("It takes *args" + MORE, "It takes *args" + MORE),
     ],
 )
 def test_markup_is_removed(written, plain):
@@ -72,12 +75,31 @@ def test_markup_is_removed(written, plain):
 
 def test_sentences_are_split_at_their_ends_only():
     text = (
-        "Many types, e.g. Lists or i.e. Tuples, can do it since version 3.10.2 of it. "
+        "Many types, e.g. Lists or i.e. Tuples, can do all of this and a lot more besides, "
+        "and some of them could do so since version 3.10.2 of the language came out. "
         "Is this by J. Smith a question? (It is in brackets.) What an end this is!"
     )
     assert prose_sentences(text) == [
-        "Many types, e.g. Lists or i.e. Tuples, can do it since version 3.10.2 of it.",
+        "Many types, e.g. Lists or i.e. Tuples, can do all of this and a lot more besides, "
+        "and some of them could do so since version 3.10.2 of the language came out.",
         "Is this by J. Smith a question?",
         "(It is in brackets.)",
         "What an end this is!",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "parts"),
+    [
+        ("The first is a name, and the second is a place.", 2),
+        ("The first, the second and the third, are all of them here: no, not all of it.", 3),
+        ("It is so, too.", 1),
+        ("No comma stands in this one.", 1),
+        ("It is 1,000 of them; that is the number; it is not more.", 3),
+    ],
+)
+def test_clauses_have_four_words_at_least_and_lose_nothing(sentence, parts):
+    found = clauses(sentence)
+    assert len(found) == parts
+    assert " ".join(found) == sentence
+    assert min(len(clause.split()) for clause in found) >= 4
