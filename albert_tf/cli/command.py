@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from absl import app, logging
+from absl import app, flags, logging
 
 # What a user can put right: shown as a message, without the stack of the program.
 UserError = (ValueError, OSError)
@@ -31,5 +31,9 @@ def run_command(define_flags: Callable[[], None], run: Callable[[], None]) -> No
             logging.debug("Where the error came from:", exc_info=True)
             sys.exit(f"error: {error}")
 
+    others = set(flags.FLAGS)
     define_flags()
+    for name in set(flags.FLAGS) - others:
+        # --help lists what belongs to the program that was started, and nothing of other modules.
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
     app.run(main)

@@ -67,13 +67,16 @@ PARSERS = {
 }
 
 
-@pytest.mark.parametrize(
+SCRIPTS = pytest.mark.parametrize(
     ("script", "original"),
     [
         ("run_pretraining.py", RUN_PRETRAINING),
         ("create_pretraining_data.py", CREATE_PRETRAINING_DATA),
     ],
 )
+
+
+@SCRIPTS
 def test_types_and_defaults_are_those_of_the_original(tmp_path, script, original):
     printed = run_program(script, tmp_path, {"helpxml": True}).output
     described = xml.etree.ElementTree.fromstring(printed[printed.index("<?xml") :])
@@ -86,6 +89,14 @@ def test_types_and_defaults_are_those_of_the_original(tmp_path, script, original
     if "optimizer" in original:
         choices = [choice.text for choice in flags["optimizer"].iter("enum_value")]
         assert choices == ["adamw", "lamb"]
+
+
+@SCRIPTS
+def test_help_lists_all_of_them(tmp_path, script, original):
+    printed = run_program(script, tmp_path, {"help": True}).output
+    listed = re.findall(r"^  --(?:\[no\])?(\w+):", printed, re.MULTILINE)
+    assert set(original) <= set(listed)
+    assert "verbosity" not in listed  # other modules' flags are left to --helpfull
 
 
 def test_flags_that_change_nothing_say_so_and_a_long_warm_up_warns(tmp_path):
