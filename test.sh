@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Everything a change must pass: lint, format, types, tests. Arguments go to pytest:
 #   ./test.sh -k tokenization
-#   ./test.sh -m slow
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/environment.sh
