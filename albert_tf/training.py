@@ -124,12 +124,7 @@ class Trainer:
         if self.step >= last:
             logging.info("Nothing to train: step %d of %d is done already", self.step, last)
             return
-        description = {
-            **self.task.describe_input(),
-            "train_batch_size": self.config.train_batch_size,
-            "seed": self.config.seed,
-        }
-        iterator = self._input_iterator(description)
+        iterator, description = self._input()
         unreported: list[Mapping[str, Any]] = []
         while self.step < last:
             try:
@@ -152,17 +147,29 @@ class Trainer:
                     if on_checkpoint:
                         on_checkpoint(self.step)
 
-    def _input_iterator(self, description: Mapping[str, Any]) -> Any:
-        """The training input, at the position of the checkpoint the run resumes from."""
+    def _input(self) -> tuple[Any, dict[str, Any]]:
+        """The training input, where the checkpoint the run resumes from left it.
+
+        Returns:
+            The iterator, and what decides its batches, to be saved with its position.
+        """
         batch_size, seed = self.config.train_batch_size, self.config.seed
-        iterator = iter(self.task.train_dataset(batch_size, seed))
-        newest = self.directory.newest()
-        if self.step == 0 or newest is None:
-            return iterator
-        if self.directory.restore_input(newest, iterator, description):
-            return iterator
+        description = {
+            **self.task.describe_input(),
+            "train_batch_size": batch_size,
+            "seed": seed,
+            "order_seed": seed,
+        }
+        newest = self.directory.newest() if self.step else None
+        if newest is not None:
+            stored = self.directory.input_description(newest) or {}
+            description["order_seed"] = stored.get("order_seed", seed)
+        iterator = iter(self.task.train_dataset(batch_size, description["order_seed"]))
+        if newest is None or self.directory.restore_input(newest, iterator, description):
+            return iterator, description
         # Another order than that of the run's beginning, which the model has seen.
-        return iter(self.task.train_dataset(batch_size, seed + self.step))
+        description["order_seed"] = seed + self.step
+        return iter(self.task.train_dataset(batch_size, seed + self.step)), description
 
     def _save(
         self, iterator: Any = None, input_description: Mapping[str, Any] | None = None

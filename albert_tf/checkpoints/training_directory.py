@@ -181,6 +181,18 @@ class TrainingDirectory:
         optimizer.iterations.assign(step)
         return step
 
+    def input_description(self, prefix: str) -> dict[str, Any] | None:
+        """Returns what `save` was told of the input, None where no position was saved."""
+        path = self._train_state(prefix) + ".json"
+        if not tf.io.gfile.exists(path):
+            return None
+        with tf.io.gfile.GFile(path) as file:
+            return json.load(file)
+
+    def _train_state(self, prefix: str) -> str:
+        """The train state beside a step checkpoint."""
+        return os.path.join(self.path, f"{TRAIN_STATE}-{prefix.rsplit('-', 1)[1]}")
+
     def restore_input(
         self, prefix: str, iterator: Any, input_description: Mapping[str, Any]
     ) -> bool:
@@ -194,12 +206,10 @@ class TrainingDirectory:
         Returns:
             Whether the position was restored. If not, a warning says why.
         """
-        state = os.path.join(self.path, f"{TRAIN_STATE}-{prefix.rsplit('-', 1)[1]}")
-        if not tf.io.gfile.exists(state + ".json"):
+        stored = self.input_description(prefix)
+        if stored is None:
             logging.warning("%s has no input position beside it: reading from the start", prefix)
             return False
-        with tf.io.gfile.GFile(state + ".json") as file:
-            stored = json.load(file)
         changed = [key for key, value in input_description.items() if stored.get(key) != value]
         if changed:
             logging.warning(
@@ -208,7 +218,7 @@ class TrainingDirectory:
                 ", ".join(changed),
             )
             return False
-        tf.train.Checkpoint(iterator=iterator).read(state).assert_consumed()
+        tf.train.Checkpoint(iterator=iterator).read(self._train_state(prefix)).assert_consumed()
         return True
 
     def save_best(self, step: int, model: keras.Model) -> None:

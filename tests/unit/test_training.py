@@ -1,15 +1,25 @@
 """What replicas share and what they must not; weights and numbers are in tests/golden."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.checkpoints.original import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.distribution import create_strategy, split_batch
+from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import Trainer
 from tests.small_model import small_config
-from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
+from tests.small_records import (
+    LENGTH,
+    PREDICTIONS,
+    pretraining_batch,
+    pretraining_columns,
+    write_records,
+)
 
 DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
 
@@ -80,3 +90,38 @@ def test_masks_change_from_step_to_step_and_come_back_with_the_seed(tmp_path):
 def test_a_batch_that_replicas_cannot_share_is_refused(tmp_path):
     with pytest.raises(ValueError, match="--train_batch_size=5 with 2 replicas; 6 would do"):
         make_trainer(tmp_path, 2, batch_size=5)
+
+
+def weights_after(folder, records, batch_size, last_step):
+    """Trains, or trains on, up to `last_step` and returns the weights."""
+    trainer = Trainer(
+        PretrainingTask(
+            small_config(num_hidden_layers=2, inner_group_num=1),
+            train_files=[str(records)],
+            max_seq_length=LENGTH,
+            max_predictions_per_seq=PREDICTIONS,
+        ),
+        TrainerConfig(str(folder), batch_size, save_checkpoints_steps=2, keep_checkpoint_max=0),
+        OptimizerConfig(num_train_steps=last_step, num_warmup_steps=2),
+        create_strategy("one_device"),
+    )
+    trainer.initialize()
+    log = RunLog(str(folder), last_step, trainer.step)
+    trainer.train(log)
+    log.close()
+    return {name: variable.numpy() for name, variable in original_names(trainer.model).items()}
+
+
+def test_a_run_whose_input_changed_resumes_in_its_new_order(tmp_path):
+    """The new order has a seed of its own, which a second resume must find again."""
+    records = write_records(tmp_path / "records", pretraining_columns(23, seed=0))
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    weights_after(run, records, batch_size=4, last_step=4)
+    unbroken = weights_after(run, records, batch_size=6, last_step=12)
+    shutil.copytree(run, copy)
+    for path in [*copy.glob("*-8.*"), *copy.glob("*-10.*"), *copy.glob("*-12.*")]:
+        path.unlink()
+    (copy / "checkpoint").unlink()
+    resumed = weights_after(copy, records, batch_size=6, last_step=12)
+    for name, expected in unbroken.items():
+        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
