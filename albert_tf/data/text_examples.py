@@ -1,0 +1,108 @@
+"""Labelled texts and pairs of texts, before they become tokens: what a source of data hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+TRAIN, DEV, TEST = "train", "dev", "test"
+SPLITS = (TRAIN, DEV, TEST)
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample:
+    """One row of a data file.
+
+    Attributes:
+        guid: what the row is called in files of results.
+        text_a: the text, or the first of a pair; as the file has it.
+        text_b: the second of a pair; None for a single text.
+        label: as the file has it; None where there is none.
+    """
+
+    guid: str
+    text_a: str
+    text_b: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a task predicts.
+
+    Attributes:
+        names: the classes, a class's place being its id; empty for a number (regression).
+
+    Raises:
+        ValueError: one class only, or a name twice.
+    """
+
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses what nothing can be learned from."""
+        if len(self.names) == 1:
+            raise ValueError(f"A classifier needs two labels at least. Received: {self.names[0]!r}")
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"Every label must be there once. Received: {', '.join(self.names)}")
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether a number is predicted instead of a class."""
+        return not self.names
+
+    @property
+    def num_outputs(self) -> int:
+        """K, outputs of the head: one for each class, or a single one for a number."""
+        return len(self.names) or 1
+
+    def encode(self, labels: Sequence[str]) -> np.ndarray:
+        """Turns labels as files have them into int32 class ids or float32 numbers, [N].
+
+        Raises:
+            ValueError: a label is none of the classes, or no number.
+        """
+        if self.is_regression:
+            return np.array([float(label) for label in labels], np.float32)
+        ids = {name: i for i, name in enumerate(self.names)}
+        unknown = next((label for label in labels if label not in ids), None)
+        if unknown is not None:
+            raise ValueError(
+                f"Unknown label {unknown!r}; the labels are {', '.join(map(repr, self.names))}"
+            )
+        return np.array([ids[label] for label in labels], np.int32)
+
+
+class TextData(Protocol):
+    """A source of labelled texts: a GLUE task, or files of the user's own.
+
+    Attributes:
+        name: the task in lower case; cache and result files begin with it.
+        labels: what is predicted.
+        best_metric: the score that the best checkpoint has the highest of.
+        metrics: names of the scores the benchmark defines beside accuracy or mean squared error:
+            any of "f1", "matthews", "pearson", "spearman".
+        submission_file: name of the file GLUE's server takes; None for other data.
+    """
+
+    name: str
+    labels: Labels
+    best_metric: str
+    metrics: tuple[str, ...]
+    submission_file: str | None
+
+    def file(self, split: str) -> str:
+        """Returns the path of a split's file, which need not exist."""
+        ...
+
+    def read(self, split: str) -> list[TextExample]:
+        """Reads a split; rows that cannot be used are left out, counted and named in the log.
+
+        Raises:
+            ValueError: the file is missing, has not the columns it should have, or holds a label
+                that is none of the task's; names file, row and flag.
+        """
+        ...
