@@ -1,10 +1,14 @@
-"""Evaluation over exactly the examples there are, its results file, and the choice of the best."""
+"""Evaluation of the checkpoints of a run: when, on what, and which is the best.
+
+Evaluating beside training or afterwards is the same for every job; how a model is scored is a
+function the job hands over, `Evaluator.evaluate` for one.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -12,15 +16,23 @@ import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
+from albert_tf.checkpoints.original import load_weights, read_global_step
+from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import BEST, TrainingDirectory
 from albert_tf.data.batching import pad_batch
 from albert_tf.data.files import write_then_rename
 from albert_tf.distribution import check_batch_size, split_batch
 from albert_tf.losses import means
-from albert_tf.tasks.base import Features, Task
+from albert_tf.model_directory import warn_of_another_config
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.base import EvaluatedTask, Features
+from albert_tf.training import Trainer
 
 RESULTS_FILE = "eval_results.txt"
 BEST_FILE = "best_trial.txt"
+
+Evaluate = Callable[[], Mapping[str, float]]  # scores the model as it is
+Record = Callable[[int, Mapping[str, float]], None]  # keeps the results of a step
 
 
 class Evaluator:
@@ -39,7 +51,7 @@ class Evaluator:
 
     def __init__(
         self,
-        task: Task,
+        task: EvaluatedTask,
         model: keras.Model,
         strategy: tf.distribute.Strategy,
         batch_size: int,
@@ -153,12 +165,81 @@ class BestCheckpoint:
                 f"Remove it to start comparing anew; {BEST} stays until a checkpoint is evaluated."
             ) from error
 
-    def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> None:
-        """Keeps the model's weights if their score is the best so far; NaN never is."""
+    def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
+        """Keeps the model's weights if their score is the best so far; NaN never is.
+
+        Returns:
+            Whether they are the best so far.
+        """
         self.last_step = step
-        if results[self.metric] > self.value:
+        is_best = results[self.metric] > self.value
+        if is_best:
             self.step, self.value = step, results[self.metric]
             self.directory.save_best(step, model)
             logging.info("best_step=%d %s=%g", step, self.metric, self.value)
         with write_then_rename(self._path) as file:
             file.write(f"{step}:{self.step}:{self.value}".encode())
+        return is_best
+
+
+def train_and_evaluate(
+    trainer: Trainer, log: RunLog, evaluate: Evaluate, record: Record, last_evaluated: int
+) -> None:
+    """Trains, and evaluates at every checkpoint.
+
+    Args:
+        trainer: initialized.
+        log: of the run.
+        evaluate: scores the trainer's model.
+        record: keeps the results of a step.
+        last_evaluated: step of the last evaluation of an earlier start, -1 where there was none.
+    """
+
+    def on_checkpoint(step: int) -> None:
+        results = evaluate()
+        log.evaluation(step, results)
+        record(step, results)
+
+    if trainer.step > 0 and last_evaluated != trainer.step:
+        on_checkpoint(trainer.step)  # the run that wrote this checkpoint ended before it could
+    trainer.train(log, on_checkpoint=on_checkpoint)
+
+
+def evaluate_checkpoints(
+    prefixes: Iterable[str], model: keras.Model, evaluate: Evaluate, record: Record
+) -> None:
+    """Loads one checkpoint after the other into the model and evaluates it.
+
+    Args:
+        prefixes: of checkpoints; one that a training run removes meanwhile is left out.
+        model: takes the weights.
+        evaluate: scores `model`.
+        record: keeps the results of a step.
+
+    Raises:
+        LoadError: a checkpoint is damaged, or does not hold the whole model.
+    """
+    for prefix in prefixes:
+        try:
+            step = load_complete(model, prefix)
+        except LoadError:
+            if tf.io.gfile.exists(prefix + ".index"):
+                raise
+            logging.warning("%s was removed while it was read: not evaluated", prefix)
+            continue
+        logging.info("Evaluating %s", prefix)
+        results = evaluate()
+        for line in result_lines(step, results):
+            logging.info(line)
+        record(step, results)
+
+
+def load_complete(model: keras.Model, prefix: str) -> int:
+    """Fills the whole model, heads included, and returns the checkpoint's training step.
+
+    Raises:
+        LoadError: the checkpoint is damaged, or leaves a variable as it was.
+    """
+    warn_of_another_config(prefix, model.config)
+    load_weights(model, prefix).check_complete()
+    return read_global_step(prefix)

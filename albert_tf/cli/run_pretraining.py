@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf.checkpoints.original import find_checkpoint, load_weights, read_global_step
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.choice import choose_checkpoints
+from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.flags import (
     check_device_flags,
@@ -25,13 +24,17 @@ from albert_tf.cli.flags import (
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.data.files import match_files
 from albert_tf.distribution import create_strategy, split_cpu
-from albert_tf.evaluation import BestCheckpoint, Evaluator, result_lines, write_results
+from albert_tf.evaluation import (
+    BestCheckpoint,
+    Evaluator,
+    evaluate_checkpoints,
+    train_and_evaluate,
+    write_results,
+)
 from albert_tf.model_directory import ModelDirectory, make_output_dir, warn_of_another_config
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
 from albert_tf.training import Trainer
-
-_POLL_SECONDS = 2.0
 
 
 def define_flags() -> None:
@@ -84,9 +87,9 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "eval_checkpoint",
         "newest",
-        "What --do_eval --nodo_train evaluates: newest or best of --output_dir (or, where it has "
-        "none, --init_checkpoint); the path of a checkpoint; or all of --output_dir, of which the "
-        "best is kept as model.ckpt-best, as training with --do_eval does.",
+        "What --do_eval --nodo_train evaluates: newest or best of --output_dir; all of it, of "
+        "which the best is kept as model.ckpt-best, as training with --do_eval does; or, where it "
+        "has none, --init_checkpoint. Or the path of a checkpoint.",
     )
     flags.DEFINE_float(
         "watch_secs",
@@ -189,27 +192,19 @@ def _train(
             "input": task.describe_input(),
         }
     )
+    best = BestCheckpoint(trainer.directory, BEST_METRIC)
+
+    def record(step: int, results: Mapping[str, float]) -> None:
+        write_results(values.output_dir, step, results)
+        best.offer(step, results, trainer.model)
+
     try:
         if evaluator is None:
             trainer.train(log)
         else:
-            _train_and_evaluate(trainer, evaluator, log)
+            train_and_evaluate(trainer, log, evaluator.evaluate, record, best.last_step)
     finally:
         log.close()
-
-
-def _train_and_evaluate(trainer: Trainer, evaluator: Evaluator, log: RunLog) -> None:
-    best = BestCheckpoint(trainer.directory, BEST_METRIC)
-
-    def evaluate(step: int) -> None:
-        results = evaluator.evaluate()
-        log.evaluation(step, results)
-        write_results(trainer.directory.path, step, results)
-        best.offer(step, results, trainer.model)
-
-    if trainer.step > 0 and best.last_step != trainer.step:
-        evaluate(trainer.step)  # the run that wrote this checkpoint ended before it could
-    trainer.train(log, on_checkpoint=evaluate)
 
 
 def _evaluator(
@@ -224,85 +219,23 @@ def _evaluator(
 def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     directory = TrainingDirectory(values.output_dir)
-    prefixes = _checkpoints_to_evaluate(values, directory)
+    prefixes = choose_checkpoints(
+        directory,
+        values.eval_checkpoint,
+        values.init_checkpoint,
+        flag="--eval_checkpoint",
+        last_step=values.num_train_steps,
+        watch_secs=values.watch_secs,
+    )
     make_output_dir(values.output_dir)
     best = BestCheckpoint(directory, BEST_METRIC)
-    for prefix in prefixes:
-        warn_of_another_config(prefix, evaluator.model.config)
-        try:
-            load_weights(evaluator.model, prefix).check_complete()
-            step = read_global_step(prefix)
-        except LoadError:
-            if tf.io.gfile.exists(prefix + ".index"):
-                raise
-            logging.warning("%s was removed while it was read: not evaluated", prefix)
-            continue
-        logging.info("Evaluating %s", prefix)
-        results = evaluator.evaluate()
-        for line in result_lines(step, results):
-            logging.info(line)
+
+    def record(step: int, results: Mapping[str, float]) -> None:
         write_results(values.output_dir, step, results)
         if values.eval_checkpoint == "all":
             best.offer(step, results, evaluator.model)
 
-
-def _checkpoints_to_evaluate(
-    values: flags.FlagValues, directory: TrainingDirectory
-) -> Iterator[str]:
-    """The checkpoints `--eval_checkpoint` means; with --watch_secs also those still to come.
-
-    Raises:
-        ValueError: there is none.
-    """
-    choice = values.eval_checkpoint
-    newest, best = directory.newest(), directory.best()
-    is_all = choice == "all" and bool(newest or values.watch_secs > 0)
-    wanted = {"newest": newest, "best": best, "all": None}.get(choice, choice)
-    if values.init_checkpoint and (is_all or wanted):
-        logging.warning(
-            "--init_checkpoint=%s is not evaluated: --eval_checkpoint=%s means %s. To evaluate it, "
-            "give it as --eval_checkpoint.",
-            values.init_checkpoint,
-            choice,
-            wanted or f"the checkpoints of {directory.path}",
-        )
-    if is_all:
-        return _all_checkpoints(directory, values.num_train_steps, values.watch_secs)
-    path = wanted or (choice != "all" and values.init_checkpoint)
-    if not path:
-        raise ValueError(
-            f"--output_dir {values.output_dir!r} has no checkpoint for --eval_checkpoint={choice}. "
-            "Train first, or give --init_checkpoint or the path of a checkpoint as "
-            "--eval_checkpoint."
-        )
-    return iter([find_checkpoint(path, "--eval_checkpoint or --init_checkpoint")])
-
-
-def _all_checkpoints(
-    directory: TrainingDirectory, last_step: int, watch_secs: float
-) -> Iterator[str]:
-    """Every checkpoint of the directory once; stops `watch_secs` after the last new one.
-
-    Raises:
-        ValueError: there is none in all that time.
-    """
-    seen: set[str] = set()
-    deadline = time.monotonic() + watch_secs
-    while True:
-        new = [prefix for prefix in directory.checkpoints() if prefix not in seen]
-        for prefix in new:
-            seen.add(prefix)
-            if tf.io.gfile.exists(prefix + ".index"):  # a training run removes old ones meanwhile
-                yield prefix
-        if new:
-            deadline = time.monotonic() + watch_secs
-        if any(prefix.endswith(f"-{last_step}") for prefix in seen) or time.monotonic() >= deadline:
-            break
-        time.sleep(_POLL_SECONDS)
-    if not seen:
-        raise ValueError(
-            f"--output_dir {directory.path!r} has no checkpoint for --eval_checkpoint=all."
-        )
+    evaluate_checkpoints(prefixes, evaluator.model, evaluator.evaluate, record)
 
 
 def main() -> None:
