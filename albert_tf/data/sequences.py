@@ -1,0 +1,128 @@
+"""Token sequences of different lengths, kept one after the other without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSequences:
+    """N sequences of one or two segments, special tokens included.
+
+    Memory follows the real tokens: four bytes each. Padding exists in batches alone.
+
+    Attributes:
+        tokens: int32 [T]; the ids of all sequences, one after the other.
+        starts: int64 [N + 1]; where in `tokens` a sequence begins; the last one is T.
+        first_lengths: int32 [N]; how many tokens of a sequence belong to segment 0.
+
+    Raises:
+        ValueError: the arrays do not belong together.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    first_lengths: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Checks that the arrays describe one set of sequences."""
+        if (
+            len(self.starts) != len(self.first_lengths) + 1
+            or self.starts[0] != 0
+            or self.starts[-1] != len(self.tokens)
+            or np.any(self.lengths < self.first_lengths)
+            or np.any(self.first_lengths < 0)
+        ):
+            raise ValueError(
+                f"{len(self.tokens)} tokens, {len(self.starts)} starts and "
+                f"{len(self.first_lengths)} lengths of first segments do not belong together."
+            )
+
+    def __len__(self) -> int:
+        """N, the number of sequences."""
+        return len(self.first_lengths)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """int32 [N]; tokens of each sequence."""
+        return np.diff(self.starts).astype(np.int32)
+
+    @classmethod
+    def from_segments(
+        cls, tokens: np.ndarray, lengths: np.ndarray, *, cls_id: int, sep_id: int
+    ) -> TokenSequences:
+        """Lays segments out as [CLS] a [SEP], or [CLS] a [SEP] b [SEP] where b is not empty.
+
+        Args:
+            tokens: int32 [T]; a of the first row, b of the first row, a of the second ...
+            lengths: integer [N, 2]; tokens of a and of b.
+            cls_id: id of [CLS].
+            sep_id: id of [SEP].
+
+        Returns:
+            N sequences; b and the [SEP] after it are segment 1.
+        """
+        first = lengths[:, 0] + 2
+        second = lengths[:, 1] + (lengths[:, 1] > 0)
+        starts = _starts_of(first + second)
+        is_special: np.ndarray = np.zeros(starts[-1], bool)
+        joined = np.full(starts[-1], sep_id, np.int32)
+        joined[starts[:-1]] = cls_id
+        # The last one is the first separator again where there is no second segment.
+        for place in (starts[:-1], starts[:-1] + first - 1, starts[1:] - 1):
+            is_special[place] = True
+        joined[~is_special] = tokens
+        return cls(joined, starts, first.astype(np.int32))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[TokenSequences]) -> TokenSequences:
+        """Puts sets of sequences one after the other; of no part, no sequence."""
+        if not parts:
+            return cls(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))
+        return cls(
+            np.concatenate([part.tokens for part in parts]),
+            _starts_of(np.concatenate([part.lengths for part in parts])),
+            np.concatenate([part.first_lengths for part in parts]),
+        )
+
+    def padded(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Makes a batch.
+
+        Args:
+            rows: integer [B]; which sequences.
+            length: S, as long as the longest of them or longer.
+
+        Returns:
+            int32 [B, S] each, zero in padding: `input_ids`; `input_mask`, 1 = real token;
+            `segment_ids`.
+
+        Raises:
+            ValueError: a sequence is longer than `length`.
+        """
+        lengths = self.lengths[rows]
+        if lengths.size and lengths.max() > length:
+            raise ValueError(f"A sequence of {lengths.max()} tokens does not fit into {length}.")
+        positions = np.arange(length, dtype=np.int32)
+        is_real = positions < lengths[:, None]
+        is_second = is_real & (positions >= self.first_lengths[rows][:, None])
+        input_ids = np.zeros(is_real.shape, np.int32)
+        if self.tokens.size:
+            places = self.starts[:-1][rows][:, None] + positions
+            # Places behind the last token are read as that one, and masked like all padding.
+            np.multiply(self.tokens.take(places, mode="clip"), is_real, out=input_ids)
+        return {
+            "input_ids": input_ids,
+            "input_mask": is_real.astype(np.int32),
+            "segment_ids": is_second.astype(np.int32),
+        }
+
+
+def _starts_of(lengths: np.ndarray) -> np.ndarray:
+    """Int64 [N + 1]: where pieces of these lengths begin, and where the last one ends."""
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
