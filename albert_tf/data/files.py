@@ -35,6 +35,21 @@ def file_size(path: str) -> int:
     return _gfile().stat(path).length if is_remote(path) else os.path.getsize(path)
 
 
+def file_exists(path: str) -> bool:
+    """Whether there is a file (not a folder) of this name."""
+    if is_remote(path):
+        return _gfile().exists(path) and not _gfile().isdir(path)
+    return os.path.isfile(path)
+
+
+def folder_names(folder: str) -> list[str]:
+    """Names of what lies in a folder, sorted; none where there is no such folder."""
+    if is_remote(folder):
+        names = _gfile().listdir(folder) if _gfile().isdir(folder) else []
+        return sorted(name.rstrip("/") for name in names)
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
 def find_files(pattern: str) -> list[str]:
     """Files (not folders) that match a glob pattern, sorted."""
     if is_remote(pattern):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -59,20 +60,33 @@ class Labels:
         """K, outputs of the head: one for each class, or a single one for a number."""
         return len(self.names) or 1
 
+    @property
+    def allowed(self) -> str:
+        """What a label may be, in words, for errors."""
+        return "a finite number" if self.is_regression else ", ".join(map(repr, self.names))
+
+    def accepts(self, label: str) -> bool:
+        """Whether a label is one of the classes, or a finite number for regression."""
+        if not self.is_regression:
+            return label in self.names
+        try:
+            return math.isfinite(float(label))
+        except ValueError:
+            return False
+
     def encode(self, labels: Sequence[str]) -> np.ndarray:
         """Turns labels as files have them into int32 class ids or float32 numbers, [N].
 
         Raises:
             ValueError: a label is none of the classes, or no number.
         """
+        known = {label: self.accepts(label) for label in set(labels)}
+        unknown = next((label for label in labels if not known[label]), None)
+        if unknown is not None:
+            raise ValueError(f"Unknown label {unknown!r}; allowed: {self.allowed}")
         if self.is_regression:
             return np.array([float(label) for label in labels], np.float32)
         ids = {name: i for i, name in enumerate(self.names)}
-        unknown = next((label for label in labels if label not in ids), None)
-        if unknown is not None:
-            raise ValueError(
-                f"Unknown label {unknown!r}; the labels are {', '.join(map(repr, self.names))}"
-            )
         return np.array([ids[label] for label in labels], np.int32)
 
 

@@ -1,0 +1,343 @@
+"""The tasks of the GLUE benchmark, from the files of its download.
+
+Columns are found by their names in the header, whatever their order. A header without any of the
+names GLUE gave them is taken for one in GLUE's own order, as the original release takes every file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from absl import logging
+
+from albert_tf.data.files import file_exists, folder_names
+from albert_tf.data.label_report import log_labels
+from albert_tf.data.table_examples import Places, read_examples
+from albert_tf.data.table_rows import Cells, Table, read_table
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
+
+FLAG = "--data_dir"
+_ID_NAMES = ("index", "id", "idx")
+_LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of one kind of file, in GLUE's order.
+
+    Attributes:
+        widths: cells of a row, for the layouts there are.
+        text_a, text_b, label, guid: places from 0; -1 is the last; None for what is not there.
+        has_header: whether the first row names the columns.
+    """
+
+    widths: tuple[int, ...]
+    text_a: int
+    text_b: int | None = None
+    label: int | None = None
+    guid: int | None = None
+    has_header: bool = True
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """A task of the benchmark.
+
+    Attributes:
+        folder: where its files are in the download.
+        labels: what is predicted.
+        text_names: what headers call the texts, in lower case: one tuple for each text.
+        labelled, unlabelled: columns of train and dev, and of test.
+        submission_file: name of the file GLUE's server takes.
+        best_metric, metrics: see `TextData`.
+        dev_file, test_file: names of these files.
+        test_folders: where the test file is, if not in `folder`.
+    """
+
+    folder: str
+    labels: Labels
+    text_names: tuple[tuple[str, ...], ...]
+    labelled: Columns
+    unlabelled: Columns
+    submission_file: str
+    best_metric: str = "eval_accuracy"
+    metrics: tuple[str, ...] = ()
+    dev_file: str = "dev.tsv"
+    test_file: str = "test.tsv"
+    test_folders: tuple[str, ...] = ()
+
+
+_BINARY = Labels(("0", "1"))
+_TWO_WAY = Labels(("entailment", "not_entailment"))
+_THREE_WAY = Labels(("contradiction", "entailment", "neutral"))
+_SENTENCE = (("sentence",),)
+_SENTENCES = (("sentence1", "premise"), ("sentence2", "hypothesis"))
+_PAIR = Columns((4,), guid=0, text_a=1, text_b=2, label=-1)
+_PAIR_TEST = Columns((3,), guid=0, text_a=1, text_b=2)
+_MNLI = Columns((12, 16), guid=0, text_a=8, text_b=9, label=-1)
+_MNLI_TEST = Columns((10,), guid=0, text_a=8, text_b=9)
+
+GLUE_TASKS: Final[dict[str, GlueTask]] = {
+    "cola": GlueTask(
+        "CoLA",
+        _BINARY,
+        _SENTENCE,
+        Columns((4,), text_a=3, label=1, has_header=False),
+        Columns((2,), guid=0, text_a=1),
+        "CoLA.tsv",
+        best_metric="matthew_corr",
+        metrics=("matthews",),
+    ),
+    "mnli": GlueTask(
+        "MNLI",
+        _THREE_WAY,
+        _SENTENCES,
+        _MNLI,
+        _MNLI_TEST,
+        "MNLI-m.tsv",
+        dev_file="dev_matched.tsv",
+        test_file="test_matched.tsv",
+    ),
+    "mismnli": GlueTask(
+        "MNLI",
+        _THREE_WAY,
+        _SENTENCES,
+        _MNLI,
+        _MNLI_TEST,
+        "MNLI-mm.tsv",
+        dev_file="dev_mismatched.tsv",
+        test_file="test_mismatched.tsv",
+    ),
+    "mrpc": GlueTask(
+        "MRPC",
+        _BINARY,
+        (("#1 string", "sentence1"), ("#2 string", "sentence2")),
+        Columns((5,), text_a=3, text_b=4, label=0),
+        Columns((5,), guid=0, text_a=3, text_b=4),
+        "MRPC.tsv",
+        metrics=("f1",),
+    ),
+    "rte": GlueTask("RTE", _TWO_WAY, _SENTENCES, _PAIR, _PAIR_TEST, "RTE.tsv"),
+    "sst-2": GlueTask(
+        "SST-2",
+        _BINARY,
+        _SENTENCE,
+        Columns((2,), text_a=0, label=1),
+        Columns((2,), guid=0, text_a=1),
+        "SST-2.tsv",
+    ),
+    "sts-b": GlueTask(
+        "STS-B",
+        Labels(),
+        _SENTENCES,
+        Columns((10,), guid=0, text_a=7, text_b=8, label=-1),
+        Columns((9,), guid=0, text_a=7, text_b=8),
+        "STS-B.tsv",
+        best_metric="pearson",
+        metrics=("pearson", "spearman"),
+    ),
+    "qqp": GlueTask(
+        "QQP",
+        _BINARY,
+        (("question1",), ("question2",)),
+        Columns((6,), guid=0, text_a=3, text_b=4, label=5),
+        Columns((3,), guid=0, text_a=1, text_b=2),
+        "QQP.tsv",
+        metrics=("f1",),
+    ),
+    "qnli": GlueTask(
+        "QNLI", _TWO_WAY, (("question",), ("sentence",)), _PAIR, _PAIR_TEST, "QNLI.tsv"
+    ),
+    "wnli": GlueTask("WNLI", _BINARY, _SENTENCES, _PAIR, _PAIR_TEST, "WNLI.tsv"),
+    "ax": GlueTask(
+        "MNLI",
+        _THREE_WAY,
+        _SENTENCES,
+        _MNLI,
+        _PAIR_TEST,
+        "AX.tsv",
+        dev_file="dev_matched.tsv",
+        test_file="diagnostic.tsv",
+        test_folders=("diagnostic", "AX"),
+    ),
+}
+
+
+def glue_task_name(name: str) -> str:
+    """The name of a task as `GLUE_TASKS` has it, whatever its case and hyphens.
+
+    Raises:
+        ValueError: no task of GLUE.
+    """
+    for known in GLUE_TASKS:
+        if _plain(known) == _plain(name):
+            return known
+    raise ValueError(
+        f"--task_name must be one of {', '.join(GLUE_TASKS)}, or custom for files of your own. "
+        f"Received: {name!r}"
+    )
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+class GlueData:
+    """The files of a GLUE task (see `TextData`).
+
+    Rows are called as the original calls them: by their first column, or `<split>-<row>` in train
+    and dev of CoLA, MRPC and SST-2, where the first row of a file is row 0.
+
+    Differs: test rows have no label, where the original makes one up. Columns are found by name.
+    Rows that are too short or too long are left out of train and dev and counted; the original
+    stops at them, or takes shifted cells, except for QQP.
+
+    Attributes:
+        name, labels, best_metric, metrics, submission_file: see `TextData`.
+        data_dir: the download, with a folder for each task, or the folder of the task itself.
+    """
+
+    def __init__(self, task_name: str, data_dir: str) -> None:
+        """Chooses a task.
+
+        Args:
+            task_name: a key of `GLUE_TASKS`, in any case.
+            data_dir: the download, or the task's folder in it.
+
+        Raises:
+            ValueError: no task of GLUE.
+        """
+        self.name = glue_task_name(task_name)
+        self.data_dir = data_dir
+        self._task = GLUE_TASKS[self.name]
+        self.labels = self._task.labels
+        self.best_metric = self._task.best_metric
+        self.metrics = self._task.metrics
+        self.submission_file: str | None = self._task.submission_file
+
+    def file(self, split: str) -> str:
+        """Returns the path of a split's file, which need not exist."""
+        names = {TRAIN: "train.tsv", DEV: self._task.dev_file, TEST: self._task.test_file}
+        folders = (split == TEST and self._task.test_folders) or (self._task.folder,)
+        candidates = [os.path.join(self._folder(folder), names[split]) for folder in folders]
+        return next(filter(file_exists, candidates), candidates[0])
+
+    def _folder(self, name: str) -> str:
+        """A folder of the download, written in any case, or `data_dir` if that is the one."""
+        matches = [found for found in self._folders if _plain(found) == _plain(name)]
+        if matches:
+            return os.path.join(self.data_dir, name if name in matches else matches[0])
+        own = _plain(os.path.basename(os.path.abspath(self.data_dir)))
+        others = {_plain(task.folder) for task in GLUE_TASKS.values()} - {_plain(name)}
+        has_files = any(found.endswith(".tsv") for found in self._folders)
+        is_own = own == _plain(name) or (has_files and own not in others)
+        return self.data_dir if is_own else os.path.join(self.data_dir, name)
+
+    @cached_property
+    def _folders(self) -> list[str]:
+        return folder_names(self.data_dir)
+
+    def read(self, split: str) -> list[TextExample]:
+        """Reads a split; what is odd is counted and named in the log.
+
+        Raises:
+            ValueError: the file is missing, has not the columns it should have, or holds a label
+                that is none of the task's; names file, row and flag.
+        """
+        path = self.file(split)
+        if not file_exists(path):
+            raise ValueError(
+                f"{FLAG}: there is no file {path!r}, the {split} data of --task_name={self.name}. "
+                f"{FLAG} is the folder that holds {self._task.folder}/, or that folder itself. "
+                f"Received: {self.data_dir!r}"
+            )
+        table, places = self._table(path, split)
+        # Lines are counted from 1, rows by the original from 0.
+        examples = read_examples(
+            table,
+            places,
+            split,
+            self.labels,
+            lambda line, row: str(row) if split == TEST else f"{split}-{line - 1}",
+        )
+        log_labels(path, split, examples, self.labels)
+        return examples
+
+    def _table(self, path: str, split: str) -> tuple[Table, Places]:
+        columns = self._task.unlabelled if split == TEST else self._task.labelled
+
+        def is_header(cells: Cells) -> bool:
+            # A name is never a number alone, while every data row of GLUE has a label or an index.
+            is_data = any((cell or "").strip().isdigit() for cell in cells)
+            return self._has_text_names(cells) or (columns.has_header and not is_data)
+
+        table = read_table(path, FLAG, has_header=is_header)
+        if table.columns and self._has_text_names(table.columns):
+            return table, self._named_places(table, columns)
+        return table, self._usual_places(table, columns)
+
+    def _has_text_names(self, cells: Sequence[str | None]) -> bool:
+        names = {(cell or "").strip().lower() for cell in cells}
+        return any(name in names for options in self._task.text_names for name in options)
+
+    def _named_places(self, table: Table, columns: Columns) -> Places:
+        """The columns by their names in the header."""
+        texts = [_required_place(table, options) for options in self._task.text_names]
+        return Places(
+            text_a=texts[0],
+            text_b=texts[1] if len(texts) > 1 else None,
+            label=None if columns.label is None else _required_place(table, _LABEL_NAMES),
+            guid=None if columns.guid is None else _place(table, _ID_NAMES),
+            width=table.width,
+        )
+
+    def _usual_places(self, table: Table, columns: Columns) -> Places:
+        """The columns in GLUE's order; every row is checked to have as many as there."""
+        width = table.width if table.width in columns.widths else columns.widths[0]
+        if table.columns is not None and width != table.width:
+            raise ValueError(
+                f"{FLAG}: {table.path} has {table.width} columns ("
+                f"{', '.join(map(repr, table.columns))}), but {self._task.folder} has "
+                f"{' or '.join(map(str, columns.widths))}, "
+                f"{' and '.join(repr(options[0]) for options in self._task.text_names)} among "
+                "them. --task_name=custom reads any columns."
+            )
+        if table.columns is not None or columns.has_header:
+            logging.warning(
+                "%s: the first row %s; the columns are taken to be in GLUE's order",
+                table.path,
+                "has none of GLUE's names" if table.columns else "is no header but data",
+            )
+        return Places(
+            text_a=columns.text_a,
+            text_b=columns.text_b,
+            label=None if columns.label is None else columns.label % width,
+            guid=columns.guid,
+            width=width,
+        )
+
+
+def _place(table: Table, options: Sequence[str]) -> int | None:
+    """Where the first of the names is that the header has, in any case."""
+    names = [name.lower() for name in table.columns or []]
+    name = next((option for option in options if option in names), None)
+    if name is not None and names.count(name) > 1:
+        raise ValueError(
+            f"{FLAG}: {table.path} has {names.count(name)} columns named {name!r}; which of them "
+            f"is meant cannot be known. Its columns: {', '.join(names)}"
+        )
+    return None if name is None else names.index(name)
+
+
+def _required_place(table: Table, options: Sequence[str]) -> int:
+    place = _place(table, options)
+    if place is None:
+        raise ValueError(
+            f"{FLAG}: {table.path} has no column {' or '.join(map(repr, options))}. "
+            f"Its columns: {', '.join(map(repr, table.columns or []))}"
+        )
+    return place

@@ -1,0 +1,99 @@
+"""What a file of labelled texts holds: one line for the log, and warnings about what harms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from absl import logging
+
+from albert_tf.data.text_examples import TRAIN, Labels, TextExample
+
+IMBALANCE = 9  # largest class over smallest from which on accuracy alone says little
+MANY_CLASSES = 20
+_CLASSES_NAMED = 20
+
+
+def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: Labels) -> None:
+    """Logs how many rows each class has, or range and mean of the numbers.
+
+    Warns about classes without a row and about imbalance in training data, about a file with one
+    label only, and about so many classes that they may be numbers or texts.
+
+    Args:
+        path: the file, for the messages.
+        split: train, dev or test.
+        examples: its rows.
+        labels: what is predicted.
+    """
+    found = [example.label for example in examples if example.label is not None]
+    if not found:
+        logging.info("%s: split=%s rows=%d without labels", path, split, len(examples))
+    elif labels.is_regression:
+        _log_numbers(path, split, labels.encode(found))
+    else:
+        counts = dict.fromkeys(labels.names, 0) | Counter(found)
+        _log_classes(path, split, counts)
+        if split == TRAIN:
+            _warn_of_classes(path, counts)
+    if found and len(set(found)) == 1:
+        logging.warning("%s: all %d rows have the label %r", path, len(found), found[0])
+
+
+def _log_numbers(path: str, split: str, numbers: np.ndarray) -> None:
+    logging.info(
+        "%s: split=%s rows=%d labels from %g to %g, mean %g",
+        path,
+        split,
+        len(numbers),
+        numbers.min(),
+        numbers.max(),
+        numbers.mean(),
+    )
+
+
+def _log_classes(path: str, split: str, counts: dict[str, int]) -> None:
+    rows = sum(counts.values())
+    shares = [f"{name}: {count} ({count / rows:.1%})" for name, count in counts.items()]
+    more = f", and {len(shares) - _CLASSES_NAMED} more" if len(shares) > _CLASSES_NAMED else ""
+    logging.info(
+        "%s: split=%s rows=%d labels %s%s",
+        path,
+        split,
+        rows,
+        ", ".join(shares[:_CLASSES_NAMED]),
+        more,
+    )
+
+
+def _warn_of_classes(path: str, counts: dict[str, int]) -> None:
+    rows = sum(counts.values())
+    present = {name: count for name, count in counts.items() if count}
+    missing = [name for name in counts if name not in present]
+    if missing:
+        logging.warning(
+            "%s: no row has the label%s %s, which cannot be learned from it",
+            path,
+            "s" if len(missing) > 1 else "",
+            ", ".join(map(repr, missing)),
+        )
+    largest, smallest = max(present, key=present.__getitem__), min(present, key=present.__getitem__)
+    if present[largest] > IMBALANCE * present[smallest]:
+        logging.warning(
+            "%s: the classes are out of balance: %r has %d rows, %r %d; look at f1 and "
+            "matthew_corr beside accuracy",
+            path,
+            largest,
+            present[largest],
+            smallest,
+            present[smallest],
+        )
+    if len(present) > max(MANY_CLASSES, rows / 2):
+        logging.warning(
+            "%s: %d different labels in %d rows; are they classes? --label_column names their "
+            "column, --regression predicts numbers",
+            path,
+            len(present),
+            rows,
+        )
