@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from albert_tf.checkpoints.original import load_weights, original_names, write_checkpoint
     from albert_tf.config import PRESETS, AlbertConfig
     from albert_tf.encoder import AlbertEncoder
-    from albert_tf.models import AlbertForPretraining
+    from albert_tf.models import AlbertForClassification, AlbertForPretraining
     from albert_tf.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
     from albert_tf.tokenization import load_tokenizer
 
@@ -24,6 +24,7 @@ __all__ = [
     "AdamWeightDecay",
     "AlbertConfig",
     "AlbertEncoder",
+    "AlbertForClassification",
     "AlbertForPretraining",
     "Lamb",
     "WarmupPolynomialDecay",
@@ -38,6 +39,7 @@ _MODULES = {
     "PRESETS": "config",
     "AlbertConfig": "config",
     "AlbertEncoder": "encoder",
+    "AlbertForClassification": "models",
     "AlbertForPretraining": "models",
     "AdamWeightDecay": "optimization",
     "Lamb": "optimization",

@@ -10,6 +10,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import (
     ConfiguredLayer,
     activation_function,
+    dropout,
     matrix_initializer,
     register,
 )
@@ -59,25 +60,65 @@ class MaskedLmHead(ConfiguredLayer):
 
 
 @register
-class SentenceOrderHead(ConfiguredLayer):
-    """Scores "in order" (0) against "swapped" (1) from the pooled output.
+class ClassificationHead(ConfiguredLayer):
+    """Scores K labels from the pooled output: classes, a number (K = 1), the order of segments.
 
-    Source: paper section 3.1, "Inter-sentence coherence loss"; run_pretraining.py of the original
-    release, get_sentence_order_output.
+    Args:
+        config: the model's configuration.
+        num_labels: K.
+        dropout_prob: dropout of the pooled output.
+        initializer_range: standard deviation of the truncated normal the weights start from; the
+            original's classifiers take 0.02 whatever the configuration says.
+
+    Source: classifier_utils.py of the original release, create_model; run_pretraining.py,
+    get_sentence_order_output.
     """
 
-    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        num_labels: int,
+        dropout_prob: float = 0.0,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(config, **kwargs)
-        # [2, H]: the original keeps this matrix transposed, and so do its checkpoints.
+        if num_labels < 1:
+            raise ValueError(f"A head needs at least 1 label. Received: num_labels={num_labels}")
+        if not 0 <= dropout_prob < 1:
+            raise ValueError(f"A dropout rate must be in [0, 1). Received: {dropout_prob!r}")
+        self.num_labels = num_labels
+        self.dropout_prob = dropout_prob
+        self.initializer_range = initializer_range
+        # [K, H]: the original keeps this matrix transposed, and so do its checkpoints.
         self.output_weights = self.add_weight(
             name="output_weights",
-            shape=(2, self.config.hidden_size),
-            initializer=matrix_initializer(self.config.initializer_range),
+            shape=(num_labels, self.config.hidden_size),
+            initializer=matrix_initializer(initializer_range),
         )
-        self.output_bias = self.add_weight(name="output_bias", shape=(2,), initializer="zeros")
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(num_labels,), initializer="zeros"
+        )
         self.built = True
 
-    def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
-        """Maps float [B, H] to logits, float [B, 2]."""
-        logits = tf.matmul(pooled_output, self.output_weights, transpose_b=True)
-        return logits + self.output_bias
+    def call(self, pooled_output: tf.Tensor, dropout_seed: tf.Tensor | None = None) -> tf.Tensor:
+        """Scores the labels.
+
+        Args:
+            pooled_output: float [B, H].
+            dropout_seed: int32 [2], or None for no dropout.
+
+        Returns:
+            Logits, float [B, K].
+        """
+        kept = dropout(pooled_output, self.dropout_prob, dropout_seed)
+        return tf.matmul(kept, self.output_weights, transpose_b=True) + self.output_bias
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_labels": self.num_labels,
+            "dropout_prob": self.dropout_prob,
+            "initializer_range": self.initializer_range,
+        }

@@ -77,12 +77,39 @@ def masked_lm_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
     return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
 
 
-def sentence_order_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Cross entropy of the order of two segments.
+def classification_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
+    """Cross entropy of one label an example: a class, or the order of two segments.
 
     Args:
-        logits: float [B, 2].
-        labels: int32 [B]; 1 = swapped or random second segment.
+        logits: float [B, K].
+        labels: int32 [B], in 0..K-1.
         weights: float [B]; 1 = an example, 0 = padding of a batch.
     """
     return LossSum(tf.reduce_sum(weights * cross_entropy(logits, labels)), tf.reduce_sum(weights))
+
+
+def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
+    """Squared error of one number an example.
+
+    Args:
+        logits: float [B, 1].
+        labels: float32 [B].
+        weights: float [B]; 1 = an example, 0 = padding of a batch.
+
+    Source: classifier_utils.py of the original release, create_model.
+    """
+    errors = tf.square(tf.cast(logits[:, 0], tf.float32) - labels)
+    return LossSum(tf.reduce_sum(weights * errors), tf.reduce_sum(weights))
+
+
+def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
+    """Share of the labels that have the best score.
+
+    Args:
+        logits: float [..., K].
+        labels: int32 [...], in 0..K-1.
+        weights: float [...].
+    """
+    is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
+    hits = weights * tf.cast(is_right, weights.dtype)
+    return LossSum(tf.reduce_sum(hits), tf.reduce_sum(weights))

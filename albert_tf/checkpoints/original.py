@@ -18,11 +18,12 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.report import LoadError, LoadReport
 from albert_tf.encoder import AlbertEncoder
-from albert_tf.heads import MaskedLmHead, SentenceOrderHead
+from albert_tf.heads import ClassificationHead, MaskedLmHead
 from albert_tf.layers import LayerNorm, Projection, TransformerBlock
 
 GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"
+HUB_SCOPE = "module/"  # before the encoder's names when the original trains a TF-Hub module
 PARTIAL = ".partial"  # ends the prefix of a checkpoint that is being written
 SLOT_NAMES = ("adam_m", "adam_v")
 # What TensorFlow's checkpoint reader raises, depending on the damage.
@@ -43,9 +44,12 @@ def original_names(model: keras.Model) -> dict[str, keras.Variable]:
     for layer in model.layers:
         if isinstance(layer, MaskedLmHead):
             names.update(_masked_lm_head(layer))
-        elif isinstance(layer, SentenceOrderHead):
-            names["cls/seq_relationship/output_weights"] = layer.output_weights
-            names["cls/seq_relationship/output_bias"] = layer.output_bias
+        elif isinstance(layer, ClassificationHead):
+            # A classifier's variables stand at the top, those of pretraining below "cls".
+            is_sentence_order = layer is getattr(model, "sentence_order_head", None)
+            scope = "cls/seq_relationship/" if is_sentence_order else ""
+            names[f"{scope}output_weights"] = layer.output_weights
+            names[f"{scope}output_bias"] = layer.output_bias
     return names
 
 
@@ -154,6 +158,7 @@ def match_names(
                 re.sub(r"/ffn_\d+/", "/ffn_1/", name),
                 re.sub(r"/attention_\d+/", "/attention_1/", name),
             ]
+        candidates += [HUB_SCOPE + candidate for candidate in candidates]
         match = next((candidate for candidate in candidates if candidate in stored), None)
         if match is not None:
             matches[name] = match
@@ -166,6 +171,7 @@ def load_weights(
     *,
     init_from_group0: bool = False,
     allow_partial: bool = False,
+    skip: Mapping[str, str] | None = None,
 ) -> LoadReport:
     """Fills a model from a checkpoint of the original release, or from one of ours.
 
@@ -174,9 +180,12 @@ def load_weights(
         path: see `find_checkpoint`.
         init_from_group0: see `match_names`.
         allow_partial: accept encoder variables that the checkpoint does not fill.
+        skip: variables to leave as they are even where the checkpoint has values of their shape,
+            and why, as in `{"output_weights": "other labels"}`.
 
     Returns:
-        What was mapped, missing, ignored (slots and the step are not counted) or of another shape.
+        What was mapped, missing, skipped, ignored (slots and the step are not counted) or of
+        another shape.
 
     Raises:
         LoadError: no such checkpoint, a damaged one, or one that does not fill the encoder; the
@@ -185,7 +194,9 @@ def load_weights(
     prefix = find_checkpoint(path)
     variables = original_names(model)
     reader, shapes = open_checkpoint(prefix)
-    matches = match_names(variables, shapes, init_from_group0)
+    skip = {name: why for name, why in (skip or {}).items() if name in variables}
+    wanted = [name for name in variables if name not in skip]
+    matches = match_names(wanted, shapes, init_from_group0)
     mismatched = [
         (name, tuple(shapes[stored]), tuple(variables[name].shape))
         for name, stored in matches.items()
@@ -199,13 +210,14 @@ def load_weights(
     report = LoadReport(
         source=prefix,
         mapped=mapped,
-        missing=[name for name in variables if name not in matches],
+        missing=[name for name in wanted if name not in matches],
         ignored=[
             name
             for name in shapes
-            if name not in matches.values() and name != GLOBAL_STEP and not _is_slot(name)
+            if name not in {*matches.values(), *skip, GLOBAL_STEP} and not _is_slot(name)
         ],
         mismatched=mismatched,
+        skipped=skip,
     )
     report.check_encoder(allow_partial)
     values = read_variables(reader, prefix, mapped.values())

@@ -22,6 +22,7 @@ class LoadReport:
         missing: model variables the checkpoint does not have; they keep their initial values.
         ignored: names in the checkpoint that no variable takes.
         mismatched: (model variable, shape in the checkpoint, shape in the model), not filled.
+        skipped: model variable -> why it was to keep its initial value.
     """
 
     source: str
@@ -29,10 +30,11 @@ class LoadReport:
     missing: Sequence[str]
     ignored: Sequence[str]
     mismatched: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]]
+    skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def summary(self) -> str:
         """Returns a line of counts, and a line for each thing a reader should know of."""
-        total = len(self.mapped) + len(self.missing) + len(self.mismatched)
+        total = len(self.mapped) + len(self._unfilled)
         lines = [f"{self.source}: {len(self.mapped)} of {total} variables restored"]
         lines += [
             f"  from another name: {name} <- {stored}"
@@ -45,9 +47,15 @@ class LoadReport:
             f"{list(wanted)} in the model"
             for name, stored, wanted in self.mismatched
         ]
+        lines += [f"  {why}, freshly initialised: {name}" for name, why in self.skipped.items()]
         if self.ignored:
-            lines.append(f"  in the checkpoint only: {', '.join(self.ignored)}")
+            lines.append(f"  in the checkpoint only, not used: {', '.join(self.ignored)}")
         return "\n".join(lines)
+
+    @property
+    def _unfilled(self) -> list[str]:
+        """The model's variables that keep their initial values."""
+        return [*self.missing, *(row[0] for row in self.mismatched), *self.skipped]
 
     def check_encoder(self, allow_partial: bool = False) -> None:
         """Refuses a checkpoint that leaves a variable of the encoder as it was.
@@ -61,10 +69,7 @@ class LoadReport:
                 f"{self.source} has no variable of this model: it is not an ALBERT checkpoint in "
                 f"the original release's names. It holds: {', '.join(self.ignored[:8])} ..."
             )
-        mismatched = [row[0] for row in self.mismatched]
-        unfilled = [
-            name for name in (*self.missing, *mismatched) if name.startswith(ENCODER_PREFIX)
-        ]
+        unfilled = [name for name in self._unfilled if name.startswith(ENCODER_PREFIX)]
         if unfilled and not allow_partial:
             raise LoadError(
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
@@ -77,9 +82,9 @@ class LoadReport:
         """Refuses a checkpoint that leaves any variable as it was, heads included.
 
         Raises:
-            LoadError: a variable is missing or has another shape.
+            LoadError: a variable is missing, has another shape or was skipped.
         """
-        if self.missing or self.mismatched:
+        if self._unfilled:
             raise LoadError(
                 f"{self.source} does not hold the whole model that --albert_config_file describes; "
                 f"results with random weights would mean nothing.\n{self.summary()}"

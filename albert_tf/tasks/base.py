@@ -1,4 +1,4 @@
-"""What the trainer and the evaluation ask of a job."""
+"""What the trainer, and the evaluation by losses, ask of a job."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ Features = Mapping[str, tf.Tensor]
 
 
 class Task(Protocol):
-    """Data, model, loss and score of one job."""
+    """Data, model and loss of one job: what the trainer needs."""
 
     def train_dataset(self, batch_size: int, seed: int) -> tf.data.Dataset:
         """Returns endless training batches of `batch_size` examples, in the seed's order."""
-        ...
-
-    def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
-        """Returns every evaluation example once; the last batch may be shorter."""
         ...
 
     def explain_read_errors(self) -> AbstractContextManager[None]:
@@ -59,4 +55,12 @@ class Task(Protocol):
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """Returns what else is reported of a batch, each a weighted mean as a sum and a weight."""
+        ...
+
+
+class EvaluatedTask(Task, Protocol):
+    """A task whose scores are weighted means over batches: what the evaluator needs besides."""
+
+    def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
+        """Returns every evaluation example once; the last batch may be shorter."""
         ...

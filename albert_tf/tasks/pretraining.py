@@ -14,7 +14,13 @@ from albert_tf.data.batching import EXAMPLE_WEIGHTS, evaluation_batches, trainin
 from albert_tf.data.files import file_size
 from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.records import check_record_files, explain_read_errors
-from albert_tf.losses import LossSum, masked_lm_loss, pretraining_loss, sentence_order_loss
+from albert_tf.losses import (
+    LossSum,
+    accuracy,
+    classification_loss,
+    masked_lm_loss,
+    pretraining_loss,
+)
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tasks.base import Features
 
@@ -110,7 +116,7 @@ class PretrainingTask:
                 features["masked_lm_ids"],
                 features["masked_lm_weights"],
             ),
-            "sentence_order_loss": sentence_order_loss(
+            "sentence_order_loss": classification_loss(
                 outputs["sentence_order_logits"],
                 features["next_sentence_labels"][:, 0],
                 features[EXAMPLE_WEIGHTS],
@@ -124,21 +130,14 @@ class PretrainingTask:
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
         return {
-            "masked_lm_accuracy": _accuracy(
+            "masked_lm_accuracy": accuracy(
                 outputs["masked_lm_logits"],
                 features["masked_lm_ids"],
                 features["masked_lm_weights"],
             ),
-            "sentence_order_accuracy": _accuracy(
+            "sentence_order_accuracy": accuracy(
                 outputs["sentence_order_logits"],
                 features["next_sentence_labels"][:, 0],
                 features[EXAMPLE_WEIGHTS],
             ),
         }
-
-
-def _accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Weighted share of rows whose best score [..., K] is the label's."""
-    is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
-    hits = weights * tf.cast(is_right, weights.dtype)
-    return LossSum(tf.reduce_sum(hits), tf.reduce_sum(weights))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.config import AlbertConfig
-from albert_tf.losses import masked_lm_loss, sentence_order_loss
+from albert_tf.losses import classification_loss, masked_lm_loss
 from albert_tf.models import AlbertForPretraining
 from albert_tf.optimization import (
     AdamWeightDecay,
@@ -97,7 +97,7 @@ class Training:
             masked_lm = masked_lm_loss(
                 outputs["masked_lm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
             ).mean()
-            sentence_order = sentence_order_loss(
+            sentence_order = classification_loss(
                 outputs["sentence_order_logits"], labels, tf.ones_like(labels, tf.float32)
             ).mean()
             loss = self.loss_scale * (masked_lm + sentence_order)

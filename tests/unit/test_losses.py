@@ -8,11 +8,13 @@ import tensorflow as tf
 
 from albert_tf.losses import (
     LossSum,
+    accuracy,
+    classification_loss,
     cross_entropy,
     masked_lm_loss,
     means,
     pretraining_loss,
-    sentence_order_loss,
+    regression_loss,
 )
 
 LOGITS = np.random.default_rng(4).normal(size=(3, 2, 5)).astype(np.float32)
@@ -33,11 +35,23 @@ def test_masked_lm_loss_sums_over_weighted_predictions():
     np.testing.assert_allclose(loss.mean(), expected / 3.75, rtol=1e-5, atol=0)
 
 
-def test_sentence_order_loss_leaves_out_padding_of_the_batch():
+def test_classification_loss_leaves_out_padding_of_the_batch():
     logits, labels = LOGITS[:, 0, :2], tf.constant([1, 0, 1])
-    loss = sentence_order_loss(logits, labels, tf.constant([1.0, 1.0, 0.0]))
+    loss = classification_loss(logits, labels, tf.constant([1.0, 1.0, 0.0]))
     expected = numpy_cross_entropy(logits, labels)[:2].mean()
     np.testing.assert_allclose(loss.mean(), expected, rtol=1e-5, atol=0)
+
+
+def test_regression_loss_is_the_squared_error():
+    logits, labels = tf.constant([[1.5], [-2.0], [30.0]]), tf.constant([1.0, 0.0, 5.0])
+    loss = regression_loss(tf.cast(logits, tf.bfloat16), labels, tf.constant([1.0, 2.0, 0.0]))
+    assert (float(loss.sum), float(loss.weight)) == (0.25 + 2 * 4.0, 3.0)
+
+
+def test_accuracy_counts_weighted_hits():
+    logits = tf.constant([[0.0, 2.0, 1.0], [3.0, 0.0, 1.0], [0.0, 0.0, 9.0], [1.0, 5.0, 2.0]])
+    hits = accuracy(logits, tf.constant([1, 2, 2, 1]), tf.constant([1.0, 1.0, 0.5, 0.0]))
+    assert (float(hits.sum), float(hits.weight)) == (1.5, 2.5)
 
 
 def test_half_precision_logits_are_summed_in_single_precision():

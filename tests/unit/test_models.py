@@ -9,11 +9,12 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
-from albert_tf.models import AlbertForPretraining
+from albert_tf.models import AlbertForClassification, AlbertForPretraining
 from tests.small_model import (
     BATCH,
     PREDICTIONS,
     dropping_config,
+    encoder_inputs,
     pretraining_inputs,
     small_config,
 )
@@ -130,3 +131,102 @@ def test_a_training_step_compiles_whole():
 
     losses = [float(step(pretraining_inputs(), tf.constant([7, n]))[0]) for n in (0, 0, 1)]
     assert losses[0] == losses[1] != losses[2]
+
+
+SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}  # compiles in seconds
+SEED = tf.constant([7, 1])
+
+
+def unequal(a, b):
+    return not np.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+class TestClassification:
+    def test_returns_logits_beside_the_outputs_of_the_encoder(self):
+        model = AlbertForClassification(small_config(), num_labels=5)
+        outputs = model(encoder_inputs())
+        assert outputs["logits"].shape == (BATCH, 5)
+        expected = model.classifier(model.encoder(encoder_inputs())["pooled_output"])
+        np.testing.assert_array_equal(outputs["logits"], expected)
+
+    def test_the_head_drops_also_where_the_encoder_does_not(self):
+        model = AlbertForClassification(small_config(), 5, classifier_dropout_prob=0.4)
+        plain = model(encoder_inputs())
+        dropped = model(encoder_inputs(), training=True, dropout_seed=SEED)
+        np.testing.assert_array_equal(dropped["pooled_output"], plain["pooled_output"])
+        assert unequal(dropped["logits"], plain["logits"])
+        again = model(encoder_inputs(), training=True, dropout_seed=SEED)
+        np.testing.assert_array_equal(again["logits"], dropped["logits"])
+        np.testing.assert_array_equal(
+            model(encoder_inputs(), dropout_seed=SEED)["logits"], plain["logits"]
+        )
+
+    def test_the_encoder_draws_what_it_draws_alone(self):
+        model = AlbertForClassification(dropping_config(), 5, classifier_dropout_prob=0.0)
+        alone = model.encoder(encoder_inputs(), training=True, dropout_seed=SEED)
+        within = model(encoder_inputs(), training=True, dropout_seed=SEED)
+        np.testing.assert_array_equal(within["pooled_output"], alone["pooled_output"])
+        np.testing.assert_array_equal(within["logits"], model.classifier(alone["pooled_output"]))
+
+    @pytest.mark.parametrize("config", [small_config(), dropping_config()])
+    def test_training_without_a_seed_draws_another_mask_each_time(self, config):
+        model = AlbertForClassification(config, 5, classifier_dropout_prob=0.4)
+        step = tf.function(lambda inputs: model(inputs, training=True)["logits"])
+        assert unequal(step(encoder_inputs()), step(encoder_inputs()))
+
+    @pytest.mark.parametrize("num_labels", [1, 4])
+    def test_every_variable_gets_a_gradient(self, num_labels):
+        model = AlbertForClassification(dropping_config(), num_labels)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(encoder_inputs(), training=True)["logits"] ** 2)
+        names, variables = zip(*original_names(model).items(), strict=True)
+        assert names[-2:] == ("output_weights", "output_bias")
+        for name, gradient in zip(names, tape.gradient(loss, variables), strict=True):
+            assert isinstance(gradient, tf.Tensor), name
+
+    def test_compiles_whole(self):
+        model = AlbertForClassification(dropping_config(**SHALLOW), 4)
+
+        @tf.function(jit_compile=True)
+        def logits(inputs, seed):
+            return model(inputs, training=True, dropout_seed=seed)["logits"]
+
+        sums = [float(tf.reduce_sum(logits(encoder_inputs(), SEED + n))) for n in (0, 0, 1)]
+        assert sums[0] == sums[1] != sums[2]
+
+    def test_learns_and_survives_a_file(self, tmp_path):
+        keras.utils.set_random_seed(1)
+        inputs = {
+            name: keras.Input([None], dtype="int32", name=name)
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        outputs = AlbertForClassification(dropping_config(**SHALLOW), 4)(inputs)
+        model = keras.Model(inputs, outputs["logits"])
+        model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
+        history = model.fit(encoder_inputs(), tf.constant([2, 0, 3]), epochs=25, verbose=0).history
+        assert history["loss"][-1] < 0.5 * history["loss"][0]
+        model.save(tmp_path / "model.keras")
+        twin = keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(twin(encoder_inputs()), model(encoder_inputs()))
+
+    def test_a_saved_model_keeps_its_settings(self, tmp_path):
+        model = AlbertForClassification(
+            dropping_config(), 4, classifier_dropout_prob=0.35, use_one_hot_embeddings=True
+        )
+        model.save(tmp_path / "model.keras")
+        twin = keras.models.load_model(tmp_path / "model.keras")
+        assert twin.get_config() == model.get_config()
+        assert (twin.num_labels, twin.classifier_dropout_prob) == (4, 0.35)
+        np.testing.assert_array_equal(
+            twin(encoder_inputs(), training=True, dropout_seed=SEED)["logits"],
+            model(encoder_inputs(), training=True, dropout_seed=SEED)["logits"],
+        )
+
+    def test_half_precision_is_near_single_precision(self):
+        single = AlbertForClassification(small_config(), 4)
+        half = AlbertForClassification(small_config(), 4, dtype="mixed_bfloat16")
+        half.set_weights(single.get_weights())
+        logits = half(encoder_inputs())["logits"]
+        assert logits.dtype == tf.bfloat16
+        error = tf.cast(logits, tf.float32) - single(encoder_inputs())["logits"]
+        assert 0 < np.abs(error).max() < 0.02

@@ -18,7 +18,7 @@ from albert_tf.checkpoints.original import (
 )
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.encoder import AlbertEncoder
-from albert_tf.models import AlbertForPretraining
+from albert_tf.models import AlbertForClassification, AlbertForPretraining
 from albert_tf.optimization import Lamb
 from tests.golden.reference import CONFIGURATIONS, Reference
 from tests.small_model import small_config
@@ -164,6 +164,62 @@ class TestLoading:
         trained = np.load(golden / "optimization" / name.replace("_checkpoint", ".npz"))
         for variable, value in original_names(model).items():
             np.testing.assert_array_equal(value, trained[f"step_8/{variable}"], err_msg=variable)
+
+
+class TestClassifierHeads:
+    """A classifier starts from pretraining, or from a classifier with other labels."""
+
+    HEAD = ("output_weights", "output_bias")
+
+    @pytest.fixture
+    def three_labels(self, tmp_path):
+        model = AlbertForClassification(small_config(), num_labels=3)
+        model.classifier.output_bias.assign([1.0, 2.0, 3.0])
+        write_checkpoint(str(tmp_path / "model.ckpt-7"), original_names(model), 7)
+        return str(tmp_path / "model.ckpt-7")
+
+    def assert_fresh_head(self, model, report):
+        assert len(report.mapped) == len(original_names(model)) - 2
+        np.testing.assert_array_equal(model.classifier.output_bias, np.zeros(model.num_labels))
+        with pytest.raises(LoadError, match="does not hold the whole model"):
+            report.check_complete()
+
+    def test_pretraining_leaves_the_head_fresh(self, reference):
+        model = AlbertForClassification(reference.config, num_labels=2)
+        report = load_weights(model, reference.checkpoint)
+        self.assert_fresh_head(model, report)
+        assert report.missing == list(self.HEAD)
+        summary = report.summary()
+        assert "not in the checkpoint, freshly initialised: output_weights\n" in summary
+        assert "in the checkpoint only, not used: cls/predictions/output_bias, " in summary
+
+    def test_another_number_of_labels_leaves_the_head_fresh(self, three_labels):
+        model = AlbertForClassification(small_config(), num_labels=2)
+        report = load_weights(model, three_labels)
+        self.assert_fresh_head(model, report)
+        assert (
+            "another shape, freshly initialised: output_weights is [3, 12] in the checkpoint, "
+            "[2, 12] in the model"
+        ) in report.summary()
+
+    def test_other_labels_leave_the_head_fresh_on_request(self, three_labels):
+        model = AlbertForClassification(small_config(), num_labels=3)
+        why = "trained on other labels"
+        report = load_weights(model, three_labels, skip=dict.fromkeys(self.HEAD, why))
+        self.assert_fresh_head(model, report)
+        assert report.skipped == dict.fromkeys(self.HEAD, why)
+        assert [report.missing, report.ignored, report.mismatched] == [[], [], []]
+        summary = report.summary()
+        assert "trained on other labels, freshly initialised: output_weights\n" in summary
+
+    def test_the_same_labels_take_the_head(self, three_labels):
+        model = AlbertForClassification(small_config(), num_labels=3)
+        load_weights(model, three_labels).check_complete()
+        np.testing.assert_array_equal(model.classifier.output_bias, [1.0, 2.0, 3.0])
+
+    def test_skipping_what_a_model_has_not_changes_nothing(self, reference):
+        model = AlbertForPretraining(reference.config)
+        load_weights(model, reference.checkpoint, skip={"output_bias": "none"}).check_complete()
 
 
 class TestRefusals:

@@ -1,0 +1,1 @@
+"""Scores of whole evaluations, one module a kind of task; NumPy in, numbers out."""
