@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -303,13 +303,17 @@ class OptimizerConfig:
     beta_2: float = 0.999
     epsilon: float = 1e-6
 
+    # What the command calls them, for messages.
+    STEPS_FLAG: ClassVar[str] = "--num_train_steps"
+    WARMUP_FLAG: ClassVar[str] = "--num_warmup_steps"
+
     def __post_init__(self) -> None:
         """Refuses values no training can use."""
         if self.optimizer not in ("lamb", "adamw"):
             raise ValueError(f"--optimizer must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
         _require_positive("--learning_rate", self.learning_rate)
-        _require_positive_integer("--num_train_steps", self.num_train_steps)
-        _require_natural_number("--num_warmup_steps", self.num_warmup_steps)
+        _require_positive_integer(self.STEPS_FLAG, self.num_train_steps)
+        _require_natural_number(self.WARMUP_FLAG, self.num_warmup_steps)
         _require_natural_number("--start_warmup_step", self.start_warmup_step)
         _require_not_negative("--poly_power", self.poly_power)
         _require_not_negative("OptimizerConfig.weight_decay_rate", self.weight_decay_rate)
@@ -317,6 +321,22 @@ class OptimizerConfig:
         _require_rate("OptimizerConfig.beta_1", self.beta_1)
         _require_rate("OptimizerConfig.beta_2", self.beta_2)
         _require_positive("OptimizerConfig.epsilon", self.epsilon)
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningOptimizerConfig(OptimizerConfig):
+    """The same for commands that fine-tune: their defaults, and their names of the flags.
+
+    Source: run_classifier.py of the original release.
+    """
+
+    optimizer: str = "adamw"
+    learning_rate: float = 5e-5
+    num_train_steps: int = 1000
+    num_warmup_steps: int = 0
+
+    STEPS_FLAG: ClassVar[str] = "--train_step"
+    WARMUP_FLAG: ClassVar[str] = "--warmup_step"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -79,6 +79,7 @@ class Trainer:
         *,
         init_from_group0: bool = False,
         allow_partial: bool = False,
+        skip: Mapping[str, str] | None = None,
     ) -> None:
         """Settles what the run starts from: its own newest checkpoint, else the given one.
 
@@ -86,6 +87,7 @@ class Trainer:
             init_checkpoint: see `load_weights`; used by a fresh run alone.
             init_from_group0: see `load_weights`.
             allow_partial: see `load_weights`.
+            skip: see `load_weights`.
 
         Raises:
             LoadError: a checkpoint that does not fit the model.
@@ -102,6 +104,7 @@ class Trainer:
                 init_checkpoint,
                 init_from_group0=init_from_group0,
                 allow_partial=allow_partial,
+                skip=skip,
             )
             logging.info("Starting from %s", report.summary())
         else:
@@ -275,6 +278,6 @@ class Trainer:
                 if newest
                 else "there is no checkpoint yet."
             )
-            + " A lower --learning_rate, a longer warm-up (--num_warmup_steps) or a larger "
-            "--train_batch_size may help."
+            + " A lower --learning_rate, a longer warm-up "
+            f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help."
         )

@@ -5,7 +5,13 @@ import re
 
 import pytest
 
-from albert_tf.config import PRESETS, AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.config import (
+    PRESETS,
+    AlbertConfig,
+    FineTuningOptimizerConfig,
+    OptimizerConfig,
+    TrainerConfig,
+)
 from albert_tf.models import AlbertForPretraining
 from tests.small_model import small_config
 
@@ -220,6 +226,19 @@ def test_optimizer_settings_that_cannot_work_are_refused(changes, message):
     OptimizerConfig()
     with pytest.raises(ValueError, match=re.escape(message)):
         OptimizerConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_train_steps": 0}, "--train_step must be a whole number of at least 1. Received: 0"),
+        ({"num_warmup_steps": -1}, "--warmup_step must be a whole number of at least 0"),
+    ],
+)
+def test_fine_tuning_names_its_own_flags(changes, message):
+    FineTuningOptimizerConfig()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        FineTuningOptimizerConfig(**changes)
 
 
 @pytest.mark.parametrize(
