@@ -54,8 +54,9 @@ class GlueTask:
         labelled, unlabelled: columns of train and dev, and of test.
         submission_file: name of the file GLUE's server takes.
         best_metric, metrics: see `TextData`.
-        dev_file, test_file: names of these files.
-        test_folders: where the test file is, if not in `folder`.
+        dev_file: its name.
+        test_files: names the test file may have.
+        test_folders: where the test file is looked for, if not in `folder`.
     """
 
     folder: str
@@ -67,7 +68,7 @@ class GlueTask:
     best_metric: str = "eval_accuracy"
     metrics: tuple[str, ...] = ()
     dev_file: str = "dev.tsv"
-    test_file: str = "test.tsv"
+    test_files: tuple[str, ...] = ("test.tsv",)
     test_folders: tuple[str, ...] = ()
 
 
@@ -100,7 +101,7 @@ GLUE_TASKS: Final[dict[str, GlueTask]] = {
         _MNLI_TEST,
         "MNLI-m.tsv",
         dev_file="dev_matched.tsv",
-        test_file="test_matched.tsv",
+        test_files=("test_matched.tsv",),
     ),
     "mismnli": GlueTask(
         "MNLI",
@@ -110,7 +111,7 @@ GLUE_TASKS: Final[dict[str, GlueTask]] = {
         _MNLI_TEST,
         "MNLI-mm.tsv",
         dev_file="dev_mismatched.tsv",
-        test_file="test_mismatched.tsv",
+        test_files=("test_mismatched.tsv",),
     ),
     "mrpc": GlueTask(
         "MRPC",
@@ -161,7 +162,7 @@ GLUE_TASKS: Final[dict[str, GlueTask]] = {
         _PAIR_TEST,
         "AX.tsv",
         dev_file="dev_matched.tsv",
-        test_file="diagnostic.tsv",
+        test_files=("diagnostic.tsv", "test.tsv", "AX.tsv"),
         test_folders=("diagnostic", "AX"),
     ),
 }
@@ -221,9 +222,10 @@ class GlueData:
 
     def file(self, split: str) -> str:
         """Returns the path of a split's file, which need not exist."""
-        names = {TRAIN: "train.tsv", DEV: self._task.dev_file, TEST: self._task.test_file}
-        folders = (split == TEST and self._task.test_folders) or (self._task.folder,)
-        candidates = [os.path.join(self._folder(folder), names[split]) for folder in folders]
+        task = self._task
+        folders = (split == TEST and task.test_folders) or (task.folder,)
+        names = {TRAIN: ("train.tsv",), DEV: (task.dev_file,), TEST: task.test_files}[split]
+        candidates = [os.path.join(self._folder(f), name) for f in folders for name in names]
         return next(filter(file_exists, candidates), candidates[0])
 
     def _folder(self, name: str) -> str:

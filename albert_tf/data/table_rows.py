@@ -5,7 +5,7 @@ The ending of a file says how it is read:
 * `.tsv`, `.txt`: columns parted by tabs, rows by line feeds, and nothing else: quotation marks are
   text, as in GLUE, and so are U+0085, U+2028 and single carriage returns.
 * `.csv`: quoted as spreadsheets and pandas write it, with line ends inside quotes; parted by
-  commas, semicolons or tabs, whichever the header has most of.
+  commas, semicolons or tabs, whichever the header has most of (commas without a header).
 * `.jsonl`, `.ndjson`, `.json`: one JSON object a line, its keys being the columns.
 
 All are UTF-8, with or without a byte order mark.
@@ -179,8 +179,10 @@ def read_table(path: str, flag: str, *, has_header: bool | Callable[[Cells], boo
     line, first = next(rows)
     if has_header(first) if callable(has_header) else has_header:
         columns = [(cell or "").strip() for cell in first]
+        while columns and not columns[-1]:  # delimiters at the end of every row
+            columns.pop()
         rows = _without_headers(rows, first, oddities)
-        return Table(path, flag, columns, len(first), rows, oddities)
+        return Table(path, flag, columns, len(columns), rows, oddities)
     return Table(path, flag, None, len(first), chain([(line, first)], rows), oddities)
 
 
@@ -196,8 +198,8 @@ def read_text(path: str, flag: str) -> str:
         data = file.read()
     try:
         text = data.decode("utf-8-sig")
-        # A stray NUL is noise; many mean UTF-16, or a binary file that happens to decode.
-        place = data.find(b"\0") if data.count(b"\0") > len(data) / 100 else -1
+        # A stray NUL is noise; many mean UTF-16.
+        place = data.find(b"\0") if data.count(b"\0") > len(data) / 10 else -1
     except UnicodeDecodeError as error:
         place = error.start
     if place >= 0:
@@ -220,7 +222,7 @@ def _tab_separated(text: str, oddities: Oddities) -> Iterator[Row]:
         if "\t" not in line and not line.strip():
             oddities.add("nothing in them, left out", number)
             continue
-        cells: Cells = [*line.removesuffix("\r").split("\t")]
+        cells: Cells = [*line.rstrip("\r").split("\t")]
         if has_nul and "\0" in line:
             oddities.add("NUL characters, kept", number)
         if has_quotes and any(map(_looks_quoted, cells)):
