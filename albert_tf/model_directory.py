@@ -19,6 +19,7 @@ CONFIG_FILE = "albert_config.json"
 SENTENCEPIECE_FILE = "30k-clean.model"
 SENTENCEPIECE_LIST_FILE = "30k-clean.vocab"
 WORDPIECE_FILE = "vocab.txt"
+RELEASED_CHINESE_FILE = "vocab_chinese.txt"  # its name beside the released Chinese models
 
 # What may change between two runs of one model: how it is trained, not what it is.
 _TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
@@ -26,10 +27,16 @@ _TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initia
 
 def find_tokenizer(directory: str, do_lower_case: bool = True) -> Tokenizer | None:
     """Returns the tokenizer whose files lie in a model directory, None where there is none."""
-    for name in (SENTENCEPIECE_FILE, WORDPIECE_FILE):
+    path = find_tokenizer_file(directory)
+    return load_tokenizer(vocab_file=path, do_lower_case=do_lower_case) if path else None
+
+
+def find_tokenizer_file(directory: str) -> str | None:
+    """Returns the path of a model directory's SentencePiece model or vocabulary, None without."""
+    for name in (SENTENCEPIECE_FILE, WORDPIECE_FILE, RELEASED_CHINESE_FILE):
         path = os.path.join(directory, name)
         if tf.io.gfile.exists(path):
-            return load_tokenizer(vocab_file=path, do_lower_case=do_lower_case)
+            return path
     return None
 
 
@@ -62,13 +69,19 @@ def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
     path = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
     if not tf.io.gfile.exists(path):
         return
-    changes, essential = _changes(AlbertConfig.from_json_file(path), config)
-    if essential:
+    differences = essential_differences(AlbertConfig.from_json_file(path), config)
+    if differences:
         logging.warning(
             "%s, beside the checkpoint, differs from --albert_config_file: %s",
             path,
-            "; ".join(changes[key] for key in sorted(essential)),
+            "; ".join(differences),
         )
+
+
+def essential_differences(there: AlbertConfig, now: AlbertConfig) -> list[str]:
+    """Returns what makes two configurations different models, a phrase for each key."""
+    changes, essential = _changes(there, now)
+    return [changes[key] for key in sorted(essential)]
 
 
 def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], set[str]]:
@@ -153,6 +166,17 @@ class ModelDirectory:
             logging.info(
                 "No tokenizer is kept in %s: give --spm_model_file or --vocab_file", self.path
             )
+
+    def write_if_absent(self) -> None:
+        """Writes a directory that has no configuration yet; what a training wrote stays.
+
+        Raises:
+            ValueError: nothing can be written there.
+        """
+        if tf.io.gfile.exists(self._config_path):
+            make_output_dir(self.path)
+        else:
+            self.write()
 
     def _copy_tokenizer(self, tokenizer: Tokenizer) -> None:
         is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)

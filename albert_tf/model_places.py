@@ -1,0 +1,106 @@
+"""What lies where a flag points: a TF-Hub module, a directory, a checkpoint, a configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.hub_module import HANDLE_FLAG, is_hub_module, read_hub_module
+from albert_tf.checkpoints.original import find_checkpoint
+from albert_tf.config import AlbertConfig
+from albert_tf.model_directory import CONFIG_FILE, find_tokenizer_file
+
+CONFIG_FLAG = "--albert_config_file"
+CHECKPOINT_FLAG = "--init_checkpoint"
+OUTPUT_FLAG = "--output_dir"
+# Key of albert_config.json where a run keeps what its text went through; nothing else says it.
+LOWER_CASE_KEY = "do_lower_case"
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelPlace:
+    """What one flag's value holds of a model; None for what it does not hold.
+
+    Attributes:
+        flag: the flag.
+        path: its value.
+        config_file: path of an `albert_config.json`.
+        config: its content.
+        tokenizer_file: SentencePiece model or vocabulary.
+        do_lower_case: whether the model's text was lower-cased.
+        checkpoint: prefix of its weights.
+    """
+
+    flag: str
+    path: str
+    config_file: str | None = None
+    config: AlbertConfig | None = None
+    tokenizer_file: str | None = None
+    do_lower_case: bool | None = None
+    checkpoint: str | None = None
+
+
+def place_of_model(value: str | None, flag: str) -> ModelPlace | None:
+    """Returns what lies where a flag points that names a module, a directory or a checkpoint.
+
+    Args:
+        value: of the flag; None and "" name nothing.
+        flag: `HANDLE_FLAG` or `CHECKPOINT_FLAG`.
+
+    Raises:
+        ValueError: there is no model.
+    """
+    if not value:
+        return None
+    if is_hub_module(value):
+        module = read_hub_module(value, flag)
+        place = ModelPlace(
+            flag,
+            value,
+            tokenizer_file=module.tokenizer_file,
+            do_lower_case=module.do_lower_case,
+            checkpoint=module.checkpoint,
+        )
+        return _with_config(place, module.config_file) if module.config_file else place
+    if flag == HANDLE_FLAG and not tf.io.gfile.isdir(value):
+        raise ValueError(
+            f"{flag}={value}: there is no such directory. Give the directory or the URL of a "
+            f"TF-Hub module, or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a "
+            f"checkpoint's prefix belongs to {CHECKPOINT_FLAG}."
+        )
+    checkpoint = find_checkpoint(value, flag)
+    found = place_of_directory(os.path.dirname(checkpoint), flag)
+    return dataclasses.replace(found, path=value, checkpoint=checkpoint)
+
+
+def place_of_directory(path: str, flag: str) -> ModelPlace:
+    """Returns the configuration and the tokenizer that lie in a directory, if they do.
+
+    Raises:
+        ValueError: the configuration cannot be used.
+    """
+    place = ModelPlace(flag, path, tokenizer_file=find_tokenizer_file(path))
+    config_file = os.path.join(path, CONFIG_FILE)
+    return _with_config(place, config_file) if tf.io.gfile.exists(config_file) else place
+
+
+def place_of_config(path: str) -> ModelPlace:
+    """Returns a configuration file that was named, and the tokenizer beside it.
+
+    Raises:
+        ValueError: there is no such file, or it is not a configuration.
+    """
+    tokenizer_file = find_tokenizer_file(os.path.dirname(path))
+    return _with_config(ModelPlace(CONFIG_FLAG, path, tokenizer_file=tokenizer_file), path)
+
+
+def _with_config(place: ModelPlace, config_file: str) -> ModelPlace:
+    config = AlbertConfig.from_json_file(config_file)
+    lower_case = place.do_lower_case
+    if lower_case is None:
+        lower_case = config.extra.get(LOWER_CASE_KEY)
+    return dataclasses.replace(
+        place, config_file=config_file, config=config, do_lower_case=lower_case
+    )

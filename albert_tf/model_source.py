@@ -1,0 +1,252 @@
+"""Which model a command means: configuration, tokenizer and weights from whatever flags name them.
+
+A model comes as a TF-Hub module, as a release directory (`albert_config.json`, `30k-clean.model` or
+a vocabulary, `model.ckpt-best`), as the output directory of a run, as single files, or mixed. What
+one place lacks is taken from the next, and places that contradict each other are not passed over in
+silence: heads, activation and vocabulary leave no trace in the shapes of weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import AlbertConfig
+from albert_tf.model_directory import CONFIG_FILE, essential_differences
+from albert_tf.model_places import (
+    CHECKPOINT_FLAG,
+    CONFIG_FLAG,
+    HANDLE_FLAG,
+    LOWER_CASE_KEY,
+    OUTPUT_FLAG,
+    ModelPlace,
+    place_of_config,
+    place_of_directory,
+    place_of_model,
+)
+from albert_tf.tokenization import Tokenizer, load_tokenizer
+
+FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
+
+_WAYS = f"""Name a model by one of:
+  {HANDLE_FLAG}: a TF-Hub module, a release directory or the output directory of a run;
+  {CHECKPOINT_FLAG}: a checkpoint with {CONFIG_FILE} and tokenizer beside it;
+  {CONFIG_FLAG} and --spm_model_file or --vocab_file, with {CHECKPOINT_FLAG} for its weights;
+  {OUTPUT_FLAG}: a directory where this command has trained before."""
+
+
+@dataclasses.dataclass
+class ModelSource:
+    """The model a command works with.
+
+    Attributes:
+        config: its configuration.
+        config_file: where that came from.
+        tokenizer: fits the configuration's vocabulary.
+        checkpoint: prefix to load weights from, None for random ones (or those of the run in
+            `output_dir`).
+    """
+
+    config: AlbertConfig
+    config_file: str | None
+    tokenizer: Tokenizer
+    checkpoint: str | None
+
+
+def model_source(
+    *,
+    albert_config_file: str | None = None,
+    albert_hub_module_handle: str | None = None,
+    init_checkpoint: str | None = None,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    output_dir: str | None = None,
+) -> ModelSource:
+    """Finds configuration, tokenizer and weights of the model that the flags name.
+
+    Configuration: `albert_config_file`, else the hub handle's, else that beside the checkpoint,
+    else the output directory's. Tokenizer: the two files, else that of the same places in the order
+    hub handle, checkpoint, configuration, output directory. Weights: the checkpoint, else the hub
+    handle's.
+
+    Args:
+        albert_config_file: path of an `albert_config.json`.
+        albert_hub_module_handle: directory or URL of a TF-Hub module, or a model directory.
+        init_checkpoint: a checkpoint prefix, one of its files, a model directory or a module. Empty
+            is refused unless a hub handle is given; None is not given.
+        spm_model_file: SentencePiece model; "from_tf_hub" means the module's.
+        vocab_file: WordPiece vocabulary.
+        do_lower_case: whether text is lower-cased; None, the flag's not being given, takes what
+            the model says, and True where it says nothing.
+        output_dir: where a run keeps its model; need not exist.
+
+    Raises:
+        ValueError: no model is named, something it needs cannot be found, or what is named does not
+            belong together.
+    """
+    if init_checkpoint == "" and not albert_hub_module_handle:
+        raise ValueError(
+            f"{CHECKPOINT_FLAG} is given but empty: the model would keep random weights. Give a "
+            f"checkpoint, or {HANDLE_FLAG}; to train from random weights, leave the flag out."
+        )
+    named = place_of_config(albert_config_file) if albert_config_file else None
+    hub = place_of_model(albert_hub_module_handle, HANDLE_FLAG)
+    init = place_of_model(init_checkpoint, CHECKPOINT_FLAG)
+    run = place_of_directory(output_dir, OUTPUT_FLAG) if output_dir else None
+    config, config_from = _choose_config([p for p in (named, hub, init, run) if p])
+    # What a run was trained with counts before what it started from.
+    lower_case = _choose_lower_case(do_lower_case, [p for p in (run, hub, init, named) if p])
+    tokenizer = _choose_tokenizer(
+        spm_model_file, vocab_file, lower_case, [p for p in (hub, init, named, run) if p]
+    )
+    _check_vocabulary(tokenizer, config, config_from)
+    return ModelSource(
+        config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case}),
+        config_from.config_file,
+        tokenizer,
+        _choose_checkpoint(init, hub, run),
+    )
+
+
+def _choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
+    """The first configuration there is, and where it comes from; held against the others."""
+    for chosen in places:
+        if chosen.config is not None:
+            for place in places:
+                _compare_configs(chosen, place)
+            return chosen.config, chosen
+    found = [f"{place.flag}={place.path}" for place in places if place.checkpoint]
+    if found:
+        raise ValueError(
+            f"{' and '.join(found)} came without {CONFIG_FILE}: give {CONFIG_FLAG} as well."
+        )
+    raise ValueError(f"No model is named. {_WAYS}")
+
+
+def _compare_configs(chosen: ModelPlace, place: ModelPlace) -> None:
+    """Refuses a configuration that is not the module's; a checkpoint may fill another model."""
+    if place.config is None or chosen.config is None or place.checkpoint is None:
+        return  # whether the run's own fits, `ModelDirectory` checks
+    differences = essential_differences(place.config, chosen.config)
+    if not differences:
+        return
+    message = (
+        f"{place.config_file} ({place.flag}) and {chosen.config_file} ({chosen.flag}) describe "
+        f"different models: {'; '.join(differences)}."
+    )
+    if place.flag == HANDLE_FLAG:
+        raise ValueError(f"{message} Leave {chosen.flag} out to take the configuration it brings.")
+    logging.warning("%s The second is used.", message)
+
+
+def _choose_lower_case(flag: bool | None, places: list[ModelPlace]) -> bool:
+    """Whether to lower-case: the flag, else what the model says of itself, else True."""
+    stated = next((place for place in places if place.do_lower_case is not None), None)
+    if stated is None:
+        return True if flag is None else flag
+    of_model = bool(stated.do_lower_case)
+    if flag is None or flag == of_model:
+        return of_model
+    logging.warning(
+        "--do_lower_case=%s, as given, but %s (%s) says the model was made with do_lower_case=%s: "
+        "its text looked different. Leave the flag out to take the model's.",
+        flag,
+        stated.path,
+        stated.flag,
+        of_model,
+    )
+    return flag
+
+
+def _choose_tokenizer(
+    spm_model_file: str | None, vocab_file: str | None, lower_case: bool, places: list[ModelPlace]
+) -> Tokenizer:
+    """The tokenizer of the flags, else the first there is; held against that of the weights."""
+    of_hub = next((p for p in places if p.flag == HANDLE_FLAG and p.tokenizer_file), None)
+    if spm_model_file == FROM_HUB:
+        if of_hub is None:
+            raise ValueError(
+                f"--spm_model_file={FROM_HUB} needs a {HANDLE_FLAG} that holds a tokenizer."
+            )
+        spm_model_file = vocab_file = None
+    files = dict(_given_files(spm_model_file, vocab_file, of_hub))
+    found = [place for place in places if place.tokenizer_file]
+    if not (files or found):
+        raise ValueError(
+            "No tokenizer is given, and none lies beside the model "
+            f"({', '.join(sorted({place.path for place in places}))}): give --spm_model_file "
+            "or --vocab_file."
+        )
+    files = files or {"vocab_file": found[0].tokenizer_file or ""}
+    tokenizer = load_tokenizer(**files, do_lower_case=lower_case)
+    for place in found:
+        if place.checkpoint and place.tokenizer_file not in tokenizer.files:
+            _compare_tokenizers(tokenizer, place)
+    return tokenizer
+
+
+def _given_files(
+    spm_model_file: str | None, vocab_file: str | None, of_hub: ModelPlace | None
+) -> Iterator[tuple[str, str]]:
+    """The files of the two flags, less those that are missing and not needed.
+
+    Scripts made for the original name files that it never opened: any beside a module, and a
+    vocabulary beside a SentencePiece model.
+    """
+    has_model = spm_model_file and tf.io.gfile.exists(spm_model_file)
+    unused_for = of_hub.tokenizer_file if of_hub else spm_model_file if has_model else None
+    for name, path in (("spm_model_file", spm_model_file), ("vocab_file", vocab_file)):
+        if not path:
+            continue
+        if unused_for and not tf.io.gfile.exists(path):
+            logging.warning("--%s=%s: no such file; %s is used", name, path, unused_for)
+        else:
+            yield name, path
+
+
+def _compare_tokenizers(tokenizer: Tokenizer, place: ModelPlace) -> None:
+    """Says so when the tokens of the weights have other ids, and refuses it for a module."""
+    theirs = load_tokenizer(vocab_file=place.tokenizer_file)
+    if theirs.tokens == tokenizer.tokens:
+        return
+    message = (
+        f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is another vocabulary than "
+        f"{theirs.files[0]} ({theirs.vocab_size} tokens), which {place.flag} brings: the weights "
+        "would see ids they do not know. Leave out --spm_model_file and --vocab_file to take it."
+    )
+    if place.flag == HANDLE_FLAG:
+        raise ValueError(message)
+    logging.warning("%s", message)
+
+
+def _check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: ModelPlace) -> None:
+    if tokenizer.vocab_size != config.vocab_size:
+        raise ValueError(
+            f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
+            f"{config_from.config_file} ({config_from.flag}) says vocab_size {config.vocab_size}. "
+            "Give the vocabulary of this model (--spm_model_file, --vocab_file), or the "
+            f"configuration that belongs to it ({CONFIG_FLAG})."
+        )
+
+
+def _choose_checkpoint(
+    init: ModelPlace | None, hub: ModelPlace | None, run: ModelPlace | None
+) -> str | None:
+    """The weights to start from; that there are none is said aloud, unless a run has its own."""
+    for place in (init, hub):
+        if place:
+            return place.checkpoint
+    directory = TrainingDirectory(run.path) if run else None
+    if directory is None or not (directory.newest() or directory.best()):
+        logging.warning(
+            "RANDOM WEIGHTS: neither %s nor %s is given. Everything is trained from scratch, which "
+            "gives poor results on labelled data of ordinary size.",
+            CHECKPOINT_FLAG,
+            HANDLE_FLAG,
+        )
+    return None
