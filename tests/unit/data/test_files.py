@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.data.files import match_files, write_then_rename
+from albert_tf.data.files import file_exists, folder_names, match_files, write_then_rename
 
 
 def test_patterns_are_expanded_in_order_without_repetition(tmp_path: Path) -> None:
@@ -54,3 +54,13 @@ def test_failure_leaves_what_was_there(tmp_path: Path, scheme: str) -> None:
         write_half(f"{scheme}{path}")
     assert path.read_bytes() == b"before"
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_what_there_is(tmp_path: Path, scheme: str) -> None:
+    (tmp_path / "b").write_text("x")
+    (tmp_path / "a").mkdir()
+    path = f"{scheme}{tmp_path}"
+    assert folder_names(path) == ["a", "b"]
+    assert folder_names(f"{path}/b") == folder_names(f"{path}/c") == []
+    assert [file_exists(f"{path}/{name}") for name in "abc"] == [False, True, False]

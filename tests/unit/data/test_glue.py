@@ -65,6 +65,14 @@ def test_data_dir_is_the_root_or_the_folder_of_the_task(folder, tmp_path):
         assert [example.guid for example in data.read(DEV)] == ["dev-1", "dev-2"]
 
 
+def test_data_dir_may_have_a_scheme(tmp_path):
+    write(tmp_path, "sst-2/dev.tsv", ["sentence\tlabel", "good\t1"])
+    for data_dir in (f"file://{tmp_path}", f"file://{tmp_path}/sst-2"):
+        data = GlueData("sst-2", data_dir)
+        assert data.file(DEV) == f"file://{tmp_path}/sst-2/dev.tsv"
+        assert len(data.read(DEV)) == 1
+
+
 def test_data_dir_with_another_name_may_hold_the_files_themselves(tmp_path):
     write(tmp_path / "mine", "train.tsv", ["sentence\tlabel", "good\t1"])
     assert GlueData("sst-2", str(tmp_path / "mine")).file(TEST) == str(tmp_path / "mine/test.tsv")

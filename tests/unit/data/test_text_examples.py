@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from albert_tf.data.text_examples import Labels
+
+
+def test_classes_become_their_places():
+    labels = Labels(("no", "yes", "1"))
+    ids = labels.encode(["1", "no", "yes", "no"])
+    np.testing.assert_array_equal(ids, [2, 0, 1, 0])
+    assert ids.dtype == np.int32
+    assert labels.encode([]).dtype == np.int32
+    assert (labels.num_outputs, labels.is_regression) == (3, False)
+
+
+def test_numbers_become_numbers():
+    labels = Labels()
+    numbers = labels.encode(["0.5", " -1e2 ", "3"])
+    np.testing.assert_array_equal(numbers, [0.5, -100, 3])
+    assert numbers.dtype == np.float32
+    assert (labels.num_outputs, labels.is_regression) == (1, True)
+
+
+def test_unknown_labels_are_refused():
+    with pytest.raises(ValueError, match="Unknown label 'No'; allowed: 'no', 'yes'"):
+        Labels(("no", "yes")).encode(["no", "No", "never"])
+    for label in ("nan", "inf", "1,5", ""):
+        with pytest.raises(ValueError, match=f"Unknown label '{label}'; allowed: a finite number"):
+            Labels().encode(["1", label])
+
+
+def test_one_class_and_repeated_classes_are_refused():
+    with pytest.raises(ValueError, match="needs two labels at least. Received: 'a'"):
+        Labels(("a",))
+    with pytest.raises(ValueError, match="Every label must be there once. Received: a, b, a"):
+        Labels(("a", "b", "a"))
