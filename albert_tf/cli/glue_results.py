@@ -1,0 +1,56 @@
+"""Puts the results of `run_glue.sh` into one table, and its predictions into one zip file."""
+
+from absl import flags
+
+from albert_tf.cli.command import run_command
+
+
+def define_flags() -> None:
+    """Defines the flags of this command; nothing is defined by importing it."""
+    flags.DEFINE_string(
+        "results_dir",
+        None,
+        "Directory with a directory <task>-seed<seed> for each run, as run_glue.sh makes them.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "model",
+        None,
+        "Model the runs started from: a TF-Hub module, a directory with albert_config.json, or a "
+        "name such as base_v2. Scores published of a released model stand beside the results.",
+    )
+    flags.DEFINE_string(
+        "submission", None, "Zip file to write: test predictions for GLUE's server."
+    )
+    flags.DEFINE_bool(
+        "allow_missing", False, "Write the --submission although predictions of tasks are missing."
+    )
+
+
+def run() -> None:
+    """Prints the table and writes the files."""
+    # TensorFlow, which --help need not wait for
+    from albert_tf.glue_results import published_scores, summarize, write_results
+    from albert_tf.glue_runs import read_runs
+    from albert_tf.glue_submission import choose_files, write_submission
+
+    values = flags.FLAGS
+    runs = read_runs(values.results_dir)
+    model, published = published_scores(values.model) if values.model else (None, {})
+    summaries = summarize(runs, published)
+    print(write_results(values.results_dir, summaries, model, runs), end="")
+    if values.submission:
+        files = choose_files(runs)
+        write_submission(values.submission, files, allow_missing=values.allow_missing)
+        print(f"\n{values.submission} holds")
+        for path in sorted(files.values()):
+            print(f"  {path}")
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+#!/usr/bin/env bash
+# Fine-tunes a model on the tasks of GLUE with the published settings (--recipe=auto), predicts their
+# test sets, and puts the development scores of all seeds into one table:
+#
+#   ./run_glue.sh --data_dir=GLUE --model=albert_base --output_dir=glue_results
+#
+#   --data_dir=DIR          the GLUE download: CoLA/, MNLI/, ... and diagnostic/ (or AX/)
+#   --model=MODEL           what to start from: a TF-Hub module (directory or URL) or a directory with
+#                           albert_config.json, tokenizer and checkpoint
+#   --output_dir=DIR        takes a directory <task>-seed<seed> for each run, and the table
+#   --tasks="RTE CoLA"      some of MNLI RTE STS-B MRPC CoLA SST-2 QNLI QQP WNLI; default: all
+#   --seeds="1 2 3"         default: 1 2 3 4 5
+#   --mnli_checkpoint=CKPT  an MNLI model of this size, for RTE, STS-B and MRPC to start from
+#   --submission=FILE.zip   also writes the zip GLUE's server takes; needs all tasks
+#   -- FLAGS                further flags of run_classifier.py, which override the published settings:
+#                           -- --max_seq_length=128 --train_batch_size=8
+#
+# RTE, STS-B and MRPC start from the MNLI model of the same seed: that of this call, or one that lies
+# in --output_dir from an earlier call, or --mnli_checkpoint; without any of these, from --model. Each
+# MNLI model is also scored on the mismatched sets (mismnli-seed<seed>) and answers the diagnostic set
+# (ax-seed<seed>), if the download has them.
+#
+# The same call goes on where an earlier one was ended: finished runs are passed over, unfinished ones
+# resume at their last checkpoint; one with other flags needs another --output_dir. A run that fails
+# is named at the end, with status 1; the others are not affected.
+#
+# An active environment (VIRTUAL_ENV or CONDA_PREFIX) that has TensorFlow is used; otherwise .venv, as
+# demo.sh makes it.
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ALL_TASKS="MNLI RTE STS-B MRPC CoLA SST-2 QNLI QQP WNLI"
+DATA_DIR=""
+MODEL=""
+OUTPUT_DIR=""
+TASKS=$ALL_TASKS
+SEEDS="1 2 3 4 5"
+MNLI_CHECKPOINT=""
+SUBMISSION=""
+FURTHER=()
+FAILED=()
+
+fail() {
+  echo "run_glue.sh: error: $*" >&2
+  exit 1
+}
+
+usage() { # the comment above
+  sed -n -e '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+}
+
+read_arguments() {
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --data_dir=*) DATA_DIR=${1#*=} ;;
+      --model=*) MODEL=${1#*=} ;;
+      --output_dir=*) OUTPUT_DIR=${1#*=} ;;
+      --tasks=*) TASKS=${1#*=} ;;
+      --seeds=*) SEEDS=${1#*=} ;;
+      --mnli_checkpoint=*) MNLI_CHECKPOINT=${1#*=} ;;
+      --submission=*) SUBMISSION=${1#*=} ;;
+      -h | --help)
+        usage
+        exit 0
+        ;;
+      --)
+        shift
+        FURTHER=("$@")
+        return 0
+        ;;
+      *) fail "unknown argument '$1'. Arguments are written --name=value; flags of run_classifier.py come after --. ./run_glue.sh --help lists them." ;;
+    esac
+    shift
+  done
+}
+
+# Prints the tasks in lower case, each once, MNLI first: others start from its model.
+in_order() {
+  local wanted known found=" " task
+  for wanted in $1; do
+    known=""
+    for task in $ALL_TASKS; do
+      [ "$(lower "$task")" = "$(lower "$wanted")" ] && known=$(lower "$task")
+    done
+    [ -n "$known" ] || fail "--tasks: unknown task '$wanted'. Tasks are $ALL_TASKS; the sets MNLI-mm and AX come with MNLI."
+    case "$found" in *" $known "*) ;; *) found="$found$known " ;; esac
+  done
+  case "$found" in *" mnli "*) found="mnli ${found/ mnli / }" ;; esac
+  echo "$found"
+}
+
+lower() {
+  echo "$1" | tr '[:upper:]' '[:lower:]'
+}
+
+check_arguments() {
+  local seed
+  [ -n "$DATA_DIR" ] || fail "--data_dir is missing: the GLUE download. ./run_glue.sh --help says more."
+  [ -n "$MODEL" ] || fail "--model is missing: what to start from. ./run_glue.sh --help says more."
+  [ -n "$OUTPUT_DIR" ] || fail "--output_dir is missing: where results go. ./run_glue.sh --help says more."
+  case "$OUTPUT_DIR" in
+    *://*) fail "--output_dir must be a local directory. Received: '$OUTPUT_DIR'" ;;
+    /*) ;;
+    *) OUTPUT_DIR=./$OUTPUT_DIR ;; # so that no command takes it for an option
+  esac
+  TASKS=$(in_order "$TASKS")
+  [ -n "${TASKS// /}" ] || fail "--tasks names no task. Tasks are $ALL_TASKS."
+  [ -n "${SEEDS// /}" ] || fail "--seeds names no seed."
+  for seed in $SEEDS; do
+    case "$seed" in *[!0-9]*) fail "--seeds must be whole numbers with blanks between. Received: '$SEEDS'" ;; esac
+  done
+}
+
+# Sets PYTHON to the interpreter of the active environment, or to that of .venv.
+choose_python() {
+  local active=${VIRTUAL_ENV:-${CONDA_PREFIX:-}} start=$PWD
+  if [ -n "$active" ]; then
+    PYTHON=$active/bin/python
+    "$PYTHON" -c 'import importlib.util as u; assert u.find_spec("tensorflow")' 2>/dev/null && return 0
+    echo "The active environment $active has no TensorFlow: $ROOT/.venv is used."
+    unset PYTHON
+  fi
+  cd "$ROOT"
+  . scripts/environment.sh
+  make_environment requirements.txt || exit 1
+  PYTHON=$ROOT/$PYTHON
+  cd "$start"
+}
+
+python_module() {
+  PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH} "$PYTHON" -m "$@"
+}
+
+# run_task <task> <seed> <flags...>: one run of run_classifier.py, unless it has finished earlier.
+# The directory's file run_glue.unfinished says that it has not, run_glue.finished that it has; both
+# hold the flags of the run.
+run_task() {
+  local task=$1 seed=$2 directory=$OUTPUT_DIR/$1-seed$2 flags file
+  shift 2
+  set -- --task_name="$task" --data_dir="$DATA_DIR" --output_dir="$directory" --seed="$seed" \
+    --albert_hub_module_handle="$MODEL" "$@" ${FURTHER[@]+"${FURTHER[@]}"}
+  flags=$(printf '%q ' "$@")
+  for file in "$directory/run_glue.finished" "$directory/run_glue.unfinished"; do
+    if [ -f "$file" ] && [ "$(cat "$file")" != "$flags" ]; then
+      # Its checkpoints came from other settings: going on from them would mix the two.
+      printf '\nrun_glue.sh: %s holds a run with other flags:\n  %s\nnow:\n  %s\nRemove it, or give another --output_dir.\n' \
+        "$directory" "$(cat "$file")" "$flags" >&2
+      return 1
+    fi
+  done
+  if [ -f "$directory/run_glue.finished" ]; then
+    printf '\n%s with seed %s: finished earlier\n' "$task" "$seed"
+    return 0
+  fi
+  printf '\n+ run_classifier %s\n' "$flags"
+  mkdir -p "$directory" || return 1
+  printf '%s\n' "$flags" >"$directory/run_glue.unfinished" || return 1
+  python_module albert_tf.cli.run_classifier "$@" || return 1
+  mv "$directory/run_glue.unfinished" "$directory/run_glue.finished"
+}
+
+# Whether a run has finished, in this call or an earlier one.
+is_finished() {
+  [ -f "$OUTPUT_DIR/$1-seed$2/run_glue.finished" ]
+}
+
+# Prints the MNLI model the others start from; nothing where there is none.
+mnli_checkpoint() {
+  if [ -n "$MNLI_CHECKPOINT" ]; then
+    echo "$MNLI_CHECKPOINT"
+  elif is_finished mnli "$1"; then
+    echo "$OUTPUT_DIR/mnli-seed$1/model.ckpt-best"
+  fi
+}
+
+note_failure() {
+  FAILED+=("$1-seed$2")
+  echo "run_glue.sh: $1 with seed $2 failed${3:+: $3}" >&2
+}
+
+# The task of a seed; for MNLI its further sets as well.
+fine_tune() {
+  local task=$1 seed=$2 checkpoint
+  case "$task" in
+    rte | sts-b | mrpc)
+      checkpoint=$(mnli_checkpoint "$seed")
+      if [ -n "$checkpoint" ]; then
+        set -- --init_checkpoint="$checkpoint"
+      elif [ "${TASKS#mnli }" != "$TASKS" ]; then
+        note_failure "$task" "$seed" "it starts from the MNLI model of this seed, which failed"
+        return 0
+      else
+        echo "run_glue.sh: $task starts from --model; published scores start from an MNLI model (--tasks with MNLI, or --mnli_checkpoint)"
+        set --
+      fi
+      ;;
+    *) set -- ;;
+  esac
+  if ! run_task "$task" "$seed" --recipe=auto --do_train --do_eval --do_predict "$@"; then
+    note_failure "$task" "$seed"
+  elif [ "$task" = mnli ]; then
+    checkpoint=$OUTPUT_DIR/mnli-seed$seed/model.ckpt-best
+    run_task mismnli "$seed" --recipe=auto --nodo_train --do_eval --do_predict --checkpoint="$checkpoint" ||
+      note_failure mismnli "$seed"
+    if [ -f "$DATA_DIR/diagnostic/diagnostic.tsv" ] || [ -f "$DATA_DIR/AX/diagnostic.tsv" ]; then
+      run_task ax "$seed" --recipe=auto --nodo_train --nodo_eval --do_predict --checkpoint="$checkpoint" ||
+        note_failure ax "$seed"
+    fi
+  fi
+}
+
+main() {
+  local seed task
+  trap 'exit 130' INT # ends the script, not only the run under way
+  read_arguments "$@"
+  check_arguments
+  choose_python
+  for seed in $SEEDS; do
+    for task in $TASKS; do
+      fine_tune "$task" "$seed"
+    done
+  done
+  echo
+  python_module albert_tf.cli.glue_results --results_dir="$OUTPUT_DIR" --model="$MODEL" \
+    ${SUBMISSION:+--submission="$SUBMISSION"} || FAILED+=("the table or the zip file")
+  if [ ${#FAILED[@]} -gt 0 ]; then
+    echo "run_glue.sh: failed: ${FAILED[*]}. The same call tries these again." >&2
+    exit 1
+  fi
+}
+
+main "$@"
