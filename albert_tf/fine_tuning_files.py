@@ -36,6 +36,7 @@ class EvaluationResults:
     """
 
     def __init__(self, output_dir: str, step: int | None = None) -> None:
+        self.output_dir = output_dir
         self._path = os.path.join(output_dir, RESULTS_FILE)
         self._blocks = [
             block

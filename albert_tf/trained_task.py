@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,6 +17,7 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import Labels
 
 LABELS_FILE = "labels.json"
+_HEAD_VARIABLES = ("output_weights", "output_bias")
 # Tasks with the same labels and the same kind of text: a model of one answers the others.
 _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 
@@ -27,26 +29,30 @@ class TrainedTask:
     Attributes:
         name: the task in lower case; "custom" for files of the user's own.
         labels: what is predicted.
+        is_pair: whether two texts belong together.
         columns: names of the columns of a user's files, by flag.
-        do_lower_case: whether texts are lower-cased.
     """
 
     name: str
     labels: Labels
+    is_pair: bool
     columns: Mapping[str, str | None] = field(default_factory=dict)
-    do_lower_case: bool = True
 
-    def write(self, directory: str) -> None:
-        """Writes `labels.json`; a label's place in `labels` is its id."""
-        content = {
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the content of `labels.json`."""
+        return {
             "task_name": self.name,
             "labels": list(self.labels.names),
             "regression": self.labels.is_regression,
+            "pairs": self.is_pair,
             "columns": dict(self.columns),
-            "do_lower_case": self.do_lower_case,
         }
+
+    def write(self, directory: str) -> None:
+        """Writes `labels.json`; a label's place in `labels` is its id."""
+        content = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
         with write_then_rename(os.path.join(directory, LABELS_FILE)) as file:
-            file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+            file.write(f"{content}\n".encode())
 
     @classmethod
     def read(cls, directory: str) -> TrainedTask | None:
@@ -65,28 +71,30 @@ class TrainedTask:
             return cls(
                 values["task_name"],
                 Labels(tuple(values["labels"])),
+                bool(values["pairs"]),
                 values.get("columns", {}),
-                values.get("do_lower_case", True),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path!r} should hold task_name and labels as JSON, but does not: {error!r}"
+                f"{path!r} should hold task_name, labels and pairs as JSON, but does not: {error!r}"
             ) from error
 
-    def check_answers(self, asked: TrainedTask, directory: str) -> None:
+    def check_answers(self, asked: TrainedTask, directory: str, *, is_training: bool) -> None:
         """Refuses a task that the model in a directory was not trained for.
 
         Args:
             asked: the task of the command line.
             directory: where this one was read from.
+            is_training: whether the model is to be trained further, for this very task only.
 
         Raises:
             ValueError: another task, unless its texts and labels are of the same kind (MNLI,
-                its mismatched part and AX); other labels; another case.
+                its mismatched part and AX); other labels; pairs in place
+                of single texts.
         """
         path = os.path.join(directory, LABELS_FILE)
         is_same_kind = any({self.name, asked.name} <= kind for kind in _SAME_KIND)
-        if self.name != asked.name and not is_same_kind:
+        if self.name != asked.name and (is_training or not is_same_kind):
             raise ValueError(
                 f"{directory!r} belongs to another task: {path} says {self.name!r}, --task_name "
                 f"{asked.name!r}. Give a fresh --output_dir, or the same task."
@@ -97,11 +105,33 @@ class TrainedTask:
                 f"{_described(self.labels)}, those of the data {_described(asked.labels)}. Give a "
                 "fresh --output_dir, or the same data."
             )
-        if self.do_lower_case != asked.do_lower_case:
+        if self.is_pair != asked.is_pair:
             raise ValueError(
-                f"--do_lower_case={asked.do_lower_case} contradicts {path}: the model was trained "
-                f"with --do_lower_case={self.do_lower_case}."
+                f"{directory!r} belongs to another task: {path} says the model was trained on "
+                f"{_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} (--text_b_column)."
             )
+
+    def fresh_head(self, checkpoint: str) -> dict[str, str]:
+        """Returns the variables of the head that a training must not take from a checkpoint.
+
+        A head answers one task. Its shape may fit another: most tasks have two labels.
+
+        Args:
+            checkpoint: prefix of what the training starts from.
+
+        Returns:
+            The reason by the name of the variable, for `load_weights`; none where the checkpoint
+            was trained for this very task.
+        """
+        there = TrainedTask.read(os.path.dirname(checkpoint))
+        if there is not None and (there.name, there.labels) == (self.name, self.labels):
+            return {}
+        reason = f"of the task {there.name}" if there else "of an unknown task"
+        return dict.fromkeys(_HEAD_VARIABLES, reason)
+
+
+def _texts(is_pair: bool) -> str:
+    return "pairs of texts" if is_pair else "single texts"
 
 
 def _described(labels: Labels) -> str:

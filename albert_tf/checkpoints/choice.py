@@ -11,6 +11,7 @@ from absl import logging
 from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 
+CHOICES = ("all", "best", "newest")  # anything else is a path
 _POLL_SECONDS = 2.0
 
 
@@ -60,6 +61,38 @@ def choose_checkpoints(
             f"or give --init_checkpoint or the path of a checkpoint as {flag}."
         )
     return iter([find_checkpoint(path, flag if wanted else "--init_checkpoint")])
+
+
+def choose_checkpoint(
+    directory: TrainingDirectory,
+    choice: str | None,
+    init_checkpoint: str | None = None,
+    *,
+    flag: str,
+) -> str:
+    """Finds the checkpoint to predict with: the chosen one, else the best, else the newest.
+
+    Args:
+        directory: where the run keeps its checkpoints.
+        choice: see `choose_checkpoints`; of all, one is taken as without a choice.
+        init_checkpoint: taken where the directory has none.
+        flag: what `choice` came from, for messages.
+
+    Returns:
+        Its prefix.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if choice is None or choice == "all":
+        choice = "best"
+        if directory.best() is None and directory.newest() is not None:
+            choice = "newest"
+            logging.warning(
+                "%s has no best checkpoint, as no evaluation chose one: the newest is taken",
+                directory.path,
+            )
+    return next(choose_checkpoints(directory, choice, init_checkpoint, flag=flag))
 
 
 def _all_checkpoints(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
-from albert_tf.config import OptimizerConfig
+from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.distribution import STRATEGIES
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
@@ -29,6 +29,11 @@ def define_model_flags() -> None:
         "Configuration of the model (albert_config.json).",
         required=True,
     )
+    define_weight_flags()
+
+
+def define_weight_flags() -> None:
+    """Weights to start from, and the tokenizer."""
     flags.DEFINE_string(
         "init_checkpoint",
         None,
@@ -40,8 +45,14 @@ def define_model_flags() -> None:
         False,
         "Accept an --init_checkpoint that does not fill the whole encoder.",
     )
+    flags.DEFINE_bool(
+        "init_from_group0", False, "Give every group the values of the checkpoint's first group."
+    )
     flags.DEFINE_string(
-        "spm_model_file", None, "SentencePiece model, to be kept beside the checkpoints."
+        "spm_model_file",
+        None,
+        "SentencePiece model, to be kept beside the checkpoints; without it and --vocab_file, that "
+        "of the model.",
     )
     flags.DEFINE_string(
         "vocab_file", None, "WordPiece vocabulary, to be kept beside the checkpoints."
@@ -55,44 +66,93 @@ def tokenizer_from_flags(values: flags.FlagValues) -> Tokenizer | None:
     return load_tokenizer(spm_model_file=values.spm_model_file, vocab_file=values.vocab_file)
 
 
+def define_trainer_flags(defaults: TrainerConfig) -> None:
+    """How training is carried out."""
+    flags.DEFINE_string(
+        "output_dir", None, "Directory of checkpoints, logs and results.", required=True
+    )
+    flags.DEFINE_integer(
+        "train_batch_size", defaults.train_batch_size, "Examples of a step, over all devices."
+    )
+    flags.DEFINE_integer(
+        "save_checkpoints_steps", defaults.save_checkpoints_steps, "Steps between checkpoints."
+    )
+    flags.DEFINE_integer(
+        "keep_checkpoint_max",
+        defaults.keep_checkpoint_max,
+        "Checkpoints to keep besides the best; 0 keeps all.",
+    )
+    flags.DEFINE_integer("log_steps", defaults.log_steps, "Steps between log lines.")
+    flags.DEFINE_integer("seed", defaults.seed, "Decides initial weights, input order and dropout.")
+    flags.DEFINE_bool("xla", defaults.jit_compile, "Compile forward and backward pass with XLA.")
+
+
+def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
+    """Turns the flags of `define_trainer_flags` into a configuration.
+
+    Raises:
+        ValueError: a value is out of range; names the flag.
+    """
+    return TrainerConfig(
+        output_dir=values.output_dir,
+        train_batch_size=values.train_batch_size,
+        save_checkpoints_steps=values.save_checkpoints_steps,
+        keep_checkpoint_max=values.keep_checkpoint_max,
+        log_steps=values.log_steps,
+        seed=values.seed,
+        jit_compile=values.xla,
+    )
+
+
 def define_optimizer_flags(defaults: OptimizerConfig) -> None:
-    """Update rule and learning rate."""
+    """Update rule and learning rate; the class of `defaults` names the flags of steps."""
     flags.DEFINE_enum("optimizer", defaults.optimizer, ["adamw", "lamb"], "Update rule.")
     flags.DEFINE_float("learning_rate", defaults.learning_rate, "Rate the decay starts from.")
     flags.DEFINE_float("poly_power", defaults.poly_power, "Exponent of the decay; 1 is linear.")
     flags.DEFINE_integer(
-        "num_train_steps", defaults.num_train_steps, "Steps to train; the rate reaches 0 there."
+        _name(defaults.STEPS_FLAG),
+        defaults.num_train_steps,
+        "Steps to train; the rate reaches 0 there.",
     )
     flags.DEFINE_integer(
-        "num_warmup_steps", defaults.num_warmup_steps, "Steps of linear warm-up; 0 for none."
+        _name(defaults.WARMUP_FLAG),
+        defaults.num_warmup_steps,
+        "Steps of linear warm-up; 0 for none.",
     )
     flags.DEFINE_integer(
         "start_warmup_step", defaults.start_warmup_step, "Step the warm-up starts at."
     )
 
 
-def optimizer_config_from_flags(values: flags.FlagValues) -> OptimizerConfig:
-    """Turns the flags of `define_optimizer_flags` into a configuration.
+def _name(flag: str) -> str:
+    return flag.removeprefix("--")
+
+
+def optimizer_config_from_flags(
+    values: flags.FlagValues, kind: type[OptimizerConfig] = OptimizerConfig
+) -> OptimizerConfig:
+    """Turns the flags of `define_optimizer_flags` into a configuration of that kind.
 
     Raises:
         ValueError: a value is out of range; names the flag.
     """
-    config = OptimizerConfig(
+    config = kind(
         optimizer=values.optimizer,
         learning_rate=values.learning_rate,
-        num_train_steps=values.num_train_steps,
-        num_warmup_steps=values.num_warmup_steps,
+        num_train_steps=getattr(values, _name(kind.STEPS_FLAG)),
+        num_warmup_steps=getattr(values, _name(kind.WARMUP_FLAG)),
         start_warmup_step=values.start_warmup_step,
         poly_power=values.poly_power,
     )
     if config.start_warmup_step + config.num_warmup_steps >= config.num_train_steps:
         # Not an error: the original trains so too.
         logging.warning(
-            "The warm-up ends at step %d, and training at step %d (--start_warmup_step, "
-            "--num_warmup_steps, --num_train_steps): the learning rate never reaches "
-            "--learning_rate=%g.",
+            "The warm-up ends at step %d, and training at step %d (--start_warmup_step, %s, %s): "
+            "the learning rate never reaches --learning_rate=%g.",
             config.start_warmup_step + config.num_warmup_steps,
             config.num_train_steps,
+            config.WARMUP_FLAG,
+            config.STEPS_FLAG,
             config.learning_rate,
         )
     return config

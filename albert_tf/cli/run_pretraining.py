@@ -17,9 +17,11 @@ from albert_tf.cli.flags import (
     define_device_flags,
     define_model_flags,
     define_optimizer_flags,
+    define_trainer_flags,
     optimizer_config_from_flags,
     run_command,
     tokenizer_from_flags,
+    trainer_config_from_flags,
 )
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.data.files import match_files
@@ -47,9 +49,6 @@ def define_flags() -> None:
         required=True,
     )
     flags.DEFINE_string("eval_input_file", None, "Records to evaluate on: files or globs.")
-    flags.DEFINE_string(
-        "output_dir", None, "Directory of checkpoints, logs and results.", required=True
-    )
     flags.DEFINE_bool("do_train", True, "Train.")
     flags.DEFINE_bool(
         "do_eval",
@@ -66,7 +65,6 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "masked_lm_budget", 0.0, "Masking while training. Not supported yet: above 0 is an error."
     )
-    flags.DEFINE_integer("train_batch_size", 4096, "Examples of a step, over all devices.")
     flags.DEFINE_integer("eval_batch_size", 64, "Examples of an evaluation batch.", lower_bound=1)
     flags.DEFINE_integer(
         "max_eval_steps",
@@ -74,10 +72,6 @@ def define_flags() -> None:
         "Most batches to evaluate on; fewer records are read once.",
         lower_bound=1,
     )
-    flags.DEFINE_integer("save_checkpoints_steps", 5000, "Steps between checkpoints.")
-    flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
-    flags.DEFINE_integer("log_steps", 100, "Steps between log lines.")
-    flags.DEFINE_integer("seed", 12345, "Decides initial weights, input order and dropout.")
     flags.DEFINE_integer(
         "shuffle_buffer_size",
         1000,
@@ -97,10 +91,7 @@ def define_flags() -> None:
         "With --eval_checkpoint=all: wait for further checkpoints of a running training, until "
         "that of --num_train_steps or for so many seconds after the last new one.",
     )
-    flags.DEFINE_bool(
-        "init_from_group0", False, "Give every group the values of the checkpoint's first group."
-    )
-    flags.DEFINE_bool("xla", False, "Compile forward and backward pass with XLA.")
+    define_trainer_flags(TrainerConfig("-"))
     define_model_flags()
     define_optimizer_flags(OptimizerConfig())
     define_device_flags()
@@ -110,7 +101,10 @@ def run() -> None:
     """Trains and evaluates as the flags say."""
     values = flags.FLAGS
     _check_flags(values)
-    trainer_config, optimizer_config = _trainer_config(values), optimizer_config_from_flags(values)
+    trainer_config, optimizer_config = (
+        trainer_config_from_flags(values),
+        optimizer_config_from_flags(values),
+    )
     config = AlbertConfig.from_json_file(values.albert_config_file)
     task = _task(values, config)
     model_directory = ModelDirectory(
@@ -137,18 +131,6 @@ def _check_flags(values: flags.FlagValues) -> None:
             "--masked_lm_budget is not supported yet; mask the records when they are made "
             "(create_pretraining_data.py --masked_lm_prob)."
         )
-
-
-def _trainer_config(values: flags.FlagValues) -> TrainerConfig:
-    return TrainerConfig(
-        output_dir=values.output_dir,
-        train_batch_size=values.train_batch_size,
-        save_checkpoints_steps=values.save_checkpoints_steps,
-        keep_checkpoint_max=values.keep_checkpoint_max,
-        log_steps=values.log_steps,
-        seed=values.seed,
-        jit_compile=values.xla,
-    )
 
 
 def _task(values: flags.FlagValues, config: AlbertConfig) -> PretrainingTask:

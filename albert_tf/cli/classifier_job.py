@@ -1,0 +1,150 @@
+"""What the flags of `run_classifier` mean: the task, its texts and the model, read and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from albert_tf.checkpoints.choice import CHOICES
+from albert_tf.checkpoints.original import find_checkpoint
+from albert_tf.classification_run import LoadedData
+from albert_tf.cli.fine_tuning_flags import apply_recipe, model_source_from_flags, with_dropout
+from albert_tf.data.custom import CustomData
+from albert_tf.data.glue import GLUE_TASKS, GlueData, glue_task_name
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
+from albert_tf.model_directory import ModelDirectory
+from albert_tf.model_source import ModelSource
+from albert_tf.trained_task import TrainedTask
+
+CHECKPOINT_FLAG = "--checkpoint"
+
+
+def define_data_flags() -> None:
+    """The task and its files."""
+    flags.DEFINE_string(
+        "task_name",
+        None,
+        "A task of GLUE, or custom for --train_file and the like; without it, that of "
+        "--output_dir.",
+    )
+    flags.DEFINE_string(
+        "data_dir", None, "GLUE's download, with a folder for each task, or the task's own folder."
+    )
+    for name in ("train", "dev", "test"):
+        flags.DEFINE_string(
+            f"{name}_file", None, f"TSV, CSV or JSON lines of the {name} set of --task_name=custom."
+        )
+    flags.DEFINE_string("text_a_column", "text_a", "Column of the text: its name, or its number.")
+    flags.DEFINE_string("text_b_column", None, "Column of the second text of a pair.")
+    flags.DEFINE_string("label_column", "label", "Column of the label.")
+    flags.DEFINE_bool("regression", False, "The labels are numbers to predict.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What the flags mean.
+
+    Attributes:
+        task: what is asked for.
+        own: what the model in --output_dir was trained for, if there is one.
+        data: the texts.
+        source: the model to start from.
+        directory: --output_dir.
+    """
+
+    task: TrainedTask
+    own: TrainedTask | None
+    data: LoadedData
+    source: ModelSource
+    directory: ModelDirectory
+
+
+def job_from_flags(values: flags.FlagValues) -> Job:
+    """Finds and reads everything the flags name, and checks that it fits together.
+
+    A recipe settles the flags that were not given.
+
+    Raises:
+        ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
+    """
+    elsewhere = _checkpoint_elsewhere(values)
+    own = TrainedTask.read(values.output_dir)
+    trained, where = own, values.output_dir
+    if own is None and elsewhere:
+        trained, where = TrainedTask.read(os.path.dirname(elsewhere)), os.path.dirname(elsewhere)
+    name = _task_name(values, trained)
+    source = model_source_from_flags(values, fallback=elsewhere)
+    apply_recipe(values, name, source.config)
+    config = with_dropout(source.config, values.encoder_dropout_prob)
+    config.check_sequence_length(values.max_seq_length, "--max_seq_length")
+    columns = _columns(values, trained) if name == CustomData.name else {}
+    splits = {TRAIN: values.do_train, DEV: values.do_eval, TEST: values.do_predict}
+    wanted = [split for split, is_wanted in splits.items() if is_wanted]
+    data = LoadedData(_data(values, name, columns, trained, wanted), wanted)
+    is_pair = data.is_pair()
+    if is_pair is None:
+        is_pair = trained.is_pair if trained else len(GLUE_TASKS[name].text_names) == 2
+    task = TrainedTask(data.name, data.labels, is_pair, columns)
+    if trained:
+        trained.check_answers(task, where, is_training=values.do_train)
+    directory = ModelDirectory(
+        values.output_dir, config, source.config_file or "", source.tokenizer
+    )
+    return Job(task, own, data, source, directory)
+
+
+def _checkpoint_elsewhere(values: flags.FlagValues) -> str | None:
+    """Prefix of the trained model that a path names, where nothing is to be trained."""
+    if values.do_train:
+        return None
+    if values.checkpoint and values.checkpoint not in CHOICES:
+        return find_checkpoint(values.checkpoint, CHECKPOINT_FLAG)
+    return find_checkpoint(values.init_checkpoint) if values.init_checkpoint else None
+
+
+def _task_name(values: flags.FlagValues, trained: TrainedTask | None) -> str:
+    name = values.task_name or (trained.name if trained else "")
+    if not name:
+        raise ValueError(
+            f"--task_name is needed: {values.output_dir!r} holds no model that says what it was "
+            "trained for. Give a task of GLUE, or custom for files of your own."
+        )
+    return name.lower() if name.lower() == CustomData.name else glue_task_name(name)
+
+
+def _columns(values: flags.FlagValues, trained: TrainedTask | None) -> dict[str, Any]:
+    """The columns of a user's files: those of the flags, else those the model was trained on."""
+    known = trained.columns if trained else {}
+    return {
+        name: values[name].value if values[name].present else known.get(name, values[name].default)
+        for name in ("text_a_column", "text_b_column", "label_column")
+    }
+
+
+def _data(
+    values: flags.FlagValues,
+    name: str,
+    columns: Mapping[str, Any],
+    trained: TrainedTask | None,
+    wanted: Sequence[str],
+) -> TextData:
+    """The source of texts."""
+    if name != CustomData.name:
+        if wanted and not values.data_dir:
+            raise ValueError(f"--task_name={name} needs --data_dir, GLUE's download.")
+        return GlueData(name, values.data_dir or "")
+    is_regression = values.regression
+    if trained and not values["regression"].present:
+        is_regression = trained.labels.is_regression
+    return CustomData(
+        values.train_file,
+        values.dev_file,
+        values.test_file,
+        **columns,
+        regression=is_regression,
+        labels=trained.labels if trained else None,
+    )

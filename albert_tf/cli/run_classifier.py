@@ -1,0 +1,261 @@
+"""Fine-tunes, evaluates and applies a classifier of texts: GLUE's tasks, and files of one's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import keras
+import tensorflow as tf
+from absl import flags, logging
+
+from albert_tf.checkpoints.choice import choose_checkpoint, choose_checkpoints
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.classification_run import ClassificationRun, RunSettings
+from albert_tf.cli.classifier_job import (
+    CHECKPOINT_FLAG,
+    Job,
+    define_data_flags,
+    job_from_flags,
+)
+from albert_tf.cli.fine_tuning_flags import define_fine_tuning_model_flags, define_recipe_flag
+from albert_tf.cli.flags import (
+    check_device_flags,
+    define_device_flags,
+    define_optimizer_flags,
+    define_trainer_flags,
+    optimizer_config_from_flags,
+    run_command,
+    trainer_config_from_flags,
+)
+from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+from albert_tf.data.length_batching import PADDINGS
+from albert_tf.data.text_examples import TRAIN
+from albert_tf.distribution import create_strategy, split_cpu
+from albert_tf.evaluation import (
+    BestCheckpoint,
+    evaluate_checkpoints,
+    load_complete,
+    train_and_evaluate,
+)
+from albert_tf.export.classification import export_classifier
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.classification import ClassificationTask
+from albert_tf.text_prediction import check_file
+from albert_tf.training import Trainer
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    define_data_flags()
+    flags.DEFINE_bool("do_train", False, "Train.")
+    flags.DEFINE_bool(
+        "do_eval",
+        False,
+        "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: at every "
+        "saved step while training, or --checkpoint without training.",
+    )
+    flags.DEFINE_bool("do_predict", False, "Predict the test set into test_results.tsv.")
+    flags.DEFINE_string(
+        "predict_file",
+        None,
+        "Texts to predict, one a line, the two of a pair with a tab between them; - is the "
+        "standard input.",
+    )
+    flags.DEFINE_string(
+        "predict_output_file", None, "What --predict_file gives, if not to the standard output."
+    )
+    flags.DEFINE_string(
+        "checkpoint",
+        None,
+        "What to evaluate without training, and to predict with or export: all, best or newest of "
+        "--output_dir, or a path. Not given: all are evaluated, and the best predicts. Where "
+        "--output_dir has none, --init_checkpoint is taken.",
+    )
+    flags.DEFINE_string("export_dir", None, "Export a SavedModel below this directory.")
+    flags.DEFINE_float(
+        "threshold_to_export",
+        math.nan,
+        "A number the exported model hands out as the output threshold.",
+    )
+    flags.DEFINE_integer("max_seq_length", 512, "Longest sequence, in tokens.")
+    flags.DEFINE_enum(
+        "padding",
+        "longest",
+        PADDINGS,
+        "Length of a batch: what its longest sequence needs, one of a few lengths, or always "
+        "--max_seq_length. Changes no result.",
+    )
+    flags.DEFINE_integer(
+        "eval_batch_size",
+        8,
+        "Examples of an evaluation batch at --max_seq_length; more of shorter ones.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "predict_batch_size", 8, "The same for predicting and exporting.", lower_bound=1
+    )
+    flags.DEFINE_float("classifier_dropout_prob", 0.1, "Dropout of what the head is given.")
+    flags.DEFINE_string("cached_dir", None, "Where features are kept, if not in --output_dir.")
+    define_recipe_flag()
+    define_trainer_flags(TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000))
+    define_fine_tuning_model_flags()
+    define_optimizer_flags(FineTuningOptimizerConfig())
+    define_device_flags()
+
+
+def run() -> None:
+    """Does what the flags say; everything is checked before the first file is written."""
+    values = flags.FLAGS
+    _check_flags(values)
+    job = job_from_flags(values)
+    if values.predict_file:
+        check_file(values.predict_file, job.task.is_pair)
+    split_cpu(values.num_logical_cpu_devices)
+    strategy = create_strategy(values.distribution_strategy)
+    logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
+    training = ClassificationTask(
+        job.directory.config,
+        job.data.labels,
+        max_seq_length=values.max_seq_length,
+        classifier_dropout_prob=values.classifier_dropout_prob,
+        padding=values.padding,
+    )
+    if values.do_train:
+        optimizer_config = optimizer_config_from_flags(values, FineTuningOptimizerConfig)
+        trainer = Trainer(training, trainer_config_from_flags(values), optimizer_config, strategy)
+        classification = _classification(values, job, trainer.model, strategy)
+        _train(values, job, trainer, training, classification)
+    else:
+        with strategy.scope():
+            model = training.build_model()
+        classification = _classification(values, job, model, strategy)
+        if values.do_eval:
+            _evaluate(values, job, classification)
+    if values.do_predict or values.predict_file or values.export_dir:
+        _apply(values, job, classification)
+
+
+def _check_flags(values: flags.FlagValues) -> None:
+    check_device_flags(values)
+    actions = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
+    if not any(values[name].value for name in actions):
+        raise ValueError(
+            "Nothing to do: give --do_train, --do_eval, --do_predict, --predict_file or "
+            "--export_dir."
+        )
+
+
+def _classification(
+    values: flags.FlagValues, job: Job, model: keras.Model, strategy: tf.distribute.Strategy
+) -> ClassificationRun:
+    settings = RunSettings(
+        output_dir=values.output_dir,
+        cache_dir=values.cached_dir or values.output_dir,
+        max_seq_length=values.max_seq_length,
+        eval_batch_size=values.eval_batch_size,
+        predict_batch_size=values.predict_batch_size,
+        padding=values.padding,
+    )
+    return ClassificationRun(job.data, job.source.tokenizer, model, strategy, settings)
+
+
+def _train(
+    values: flags.FlagValues,
+    job: Job,
+    trainer: Trainer,
+    training: ClassificationTask,
+    classification: ClassificationRun,
+) -> None:
+    """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
+    start = job.source.checkpoint
+    trainer.initialize(
+        start,
+        init_from_group0=values.init_from_group0,
+        allow_partial=values.allow_partial_checkpoint,
+        skip=job.task.fresh_head(start) if start else None,
+    )
+    best = BestCheckpoint(trainer.directory, job.data.best_metric)
+    job.directory.write()
+    job.task.write(values.output_dir)
+    # Only now: features may be written to a cache, and nothing is written before all is checked.
+    training.train = classification.features(TRAIN)
+    evaluation = classification.evaluation(best, trainer.step) if values.do_eval else None
+    log = RunLog(values.output_dir, trainer.optimizer_config.num_train_steps, trainer.step)
+    log.write_config(
+        {
+            "model": job.directory.config.to_dict(),
+            "task": job.task.to_dict(),
+            "trainer": dataclasses.asdict(trainer.config),
+            "optimizer": dataclasses.asdict(trainer.optimizer_config),
+            "classifier_dropout_prob": values.classifier_dropout_prob,
+            "input": training.describe_input(),
+        }
+    )
+    try:
+        if evaluation is None:
+            trainer.train(log)
+        else:
+            train_and_evaluate(trainer, log, evaluation.evaluate, evaluation.record, best.last_step)
+    finally:
+        log.close()
+
+
+def _evaluate(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
+    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
+    directory = TrainingDirectory(values.output_dir)
+    # Scores on other data, MNLI's mismatched set say, do not tell which checkpoint is the best.
+    is_own_task = job.own is None or job.own.name == job.task.name
+    is_all = values.checkpoint == "all" or (not values.checkpoint and is_own_task)
+    choices = (directory, values.checkpoint, values.init_checkpoint)
+    prefixes = (
+        list(choose_checkpoints(directory, "all", values.init_checkpoint, flag=CHECKPOINT_FLAG))
+        if is_all
+        else [choose_checkpoint(*choices, flag=CHECKPOINT_FLAG)]
+    )
+    load_complete(classification.model, prefixes[0])  # refused before anything is written
+    _prepare_output(job)
+    best = BestCheckpoint(directory, job.data.best_metric)
+    evaluation = classification.evaluation(best, keeps_best=is_all and is_own_task)
+    evaluate_checkpoints(prefixes, classification.model, evaluation.evaluate, evaluation.record)
+
+
+def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
+    """Predicts and exports with one checkpoint."""
+    directory = TrainingDirectory(values.output_dir)
+    prefix = choose_checkpoint(
+        directory, values.checkpoint, values.init_checkpoint, flag=CHECKPOINT_FLAG
+    )
+    step = load_complete(classification.model, prefix)
+    logging.info("Predicting with %s, step %d", prefix, step)
+    if values.do_predict:
+        _prepare_output(job)
+        classification.predict()
+    if values.predict_file:
+        classification.predict_file(
+            values.predict_file, job.task.is_pair, values.predict_output_file
+        )
+    if values.export_dir:
+        export_classifier(
+            classification.model,
+            job.data.labels,
+            values.export_dir,
+            values.max_seq_length,
+            values.threshold_to_export,
+        )
+
+
+def _prepare_output(job: Job) -> None:
+    """Makes the output directory a whole model directory, if no training has."""
+    job.directory.write_if_absent()
+    if job.own is None:
+        job.task.write(job.directory.path)
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()
