@@ -10,12 +10,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from albert_tf.checkpoints.hub_module import is_hub_module, read_hub_module
-from albert_tf.config import PRESETS, AlbertConfig
-from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.files import write_then_rename
 from albert_tf.glue_runs import GlueRun, task_metrics
-from albert_tf.model_directory import CONFIG_FILE
-from albert_tf.recipes import SIZES, VERSIONS, recipe_for, recipe_names, released_name
 
 TABLE_FILE = "glue_results.md"
 SCORES_FILE = "glue_results.json"
@@ -72,46 +68,6 @@ class Summary:
     def highest(self) -> float:
         """The highest score of a seed, in percent."""
         return max(self.values.values())
-
-
-def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], float]]:
-    """Finds what was published of the model that runs started from.
-
-    Args:
-        model: name of a released one, such as "base_v2", or a directory or TF-Hub module, which
-            counts as the released model that has its configuration.
-
-    Returns:
-        The name, and the scores in percent by task and metric; None and no scores for a model of
-        one's own.
-
-    Raises:
-        ValueError: there is no such model.
-    """
-    name = model if model in PRESETS else _released_name(model)
-    size, _, version = (name or "").partition("_")
-    if size not in SIZES or version not in VERSIONS:
-        return None, {}
-    return name, {
-        (task, metric): score
-        for task in set(recipe_names()) & set(TASK_TITLES)
-        for metric, score in recipe_for(task, size, version).published.items()
-    }
-
-
-def _released_name(model: str) -> str | None:
-    if is_hub_module(model):
-        config_file = read_hub_module(model, "--model").config_file
-    else:
-        config_file = os.path.join(model, CONFIG_FILE)
-    if config_file is None:
-        return None
-    if not file_exists(config_file):
-        raise ValueError(
-            f"--model must be a TF-Hub module, a directory with {CONFIG_FILE}, or one of "
-            f"{', '.join(PRESETS)}. Received: {model!r}"
-        )
-    return released_name(AlbertConfig.from_json_file(config_file))
 
 
 def summarize(runs: Sequence[GlueRun], published: Mapping[tuple[str, str], float]) -> list[Summary]:

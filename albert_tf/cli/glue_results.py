@@ -29,16 +29,19 @@ def define_flags() -> None:
 
 def run() -> None:
     """Prints the table and writes the files."""
-    # TensorFlow, which --help need not wait for
-    from albert_tf.glue_results import published_scores, summarize, write_results
+    from albert_tf.glue_results import summarize, write_results
     from albert_tf.glue_runs import read_runs
     from albert_tf.glue_submission import choose_files, write_submission
 
     values = flags.FLAGS
     runs = read_runs(values.results_dir)
-    model, published = published_scores(values.model) if values.model else (None, {})
-    summaries = summarize(runs, published)
-    print(write_results(values.results_dir, summaries, model, runs), end="")
+    model: str | None = None
+    published: dict[tuple[str, str], float] = {}
+    if values.model:
+        from albert_tf.published_scores import published_scores  # TensorFlow, needed for this only
+
+        model, published = published_scores(values.model)
+    print(write_results(values.results_dir, summarize(runs, published), model, runs), end="")
     if values.submission:
         files = choose_files(runs)
         write_submission(values.submission, files, allow_missing=values.allow_missing)

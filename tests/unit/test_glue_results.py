@@ -7,8 +7,7 @@ import math
 import pytest
 from matplotlib.image import imread
 
-from albert_tf.config import PRESETS
-from albert_tf.glue_results import published_scores, summarize, write_results
+from albert_tf.glue_results import summarize, write_results
 from albert_tf.glue_runs import GlueRun
 
 
@@ -76,27 +75,3 @@ def test_nothing_finished_yet_is_a_table_without_rows(tmp_path):
     table = write_results(str(tmp_path), summarize(runs, {}), None, runs)
     assert "Without a score: rte-seed1 (has not finished)." in table
     assert json.loads((tmp_path / "glue_results.json").read_text())["scores"] == []
-
-
-class TestPublishedScores:
-    def test_of_a_name(self):
-        assert published_scores("base_v1") == (
-            "base_v1",
-            {("mnli", "eval_accuracy"): 81.6, ("sst-2", "eval_accuracy"): 90.3},
-        )
-
-    def test_of_a_directory_with_that_configuration(self, tmp_path):
-        PRESETS["large_v1"].to_json_file(str(tmp_path / "albert_config.json"))
-        name, scores = published_scores(str(tmp_path))
-        assert name == "large_v1"
-        assert scores["mnli", "eval_accuracy"] == 83.5
-
-    def test_a_model_of_ones_own_and_a_chinese_one_have_none(self, tmp_path):
-        config = PRESETS["base_v2"].replace(num_hidden_layers=6)
-        config.to_json_file(str(tmp_path / "albert_config.json"))
-        assert published_scores(str(tmp_path)) == (None, {})
-        assert published_scores("base_zh") == (None, {})
-
-    def test_what_is_no_model_is_refused(self, tmp_path):
-        with pytest.raises(ValueError, match=r"--model must be .*base_v2.*no-such"):
-            published_scores(str(tmp_path / "no-such"))
