@@ -34,6 +34,8 @@ METRICS_FILE = "metrics.jsonl"
 CURVES_FILE = "training_curves.png"
 TENSORBOARD_FOLDER = "tensorboard"
 
+_SCORES = ("accuracy", "f1", "exact", "corr", "pearson", "spearman")  # parts of their names
+
 Record = dict[str, Any]  # one line of metrics.jsonl: step, phase, time and the metrics
 
 
@@ -271,11 +273,11 @@ def draw_curves(records: Sequence[Record]) -> bytes:
 
 def _panel(name: str) -> str | None:
     """The panel a metric is drawn in; None for one that says nothing as a curve."""
-    if "loss" in name:
+    if "loss" in name or name == "MSE":
         return "loss"
     if name in ("learning_rate", "gradient_norm"):
         return name.replace("_", " ")
-    is_score = any(word in name for word in ("accuracy", "f1", "exact", "corr", "pearson"))
+    is_score = any(word in name for word in _SCORES)
     return "score" if is_score and "thresh" not in name else None
 
 

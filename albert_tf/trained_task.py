@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.checkpoints.original import open_checkpoint
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import Labels
 
@@ -88,9 +89,8 @@ class TrainedTask:
             is_training: whether the model is to be trained further, for this very task only.
 
         Raises:
-            ValueError: another task, unless its texts and labels are of the same kind (MNLI,
-                its mismatched part and AX); other labels; pairs in place
-                of single texts.
+            ValueError: another task, unless its texts and labels are of the same kind (MNLI, its
+                mismatched part and AX); other labels; pairs in place of single texts.
         """
         path = os.path.join(directory, LABELS_FILE)
         is_same_kind = any({self.name, asked.name} <= kind for kind in _SAME_KIND)
@@ -127,7 +127,8 @@ class TrainedTask:
         if there is not None and (there.name, there.labels) == (self.name, self.labels):
             return {}
         reason = f"of the task {there.name}" if there else "of an unknown task"
-        return dict.fromkeys(_HEAD_VARIABLES, reason)
+        _, shapes = open_checkpoint(checkpoint)
+        return {name: reason for name in _HEAD_VARIABLES if name in shapes}
 
 
 def _texts(is_pair: bool) -> str:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 _numbers = itertools.count()
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["albert_tf.cli.run_pretraining"])
+_processes.set_forkserver_preload(["albert_tf.cli.run_pretraining", "albert_tf.cli.run_classifier"])
 
 
 @dataclass

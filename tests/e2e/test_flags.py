@@ -58,6 +58,39 @@ CREATE_PRETRAINING_DATA = {
     "spm_model_file": ("string", None),
     "vocab_file": ("string", None),
 }
+RUN_CLASSIFIER = {
+    "albert_config_file": ("string", None),
+    "albert_hub_module_handle": ("string", None),
+    "cached_dir": ("string", None),
+    "data_dir": ("string", None),
+    "do_eval": ("bool", False),
+    "do_lower_case": ("bool", True),
+    "do_predict": ("bool", False),
+    "do_train": ("bool", False),
+    "eval_batch_size": ("int", 8),
+    "export_dir": ("string", None),
+    "gcp_project": ("string", None),
+    "init_checkpoint": ("string", None),
+    "iterations_per_loop": ("int", 1000),
+    "keep_checkpoint_max": ("int", 5),
+    "learning_rate": ("float", 5e-05),
+    "master": ("string", None),
+    "max_seq_length": ("int", 512),
+    "num_tpu_cores": ("int", 8),
+    "optimizer": ("string enum", "adamw"),
+    "output_dir": ("string", None),
+    "predict_batch_size": ("int", 8),
+    "save_checkpoints_steps": ("int", 1000),
+    "spm_model_file": ("string", None),
+    "task_name": ("string", None),
+    "tpu_name": ("string", None),
+    "tpu_zone": ("string", None),
+    "train_batch_size": ("int", 32),
+    "train_step": ("int", 1000),
+    "use_tpu": ("bool", False),
+    "vocab_file": ("string", None),
+    "warmup_step": ("int", 0),
+}  # and threshold_to_export, whose default is not a number
 PARSERS = {
     "bool": {"true": True, "false": False}.get,
     "int": int,
@@ -72,6 +105,7 @@ SCRIPTS = pytest.mark.parametrize(
     [
         ("run_pretraining.py", RUN_PRETRAINING),
         ("create_pretraining_data.py", CREATE_PRETRAINING_DATA),
+        ("run_classifier.py", RUN_CLASSIFIER),
     ],
 )
 

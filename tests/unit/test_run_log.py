@@ -246,3 +246,5 @@ class TestCurves:
         assert height(**everything) == 4 * 300
         assert height(masked_lm_loss=1.0, steps_per_second=3.0, best_f1_thresh=-8.0) == 300
         assert height(loss=float("nan"), learning_rate=0.1) == 2 * 300
+        assert height(MSE=6.0, loss=5.0) == 300
+        assert height(matthew_corr=0.1, pearson=0.2, spearman=0.3, f1=0.4) == 300

@@ -1,0 +1,239 @@
+"""The command `run_classifier.py`: training, evaluation, prediction, and what they leave behind."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.classifier_run import COUNTS, LABELS, ClassifierRun, blocks, write_csv
+from tests.pretraining_run import assert_same_bits, read_checkpoint
+
+# What makes a run do nothing but what is asked for.
+WITHOUT_DATA = {"train_file": None, "dev_file": None, "test_file": None, "text_a_column": None}
+FROM_OUTPUT = {"albert_config_file": None, "spm_model_file": None, "task_name": None}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, golden):
+    """Three labels from a CSV file: training with evaluation, prediction and an export."""
+    folder = tmp_path_factory.mktemp("trained")
+    run = ClassifierRun(folder, golden, hidden_dropout_prob=0.1)
+    run.printed = run.must_work(
+        do_train=True, do_eval=True, do_predict=True, export_dir=folder / "export"
+    )
+    return run
+
+
+@pytest.fixture
+def copied(trained, tmp_path, golden):
+    """A run of its own in a copy of what was trained."""
+    run = ClassifierRun(tmp_path, golden, hidden_dropout_prob=0.1)
+    shutil.copytree(trained.output, run.output)
+    return run
+
+
+class TestTraining:
+    def test_evaluates_every_checkpoint_and_keeps_the_best(self, trained):
+        results = blocks(trained.output / "eval_results.txt")
+        assert [block["global_step"] for block in results] == ["2", "4", "6"]
+        scores = [float(block["eval_accuracy"]) for block in results]
+        last, best, value = (trained.output / "best_trial.txt").read_text().split(":")
+        assert (int(last), int(best)) == (6, 2 * (1 + int(np.argmax(scores))))
+        assert np.float32(value) == np.float32(max(scores))
+        assert results[0]["best"] == "-1"
+        stored = tf.train.load_checkpoint(str(trained.output / "model.ckpt-best"))
+        assert stored.get_tensor("global_step") == int(best)
+        for step, block in zip((2, 4, 6), results, strict=True):
+            recorded = trained.metrics("eval")[step]
+            for name in ("eval_accuracy", "eval_loss", "f1_macro", "loss"):
+                if name in block:
+                    assert np.float32(block[name]) == np.float32(recorded[name]), name
+
+    def test_leaves_a_whole_model_behind(self, trained):
+        names = {path.name for path in trained.output.iterdir()}
+        assert names >= {
+            "30k-clean.model",
+            "albert_config.json",
+            "confusion_matrix.png",
+            "labels.json",
+            "run_config.json",
+            "training_curves.png",
+        }
+        assert not [name for name in names if "tmp" in name or "partial" in name]
+        description = json.loads((trained.output / "labels.json").read_text())
+        assert description["labels"] == list(LABELS)
+        assert description["columns"]["text_a_column"] == "review"
+        assert "RANDOM WEIGHTS" in trained.printed
+
+    def test_predictions_are_in_the_order_of_the_file(self, trained):
+        lines = (trained.output / "submit_results.tsv").read_text().splitlines()
+        assert lines[0] == "index\tprediction"
+        guids, labels = zip(*(line.split("\t") for line in lines[1:]), strict=True)
+        assert guids == tuple(map(str, range(COUNTS["test"])))
+        probabilities = trained.predicted()
+        assert probabilities.shape == (COUNTS["test"], len(LABELS))
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=0, atol=1e-6)
+        assert labels == tuple(LABELS[i] for i in probabilities.argmax(axis=1))
+        assert np.ptp(probabilities, axis=0).max() > 1e-3  # rows differ, so their order shows
+
+    def test_exports_the_model_that_predicted(self, trained):
+        (path,) = (trained.folder / "export").iterdir()
+        assert (path / "saved_model.pb").exists()
+
+    def test_depends_on_the_seed_and_on_nothing_else(self, trained, tmp_path, golden):
+        run = ClassifierRun(tmp_path, golden, hidden_dropout_prob=0.1)
+        run.must_work(do_train=True)
+        again = read_checkpoint(run.output / "model.ckpt-6")
+        assert_same_bits(again, read_checkpoint(trained.output / "model.ckpt-6"))
+        run.must_work(do_train=True, seed=7, output_dir=tmp_path / "other", train_step=2)
+        other = read_checkpoint(tmp_path / "other" / "model.ckpt-2")
+        assert not np.array_equal(other["output_weights"], again["output_weights"])
+
+    def test_killed_and_started_again_ends_with_the_same_bits(self, tmp_path, golden):
+        run = ClassifierRun(tmp_path, golden, hidden_dropout_prob=0.1)
+        flags = {"do_train": True, "do_eval": True, "train_step": 16, "save_checkpoints_steps": 4}
+        flags["keep_checkpoint_max"] = 2
+        program = run.start(**flags)
+        while not (run.output / "model.ckpt-4.index").exists():
+            assert program.is_running(), program.wait().output
+        program.kill()
+        program.wait()
+        assert not (run.output / "model.ckpt-16.index").exists()
+        assert "Resuming from" in run.must_work(**flags)
+        steps = [int(block["global_step"]) for block in blocks(run.output / "eval_results.txt")]
+        assert steps == [4, 8, 12, 16]
+        left = read_checkpoint(run.output / "model.ckpt-16")
+        files = sorted(path.name for path in run.output.glob("model.ckpt-*.index"))
+        assert files == [f"model.ckpt-{n}.index" for n in (12, 16, "best")]
+        run.output = tmp_path / "unkilled"
+        run.must_work(**{**flags, "do_eval": False, "output_dir": run.output})
+        assert_same_bits(left, read_checkpoint(run.output / "model.ckpt-16"))
+
+    def test_starts_with_a_fresh_head(self, trained, tmp_path, golden):
+        run = ClassifierRun(tmp_path, golden)
+        rows = [
+            ("same" if number % 2 else "other", text)
+            for number, (_, text) in enumerate(run.rows["train"])
+        ]
+        printed = run.must_work(
+            do_train=True,
+            train_step=1,
+            train_file=write_csv(tmp_path / "two.csv", rows),
+            init_checkpoint=trained.output,
+            albert_config_file=None,
+        )
+        assert "freshly initialised: output_weights" in printed
+        assert "of the task custom" in printed
+        run.output = tmp_path / "pretrained"
+        printed = run.must_work(
+            do_train=True,
+            train_step=1,
+            init_checkpoint=run.pretrained(),
+            output_dir=run.output,
+            encoder_dropout_prob=0.25,
+        )
+        assert "not in the checkpoint, freshly initialised: output_weights" in printed
+        written = json.loads((run.output / "albert_config.json").read_text())
+        assert written["attention_probs_dropout_prob"] == written["hidden_dropout_prob"] == 0.25
+
+
+class TestWithoutTraining:
+    def test_predicts_from_the_output_directory_alone(self, copied):
+        expected = copied.predicted()
+        rows = [(row[1], row[0]) for row in copied.rows["test"]]
+        backwards = copied.folder / "backwards.tsv"
+        backwards.write_text("".join(f"{a}\t{b}\n" for a, b in [("review", "label"), *rows[::-1]]))
+        lines = copied.folder / "lines.txt"
+        lines.write_text("".join(f"{text}\n" for text, _ in rows))
+        copied.must_work(
+            **{**WITHOUT_DATA, **FROM_OUTPUT, "test_file": backwards},
+            do_predict=True,
+            padding="max",
+            predict_file=lines,
+            predict_output_file=copied.folder / "predicted.txt",
+        )
+        np.testing.assert_allclose(copied.predicted()[::-1], expected, rtol=0, atol=1e-5)
+        printed = [line.split("\t") for line in (copied.folder / "predicted.txt").open()]
+        for (label, *fields), row in zip(printed, expected, strict=True):
+            values = dict(field.strip().rsplit("=", 1) for field in fields)
+            assert label == LABELS[row.argmax()]
+            assert list(values) == list(LABELS)
+            np.testing.assert_allclose(list(map(float, values.values())), row, rtol=0, atol=1e-5)
+
+    def test_evaluates_all_there_is_or_the_one_that_is_meant(self, copied):
+        expected = blocks(copied.output / "eval_results.txt")
+        (copied.output / "best_trial.txt").unlink()
+        copied.must_work(do_eval=True, padding="buckets")
+        again = blocks(copied.output / "eval_results.txt")
+        assert [block["global_step"] for block in again] == ["2", "4", "6"]
+        for block, other in zip(again, expected, strict=True):
+            np.testing.assert_allclose(
+                float(block["eval_loss"]), float(other["eval_loss"]), rtol=0, atol=1e-5
+            )
+        assert (copied.output / "best_trial.txt").read_text().startswith("6:")
+        elsewhere = copied.folder / "elsewhere"
+        copied.must_work(
+            **FROM_OUTPUT,
+            do_eval=True,
+            output_dir=elsewhere,
+            checkpoint=copied.output / "model.ckpt-4",
+        )
+        (block,) = blocks(elsewhere / "eval_results.txt")
+        assert block["global_step"] == "4"
+        assert not (elsewhere / "best_trial.txt").exists()
+
+    def test_says_that_the_newest_predicts_where_none_is_the_best(self, copied):
+        (copied.output / "model.ckpt-best.index").unlink()
+        printed = copied.must_work(**FROM_OUTPUT, do_predict=True)
+        assert "has no best checkpoint, as no evaluation chose one: the newest is taken" in printed
+        assert "model.ckpt-6, step 6" in printed
+
+
+def test_regression_from_json_lines(tmp_path, golden):
+    run = ClassifierRun(tmp_path, golden)
+    for split, rows in run.rows.items():
+        lines = [{"a": text, "b": text[::2], "y": len(text) / 10} for _, text in rows]
+        content = "".join(json.dumps(line) + "\n" for line in lines)
+        (tmp_path / f"{split}.jsonl").write_text(content)
+    files = {f"{split}_file": tmp_path / f"{split}.jsonl" for split in run.rows}
+    columns = {"text_a_column": "a", "text_b_column": "b", "label_column": "y"}
+    run.must_work(
+        **files, **columns, regression=True, do_train=True, do_eval=True, do_predict=True,
+        train_step=4,
+    )  # fmt: skip
+    results = blocks(run.output / "eval_results.txt")
+    assert {"MSE", "pearson", "spearman", "label_ids", "pred"} <= results[-1].keys()
+    assert run.predicted().shape == (COUNTS["test"], 1)
+    assert not (run.output / "confusion_matrix.png").exists()
+    submitted = (run.output / "submit_results.tsv").read_text().splitlines()[1:]
+    predicted = (run.output / "test_results.tsv").read_text().splitlines()
+    assert [line.split("\t")[1] for line in submitted] == predicted
+
+
+def test_the_published_command_on_a_hub_module(tmp_path, golden):
+    run = ClassifierRun(tmp_path, golden)
+    none = dict.fromkeys(run.flags())
+    printed = run.must_work(**{
+        **none,
+        "data_dir": golden / "glue" / "data",
+        "output_dir": run.output,
+        "albert_hub_module_handle": golden / "hub" / "module",
+        "spm_model_file": "from_tf_hub",
+        "do_train": True,
+        "do_eval": True,
+        "do_predict": True,
+        "max_seq_length": 48,  # this module has no more positions
+        "optimizer": "adamw",
+        "task_name": "MRPC",
+        "warmup_step": 2,
+        "learning_rate": 2e-5,
+        "train_step": 3,
+        "save_checkpoints_steps": 2,
+        "train_batch_size": 32,
+    })  # fmt: skip
+    assert "25 of 27 variables restored" in printed
+    submission = (run.output / "MRPC.tsv").read_text()
+    assert submission == (run.output / "submit_results.tsv").read_text()
+    assert [block["global_step"] for block in blocks(run.output / "eval_results.txt")] == ["2", "3"]

@@ -1,0 +1,104 @@
+"""`run_classifier.py` against the files that the original's program wrote."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.programs import run_program
+
+# Scores that GLUE defines and the original does not report.
+OURS = {"classifier_mrpc": {"f1"}, "classifier_mnli": set(), "classifier_sts-b": {"spearman"}}
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def recorded_run(golden, name):
+    """The flags of a recorded run, and the folder of what it wrote."""
+    recorded = json.loads((golden / "programs" / "runs.json").read_text())[name]
+    pairs = [flag.removeprefix("--").partition("=") for flag in recorded["flags"]]
+    flags = {key: value if equals else True for key, equals, value in pairs}
+    return flags, golden / "programs" / name
+
+
+@pytest.fixture(scope="module", params=sorted(OURS))
+def both(request, golden, tmp_path_factory):
+    """Folders of what our program and the original's wrote."""
+    flags, expected = recorded_run(golden, request.param)
+    folder = tmp_path_factory.mktemp("run")
+    output = folder / "output"
+    output.mkdir()
+    heads, task = golden / "glue" / "heads", flags["task_name"].lower()
+    for suffix in ("index", "data-00000-of-00001"):
+        source = heads / f"{task}_model.ckpt.{suffix}"
+        shutil.copy(source, output / f"model.ckpt-{flags['train_step']}.{suffix}")
+    result = run_program(
+        "run_classifier.py",
+        folder,
+        {
+            **flags,
+            "data_dir": golden / "glue" / "data",
+            "output_dir": output,
+            "spm_model_file": golden / "tokenizer" / "small_1000.model",
+            "albert_config_file": heads / "albert_config.json",
+        },
+    )
+    assert result.code == 0, result.output
+    return output, expected
+
+
+def results(path):
+    """Keys and values of eval_results.txt, and what follows them; arrays in one line each."""
+    text = path.read_text().replace("\n ", " ")
+    body, end = text.split("best = ")
+    pairs = [line.split(" = ") for line in body.splitlines()]
+    return {key: np.array(value.strip("[]").split(), float) for key, value in pairs}, end, text
+
+
+def test_evaluation_reports_what_the_original_does(both):
+    output, expected_folder = both
+    actual, end, _ = results(output / "eval_results.txt")
+    expected, expected_end, _ = results(expected_folder / "eval_results.txt")
+    assert list(actual) == sorted(actual)
+    assert actual.keys() - expected.keys() == OURS[expected_folder.name]
+    for key, value in expected.items():
+        np.testing.assert_allclose(actual[key], value, **TOLERANCE, err_msg=key)
+    assert end == expected_end
+
+
+def test_evaluation_writes_its_lines_as_the_original_does(both):
+    """Numbers have the form of a float32, arrays the lines that NumPy breaks them into."""
+    output, expected_folder = both
+    ours = {f"{key} = " for key in OURS[expected_folder.name]}
+    lines = [
+        line
+        for line in (output / "eval_results.txt").read_text().splitlines()
+        if not any(line.startswith(start) for start in ours)
+    ]
+    expected = (expected_folder / "eval_results.txt").read_text().splitlines()
+    assert len(lines) == len(expected)
+    for line, other in zip(lines, expected, strict=True):
+        assert line.split(" = ")[0] == other.split(" = ")[0] or line.startswith(" ")
+        assert abs(len(line) - len(other)) <= 14  # digits of equal numbers may differ in the last
+
+
+def test_the_best_trial_is_that_of_the_original(both):
+    output, expected_folder = both
+    *steps, value = (output / "best_trial.txt").read_text().split(":")
+    *expected_steps, expected = (expected_folder / "best_trial.txt").read_text().split(":")
+    assert steps == expected_steps
+    np.testing.assert_allclose(float(value), float(expected), **TOLERANCE)
+
+
+def test_predictions_are_those_of_the_original(both):
+    output, expected_folder = both
+    for name in ("test_results.tsv", "submit_results.tsv"):
+        rows = [line.split("\t") for line in (output / name).read_text().splitlines()]
+        expected = [line.split("\t") for line in (expected_folder / name).read_text().splitlines()]
+        for row, other in zip(rows, expected, strict=True):
+            assert len(row) == len(other)
+            for cell, other_cell in zip(row, other, strict=True):
+                if "." in other_cell:
+                    np.testing.assert_allclose(float(cell), float(other_cell), **TOLERANCE)
+                else:
+                    assert cell == other_cell

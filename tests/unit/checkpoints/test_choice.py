@@ -1,0 +1,66 @@
+"""Which checkpoints of a directory are meant."""
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints.choice import choose_checkpoint, choose_checkpoints
+from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+
+FLAG = "--checkpoint"
+
+
+@pytest.fixture
+def directory(tmp_path):
+    for name in ("model.ckpt-9", "model.ckpt-10", "model.ckpt-best"):
+        write(tmp_path / "run" / name)
+    write(tmp_path / "elsewhere" / "model.ckpt-3")
+    return TrainingDirectory(str(tmp_path / "run"))
+
+
+def write(path):
+    path.parent.mkdir(exist_ok=True)
+    write_checkpoint(str(path), {"x": np.ones(2)}, global_step=1)
+
+
+def names(*args):
+    return [path.rsplit("/", 2)[-1] for path in choose_checkpoints(*args, flag=FLAG)]
+
+
+def name(*args):
+    return choose_checkpoint(*args, flag=FLAG).rsplit("/", 2)[-1]
+
+
+class TestSeveral:
+    def test_are_taken_from_the_directory(self, directory, tmp_path):
+        other = str(tmp_path / "elsewhere")
+        assert names(directory, "all") == ["model.ckpt-9", "model.ckpt-10"]
+        assert names(directory, "newest") == ["model.ckpt-10"]
+        assert names(directory, "best", other) == ["model.ckpt-best"]
+        assert names(directory, f"{other}/model.ckpt-3.index") == ["model.ckpt-3"]
+
+    def test_or_else_from_what_a_training_would_start_from(self, directory, tmp_path):
+        other = str(tmp_path / "elsewhere")
+        empty = TrainingDirectory(str(tmp_path / "empty"))
+        for choice in ("all", "newest", "best"):
+            assert names(empty, choice, other) == ["model.ckpt-3"]
+            with pytest.raises(ValueError, match=f"has no checkpoint for --checkpoint={choice}"):
+                names(empty, choice)
+
+    def test_the_best_is_all_there_is_left(self, directory, tmp_path):
+        for step in (9, 10):
+            (tmp_path / "run" / f"model.ckpt-{step}.index").unlink()
+        assert names(directory, "all") == ["model.ckpt-best"]
+
+
+class TestOne:
+    def test_is_the_chosen_one_or_the_best(self, directory):
+        assert name(directory, None) == "model.ckpt-best"
+        assert name(directory, "all") == "model.ckpt-best"
+        assert name(directory, "newest") == "model.ckpt-10"
+
+    def test_or_else_the_newest(self, directory, tmp_path):
+        (tmp_path / "run" / "model.ckpt-best.index").unlink()
+        assert name(directory, None, str(tmp_path / "elsewhere")) == "model.ckpt-10"
+        empty = TrainingDirectory(str(tmp_path / "empty"))
+        assert name(empty, None, str(tmp_path / "elsewhere")) == "model.ckpt-3"

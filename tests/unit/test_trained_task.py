@@ -1,0 +1,85 @@
+"""What a model was trained for, written beside it and held against what is asked of it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.data.text_examples import Labels
+from albert_tf.trained_task import TrainedTask
+
+THREE = Labels(("contradiction", "entailment", "neutral"))
+MNLI = TrainedTask("mnli", THREE, is_pair=True)
+OWN = TrainedTask("custom", Labels(("ja", "nö", "weiß nicht")), False, {"text_a_column": "Text"})
+
+
+def test_is_read_as_it_was_written(tmp_path):
+    assert TrainedTask.read(str(tmp_path)) is None
+    for task in (OWN, MNLI, TrainedTask("sts-b", Labels(), True)):
+        task.write(str(tmp_path))
+        assert TrainedTask.read(str(tmp_path)) == task
+    assert json.loads((tmp_path / "labels.json").read_text())["regression"] is True
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"task_name": "mnli"}', '{"labels": ["a", "b"]}'])
+def test_a_damaged_file_is_named(tmp_path, content):
+    (tmp_path / "labels.json").write_text(content)
+    with pytest.raises(ValueError, match=r"labels\.json' should hold task_name, labels and pairs"):
+        TrainedTask.read(str(tmp_path))
+
+
+class TestAnswers:
+    def test_its_own_task_and_those_of_the_same_kind(self):
+        for name in ("mnli", "mismnli", "ax"):
+            MNLI.check_answers(TrainedTask(name, THREE, True), "out", is_training=False)
+        MNLI.check_answers(MNLI, "out", is_training=True)
+
+    @pytest.mark.parametrize(
+        ("asked", "is_training", "message"),
+        [
+            (TrainedTask("mismnli", THREE, True), True, "says 'mnli', --task_name 'mismnli'"),
+            (TrainedTask("custom", THREE, True), False, "says 'mnli', --task_name 'custom'"),
+            (
+                TrainedTask("mnli", Labels(THREE.names[::-1]), True),
+                False,
+                "'contradiction', 'entailment', 'neutral', those of the data 'neutral'",
+            ),
+            (TrainedTask("mnli", Labels(), True), False, "those of the data numbers"),
+            (TrainedTask("mnli", THREE, False), False, "trained on pairs of texts, the data are"),
+        ],
+    )
+    def test_nothing_else(self, asked, is_training, message):
+        with pytest.raises(ValueError, match=message):
+            MNLI.check_answers(asked, "out", is_training=is_training)
+
+
+class TestFreshHead:
+    @pytest.fixture
+    def checkpoint(self, tmp_path):
+        prefix = str(tmp_path / "model.ckpt-7")
+        values = {
+            "output_weights": np.ones((3, 5)),
+            "output_bias": np.ones(3),
+            "bert/x": np.ones(2),
+        }
+        write_checkpoint(prefix, values, global_step=7)
+        return prefix
+
+    def test_the_head_of_the_same_task_is_kept(self, checkpoint, tmp_path):
+        MNLI.write(str(tmp_path))
+        assert MNLI.fresh_head(checkpoint) == {}
+
+    def test_that_of_another_task_is_not(self, checkpoint, tmp_path):
+        assert OWN.fresh_head(checkpoint) == dict.fromkeys(
+            ("output_weights", "output_bias"), "of an unknown task"
+        )
+        MNLI.write(str(tmp_path))
+        assert set(OWN.fresh_head(checkpoint).values()) == {"of the task mnli"}
+        other_labels = TrainedTask("mnli", Labels(THREE.names[::-1]), True)
+        assert len(other_labels.fresh_head(checkpoint)) == 2
+
+    def test_there_may_be_none(self, tmp_path):
+        prefix = str(tmp_path / "model.ckpt-7")
+        write_checkpoint(prefix, {"bert/x": np.ones(2)}, global_step=7)
+        assert OWN.fresh_head(prefix) == {}
