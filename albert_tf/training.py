@@ -192,7 +192,8 @@ class Trainer:
         )
         self._saved_step = self.step
 
-    @tf.function(autograph=False)
+    # Traced for the first length, and once more for all others: a trace takes seconds.
+    @tf.function(autograph=False, reduce_retracing=True)
     def train_step(self, batch: Features) -> dict[str, Any]:
         """One update from a batch split over the replicas; returns what is reported of it."""
         results = self.strategy.run(self._replica_step, args=(batch,))
