@@ -1,0 +1,103 @@
+"""Features of every GLUE task equal to those the original release makes from the same files."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.glue import GLUE_TASKS, GlueData
+from albert_tf.data.text_features import TextFeatures, text_features
+from albert_tf.data.text_records import read_text_records, write_text_records
+from albert_tf.data.tfrecord import read_records
+from albert_tf.tokenization import Tokenizer, load_tokenizer
+
+DATA = Path(__file__).parent / "data"
+FOLDER = DATA / "glue"
+LENGTHS = (16, 32, 64)
+RECORDED = json.loads((FOLDER / "features.json").read_text("utf-8"))
+CASES = [
+    (task, split, name)
+    for task in GLUE_TASKS
+    for split, tokenizers in RECORDED[task]["splits"].items()
+    for name in tokenizers
+]
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    with np.load(FOLDER / "features.npz") as file:
+        return dict(file)
+
+
+@cache
+def tokenizer_of(name: str) -> Tokenizer:
+    if name == "wordpiece":
+        return load_tokenizer(vocab_file=str(DATA / "tokenizer" / "vocab.txt"))
+    model = str(DATA / "tokenizer" / "small_1000.model")
+    return load_tokenizer(spm_model_file=model, do_lower_case=name == "spm")
+
+
+def features_of(task: str, split: str, name: str, length: int) -> TextFeatures:
+    data = GlueData(task, str(FOLDER / "data"))
+    return text_features(data.read(split), data.labels, tokenizer_of(name), length)
+
+
+def assert_padded(features: TextFeatures, length: int, expected: dict[str, np.ndarray]) -> None:
+    padded = features.sequences.padded(np.arange(len(features.guids)), length)
+    for name in INPUTS:
+        np.testing.assert_array_equal(padded[name], expected[name], err_msg=name)
+
+
+def test_every_case_is_compared():
+    assert len(CASES) == 68  # 10 tasks of 3 splits and one of 1, with 2 tokenizers; 6 cased
+    assert {task for task, _, _ in CASES} == set(GLUE_TASKS)
+
+
+@pytest.mark.parametrize(("task", "split", "name"), CASES)
+def test_features_equal_the_originals(arrays, task, split, name):
+    for length in LENGTHS:
+        features = features_of(task, split, name, length)
+        prefix = f"{task}/{split}/{name}/{length}/"
+        expected = {key: arrays[prefix + key] for key in (*INPUTS, "label_id")}
+        assert_padded(features, length, expected)
+        if split == "test":  # the original makes labels up
+            assert features.label_ids is None
+        else:
+            assert features.label_ids.dtype == expected["label_id"].dtype
+            np.testing.assert_array_equal(features.label_ids, expected["label_id"])
+
+
+@pytest.mark.parametrize(("task", "split", "name"), CASES)
+def test_rows_are_called_as_in_the_original(task, split, name):
+    rows = RECORDED[task]["splits"][split][name]
+    assert features_of(task, split, name, 16).guids == [row["guid"] for row in rows]
+
+
+@pytest.mark.parametrize("task", ["mrpc", "sts-b"])
+class TestRecords:
+    def path(self, task: str) -> str:
+        return str(FOLDER / f"{task}_dev_32.tfrecord")
+
+    def test_the_originals_file_is_read(self, arrays, task):
+        labels = GlueData(task, str(FOLDER / "data")).labels
+        features = read_text_records(self.path(task), 32, labels, 1000)
+        prefix = f"{task}/dev/spm/32/"
+        assert_padded(features, 32, {key: arrays[prefix + key] for key in INPUTS})
+        assert features.label_ids.dtype == arrays[prefix + "label_id"].dtype
+        np.testing.assert_array_equal(features.label_ids, arrays[prefix + "label_id"])
+
+    def test_our_file_holds_the_same_records(self, tmp_path, task):
+        """As messages: maps have no order. The original's file ends with a padding example."""
+        features = features_of(task, "dev", "spm", 32)
+        labels = GlueData(task, str(FOLDER / "data")).labels
+        write_text_records(str(tmp_path / "ours"), features, 32, labels)
+        ours, theirs = (
+            [tf.train.Example.FromString(record) for record in read_records(path)]
+            for path in (str(tmp_path / "ours"), self.path(task))
+        )
+        assert len(ours) == len(features.guids) == len(theirs) - 1
+        assert ours == theirs[:-1]
