@@ -80,25 +80,36 @@ class TrainedTask:
                 f"{path!r} should hold task_name, labels and pairs as JSON, but does not: {error!r}"
             ) from error
 
-    def check_answers(self, asked: TrainedTask, directory: str, *, is_training: bool) -> None:
-        """Refuses a task that the model in a directory was not trained for.
+    def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
+        """Refuses another task than the model's; needs nothing to have been read.
 
         Args:
-            asked: the task of the command line.
+            name: the task of the command line.
             directory: where this one was read from.
             is_training: whether the model is to be trained further, for this very task only.
 
         Raises:
             ValueError: another task, unless its texts and labels are of the same kind (MNLI, its
-                mismatched part and AX); other labels; pairs in place of single texts.
+                mismatched part and AX).
+        """
+        is_same_kind = any({self.name, name} <= kind for kind in _SAME_KIND)
+        if self.name != name and (is_training or not is_same_kind):
+            raise ValueError(
+                f"{directory!r} belongs to another task: {LABELS_FILE} in it says {self.name!r}, "
+                f"--task_name {name!r}. Give a fresh --output_dir, or the same task."
+            )
+
+    def check_answers(self, asked: TrainedTask, directory: str) -> None:
+        """Refuses data that the model was not trained for.
+
+        Args:
+            asked: the task of the command line, see `check_name`.
+            directory: where this one was read from.
+
+        Raises:
+            ValueError: other labels, or pairs in place of single texts.
         """
         path = os.path.join(directory, LABELS_FILE)
-        is_same_kind = any({self.name, asked.name} <= kind for kind in _SAME_KIND)
-        if self.name != asked.name and (is_training or not is_same_kind):
-            raise ValueError(
-                f"{directory!r} belongs to another task: {path} says {self.name!r}, --task_name "
-                f"{asked.name!r}. Give a fresh --output_dir, or the same task."
-            )
         if self.labels != asked.labels:
             raise ValueError(
                 f"{directory!r} belongs to another task: the labels in {path} are "

@@ -77,6 +77,8 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     if own is None and elsewhere:
         trained, where = TrainedTask.read(os.path.dirname(elsewhere)), os.path.dirname(elsewhere)
     name = _task_name(values, trained)
+    if trained:
+        trained.check_name(name, where, is_training=values.do_train)
     source = model_source_from_flags(values, fallback=elsewhere)
     apply_recipe(values, name, source.config)
     config = with_dropout(source.config, values.encoder_dropout_prob)
@@ -90,7 +92,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
         is_pair = trained.is_pair if trained else len(GLUE_TASKS[name].text_names) == 2
     task = TrainedTask(data.name, data.labels, is_pair, columns)
     if trained:
-        trained.check_answers(task, where, is_training=values.do_train)
+        trained.check_answers(task, where)
     directory = ModelDirectory(
         values.output_dir, config, source.config_file or "", source.tokenizer
     )

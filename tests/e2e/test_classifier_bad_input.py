@@ -26,7 +26,6 @@ def _fresh_output(run):
 
 
 GLUE = {"task_name": "mrpc", "data_dir": "{golden}/glue/data", "max_seq_length": 16}
-TRAINED_HEAD = "{golden}/glue/heads/mrpc_model.ckpt"
 CASES = {
     "nothing to do": ({"do_train": False}, "Nothing to do: give --do_train"),
     "no task": ({"task_name": None}, "--task_name is needed"),
@@ -39,14 +38,14 @@ CASES = {
     "no development set": ({"do_eval": True, "dev_file": None}, "needs --dev_file"),
     "a label that training does not know": (
         {"do_eval": True, "dev_file": "{folder}/unknown.csv"},
-        "unknown.csv, line 5: ",
+        "unknown.csv has the unknown label 'horrible'",
     ),
     "no column of labels": (
         {"train_file": "{folder}/no_label.csv"},
-        "no_label.csv has no column 'label' (--label_column)",
+        "no_label.csv has no column named 'label'",
     ),
     "a single label": ({"train_file": "{folder}/one_label.csv"}, "there is nothing to learn"),
-    "labels that are no numbers": ({"regression": True}, "train.csv, line 2: "),
+    "labels that are no numbers": ({"regression": True}, "unknown label 'bad'. Allowed: a finite"),
     "longer than the position table": (
         {"max_seq_length": 25},
         "--max_seq_length must be in 1..24",
@@ -114,5 +113,5 @@ def test_an_output_directory_of_another_task_is_left_alone(run):
     (run.output / "labels.json").write_text(json.dumps(description))
     result = run(do_train=True)
     assert result.code == 1, result.output
-    assert "labels.json says 'rte', --task_name 'custom'" in result.output
+    assert "labels.json in it says 'rte', --task_name 'custom'" in result.output
     assert [path.name for path in run.output.iterdir()] == ["labels.json"]

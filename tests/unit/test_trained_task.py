@@ -32,26 +32,30 @@ def test_a_damaged_file_is_named(tmp_path, content):
 class TestAnswers:
     def test_its_own_task_and_those_of_the_same_kind(self):
         for name in ("mnli", "mismnli", "ax"):
-            MNLI.check_answers(TrainedTask(name, THREE, True), "out", is_training=False)
-        MNLI.check_answers(MNLI, "out", is_training=True)
+            MNLI.check_name(name, "out", is_training=False)
+            MNLI.check_answers(TrainedTask(name, THREE, True), "out")
+        MNLI.check_name("mnli", "out", is_training=True)
+
+    @pytest.mark.parametrize(("name", "is_training"), [("mismnli", True), ("custom", False)])
+    def test_no_other_task(self, name, is_training):
+        with pytest.raises(ValueError, match=f"says 'mnli', --task_name '{name}'"):
+            MNLI.check_name(name, "out", is_training=is_training)
 
     @pytest.mark.parametrize(
-        ("asked", "is_training", "message"),
+        ("labels", "is_pair", "message"),
         [
-            (TrainedTask("mismnli", THREE, True), True, "says 'mnli', --task_name 'mismnli'"),
-            (TrainedTask("custom", THREE, True), False, "says 'mnli', --task_name 'custom'"),
             (
-                TrainedTask("mnli", Labels(THREE.names[::-1]), True),
-                False,
+                Labels(THREE.names[::-1]),
+                True,
                 "'contradiction', 'entailment', 'neutral', those of the data 'neutral'",
             ),
-            (TrainedTask("mnli", Labels(), True), False, "those of the data numbers"),
-            (TrainedTask("mnli", THREE, False), False, "trained on pairs of texts, the data are"),
+            (Labels(), True, "those of the data numbers"),
+            (THREE, False, "trained on pairs of texts, the data are"),
         ],
     )
-    def test_nothing_else(self, asked, is_training, message):
+    def test_no_other_data(self, labels, is_pair, message):
         with pytest.raises(ValueError, match=message):
-            MNLI.check_answers(asked, "out", is_training=is_training)
+            MNLI.check_answers(TrainedTask("mnli", labels, is_pair), "out")
 
 
 class TestFreshHead:
