@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
+from absl import logging
+
 from albert_tf.data.label_report import log_labels
+from albert_tf.data.rows import Cells
 from albert_tf.data.table_examples import Places, read_examples
-from albert_tf.data.table_rows import JSONL, Table, file_format, read_table
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
+from albert_tf.data.table_rows import Table, is_any_header, is_column_number, read_table
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample, decimal_number
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
 FILE_FLAGS = {TRAIN: "--train_file", DEV: "--dev_file", TEST: "--test_file"}
@@ -19,10 +21,15 @@ class CustomData:
     """Files of the user's own (see `TextData`).
 
     Columns are named, each file having them in any order among others; or numbered from 0, and
-    then no file has a header (JSON lines always go by names). Labels are any strings, and the
-    numbers and truth values of JSON, which become strings; or finite numbers for regression.
-    Rows are called by their number in the file from 0, header, blank lines and repeated headers
-    not counted.
+    then no file has a header, but for a first row that holds just these numbers, as pandas writes
+    it (JSON lines always go by names).
+
+    Labels are any strings, and the numbers and truth values of JSON, which become strings; or
+    finite decimal numbers for regression. No label, null, "" and "-" leave a row out of train and
+    dev, since data such as SNLI marks with "-" what has no agreed label. "-" is a class only where
+    the training file also has the label "+", or where a model has been trained with it.
+
+    Rows are called by their number in the file from 0, header and blank lines not counted.
 
     A test file needs no label column; where it has one, its rows have labels.
 
@@ -83,7 +90,7 @@ class CustomData:
 
     @property
     def _numbered(self) -> bool:
-        return self._text_a.isdecimal()
+        return is_column_number(self._text_a)
 
     def _check_columns(self) -> None:
         given = {_A_FLAG: self._text_a, _B_FLAG: self._text_b, _LABEL_FLAG: self._label}
@@ -91,9 +98,9 @@ class CustomData:
         named = [
             flag
             for flag, column in given.items()
-            if column and not column.isdecimal() and column != LABEL
+            if column and not is_column_number(column) and column != LABEL
         ]
-        numbered = [flag for flag, column in given.items() if column and column.isdecimal()]
+        numbered = [flag for flag, column in given.items() if column and is_column_number(column)]
         if named and numbered:
             raise ValueError(
                 f"Name all columns, or number all of them for files without a header. "
@@ -147,9 +154,13 @@ class CustomData:
         return labels
 
     def _examples(self, split: str, labels: Labels | None) -> list[TextExample]:
-        path, flag = self.file(split), FILE_FLAGS[split]
-        has_header = file_format(path, flag) == JSONL or not self._numbered
-        table = read_table(path, flag, has_header=has_header)
+        is_header = _numbers_columns if self._numbered else is_any_header
+        table = read_table(self.file(split), FILE_FLAGS[split], is_header=is_header)
+        if self._numbered and table.header:
+            logging.warning(
+                "%s: the first row holds the numbers of the columns and is taken as a header",
+                table.path,
+            )
         places = self._places(table, split)
         return read_examples(table, places, split, labels, lambda line, row: str(row))
 
@@ -180,15 +191,13 @@ class CustomData:
                 )
 
 
+def _numbers_columns(cells: Cells) -> bool:
+    """Whether a row numbers its cells, as the header of a table without names does in pandas."""
+    return [(cell or "").strip() for cell in cells] == [str(place) for place in range(len(cells))]
+
+
 def sorted_labels(labels: Iterable[str]) -> list[str]:
-    """Each label once: in order of size if all are finite numbers, or else of code points."""
+    """Each label once: in order of size if all are numbers, or else of code points."""
     names = sorted(set(labels))
-    try:
-        numbers = {name: float(name) for name in names}
-    except ValueError:
-        return names
-    return (
-        sorted(names, key=numbers.__getitem__)
-        if all(map(math.isfinite, numbers.values()))
-        else names
-    )
+    sizes = {name: size for name in names if (size := decimal_number(name)) is not None}
+    return sorted(names, key=sizes.__getitem__) if len(sizes) == len(names) else names

@@ -7,184 +7,23 @@ names GLUE gave them is taken for one in GLUE's own order, as the original relea
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Final
 
 from absl import logging
 
 from albert_tf.data.files import file_exists, folder_names
+from albert_tf.data.glue_tasks import GLUE_TASKS, Columns, glue_task_name, plain_name
 from albert_tf.data.label_report import log_labels
+from albert_tf.data.rows import Cells, Row
 from albert_tf.data.table_examples import Places, read_examples
-from albert_tf.data.table_rows import Cells, Table, read_table
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
+from albert_tf.data.table_rows import Table, read_table
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
 
 FLAG = "--data_dir"
 _ID_NAMES = ("index", "id", "idx")
 _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of one kind of file, in GLUE's order.
-
-    Attributes:
-        widths: cells of a row, for the layouts there are.
-        text_a, text_b, label, guid: places from 0; -1 is the last; None for what is not there.
-        has_header: whether the first row names the columns.
-    """
-
-    widths: tuple[int, ...]
-    text_a: int
-    text_b: int | None = None
-    label: int | None = None
-    guid: int | None = None
-    has_header: bool = True
-
-
-@dataclass(frozen=True)
-class GlueTask:
-    """A task of the benchmark.
-
-    Attributes:
-        folder: where its files are in the download.
-        labels: what is predicted.
-        text_names: what headers call the texts, in lower case: one tuple for each text.
-        labelled, unlabelled: columns of train and dev, and of test.
-        submission_file: name of the file GLUE's server takes.
-        best_metric, metrics: see `TextData`.
-        dev_file: its name.
-        test_files: names the test file may have.
-        test_folders: where the test file is looked for, if not in `folder`.
-    """
-
-    folder: str
-    labels: Labels
-    text_names: tuple[tuple[str, ...], ...]
-    labelled: Columns
-    unlabelled: Columns
-    submission_file: str
-    best_metric: str = "eval_accuracy"
-    metrics: tuple[str, ...] = ()
-    dev_file: str = "dev.tsv"
-    test_files: tuple[str, ...] = ("test.tsv",)
-    test_folders: tuple[str, ...] = ()
-
-
-_BINARY = Labels(("0", "1"))
-_TWO_WAY = Labels(("entailment", "not_entailment"))
-_THREE_WAY = Labels(("contradiction", "entailment", "neutral"))
-_SENTENCE = (("sentence",),)
-_SENTENCES = (("sentence1", "premise"), ("sentence2", "hypothesis"))
-_PAIR = Columns((4,), guid=0, text_a=1, text_b=2, label=-1)
-_PAIR_TEST = Columns((3,), guid=0, text_a=1, text_b=2)
-_MNLI = Columns((12, 16), guid=0, text_a=8, text_b=9, label=-1)
-_MNLI_TEST = Columns((10,), guid=0, text_a=8, text_b=9)
-
-GLUE_TASKS: Final[dict[str, GlueTask]] = {
-    "cola": GlueTask(
-        "CoLA",
-        _BINARY,
-        _SENTENCE,
-        Columns((4,), text_a=3, label=1, has_header=False),
-        Columns((2,), guid=0, text_a=1),
-        "CoLA.tsv",
-        best_metric="matthew_corr",
-        metrics=("matthews",),
-    ),
-    "mnli": GlueTask(
-        "MNLI",
-        _THREE_WAY,
-        _SENTENCES,
-        _MNLI,
-        _MNLI_TEST,
-        "MNLI-m.tsv",
-        dev_file="dev_matched.tsv",
-        test_files=("test_matched.tsv",),
-    ),
-    "mismnli": GlueTask(
-        "MNLI",
-        _THREE_WAY,
-        _SENTENCES,
-        _MNLI,
-        _MNLI_TEST,
-        "MNLI-mm.tsv",
-        dev_file="dev_mismatched.tsv",
-        test_files=("test_mismatched.tsv",),
-    ),
-    "mrpc": GlueTask(
-        "MRPC",
-        _BINARY,
-        (("#1 string", "sentence1"), ("#2 string", "sentence2")),
-        Columns((5,), text_a=3, text_b=4, label=0),
-        Columns((5,), guid=0, text_a=3, text_b=4),
-        "MRPC.tsv",
-        metrics=("f1",),
-    ),
-    "rte": GlueTask("RTE", _TWO_WAY, _SENTENCES, _PAIR, _PAIR_TEST, "RTE.tsv"),
-    "sst-2": GlueTask(
-        "SST-2",
-        _BINARY,
-        _SENTENCE,
-        Columns((2,), text_a=0, label=1),
-        Columns((2,), guid=0, text_a=1),
-        "SST-2.tsv",
-    ),
-    "sts-b": GlueTask(
-        "STS-B",
-        Labels(),
-        _SENTENCES,
-        Columns((10,), guid=0, text_a=7, text_b=8, label=-1),
-        Columns((9,), guid=0, text_a=7, text_b=8),
-        "STS-B.tsv",
-        best_metric="pearson",
-        metrics=("pearson", "spearman"),
-    ),
-    "qqp": GlueTask(
-        "QQP",
-        _BINARY,
-        (("question1",), ("question2",)),
-        Columns((6,), guid=0, text_a=3, text_b=4, label=5),
-        Columns((3,), guid=0, text_a=1, text_b=2),
-        "QQP.tsv",
-        metrics=("f1",),
-    ),
-    "qnli": GlueTask(
-        "QNLI", _TWO_WAY, (("question",), ("sentence",)), _PAIR, _PAIR_TEST, "QNLI.tsv"
-    ),
-    "wnli": GlueTask("WNLI", _BINARY, _SENTENCES, _PAIR, _PAIR_TEST, "WNLI.tsv"),
-    "ax": GlueTask(
-        "MNLI",
-        _THREE_WAY,
-        _SENTENCES,
-        _MNLI,
-        _PAIR_TEST,
-        "AX.tsv",
-        dev_file="dev_matched.tsv",
-        test_files=("diagnostic.tsv", "test.tsv", "AX.tsv"),
-        test_folders=("diagnostic", "AX"),
-    ),
-}
-
-
-def glue_task_name(name: str) -> str:
-    """The name of a task as `GLUE_TASKS` has it, whatever its case and hyphens.
-
-    Raises:
-        ValueError: no task of GLUE.
-    """
-    for known in GLUE_TASKS:
-        if _plain(known) == _plain(name):
-            return known
-    raise ValueError(
-        f"--task_name must be one of {', '.join(GLUE_TASKS)}, or custom for files of your own. "
-        f"Received: {name!r}"
-    )
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
 
 
 class GlueData:
@@ -194,8 +33,10 @@ class GlueData:
     and dev of CoLA, MRPC and SST-2, where the first row of a file is row 0.
 
     Differs: test rows have no label, where the original makes one up. Columns are found by name.
-    Rows that are too short or too long are left out of train and dev and counted; the original
-    stops at them, or takes shifted cells, except for QQP.
+    Rows of train and dev that are too short or too long are left out and counted, where the
+    original stops at them or takes shifted cells. Those of QQP are as in the original: too short
+    ones are left out, and of too long ones the cells past the label are; where the cell in the
+    label's place is none, the original stops, and here the row is left out.
 
     Attributes:
         name, labels, best_metric, metrics, submission_file: see `TextData`.
@@ -230,13 +71,13 @@ class GlueData:
 
     def _folder(self, name: str) -> str:
         """A folder of the download, written in any case, or `data_dir` if that is the one."""
-        matches = [found for found in self._folders if _plain(found) == _plain(name)]
+        matches = [found for found in self._folders if plain_name(found) == plain_name(name)]
         if matches:
             return os.path.join(self.data_dir, name if name in matches else matches[0])
-        own = _plain(os.path.basename(os.path.abspath(self.data_dir)))
-        others = {_plain(task.folder) for task in GLUE_TASKS.values()} - {_plain(name)}
+        own = plain_name(os.path.basename(os.path.abspath(self.data_dir)))
+        others = {plain_name(task.folder) for task in GLUE_TASKS.values()} - {plain_name(name)}
         has_files = any(found.endswith(".tsv") for found in self._folders)
-        is_own = own == _plain(name) or (has_files and own not in others)
+        is_own = own == plain_name(name) or (has_files and own not in others)
         return self.data_dir if is_own else os.path.join(self.data_dir, name)
 
     @cached_property
@@ -258,6 +99,8 @@ class GlueData:
                 f"Received: {self.data_dir!r}"
             )
         table, places = self._table(path, split)
+        if self._task.cuts_long_rows and split != TEST:
+            table = replace(table, rows=self._cut_rows(table, places))
         # Lines are counted from 1, rows by the original from 0.
         examples = read_examples(
             table,
@@ -277,10 +120,19 @@ class GlueData:
             is_data = any((cell or "").strip().isdigit() for cell in cells)
             return self._has_text_names(cells) or (columns.has_header and not is_data)
 
-        table = read_table(path, FLAG, has_header=is_header)
+        table = read_table(path, FLAG, is_header=is_header)
         if table.columns and self._has_text_names(table.columns):
             return table, self._named_places(table, columns)
         return table, self._usual_places(table, columns)
+
+    def _cut_rows(self, table: Table, places: Places) -> Iterator[Row]:
+        """The rows without the cells that are too many, where a label is in its place."""
+        for line, cells in table.rows:
+            label = None if len(cells) <= places.width else cells[places.label or 0]
+            if any(cells[places.width :]) and self.labels.accepts(label or ""):
+                table.oddities.add("too many columns, kept without them", line)
+                cells = cells[: places.width]
+            yield line, cells
 
     def _has_text_names(self, cells: Sequence[str | None]) -> bool:
         names = {(cell or "").strip().lower() for cell in cells}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from absl import logging
 
-from albert_tf.data.text_examples import TRAIN, Labels, TextExample
+from albert_tf.data.text_examples import TRAIN, Labels, TextExample, decimal_number
 
 IMBALANCE = 9  # largest class over smallest from which on accuracy alone says little
 MANY_CLASSES = 20
@@ -18,8 +18,8 @@ _CLASSES_NAMED = 20
 def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: Labels) -> None:
     """Logs how many rows each class has, or range and mean of the numbers.
 
-    Warns about classes without a row and about imbalance in training data, about a file with one
-    label only, and about so many classes that they may be numbers or texts.
+    Warns of a file with one label only, and for training data of classes without a row, of labels
+    that look alike, of imbalance, and of so many classes that they may be numbers or texts.
 
     Args:
         path: the file, for the messages.
@@ -78,6 +78,7 @@ def _warn_of_classes(path: str, counts: dict[str, int]) -> None:
             "s" if len(missing) > 1 else "",
             ", ".join(map(repr, missing)),
         )
+    _warn_of_lookalikes(path, present)
     largest, smallest = max(present, key=present.__getitem__), min(present, key=present.__getitem__)
     if present[largest] > IMBALANCE * present[smallest]:
         logging.warning(
@@ -97,3 +98,19 @@ def _warn_of_classes(path: str, counts: dict[str, int]) -> None:
             len(present),
             rows,
         )
+
+
+def _warn_of_lookalikes(path: str, names: Iterable[str]) -> None:
+    """Names classes that may be meant to be one."""
+    alike: dict[str | float, list[str]] = {}
+    for name in names:
+        number = decimal_number(name)
+        alike.setdefault(name.casefold() if number is None else number, []).append(name)
+    for key, spellings in alike.items():
+        if len(spellings) > 1:
+            logging.warning(
+                "%s: the labels %s %s",
+                path,
+                ", ".join(map(repr, spellings)),
+                "differ only in case" if isinstance(key, str) else "are one number",
+            )

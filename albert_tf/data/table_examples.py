@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from albert_tf.data.table_rows import Cells, Table
+from albert_tf.data.rows import Cells
+from albert_tf.data.table_rows import Table
 from albert_tf.data.text_examples import TEST, Labels, TextExample
 
-NO_LABEL = ("", "-")  # "-" is how SNLI and its like mark rows the annotators did not agree on
+# What rows without a label have in their place, unless it is a class. "-" is how SNLI and its like
+# mark what the annotators did not agree on.
+NO_LABEL = ("", "-")
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,14 @@ class Places:
         return (self.text_a,) if self.text_b is None else (self.text_a, self.text_b)
 
 
+class _FittedRow(NamedTuple):
+    """A row with as many cells as there are columns; `number` counts all rows from 0."""
+
+    number: int
+    line: int
+    cells: Cells
+
+
 def read_examples(
     table: Table,
     places: Places,
@@ -44,10 +56,11 @@ def read_examples(
 ) -> list[TextExample]:
     """Reads all rows of a file.
 
-    * Empty cells past the last column are cut off. Other rows with too many or too few cells are
-      left out; of a test file none is left out, since predictions must stay in line with it:
-      missing texts are empty there, and cells too many are not looked at.
-    * Rows without a label ("", or "-" where that is no class) are left out of train and dev.
+    * Empty cells past the last column are cut off. Other rows with too many or too few cells, or
+      without a text, and repetitions of the header are left out; of a test file none is left out,
+      since predictions must stay in line with it: missing texts are empty there, and cells too
+      many are not looked at.
+    * Rows without a label (see `NO_LABEL`) are left out of train and dev.
     * The labels of a test file are used only if all of them are labels.
 
     Args:
@@ -59,68 +72,110 @@ def read_examples(
             the rows, those left out included (from 0). Not used with a column of names.
 
     Raises:
-        ValueError: no row can be used, or fewer than have a wrong number of columns; a label of
-            train or dev is unknown. Names file, line and flag.
+        ValueError: there is no row; fewer rows fit than do not, or none in a test file; none has a
+            label; a label of train or dev is unknown. Names file, line and flag.
     """
-    examples = []
-    misfits = 0
-    for number, (line, cells) in enumerate(table.rows):
-        fitted = _fitted(table, places, split, line, cells)
-        if fitted is None:
-            misfits += 1
-            continue
-        label = _label(table, places, line, fitted, labels, strict=split != TEST)
-        if label is None and split != TEST:
-            table.oddities.add("no label, left out", line)
-            continue
-        name = guid(line, number) if places.guid is None else fitted[places.guid] or ""
-        text_a, *text_b = (fitted[place] or "" for place in places.texts)
-        if not text_a.strip():
-            table.oddities.add("an empty text, kept", line)
-        if text_b and not text_b[0].strip():
-            table.oddities.add("an empty second text, kept", line)
-        examples.append(TextExample(name, text_a, text_b[0] if text_b else None, label))
+    rows = _fitted_rows(table, places, split)
+    names = _labels(table, places, split, labels, rows)
+    examples = [
+        _example(table, places, row, name, guid)
+        for row, name in zip(rows, names, strict=True)
+        if name is not None or split == TEST
+    ]
+    if not examples:
+        raise ValueError(f"{table.flag}: no row of {table.path} has a label.")
     table.oddities.log()
-    if not examples or len(examples) < misfits:
-        raise ValueError(
-            f"{table.flag}: only {len(examples)} rows of {table.path} can be used, {misfits} have "
-            f"not {places.width} columns as its first row has, or no label."
-        )
-    labelled = sum(example.label is not None for example in examples)
-    if 0 < labelled < len(examples):
-        return [replace(example, label=None) for example in examples]
     return examples
 
 
-def _fitted(table: Table, places: Places, split: str, line: int, cells: Cells) -> Cells | None:
-    """The row in its width; None when it is left out."""
-    if len(cells) > places.width and not any(cells[places.width :]):
-        table.oddities.add("empty cells past the last column, cut off", line)
-        cells = cells[: places.width]
-    missing = len(cells) < places.width or any(cells[place] is None for place in places.texts)
-    if not missing and len(cells) == places.width:
+def _fitted_rows(table: Table, places: Places, split: str) -> list[_FittedRow]:
+    rows: list[_FittedRow] = []
+    number = misfits = 0
+    for number, (line, cells) in enumerate(table.rows, start=1):
+        cells = _without_empty_end(table, places, line, cells)
+        misfit = _misfit(table, places, cells)
+        if misfit:
+            misfits += 1
+            table.oddities.add(f"{misfit}, {'kept' if split == TEST else 'left out'}", line)
+        if not misfit or split == TEST:
+            missing = places.width - len(cells)
+            rows.append(_FittedRow(number - 1, line, cells + [None] * missing))
+    if not number:
+        columns = ", ".join(map(repr, table.columns or []))
+        raise ValueError(f"{table.flag}: {table.path} has a header and no rows: {columns}")
+    fits = number - misfits
+    if not fits or (fits < misfits and split != TEST):
+        raise ValueError(
+            f"{table.flag}: only {fits} of the {number} rows of {table.path} can be used; "
+            f"{places.width} columns are expected: {'; '.join(table.oddities.messages())}"
+        )
+    return rows
+
+
+def _without_empty_end(table: Table, places: Places, line: int, cells: Cells) -> Cells:
+    if len(cells) <= places.width or any(cells[places.width :]):
         return cells
-    kind = "too few columns" if missing else "too many columns"
-    done = "kept" if split == TEST else "left out"
-    table.oddities.add(f"{kind}, {done}", line)
-    return cells + [None] * (places.width - len(cells)) if split == TEST else None
+    table.oddities.add("empty cells past the last column, cut off", line)
+    return cells[: places.width]
 
 
-def _label(
-    table: Table, places: Places, line: int, cells: Cells, labels: Labels | None, strict: bool
-) -> str | None:
-    """The label of a row; None where it has none, or an unknown one in a test file."""
-    cell = None if places.label is None else cells[places.label]
-    if cell is None:
-        return None
-    label = cell.strip()
-    if label and (labels is None or labels.accepts(label)):
-        return label
-    if labels is not None and label not in NO_LABEL:
-        if strict:
-            raise ValueError(
-                f"{table.flag}: line {line} of {table.path} has the unknown label {label!r}. "
-                f"Allowed: {labels.allowed}."
-            )
-        table.oddities.add("an unknown label: the file is taken as one without labels", line)
-    return None
+def _misfit(table: Table, places: Places, cells: Cells) -> str:
+    """What is wrong with a row; "" if nothing is."""
+    if cells == table.header:
+        return "the header once more"
+    if len(cells) < places.width:
+        return "too few columns"
+    if len(cells) > places.width:
+        return "too many columns"
+    if any(cells[place] is None for place in places.texts):
+        return "no text (no such key, null, a list or an object)"
+    return ""
+
+
+def _labels(
+    table: Table, places: Places, split: str, labels: Labels | None, rows: Sequence[_FittedRow]
+) -> list[str | None]:
+    """The label of each row; None where it has none, and everywhere if a test row has none."""
+    if places.label is None:
+        return [None] * len(rows)
+    cells = [(row.cells[places.label] or "").strip() for row in rows]
+    accepts = _found(cells) if labels is None else labels.accepts
+    names = [cell if cell and accepts(cell) else None for cell in cells]
+    as_unlabelled = "the file is taken as one without labels"
+    for row, cell, name in zip(rows, cells, names, strict=True):
+        if name is not None:
+            continue
+        if labels is not None and cell not in NO_LABEL:
+            if split != TEST:
+                raise ValueError(
+                    f"{table.flag}: line {row.line} of {table.path} has the unknown label "
+                    f"{cell!r}. Allowed: {labels.allowed}."
+                )
+            table.oddities.add(f"an unknown label: {as_unlabelled}", row.line)
+        elif split != TEST:
+            table.oddities.add("no label, left out", row.line)
+        elif any(names):
+            table.oddities.add(f"no label where others have one: {as_unlabelled}", row.line)
+    return [None] * len(rows) if split == TEST and None in names else names
+
+
+def _found(cells: Sequence[str]) -> Callable[[str], bool]:
+    """Takes for a class whatever is no mark of a missing label; "-" is a class beside "+"."""
+    names = {*cells}
+    return (names if "+" in names else names.difference(NO_LABEL)).__contains__
+
+
+def _example(
+    table: Table,
+    places: Places,
+    row: _FittedRow,
+    label: str | None,
+    guid: Callable[[int, int], str],
+) -> TextExample:
+    name = guid(row.line, row.number) if places.guid is None else row.cells[places.guid] or ""
+    text_a, *text_b = (row.cells[place] or "" for place in places.texts)
+    if not text_a.strip():
+        table.oddities.add("an empty text, kept", row.line)
+    if text_b and not text_b[0].strip():
+        table.oddities.add("an empty second text, kept", row.line)
+    return TextExample(name, text_a, text_b[0] if text_b else None, label)

@@ -5,25 +5,24 @@ The ending of a file says how it is read:
 * `.tsv`, `.txt`: columns parted by tabs, rows by line feeds, and nothing else: quotation marks are
   text, as in GLUE, and so are U+0085, U+2028 and single carriage returns.
 * `.csv`: quoted as spreadsheets and pandas write it, with line ends inside quotes; parted by
-  commas, semicolons or tabs, whichever the header has most of (commas without a header).
-* `.jsonl`, `.ndjson`, `.json`: one JSON object a line, its keys being the columns.
+  commas, semicolons or tabs, whichever the header has most of (commas without a header), or by
+  what a first line such as `sep=;` names, which Excel knows.
+* `.jsonl`, `.ndjson`, `.json`: one JSON object a line, its keys being the columns (`json_rows`).
 
 All are UTF-8, with or without a byte order mark.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
-from absl import logging
-
+from albert_tf.data.delimited_rows import comma_separated, tab_separated
 from albert_tf.data.files import file_exists, open_binary
+from albert_tf.data.json_rows import json_rows
+from albert_tf.data.rows import Cells, Oddities, Row
 
 TSV, CSV, JSONL = "TSV", "CSV", "JSON lines"
 FORMATS: Final = {
@@ -34,49 +33,6 @@ FORMATS: Final = {
     ".ndjson": JSONL,
     ".json": JSONL,
 }
-_LINES_NAMED = 5
-_MAX_FIELD_CHARACTERS = 2**31 - 1
-
-Cells = list[str | None]
-Row = tuple[int, Cells]
-
-
-class Oddities:
-    """Counts the odd rows of a file, by kind.
-
-    Attributes:
-        path: the file.
-        lines: where the rows of each kind begin, counted from 1 as editors do.
-    """
-
-    def __init__(self, path: str) -> None:
-        """Begins with none."""
-        self.path = path
-        self.lines: dict[str, list[int]] = {}
-
-    def add(self, kind: str, line: int) -> None:
-        """Counts a row.
-
-        Args:
-            kind: what is odd and what was done, for example "empty text, kept".
-            line: where the row begins.
-        """
-        self.lines.setdefault(kind, []).append(line)
-
-    def log(self) -> None:
-        """Warns once for each kind, naming the first rows."""
-        for kind, lines in self.lines.items():
-            named = ", ".join(map(str, lines[:_LINES_NAMED]))
-            more = ", ..." if len(lines) > _LINES_NAMED else ""
-            logging.warning(
-                "%s: rows=%d with %s (line%s %s%s)",
-                self.path,
-                len(lines),
-                kind,
-                "s" if len(lines) > 1 else "",
-                named,
-                more,
-            )
 
 
 @dataclass
@@ -88,9 +44,10 @@ class Table:
         flag: the flag it came from, for errors.
         columns: names in the header, or keys of the objects; None for a file without a header.
         width: cells in the header, or else in the first row.
-        rows: the line each row begins at and its cells; None for a key that an object lacks or
-            has null for. Can be gone through once.
+        rows: the line each row begins at and its cells; None where an object of JSON lines has no
+            text. Can be gone through once.
         oddities: grows while the rows are read.
+        header: the row the columns were read from; None if there is none.
     """
 
     path: str
@@ -99,6 +56,7 @@ class Table:
     width: int
     rows: Iterator[Row]
     oddities: Oddities = field(repr=False)
+    header: Cells | None = None
 
     def place(self, column: str, flag: str) -> int:
         """Finds a column.
@@ -124,16 +82,29 @@ class Table:
     def has(self, column: str) -> bool:
         """Whether there is a column of this name, or this number in a file without a header."""
         if self.columns is None:
-            return column.isdecimal() and int(column) < self.width
+            return is_column_number(column) and int(column) < self.width
         return column in self.columns
 
     def _numbered_place(self, column: str, flag: str) -> int:
         if self.has(column):
             return int(column)
+        is_csv = file_format(self.path, self.flag) == CSV
+        hint = " Without a header it is parted by commas unless its first line is sep=; or alike."
         raise ValueError(
             f"{self.path} is read without a header, and its first row has {self.width} columns: "
-            f"{flag} must be a number from 0 to {self.width - 1}. Received: {column!r}"
+            f"{flag} must be a number from 0 to {self.width - 1}. Received: {column!r}."
+            f"{hint if is_csv else ''}"
         )
+
+
+def is_column_number(column: str) -> bool:
+    """Whether a column is given by its number instead of its name."""
+    return column.isascii() and column.isdecimal()
+
+
+def is_any_header(cells: Cells) -> bool:
+    """Takes any first row for a header."""
+    return True
 
 
 def file_format(path: str, flag: str) -> str:
@@ -151,16 +122,18 @@ def file_format(path: str, flag: str) -> str:
     )
 
 
-def read_table(path: str, flag: str, *, has_header: bool | Callable[[Cells], bool] = True) -> Table:
+def read_table(
+    path: str, flag: str, *, is_header: Callable[[Cells], bool] = is_any_header
+) -> Table:
     """Opens a file as a table.
 
-    Blank lines, and repetitions of the header, are no rows: they are left out and counted.
+    Blank lines are left out and counted, except where the file has one column only: there they
+    are rows with an empty cell, unless they are the last lines.
 
     Args:
         path: the file.
         flag: the flag it came from, for errors.
-        has_header: whether the first row names the columns, or what tells it from that row;
-            JSON lines always have names.
+        is_header: whether the first row names the columns; JSON lines always have names.
 
     Raises:
         ValueError: the file is missing, empty, no UTF-8 text, or of an unknown ending. While the
@@ -170,24 +143,17 @@ def read_table(path: str, flag: str, *, has_header: bool | Callable[[Cells], boo
     text = read_text(path, flag)
     oddities = Oddities(path)
     if form == JSONL:
-        return _json_table(path, flag, text, oddities)
+        keys, rows = json_rows(path, flag, text, oddities)
+        return Table(path, flag, keys, len(keys), rows, oddities)
     if form == CSV:
-        delimiter = _delimiter(text) if has_header is True else ","
-        rows = _comma_separated(path, flag, text, delimiter, oddities)
+        rows = comma_separated(path, flag, text, is_header, oddities)
     else:
-        rows = _tab_separated(text, oddities)
-    line, first = next(rows)
-    if has_header(first) if callable(has_header) else has_header:
-        columns = [(cell or "").strip() for cell in first]
-        while columns and not columns[-1]:  # delimiters at the end of every row
-            columns.pop()
-        rows = _without_headers(rows, first, oddities)
-        return Table(path, flag, columns, len(columns), rows, oddities)
-    return Table(path, flag, None, len(first), chain([(line, first)], rows), oddities)
+        rows = tab_separated(text, oddities)
+    return _table(path, flag, rows, is_header, oddities)
 
 
 def read_text(path: str, flag: str) -> str:
-    """Reads a text file, without byte order mark and line ends at its end.
+    """Reads a text file, without byte order mark.
 
     Raises:
         ValueError: the file is missing, empty or no UTF-8 text; names the flag.
@@ -210,121 +176,54 @@ def read_text(path: str, flag: str) -> str:
         )
     if not text.strip():
         raise ValueError(f"{flag}: {path} is empty.")
-    return text.rstrip("\r\n")
+    return text
 
 
-def _tab_separated(text: str, oddities: Oddities) -> Iterator[Row]:
-    # All rows in one, as files of very old programs have them.
-    if "\n" not in text:
-        text = text.replace("\r", "\n")
-    has_nul, has_quotes = "\0" in text, '""' in text
-    for number, line in enumerate(text.split("\n"), start=1):
-        if "\t" not in line and not line.strip():
-            oddities.add("nothing in them, left out", number)
-            continue
-        cells: Cells = [*line.rstrip("\r").split("\t")]
-        if has_nul and "\0" in line:
-            oddities.add("NUL characters, kept", number)
-        if has_quotes and any(map(_looks_quoted, cells)):
-            oddities.add(
-                "cells quoted as in CSV, taken as they are (name the file .csv to unquote)", number
-            )
-        yield number, cells
+def _table(
+    path: str,
+    flag: str,
+    rows: Iterator[Row],
+    is_header: Callable[[Cells], bool],
+    oddities: Oddities,
+) -> Table:
+    """Finds the first row, which may be a header, and what to do with blank lines."""
+    blanks: list[Row] = []
+    for line, first in rows:
+        if not _is_blank(first):
+            break
+        blanks.append((line, first))
+    else:
+        raise ValueError(f"{flag}: {path} is empty.")
+    if not is_header(first):
+        rows = _filled(chain(blanks, [(line, first)], rows), len(first), oddities)
+        return Table(path, flag, None, len(first), rows, oddities)
+    for blank, _ in blanks:
+        oddities.add("nothing in them, left out", blank)
+    columns = [(cell or "").strip() for cell in first]
+    while columns and not columns[-1]:  # delimiters at the end of every row
+        columns.pop()
+    rows = _filled(rows, len(columns), oddities)
+    return Table(path, flag, columns, len(columns), rows, oddities, header=first)
 
 
-def _looks_quoted(cell: str | None) -> bool:
-    """Whether a cell is what a program writes for a text with quotation marks."""
-    return (
-        cell is not None
-        and len(cell) > 4
-        and cell[0] == cell[-1] == '"'
-        and '""' in cell[1:-1]
-        and '"' not in cell[1:-1].replace('""', "")
-    )
+def _is_blank(cells: Cells) -> bool:
+    return not cells or (len(cells) == 1 and not (cells[0] or "").strip())
 
 
-def _delimiter(text: str) -> str:
-    header = text.lstrip("\r\n").splitlines()[0]
-    return max(",;\t", key=header.count)
-
-
-def _comma_separated(
-    path: str, flag: str, text: str, delimiter: str, oddities: Oddities
-) -> Iterator[Row]:
-    csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-    # Strict, so that a quotation mark that is never closed does not swallow the rows after it.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            if len(cells) < 2 and not "".join(cells).strip():
-                oddities.add("nothing in them, left out", line)
-            else:
-                if any("\0" in cell for cell in cells):
-                    oddities.add("NUL characters, kept", line)
-                yield line, [*cells]
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise ValueError(
-            f"{flag}: {path} is no CSV from line {line} on ({error}). Quote a cell that holds "
-            "commas, quotation marks or line ends, and double the quotation marks inside; a file "
-            "without quoting is a .tsv."
-        ) from error
-
-
-def _without_headers(rows: Iterator[Row], header: Cells, oddities: Oddities) -> Iterator[Row]:
+def _filled(rows: Iterator[Row], width: int, oddities: Oddities) -> Iterator[Row]:
+    """The rows without blank lines; those of a single column, before its last row, are rows."""
+    blanks: list[int] = []
     for line, cells in rows:
-        if cells == header:
-            oddities.add("the header once more, left out", line)
-        else:
-            yield line, cells
-
-
-def _json_table(path: str, flag: str, text: str, oddities: Oddities) -> Table:
-    objects: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            objects.append((number, _json_object(path, flag, number, line)))
-        else:
-            oddities.add("nothing in them, left out", number)
-    columns = list(dict.fromkeys(key for _, row in objects for key in row))
-    rows = (
-        (number, [_json_cell(row.get(key), number, oddities) for key in columns])
-        for number, row in objects
-    )
-    return Table(path, flag, columns, len(columns), rows, oddities)
-
-
-def _json_object(path: str, flag: str, number: int, line: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
-        if len(values) < len(pairs):
-            raise ValueError("a key is there twice")
-        return values
-
-    try:
-        row = json.loads(line, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{flag}: line {number} of {path} is broken JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise ValueError(
-            f"{flag}: line {number} of {path} must be a JSON object such as "
-            f'{{"text_a": "...", "label": "..."}}. Received: {line[:80]}'
-        )
-    return row
-
-
-def _json_cell(value: Any, line: int, oddities: Oddities) -> str | None:
-    """A JSON value as the text a table would hold."""
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if value.isascii():
-        return value
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        oddities.add("halves of characters (lone surrogates), replaced by U+FFFD", line)
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value
+        if not cells or (width > 1 and _is_blank(cells)):
+            blanks.append(line)
+            continue
+        for blank in blanks:
+            if width == 1:
+                yield blank, [""]
+            else:
+                oddities.add("nothing in them, left out", blank)
+        blanks.clear()
+        yield line, cells
+    if width == 1:
+        for blank in blanks:
+            oddities.add("nothing in them at the end of the file, left out", blank)

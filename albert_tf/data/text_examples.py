@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,6 +11,8 @@ import numpy as np
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 SPLITS = (TRAIN, DEV, TEST)
+_DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
+_LARGEST_NUMBER = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,7 @@ class Labels:
         """Whether a label is one of the classes, or a finite number for regression."""
         if not self.is_regression:
             return label in self.names
-        try:
-            return math.isfinite(float(label))
-        except ValueError:
-            return False
+        return decimal_number(label) is not None
 
     def encode(self, labels: Sequence[str]) -> np.ndarray:
         """Turns labels as files have them into int32 class ids or float32 numbers, [N].
@@ -88,6 +87,17 @@ class Labels:
             return np.array([float(label) for label in labels], np.float32)
         ids = {name: i for i, name in enumerate(self.names)}
         return np.array([ids[label] for label in labels], np.int32)
+
+
+def decimal_number(label: str) -> float | None:
+    """The number a label is, within float32; None for any other.
+
+    Python's `float` also takes "1_0", other scripts' digits, "nan" and "inf", which are no scores.
+    """
+    if not _DECIMAL_NUMBER.fullmatch(label):
+        return None
+    number = float(label)
+    return number if abs(number) <= _LARGEST_NUMBER else None
 
 
 class TextData(Protocol):

@@ -87,8 +87,69 @@ def test_numbered_columns_are_for_files_without_a_header(file):
     assert data.read(TEST) == [TextExample("0", "c\n")]
     data = CustomData(file("a.jsonl", '{"0": 1, "2": "I"}\n{"0": 0, "2": "you"}\n'), **settings)
     assert data.read(TRAIN)[1] == TextExample("1", "you", None, "0")
-    data = CustomData(test_file=file("t.tsv", "I\n\nyou\n"), text_a_column="0", labels=GOOD_BAD)
+    data = CustomData(test_file=file("t.tsv", "I\nyou\n"), text_a_column="0", labels=GOOD_BAD)
     assert data.read(TEST) == [TextExample("0", "I"), TextExample("1", "you")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "0,1\nhello,pos\nbad,neg\n"),
+        ("a.csv", '"0";"1"\nhello;pos\nbad;neg\n'),
+        ("a.tsv", "0\t1\nhello\tpos\nbad\tneg\n"),
+    ],
+)
+def test_row_of_column_numbers_is_a_header(name, text, file, caplog):
+    """As pandas writes a table whose columns have no names."""
+    data = CustomData(file(name, text), text_a_column="0", label_column="1")
+    assert data.read(TRAIN) == [
+        TextExample("0", "hello", None, "pos"),
+        TextExample("1", "bad", None, "neg"),
+    ]
+    assert "the first row holds the numbers of the columns and is taken as a header" in caplog.text
+
+
+@pytest.mark.parametrize("first", ["1\t0", "0\t2", "0\tpos", "00\t1"])
+def test_other_numbers_are_no_header(first, file, caplog):
+    path = file("a.tsv", f"{first}\nhello\tneg\n")
+    data = CustomData(path, text_a_column="0", label_column="1")
+    assert [example.text_a for example in data.read(TRAIN)] == [first.split("\t")[0], "hello"]
+    assert "header" not in caplog.text
+
+
+ONE_COLUMN = {
+    "x.tsv": "text_a\nx\n\nz\n",
+    "x.csv": "text_a\nx\n\nz\n",
+    "y.csv": 'text_a\nx\n""\nz\n',
+    "x.jsonl": '{"text_a": "x"}\n\n{"text_a": ""}\n{"text_a": "z"}\n',
+}
+
+
+@pytest.mark.parametrize("name", ONE_COLUMN)
+def test_empty_texts_of_a_test_file_are_rows(name, file, caplog):
+    data = CustomData(test_file=file(name, ONE_COLUMN[name]), labels=GOOD_BAD)
+    assert data.read(TEST) == [
+        TextExample("0", "x"),
+        TextExample("1", ""),
+        TextExample("2", "z"),
+    ]
+    assert f"{name}: rows=1 with an empty text, kept (line 3)" in caplog.text
+
+
+def test_row_that_equals_the_header_is_kept_in_a_test_file(file, caplog):
+    data = CustomData(test_file=file("t.tsv", "text_a\nx\ntext_a\nz\n"), labels=GOOD_BAD)
+    assert [example.text_a for example in data.read(TEST)] == ["x", "text_a", "z"]
+    assert "t.tsv: rows=1 with the header once more, kept (line 3)" in caplog.text
+    data = CustomData(file("a.tsv", TRAIN_TSV.replace("9\tbad", "id\tlabel\ttext_a\n9\tbad")))
+    assert [example.guid for example in data.read(TRAIN)] == ["0", "2", "3"]
+    assert "a.tsv: rows=1 with the header once more, left out (line 3)" in caplog.text
+
+
+def test_objects_are_never_headers(file):
+    data = CustomData(
+        file("a.jsonl", '{"text_a": "text_a", "label": "label"}\n{"text_a": "b", "label": 1}')
+    )
+    assert len(data.read(TRAIN)) == 2
 
 
 def test_second_text_is_taken_only_where_wanted(file):
@@ -190,6 +251,93 @@ def test_labels_of_a_test_file_are_used_if_all_are_labels(file, caplog):
     assert not caplog.messages
     assert labels("label\ttext_a\ngood\tI\n?\tyou\n") == [None, None]
     assert "rows=1 with an unknown label: the file is taken as one without labels" in caplog.text
+
+
+def test_partly_labelled_test_file_is_warned_of(file, caplog):
+    rows = [f"{'-' if i in (1, 4) else 'good'}\ttext {i}" for i in range(6)]
+    data = CustomData(test_file=file("t.tsv", "\n".join(["label\ttext_a", *rows])), labels=GOOD_BAD)
+    assert {example.label for example in data.read(TEST)} == {None}
+    assert (
+        "t.tsv: rows=2 with no label where others have one: the file is taken as one without "
+        "labels (lines 3, 6)"
+    ) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["entailment", "-", "neutral", ""], ("entailment", "neutral")),
+        (["+", "-", "0"], ("+", "-", "0")),
+        ([1, None, 0, "-"], ("0", "1")),
+    ],
+)
+def test_marks_for_no_label_are_no_classes(labels, expected, file, caplog):
+    rows = [json.dumps({"text_a": "I", "label": label}) for label in labels]
+    data = CustomData(file("a.jsonl", "\n".join(rows)))
+    assert data.labels.names == expected
+    assert {example.label for example in data.read(TRAIN)} == set(expected)
+    left_out = len(labels) - len(expected)
+    assert (f"a.jsonl: rows={left_out} with no label, left out" in caplog.text) == (left_out > 0)
+
+
+def test_file_without_any_label_is_refused(file):
+    path = file("a.tsv", "label\ttext_a\n-\tI\n\tyou\n")
+    with pytest.raises(ValueError, match=r"--train_file: no row of .*a.tsv has a label"):
+        CustomData(path)
+
+
+def test_lists_and_objects_are_no_texts(file, caplog):
+    rows = [
+        '{"text_a": "I", "label": 0, "tokens": ["I"]}',
+        '{"text_a": ["you"], "label": 0}',
+        '{"text_a": {"x": 1}, "label": 0}',
+        '{"text_a": "he", "label": [1]}',
+        '{"text_a": "she", "label": 1}',
+    ]
+    path = file("a.jsonl", "\n".join(rows))
+    assert [example.text_a for example in CustomData(path).read(TRAIN)] == ["I", "she"]
+    kind = "no text (no such key, null, a list or an object)"
+    assert f"a.jsonl: rows=2 with {kind}, left out (lines 2, 3)" in caplog.text
+    assert "a.jsonl: rows=1 with no label, left out (line 4)" in caplog.text
+    caplog.clear()
+    examples = CustomData(test_file=path, labels=GOOD_BAD, label_column="none").read(TEST)
+    assert [example.text_a for example in examples] == ["I", "", "", "he", "she"]
+    assert f"a.jsonl: rows=2 with {kind}, kept (lines 2, 3)" in caplog.text
+
+
+@pytest.mark.parametrize("split", [TRAIN, TEST])
+def test_file_whose_texts_all_are_lists_is_refused(split, file):
+    path = file("a.jsonl", '{"text_a": ["I"], "label": 0}\n{"text_a": ["you"], "label": 1}\n')
+    with pytest.raises(
+        ValueError, match=r"only 0 of the 2 rows of .* can be used.* rows=2 with no text"
+    ):
+        CustomData(path, test_file=path, labels=Labels(("0", "1"))).read(split)
+
+
+def test_labels_that_look_alike_are_warned_of(file, caplog):
+    rows = [json.dumps({"text_a": "I", "label": label}) for label in (1, 1.0, "Good", "good", 2)]
+    assert len(CustomData(file("a.jsonl", "\n".join(rows))).labels.names) == 5
+    assert "a.jsonl: the labels '1', '1.0' are one number" in caplog.text
+    assert "a.jsonl: the labels 'Good', 'good' differ only in case" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_file_with_a_header_only_is_refused(name, file):
+    for settings in ({}, {"text_a_column": "0", "label_column": "1"}):
+        header = "0\t1" if settings else "label\ttext_a"
+        with pytest.raises(ValueError, match=rf"--train_file: .*{name} has a header and no rows"):
+            CustomData(file(name, f"{header}\n"), **settings)
+
+
+def test_semicolons_without_a_header_are_asked_for(file, caplog):
+    path = file("a.csv", "hello;pos\nbad;neg\n")
+    columns: dict[str, Any] = {"text_a_column": "0", "label_column": "1"}
+    with pytest.raises(ValueError, match=r"parted by commas unless its first line is sep=;"):
+        CustomData(path, **columns)
+    CustomData(test_file=path, labels=GOOD_BAD, **columns).read(TEST)
+    assert "a.csv: without a header it is read as parted by commas" in caplog.text
+    data = CustomData(file("a.csv", "sep=;\nhello;pos\nbad;neg\n"), **columns)
+    assert data.labels.names == ("neg", "pos")
 
 
 def test_no_test_row_is_left_out(file):

@@ -37,6 +37,21 @@ def test_task_names_are_taken_in_any_form():
         GlueData("snli", "")
 
 
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("mnli-mm", "mismnli"),
+        ("MNLI_mismatched", "mismnli"),
+        ("mnli-m", "mnli"),
+        ("mnli_matched", "mnli"),
+        ("diagnostic", "ax"),
+        ("stsb", "sts-b"),
+    ],
+)
+def test_other_names_of_tasks_are_known(alias, name):
+    assert GlueData(alias, "").name == name
+
+
 def test_every_task_says_what_it_is_measured_by():
     tasks = {name: GlueData(name, "") for name in GLUE_TASKS}
     best = {name: data.best_metric for name, data in tasks.items()}
@@ -156,6 +171,39 @@ def test_no_test_row_is_left_out(tmp_path, caplog):
     assert "rows=1 with too many columns, kept (line 4" in warnings(caplog)
 
 
+def test_header_in_a_test_file_keeps_its_place(tmp_path, caplog):
+    lines = ["index\tsentence1\tsentence2", "0\ta\tb", "index\tsentence1\tsentence2", "1\tc\td"]
+    examples = read(tmp_path, "wnli", TEST, "WNLI/test.tsv", lines)
+    assert [example.guid for example in examples] == ["0", "index", "1"]
+    assert warnings(caplog) == ["rows=1 with the header once more, kept (line 3"]
+
+
+def test_long_rows_of_qqp_are_taken_as_the_original_takes_them(tmp_path, caplog):
+    lines = [
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        "0\t1\t2\ta\tb\t1",
+        "1\t3\t4\tc\td\t0\tmore",
+        "2\t5\t6\te\ttab\tf\t1",
+        "3\t7\t8\tg",
+        "4\t9\t10\th\ti\t1\tmore\tmore",
+    ]
+    assert read(tmp_path, "qqp", DEV, "QQP/dev.tsv", lines) == [
+        TextExample("0", "a", "b", "1"),
+        TextExample("1", "c", "d", "0"),
+        TextExample("4", "h", "i", "1"),
+    ]
+    assert sorted(warnings(caplog)) == [
+        "rows=1 with too few columns, left out (line 5",
+        "rows=1 with too many columns, left out (line 4",
+        "rows=2 with too many columns, kept without them (lines 3, 6",
+    ]
+
+
+def test_file_with_a_header_only_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"--data_dir: .*RTE/dev.tsv has a header and no rows"):
+        read(tmp_path, "rte", DEV, "RTE/dev.tsv", [RTE_HEADER, ""])
+
+
 def test_columns_go_by_their_names(tmp_path, caplog):
     lines = ["label\tsentence\tIDX\tQuestion", "entailment\tb\t17\ta"]
     examples = read(tmp_path, "qnli", DEV, "QNLI/dev.tsv", lines)
@@ -192,7 +240,10 @@ HEADERS = {
     "no label": ("index\tsentence1\tsentence2", "no column 'gold_label' or 'label' or"),
     "a column twice": ("sentence1\tsentence1\tsentence2\tlabel", "2 columns named 'sentence1'"),
     "unknown names": ("a\tb\tc\td\te", r"5 columns \('a', 'b', .* WNLI has 4, 'sentence1' and"),
-    "a name less": ("sentence1\tsentence2\tlabel", "only 0 rows of .*, 1 have not 3"),
+    "a name less": (
+        "sentence1\tsentence2\tlabel",
+        r"only 0 of the 1 rows of .* 3 columns .* rows=1 with too many",
+    ),
 }
 
 
@@ -207,7 +258,7 @@ def test_headers_that_do_not_fit_are_refused(name, tmp_path):
 
 def test_file_of_mostly_misfits_is_refused(tmp_path):
     rows = ["0\ta\tb\t1", "1\tc\td\te\t0", "2\tf\tg\th\t0"]
-    with pytest.raises(ValueError, match=r"only 1 rows of .*, 2 have not 4 columns"):
+    with pytest.raises(ValueError, match=r"only 1 of the 3 rows of .* 4 columns"):
         read(tmp_path, "wnli", TRAIN, "WNLI/train.tsv", [RTE_HEADER, *rows])
 
 

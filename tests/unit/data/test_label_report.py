@@ -76,3 +76,13 @@ def test_labels_that_are_no_classes_are_warned_of(report):
     assert warning.startswith("21 different labels in 21 rows; are they classes? --label_column")
     assert info[0].endswith("4.75: 1 (4.8%), and 1 more")
     assert report(names * 2, Labels(tuple(names)))[1] == []
+
+
+def test_labels_that_look_alike_are_warned_of(report):
+    names = ("1", "1.0", "10", "1e1", "NO", "No", "no", "yes")
+    assert report(names, Labels(names))[1] == [
+        "the labels '1', '1.0' are one number",
+        "the labels '10', '1e1' are one number",
+        "the labels 'NO', 'No', 'no' differ only in case",
+    ]
+    assert report(names, Labels(names), DEV)[1] == []

@@ -15,8 +15,8 @@ def test_classes_become_their_places():
 
 def test_numbers_become_numbers():
     labels = Labels()
-    numbers = labels.encode(["0.5", " -1e2 ", "3"])
-    np.testing.assert_array_equal(numbers, [0.5, -100, 3])
+    numbers = labels.encode(["0.5", " -1e2 ", "3", "+.5E-1", "7."])
+    np.testing.assert_array_equal(numbers, np.float32([0.5, -100, 3, 0.05, 7]))
     assert numbers.dtype == np.float32
     assert (labels.num_outputs, labels.is_regression) == (1, True)
 
@@ -24,7 +24,19 @@ def test_numbers_become_numbers():
 def test_unknown_labels_are_refused():
     with pytest.raises(ValueError, match="Unknown label 'No'; allowed: 'no', 'yes'"):
         Labels(("no", "yes")).encode(["no", "No", "never"])
-    for label in ("nan", "inf", "1,5", ""):
+    for label in (
+        "nan",
+        "inf",
+        "1,5",
+        "",
+        "1_0",
+        "\u0661\u0662",
+        "\uff11",
+        "1e",
+        ".",
+        "0x1",
+        "1e39",
+    ):
         with pytest.raises(ValueError, match=f"Unknown label '{label}'; allowed: a finite number"):
             Labels().encode(["1", label])
 
