@@ -32,12 +32,14 @@ class TrainedTask:
         labels: what is predicted.
         is_pair: whether two texts belong together.
         columns: names of the columns of a user's files, by flag.
+        max_seq_length: what sequences were cut to in training; None where that is not known.
     """
 
     name: str
     labels: Labels
     is_pair: bool
     columns: Mapping[str, str | None] = field(default_factory=dict)
+    max_seq_length: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the content of `labels.json`."""
@@ -47,6 +49,7 @@ class TrainedTask:
             "regression": self.labels.is_regression,
             "pairs": self.is_pair,
             "columns": dict(self.columns),
+            "max_seq_length": self.max_seq_length,
         }
 
     def write(self, directory: str) -> None:
@@ -74,6 +77,7 @@ class TrainedTask:
                 Labels(tuple(values["labels"])),
                 bool(values["pairs"]),
                 values.get("columns", {}),
+                values.get("max_seq_length"),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(

@@ -81,6 +81,8 @@ def job_from_flags(values: flags.FlagValues) -> Job:
         trained.check_name(name, where, is_training=values.do_train)
     source = model_source_from_flags(values, fallback=elsewhere)
     apply_recipe(values, name, source.config)
+    if trained and trained.max_seq_length and not values["max_seq_length"].present:
+        values["max_seq_length"].value = trained.max_seq_length
     config = with_dropout(source.config, values.encoder_dropout_prob)
     config.check_sequence_length(values.max_seq_length, "--max_seq_length")
     columns = _columns(values, trained) if name == CustomData.name else {}
@@ -90,7 +92,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     is_pair = data.is_pair()
     if is_pair is None:
         is_pair = trained.is_pair if trained else len(GLUE_TASKS[name].text_names) == 2
-    task = TrainedTask(data.name, data.labels, is_pair, columns)
+    task = TrainedTask(data.name, data.labels, is_pair, columns, values.max_seq_length)
     if trained:
         trained.check_answers(task, where)
     directory = ModelDirectory(

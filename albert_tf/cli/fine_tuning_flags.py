@@ -77,13 +77,16 @@ def with_dropout(config: AlbertConfig, dropout_prob: float | None) -> AlbertConf
     """Returns the configuration with --encoder_dropout_prob in it, if that is given."""
     if dropout_prob is None:
         return config
-    if not 0 <= dropout_prob < 1:
-        raise ValueError(
-            f"--encoder_dropout_prob must be a rate in [0, 1). Received: {dropout_prob}"
-        )
+    check_rate(dropout_prob, "--encoder_dropout_prob")
     return config.replace(
         hidden_dropout_prob=dropout_prob, attention_probs_dropout_prob=dropout_prob
     )
+
+
+def check_rate(value: float, flag: str) -> None:
+    """Raises ValueError unless the value is a dropout rate."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{flag} must be a rate in [0, 1). Received: {value}")
 
 
 def define_recipe_flag() -> None:

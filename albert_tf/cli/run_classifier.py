@@ -18,7 +18,11 @@ from albert_tf.cli.classifier_job import (
     define_data_flags,
     job_from_flags,
 )
-from albert_tf.cli.fine_tuning_flags import define_fine_tuning_model_flags, define_recipe_flag
+from albert_tf.cli.fine_tuning_flags import (
+    check_rate,
+    define_fine_tuning_model_flags,
+    define_recipe_flag,
+)
 from albert_tf.cli.flags import (
     check_device_flags,
     define_device_flags,
@@ -78,7 +82,11 @@ def define_flags() -> None:
         math.nan,
         "A number the exported model hands out as the output threshold.",
     )
-    flags.DEFINE_integer("max_seq_length", 512, "Longest sequence, in tokens.")
+    flags.DEFINE_integer(
+        "max_seq_length",
+        512,
+        "Longest sequence, in tokens. Where it is not given, a trained model's own counts.",
+    )
     flags.DEFINE_enum(
         "padding",
         "longest",
@@ -92,9 +100,7 @@ def define_flags() -> None:
         "Examples of an evaluation batch at --max_seq_length; more of shorter ones.",
         lower_bound=1,
     )
-    flags.DEFINE_integer(
-        "predict_batch_size", 8, "The same for predicting and exporting.", lower_bound=1
-    )
+    flags.DEFINE_integer("predict_batch_size", 8, "The same for predicting.", lower_bound=1)
     flags.DEFINE_float("classifier_dropout_prob", 0.1, "Dropout of what the head is given.")
     flags.DEFINE_string("cached_dir", None, "Where features are kept, if not in --output_dir.")
     define_recipe_flag()
@@ -138,6 +144,7 @@ def run() -> None:
 
 def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
+    check_rate(values.classifier_dropout_prob, "--classifier_dropout_prob")
     actions = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     if not any(values[name].value for name in actions):
         raise ValueError(
@@ -227,7 +234,7 @@ def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun
         directory, values.checkpoint, values.init_checkpoint, flag=CHECKPOINT_FLAG
     )
     step = load_complete(classification.model, prefix)
-    logging.info("Predicting with %s, step %d", prefix, step)
+    logging.info("Applying %s, step %d", prefix, step)
     if values.do_predict:
         _prepare_output(job)
         classification.predict()

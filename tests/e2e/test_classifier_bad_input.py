@@ -84,6 +84,10 @@ CASES = {
     ),
     "no recipe": ({"recipe": "auto"}, "There is no published recipe for the task 'custom'"),
     "no rate": ({"encoder_dropout_prob": 1.0}, "--encoder_dropout_prob must be a rate in [0, 1)"),
+    "a rate above 1": (
+        {"classifier_dropout_prob": 1.5},
+        "--classifier_dropout_prob must be a rate in [0, 1). Received: 1.5",
+    ),
     "no steps": ({"train_step": 0}, "--train_step must be"),
     "no texts to predict": (
         {"predict_file": "/nowhere.txt"},

@@ -10,9 +10,11 @@ import tensorflow as tf
 from tests.classifier_run import COUNTS, LABELS, ClassifierRun, blocks, write_csv
 from tests.pretraining_run import assert_same_bits, read_checkpoint
 
-# What makes a run do nothing but what is asked for.
-WITHOUT_DATA = {"train_file": None, "dev_file": None, "test_file": None, "text_a_column": None}
-FROM_OUTPUT = {"albert_config_file": None, "spm_model_file": None, "task_name": None}
+# Flags that a trained model makes superfluous.
+WITHOUT_DATA = dict.fromkeys(("train_file", "dev_file", "test_file"))
+FROM_OUTPUT = dict.fromkeys(
+    ("albert_config_file", "spm_model_file", "task_name", "max_seq_length", "text_a_column")
+)
 
 
 @pytest.fixture(scope="module")

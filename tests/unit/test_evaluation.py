@@ -32,8 +32,11 @@ def stored_step(directory):
 class TestBestCheckpoint:
     def test_is_that_of_the_highest_score(self, directory, model):
         best = BestCheckpoint(directory, "accuracy")
-        for step, accuracy in ((5, 0.25), (10, 0.5), (15, 0.5), (20, 0.375)):
-            best.offer(step, {"accuracy": accuracy, "loss": 1.0}, model)
+        scores = ((5, 0.25), (10, 0.5), (15, 0.5), (20, 0.375))
+        taken = [
+            best.offer(step, {"accuracy": value, "loss": 1.0}, model) for step, value in scores
+        ]
+        assert taken == [True, True, False, False]
         assert (best.last_step, best.step, best.value) == (20, 10, 0.5)
         assert stored_step(directory) == 10
 

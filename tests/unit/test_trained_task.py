@@ -11,7 +11,9 @@ from albert_tf.trained_task import TrainedTask
 
 THREE = Labels(("contradiction", "entailment", "neutral"))
 MNLI = TrainedTask("mnli", THREE, is_pair=True)
-OWN = TrainedTask("custom", Labels(("ja", "nö", "weiß nicht")), False, {"text_a_column": "Text"})
+OWN = TrainedTask(
+    "custom", Labels(("ja", "nö", "weiß nicht")), False, {"text_a_column": "Text"}, 64
+)
 
 
 def test_is_read_as_it_was_written(tmp_path):
