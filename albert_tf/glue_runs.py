@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from albert_tf.data.files import file_exists, folder_names, open_binary
-from albert_tf.data.glue import GLUE_TASKS
+from albert_tf.data.glue_tasks import GLUE_TASKS
 
 _KEYS = {"matthews": "matthew_corr"}  # of metrics that files call otherwise than tasks do
 _RESULTS_FILE = "eval_results.txt"

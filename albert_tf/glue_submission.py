@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from absl import logging
 
 from albert_tf.data.files import file_exists, open_binary, write_then_rename
-from albert_tf.data.glue import GLUE_TASKS
+from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.glue_runs import GlueRun
 
 _HEADER = b"index\tprediction"

@@ -7,7 +7,7 @@ import os
 from albert_tf.checkpoints.hub_module import is_hub_module, read_hub_module
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.files import file_exists
-from albert_tf.data.glue import GLUE_TASKS
+from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.model_directory import CONFIG_FILE
 from albert_tf.recipes import SIZES, VERSIONS, recipe_for, released_name
 

@@ -14,7 +14,8 @@ from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.classification_run import LoadedData
 from albert_tf.cli.fine_tuning_flags import apply_recipe, model_source_from_flags, with_dropout
 from albert_tf.data.custom import CustomData
-from albert_tf.data.glue import GLUE_TASKS, GlueData, glue_task_name
+from albert_tf.data.glue import GlueData
+from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
 from albert_tf.model_directory import ModelDirectory
 from albert_tf.model_source import ModelSource

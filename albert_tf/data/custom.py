@@ -21,8 +21,9 @@ class CustomData:
     """Files of the user's own (see `TextData`).
 
     Columns are named, each file having them in any order among others; or numbered from 0, and
-    then no file has a header, but for a first row that holds just these numbers, as pandas writes
-    it (JSON lines always go by names).
+    then no file has a header. JSON lines always go by names, and so does a file whose first row
+    holds just the numbers 0, 1, ..., with or without an empty cell before, as pandas writes a table
+    whose columns have no names.
 
     Labels are any strings, and the numbers and truth values of JSON, which become strings; or
     finite decimal numbers for regression. No label, null, "" and "-" leave a row out of train and
@@ -145,8 +146,8 @@ class CustomData:
         names = sorted_labels(example.label for example in examples if example.label is not None)
         if len(names) == 1:
             raise ValueError(
-                f"--train_file: all {len(examples)} rows of {self.file(TRAIN)} have the label "
-                f"{names[0]!r}; there is nothing to learn. {_LABEL_FLAG} names the column."
+                f"--train_file: all {len(examples)} rows of {self.file(TRAIN)} that have a label "
+                f"have {names[0]!r}; there is nothing to learn. {_LABEL_FLAG} names the column."
             )
         labels = Labels(tuple(names))
         log_labels(self.file(TRAIN), TRAIN, examples, labels)
@@ -158,8 +159,9 @@ class CustomData:
         table = read_table(self.file(split), FILE_FLAGS[split], is_header=is_header)
         if self._numbered and table.header:
             logging.warning(
-                "%s: the first row holds the numbers of the columns and is taken as a header",
+                "%s: the first row holds the numbers of the columns and is taken as a header: %s",
                 table.path,
+                ", ".join(map(repr, table.columns or [])),
             )
         places = self._places(table, split)
         return read_examples(table, places, split, labels, lambda line, row: str(row))
@@ -192,8 +194,11 @@ class CustomData:
 
 
 def _numbers_columns(cells: Cells) -> bool:
-    """Whether a row numbers its cells, as the header of a table without names does in pandas."""
-    return [(cell or "").strip() for cell in cells] == [str(place) for place in range(len(cells))]
+    """Whether a row is the header of a table without names, as pandas writes it."""
+    names = [(cell or "").strip() for cell in cells]
+    if len(names) > 2 and not names[0]:  # above the numbers of the rows
+        names.pop(0)
+    return names == [str(number) for number in range(len(names))]
 
 
 def sorted_labels(labels: Iterable[str]) -> list[str]:

@@ -127,11 +127,11 @@ class GlueData:
 
     def _cut_rows(self, table: Table, places: Places) -> Iterator[Row]:
         """The rows without the cells that are too many, where a label is in its place."""
+        width, label = places.width, places.label or 0
         for line, cells in table.rows:
-            label = None if len(cells) <= places.width else cells[places.label or 0]
-            if any(cells[places.width :]) and self.labels.accepts(label or ""):
+            if any(cells[width:]) and self.labels.accepts(cells[label] or ""):
                 table.oddities.add("too many columns, kept without them", line)
-                cells = cells[: places.width]
+                cells = cells[:width]
             yield line, cells
 
     def _has_text_names(self, cells: Sequence[str | None]) -> bool:

@@ -135,28 +135,38 @@ def _misfit(table: Table, places: Places, cells: Cells) -> str:
 def _labels(
     table: Table, places: Places, split: str, labels: Labels | None, rows: Sequence[_FittedRow]
 ) -> list[str | None]:
-    """The label of each row; None where it has none, and everywhere if a test row has none."""
+    """The label of each row; None where it has none."""
     if places.label is None:
         return [None] * len(rows)
     cells = [(row.cells[places.label] or "").strip() for row in rows]
     accepts = _found(cells) if labels is None else labels.accepts
     names = [cell if cell and accepts(cell) else None for cell in cells]
-    as_unlabelled = "the file is taken as one without labels"
-    for row, cell, name in zip(rows, cells, names, strict=True):
-        if name is not None:
-            continue
+    unlabelled = [
+        (row.line, cell) for row, cell, name in zip(rows, cells, names, strict=True) if name is None
+    ]
+    if split == TEST:
+        return _all_or_none(table, names, unlabelled)
+    for line, cell in unlabelled:
         if labels is not None and cell not in NO_LABEL:
-            if split != TEST:
-                raise ValueError(
-                    f"{table.flag}: line {row.line} of {table.path} has the unknown label "
-                    f"{cell!r}. Allowed: {labels.allowed}."
-                )
-            table.oddities.add(f"an unknown label: {as_unlabelled}", row.line)
-        elif split != TEST:
-            table.oddities.add("no label, left out", row.line)
+            raise ValueError(
+                f"{table.flag}: line {line} of {table.path} has the unknown label {cell!r}. "
+                f"Allowed: {labels.allowed}."
+            )
+        table.oddities.add("no label, left out", line)
+    return names
+
+
+def _all_or_none(
+    table: Table, names: list[str | None], unlabelled: Sequence[tuple[int, str]]
+) -> list[str | None]:
+    """The labels of a test file, or none of them if one is missing or unknown."""
+    done = "the file is taken as one without labels"
+    for line, cell in unlabelled:
+        if cell not in NO_LABEL:
+            table.oddities.add(f"an unknown label: {done}", line)
         elif any(names):
-            table.oddities.add(f"no label where others have one: {as_unlabelled}", row.line)
-    return [None] * len(rows) if split == TEST and None in names else names
+            table.oddities.add(f"no label where others have one: {done}", line)
+    return [None] * len(names) if unlabelled else names
 
 
 def _found(cells: Sequence[str]) -> Callable[[str], bool]:

@@ -74,9 +74,10 @@ class Table:
         if number == 1:
             return self.columns.index(column)
         found = f"{number} columns" if number else "no column"
+        hint = ", or numbers it from 0 if there is no header" if self.header else ""
         raise ValueError(
             f"{self.path} has {found} named {column!r}. Its columns: "
-            f"{', '.join(map(repr, self.columns))}. {flag} names the one to take."
+            f"{', '.join(map(repr, self.columns))}. {flag} names the one to take{hint}."
         )
 
     def has(self, column: str) -> bool:

@@ -65,7 +65,11 @@ class Labels:
     @property
     def allowed(self) -> str:
         """What a label may be, in words, for errors."""
-        return "a finite number" if self.is_regression else ", ".join(map(repr, self.names))
+        return (
+            "a finite number such as -2.5"
+            if self.is_regression
+            else ", ".join(map(repr, self.names))
+        )
 
     def accepts(self, label: str) -> bool:
         """Whether a label is one of the classes, or a finite number for regression."""

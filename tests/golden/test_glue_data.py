@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.data.glue import GLUE_TASKS, GlueData
+from albert_tf.data.glue import GlueData
+from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 

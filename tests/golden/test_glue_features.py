@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.glue import GLUE_TASKS, GlueData
+from albert_tf.data.glue import GlueData
+from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.data.text_features import TextFeatures, text_features
 from albert_tf.data.text_records import read_text_records, write_text_records
 from albert_tf.data.tfrecord import read_records

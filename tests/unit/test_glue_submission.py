@@ -6,7 +6,7 @@ import zipfile
 import pytest
 from absl import logging
 
-from albert_tf.data.glue import GLUE_TASKS
+from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.glue_runs import GlueRun
 from albert_tf.glue_submission import TEST_ROWS, choose_files, write_submission
 

@@ -97,6 +97,7 @@ def test_numbered_columns_are_for_files_without_a_header(file):
         ("a.csv", "0,1\nhello,pos\nbad,neg\n"),
         ("a.csv", '"0";"1"\nhello;pos\nbad;neg\n'),
         ("a.tsv", "0\t1\nhello\tpos\nbad\tneg\n"),
+        ("a.csv", ",0,1\n7,hello,pos\n8,bad,neg\n"),
     ],
 )
 def test_row_of_column_numbers_is_a_header(name, text, file, caplog):
@@ -106,10 +107,12 @@ def test_row_of_column_numbers_is_a_header(name, text, file, caplog):
         TextExample("0", "hello", None, "pos"),
         TextExample("1", "bad", None, "neg"),
     ]
-    assert "the first row holds the numbers of the columns and is taken as a header" in caplog.text
+    assert (
+        "the first row holds the numbers of the columns and is taken as a header: '" in caplog.text
+    )
 
 
-@pytest.mark.parametrize("first", ["1\t0", "0\t2", "0\tpos", "00\t1"])
+@pytest.mark.parametrize("first", ["1\t0", "0\t2", "0\tpos", "00\t1", "\t0"])
 def test_other_numbers_are_no_header(first, file, caplog):
     path = file("a.tsv", f"{first}\nhello\tneg\n")
     data = CustomData(path, text_a_column="0", label_column="1")
@@ -367,7 +370,10 @@ WRONG = {
     "number and default label": ({"text_a_column": "1"}, r"--label_column must be a number from 0"),
     "number too large": ({"text_a_column": "3", "label_column": "0"}, r"from 0 to 2. Received"),
     "one column for two": ({"label_column": "text_a"}, r"must be different columns"),
-    "one label only": ({"label_column": "x"}, r"--train_file: all 2 rows .* the label 'same'"),
+    "one label only": (
+        {"label_column": "x"},
+        r"--train_file: all 2 rows .* have 'same'; there is nothing",
+    ),
 }
 
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.data.glue import GLUE_TASKS, GlueData
+from albert_tf.data.glue import GlueData
+from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.data.text_examples import DEV, SPLITS, TEST, TRAIN, TextExample
 
 RTE_HEADER = "index\tsentence1\tsentence2\tlabel"
