@@ -74,7 +74,7 @@ class RunSettings:
 
     Attributes:
         output_dir: where results are written.
-        cache_dir: where features are kept.
+        cache_dir: where features are kept; None keeps none.
         max_seq_length: longest sequence, in tokens.
         eval_batch_size: examples of an evaluation batch if all were of that length.
         predict_batch_size: the same for prediction.
@@ -82,7 +82,7 @@ class RunSettings:
     """
 
     output_dir: str
-    cache_dir: str
+    cache_dir: str | None
     max_seq_length: int
     eval_batch_size: int = 8
     predict_batch_size: int = 8

@@ -129,20 +129,21 @@ class TrainedTask:
     def fresh_head(self, checkpoint: str) -> dict[str, str]:
         """Returns the variables of the head that a training must not take from a checkpoint.
 
-        A head answers one task. Its shape may fit another: most tasks have two labels.
+        A head answers one task. Its shape may fit another: most tasks have two labels. Where
+        nothing says which task it was, a head that fits is taken, as the original release does.
 
         Args:
             checkpoint: prefix of what the training starts from.
 
         Returns:
             The reason by the name of the variable, for `load_weights`; none where the checkpoint
-            was trained for this very task.
+            was trained for this very task, or for an unknown one.
         """
         there = TrainedTask.read(os.path.dirname(checkpoint))
-        if there is not None and (there.name, there.labels) == (self.name, self.labels):
+        if there is None or (there.name, there.labels) == (self.name, self.labels):
             return {}
-        reason = f"of the task {there.name}" if there else "of an unknown task"
         _, shapes = open_checkpoint(checkpoint)
+        reason = f"of the task {there.name}"
         return {name: reason for name in _HEAD_VARIABLES if name in shapes}
 
 

@@ -102,7 +102,9 @@ def define_flags() -> None:
     )
     flags.DEFINE_integer("predict_batch_size", 8, "The same for predicting.", lower_bound=1)
     flags.DEFINE_float("classifier_dropout_prob", 0.1, "Dropout of what the head is given.")
-    flags.DEFINE_string("cached_dir", None, "Where features are kept, if not in --output_dir.")
+    flags.DEFINE_string(
+        "cached_dir", None, "Keep the features of the data there, as records the original reads."
+    )
     define_recipe_flag()
     define_trainer_flags(TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000))
     define_fine_tuning_model_flags()
@@ -158,7 +160,7 @@ def _classification(
 ) -> ClassificationRun:
     settings = RunSettings(
         output_dir=values.output_dir,
-        cache_dir=values.cached_dir or values.output_dir,
+        cache_dir=values.cached_dir,
         max_seq_length=values.max_seq_length,
         eval_batch_size=values.eval_batch_size,
         predict_batch_size=values.predict_batch_size,
