@@ -4,9 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from albert_tf.layers import (
     FactorizedEmbedding,
+    FeedForward,
     Projection,
     SelfAttention,
     TransformerBlock,
@@ -81,6 +83,32 @@ def test_matrices_start_from_a_truncated_normal():
     assert np.abs(values).max() <= 0.04
     # The deviation of a normal distribution cut at two of its deviations is 0.8796 of its own.
     np.testing.assert_allclose(values.std(), 0.02 * 0.8796, rtol=0.01, atol=0)
+
+
+def fused_operations(function, *arguments):
+    """What TensorFlow's rewriter put into matrix products, one entry a product."""
+    # No public interface shows the rewritten graph. It is there at a function's first run only.
+    state = context.context()
+    state.enable_run_metadata()
+    tf.function(function)(*arguments)
+    graphs = state.export_run_metadata().function_graphs
+    state.disable_run_metadata()
+    nodes = [node for graph in graphs for node in graph.post_optimization_graph.node]
+    return [list(node.attr["fused_ops"].list.s) for node in nodes if "fused_ops" in node.attr]
+
+
+def test_gelu_is_fused_into_the_product_before_it():
+    """As far as this build of TensorFlow fuses at all; it saves an eighth of the time."""
+    layer, x = FeedForward(small_config()), hidden_states()
+    kernel, bias = tf.Variable(tf.ones([12, 20])), tf.Variable(tf.ones([20]))
+    tf.function(lambda: kernel + 1.0)()  # creating variables traces graphs of their own
+
+    def plain(rows):
+        return tf.nn.gelu(tf.nn.bias_add(tf.matmul(rows, kernel), bias), approximate=True)
+
+    expected = [fused for fused in fused_operations(plain, x[0]) if b"GeluApproximate" in fused]
+    ours = [fused for fused in fused_operations(layer, x) if b"GeluApproximate" in fused]
+    assert ours == expected
 
 
 def test_activations_are_known_by_name():
