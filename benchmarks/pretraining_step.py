@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +19,7 @@ from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.distribution import create_strategy
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import Trainer
+from benchmarks.matmul import encoder_operations, matmul_rate, seconds
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_integer("batch_size", 8, "Examples.")
@@ -48,24 +47,9 @@ def random_batch(config: AlbertConfig, B: int, S: int, P: int) -> dict[str, tf.T
 
 def forward_operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
     """Floating-point operations of the matrix products of one forward pass."""
-    E, H, F, V = (
-        config.embedding_size,
-        config.hidden_size,
-        config.intermediate_size,
-        config.vocab_size,
-    )
-    tokens, predictions = B * S, B * P
-    block = 2 * tokens * (4 * H * H + 2 * H * F) + 4 * tokens * S * H
-    heads = 2 * predictions * (H * E + E * V) + 2 * B * (H * H + 2 * H)
-    blocks = config.num_hidden_layers * config.inner_group_num
-    return blocks * block + 2 * tokens * E * H * config.projects_embeddings + heads
-
-
-def seconds(run: Callable[[], tf.Tensor]) -> float:
-    """Wall time of one run, up to its result being there."""
-    start = time.perf_counter()
-    run().numpy()
-    return time.perf_counter() - start
+    E, H, V = config.embedding_size, config.hidden_size, config.vocab_size
+    heads = 2 * B * P * (H * E + E * V) + 2 * B * 2 * H
+    return encoder_operations(config, np.full(B, S)) + heads
 
 
 def main(_: list[str]) -> None:
@@ -80,21 +64,19 @@ def main(_: list[str]) -> None:
             create_strategy("one_device"),
         )
     batch = random_batch(config, B, S, P)
-    rows, columns = config.hidden_size, config.intermediate_size
-    left, right = tf.random.normal([B * S, rows]), tf.random.normal([rows, columns])
+    rate = matmul_rate(config, B * S)
+    forward = tf.function(lambda: trainer.model(batch)["masked_lm_logits"])
     runs = {
-        "peak": tf.function(lambda: tf.matmul(left, right)),
-        "forward": tf.function(lambda: trainer.model(batch)["masked_lm_logits"]),
-        "step": lambda: trainer.train_step(batch)["gradient_norm"],
+        "forward": lambda: forward().numpy(),
+        "step": lambda: trainer.train_step(batch)["gradient_norm"].numpy(),
     }
     for name, run in runs.items():
         print(f"{name}: first run, tracing and compiling included: {seconds(run):.2f} s")
-    peak_operations = 2 * B * S * rows * columns
     operations = forward_operations(config, B, S, P)
     floors = {"forward": operations, "step": 3 * operations}
     ratios: dict[str, list[float]] = {name: [] for name in floors}
     for _ in range(FLAGS.rounds):
-        peak = peak_operations / min(seconds(runs["peak"]) for _ in range(10))
+        peak = rate()
         for name, floor in floors.items():
             took = seconds(runs[name])
             ratios[name].append(floor / peak / took)

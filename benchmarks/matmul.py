@@ -1,0 +1,51 @@
+"""The matrix products of the encoder as a floor: what a run would take if nothing else were to do.
+
+The rate of one large float32 product, measured in the same process between the timings, stands for
+the machine; so a busy or a slow one changes the ratio little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+
+
+def encoder_operations(config: AlbertConfig, lengths: np.ndarray) -> float:
+    """Floating-point operations of the matrix products of one forward pass, pooler included.
+
+    Args:
+        config: the model.
+        lengths: integer [B]; positions of each sequence.
+    """
+    E, H, F = config.embedding_size, config.hidden_size, config.intermediate_size
+    tokens, pairs = float(np.sum(lengths)), float(np.sum(np.square(lengths, dtype=np.float64)))
+    block = 2 * tokens * (4 * H * H + 2 * H * F) + 4 * pairs * H
+    blocks = config.num_hidden_layers * config.inner_group_num
+    mapping = 2 * tokens * E * H * config.projects_embeddings
+    return blocks * block + mapping + 2 * len(lengths) * H * H
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Wall time of one run, which returns when its result is there."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def matmul_rate(config: AlbertConfig, rows: int) -> Callable[[], float]:
+    """Returns a function that measures operations a second of the widest product of a block.
+
+    Args:
+        config: the model; the product is [rows, H] by [H, F].
+        rows: tokens of a batch.
+    """
+    H, F = config.hidden_size, config.intermediate_size
+    left, right = tf.random.normal([rows, H]), tf.random.normal([H, F])
+    product = tf.function(lambda: tf.matmul(left, right))
+    product()
+    return lambda: 2 * rows * H * F / min(seconds(lambda: product().numpy()) for _ in range(10))
