@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     from albert_tf.checkpoints.original import load_weights, original_names, write_checkpoint
     from albert_tf.config import PRESETS, AlbertConfig
     from albert_tf.encoder import AlbertEncoder
-    from albert_tf.models import AlbertForClassification, AlbertForPretraining
+    from albert_tf.models import (
+        AlbertForClassification,
+        AlbertForMultipleChoice,
+        AlbertForPretraining,
+    )
     from albert_tf.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
+    from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
     from albert_tf.tokenization import load_tokenizer
 
 __all__ = [
@@ -25,7 +30,10 @@ __all__ = [
     "AlbertConfig",
     "AlbertEncoder",
     "AlbertForClassification",
+    "AlbertForMultipleChoice",
     "AlbertForPretraining",
+    "AlbertForSpanBeams",
+    "AlbertForSpans",
     "Lamb",
     "WarmupPolynomialDecay",
     "__version__",
@@ -40,7 +48,10 @@ _MODULES = {
     "AlbertConfig": "config",
     "AlbertEncoder": "encoder",
     "AlbertForClassification": "models",
+    "AlbertForMultipleChoice": "models",
     "AlbertForPretraining": "models",
+    "AlbertForSpanBeams": "span_models",
+    "AlbertForSpans": "span_models",
     "AdamWeightDecay": "optimization",
     "Lamb": "optimization",
     "WarmupPolynomialDecay": "optimization",

@@ -50,8 +50,9 @@ class ConfiguredModel(keras.Model):
         """Builds the model that `get_config` describes."""
         trainable = config.get("trainable", True)
         model = super().from_config({**config, "trainable": True}, custom_objects)
-        # Given to the constructor it would not reach the layers: a frozen model would train.
-        model.trainable = trainable
+        if not trainable:
+            # Given to the constructor it would not reach the layers: a frozen model would train.
+            model.trainable = False
         return model
 
 

@@ -15,6 +15,9 @@ from albert_tf.layers import (
     register,
 )
 
+# What a position that cannot be chosen scores; half precision has no such number.
+MASKED_LOGIT = -1e30
+
 
 @register
 class MaskedLmHead(ConfiguredLayer):

@@ -88,6 +88,30 @@ def classification_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
     return LossSum(tf.reduce_sum(weights * cross_entropy(logits, labels)), tf.reduce_sum(weights))
 
 
+def position_loss(log_probs: tf.Tensor, positions: tf.Tensor, weights: tf.Tensor) -> LossSum:
+    """Negative log-probability of one position an example.
+
+    Args:
+        log_probs: float32 [B, S], normalised over S.
+        positions: int32 [B], in 0..S-1.
+        weights: float [B]; 1 = an example, 0 = padding of a batch.
+    """
+    losses = -tf.gather(log_probs, positions, batch_dims=1)
+    return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
+
+
+def binary_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
+    """Cross entropy of one yes or no an example.
+
+    Args:
+        logits: float [B], higher for yes.
+        labels: float32 [B]; 1 = yes, 0 = no.
+        weights: float [B]; 1 = an example, 0 = padding of a batch.
+    """
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
+    return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
+
+
 def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
     """Squared error of one number an example.
 

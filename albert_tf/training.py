@@ -67,7 +67,7 @@ class Trainer:
         with strategy.scope():
             self.model = task.build_model()
             self.optimizer = create_optimizer(optimizer_config)
-            self._variables = list(original_names(self.model).values())
+            self._variables = [v for v in original_names(self.model).values() if v.trainable]
             self.optimizer.build(self._variables)
         self._gradients = tf.function(
             self._loss_sums_and_gradients, jit_compile=config.jit_compile, autograph=False

@@ -20,6 +20,7 @@ from albert_tf.checkpoints.report import LoadError, LoadReport
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.heads import ClassificationHead, MaskedLmHead
 from albert_tf.layers import LayerNorm, Projection, TransformerBlock
+from albert_tf.span_heads import SpanBeamHead, SpanHead
 
 GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"
@@ -50,6 +51,11 @@ def original_names(model: keras.Model) -> dict[str, keras.Variable]:
             scope = "cls/seq_relationship/" if is_sentence_order else ""
             names[f"{scope}output_weights"] = layer.output_weights
             names[f"{scope}output_bias"] = layer.output_bias
+        elif isinstance(layer, SpanHead):
+            names["cls/squad/output_weights"] = layer.output_weights
+            names["cls/squad/output_bias"] = layer.output_bias
+        elif isinstance(layer, SpanBeamHead):
+            names.update(_span_beam_head(layer))
     return names
 
 
@@ -87,6 +93,15 @@ def _masked_lm_head(head: MaskedLmHead) -> NamedVariables:
     yield from _projection("cls/predictions/transform/dense", head.transform)
     yield from _layer_norm("cls/predictions/transform/LayerNorm", head.layer_norm)
     yield "cls/predictions/output_bias", head.output_bias
+
+
+def _span_beam_head(head: SpanBeamHead) -> NamedVariables:
+    yield from _projection("start_logits/dense", head.start_dense)
+    yield from _projection("end_logits/dense_0", head.end_dense_0)
+    yield from _layer_norm("end_logits/LayerNorm", head.end_layer_norm)
+    yield from _projection("end_logits/dense_1", head.end_dense_1)
+    yield from _projection("answer_class/dense_0", head.answer_dense_0)
+    yield "answer_class/dense_1/kernel", head.answer_weights
 
 
 def _projection(scope: str, layer: Projection) -> NamedVariables:
@@ -280,6 +295,7 @@ def slot_variables(
     return {
         f"{name}/{slot}": moment
         for name, variable in original_names(model).items()
+        if variable.trainable  # of others the original keeps no moments
         for slot, moment in optimizer.slots(variable).items()
     }
 
