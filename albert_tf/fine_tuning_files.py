@@ -48,7 +48,8 @@ class EvaluationResults:
         if not tf.io.gfile.exists(self._path):
             return []
         with tf.io.gfile.GFile(self._path) as file:
-            return [f"{block}{_RULE}" for block in file.read().split(_RULE) if block.strip()]
+            # What follows the last rule belongs to no checkpoint alone, and is written anew.
+            return [f"{block}{_RULE}" for block in file.read().split(_RULE)[:-1]]
 
     def append(
         self, step: int, results: Mapping[str, float | np.ndarray], best_before: float
@@ -65,10 +66,32 @@ class EvaluationResults:
             f"{key} = {value!s}" for key, value in sorted({**values, "global_step": step}.items())
         ]
         lines.append(f"best = {best_before if np.isfinite(best_before) else -1}")
+        self.append_lines(step, lines)
+
+    def append_lines(self, step: int, lines: Sequence[str], ending: str = "") -> None:
+        """Adds the block of a checkpoint, in place of an earlier one of the same step.
+
+        Args:
+            step: finished training steps.
+            lines: of the block, `global_step = <step>` among them.
+            ending: what stands behind the last block, in place of an earlier ending.
+        """
         self._blocks = [block for block in self._blocks if _step_of(block) != step]
         self._blocks.append("".join(f"{line}\n" for line in lines) + _RULE)
         with write_then_rename(self._path) as file:
-            file.write("".join(self._blocks).encode())
+            file.write(("".join(self._blocks) + ending).encode())
+
+    def lines(self, step: int) -> list[str]:
+        """Returns the lines of a checkpoint's block, none where it was not evaluated."""
+        blocks = [block for block in self._blocks if _step_of(block) == step]
+        return blocks[-1].removesuffix(_RULE).splitlines() if blocks else []
+
+
+def result_lines(step: int, results: Mapping[str, float | np.ndarray], best: float) -> list[str]:
+    """Gives results as lines `key = value` in the original's form; see `EvaluationResults`."""
+    values = {name: np.asarray(value, np.float32)[()] for name, value in results.items()}
+    lines = [f"{key} = {value!s}" for key, value in sorted({**values, "global_step": step}.items())]
+    return [*lines, f"best = {best if np.isfinite(best) else -1}"]
 
 
 def _step_of(block: str) -> int:

@@ -30,15 +30,7 @@ def json_rows(
     Raises:
         ValueError: a line is no JSON object, or has a key twice; names the line.
     """
-    text = text.rstrip()
-    if text.lstrip().startswith("["):
-        raise ValueError(f"{flag}: {path} holds a JSON array; wanted is {_WANTED}.")
-    objects: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            objects.append((number, _json_object(path, flag, number, line)))
-        else:
-            oddities.add("nothing in them, left out", number)
+    objects = json_objects(path, flag, text, oddities, _WANTED)
     keys = list(dict.fromkeys(key for _, row in objects for key in row))
     rows = (
         (number, [_cell(row.get(key), number, oddities) for key in keys]) for number, row in objects
@@ -46,16 +38,43 @@ def json_rows(
     return keys, rows
 
 
-def _json_object(path: str, flag: str, number: int, line: str) -> dict[str, Any]:
+def json_objects(
+    path: str, flag: str, text: str, oddities: Oddities, wanted: str
+) -> list[tuple[int, dict[str, Any]]]:
+    """Reads objects, one a line, with the number of each line; blank lines are counted.
+
+    Args:
+        path: the file, for errors.
+        flag: the flag it came from, for errors.
+        text: what is in it.
+        oddities: grows.
+        wanted: what the file should hold, for errors.
+
+    Raises:
+        ValueError: a line is no JSON object, or has a key twice; names the line.
+    """
+    text = text.rstrip()
+    if text.lstrip().startswith("["):
+        raise ValueError(f"{flag}: {path} holds a JSON array; wanted is {wanted}.")
+    objects: list[tuple[int, dict[str, Any]]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            objects.append((number, _json_object(path, flag, number, line, wanted)))
+        else:
+            oddities.add("nothing in them, left out", number)
+    return objects
+
+
+def _json_object(path: str, flag: str, number: int, line: str, wanted: str) -> dict[str, Any]:
     try:
         row = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{flag}: line {number} of {path} is broken JSON: {error}. Wanted is {_WANTED}."
+            f"{flag}: line {number} of {path} is broken JSON: {error}. Wanted is {wanted}."
         ) from error
     if not isinstance(row, dict):
         raise ValueError(
-            f"{flag}: line {number} of {path} must be a JSON object; wanted is {_WANTED}. "
+            f"{flag}: line {number} of {path} must be a JSON object; wanted is {wanted}. "
             f"Received: {line[:80]}"
         )
     return row
@@ -74,11 +93,16 @@ def _cell(value: Any, line: int, oddities: Oddities) -> str | None:
         return None
     if not isinstance(value, str):
         return json.dumps(value)
-    if value.isascii():
-        return value
+    return whole_characters(value, oddities, line)
+
+
+def whole_characters(text: str, oddities: Oddities, place: int | str) -> str:
+    """Replaces lone surrogates, which JSON can hold and UTF-8 cannot, and counts the text."""
+    if text.isascii():
+        return text
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
-        oddities.add("halves of characters (lone surrogates), replaced by U+FFFD", line)
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value
+        oddities.add("halves of characters (lone surrogates), replaced by U+FFFD", place)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -10,19 +10,21 @@ _LINES_NAMED = 5
 
 
 class Oddities:
-    """Counts the odd rows of a file, by kind.
+    """Counts the odd rows of a file, or of a folder, by kind.
 
     Attributes:
-        path: the file.
-        lines: where the rows of each kind begin, counted from 1 as editors do.
+        path: the file or folder.
+        place: what the places of rows are called.
+        lines: where the rows of each kind begin: lines counted from 1 as editors do, or names.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, place: str = "line") -> None:
         """Begins with none."""
         self.path = path
-        self.lines: dict[str, list[int]] = {}
+        self.place = place
+        self.lines: dict[str, list[int | str]] = {}
 
-    def add(self, kind: str, line: int) -> None:
+    def add(self, kind: str, line: int | str) -> None:
         """Counts a row.
 
         Args:
@@ -33,7 +35,7 @@ class Oddities:
 
     def messages(self) -> list[str]:
         """One message for each kind: how many rows, and where the first are."""
-        return [_message(kind, lines) for kind, lines in self.lines.items()]
+        return [_message(kind, lines, self.place) for kind, lines in self.lines.items()]
 
     def log(self) -> None:
         """Warns once for each kind."""
@@ -41,7 +43,7 @@ class Oddities:
             logging.warning("%s: %s", self.path, message)
 
 
-def _message(kind: str, lines: list[int]) -> str:
+def _message(kind: str, lines: list[int | str], place: str) -> str:
     named = ", ".join(map(str, lines[:_LINES_NAMED]))
     more = ", ..." if len(lines) > _LINES_NAMED else ""
-    return f"rows={len(lines)} with {kind} (line{'s' if len(lines) > 1 else ''} {named}{more})"
+    return f"rows={len(lines)} with {kind} ({place}{'s' if len(lines) > 1 else ''} {named}{more})"

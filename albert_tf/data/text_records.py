@@ -89,14 +89,14 @@ def read_text_records(
     guids: list[str] = []
     done = 0
     with explain_read_errors([path], specs):
-        for payloads in _chunks(path):
+        for payloads in record_chunks(path):
             parsed = parse_batch(tf.constant(payloads), specs)
             columns = {name: values.numpy() for name, values in parsed.items()}
             kept = np.flatnonzero(columns.pop("is_real_example")[:, 0])
             numbers = done + 1 + kept
             columns = {name: values[kept] for name, values in columns.items()}
             label_ids.append(columns.pop("label_ids")[:, 0])
-            sequences.append(_without_padding(columns, path, numbers))
+            sequences.append(without_padding(columns, path, numbers))
             guids += map(str, numbers.tolist())
             done += len(payloads)
     if not guids:
@@ -104,16 +104,22 @@ def read_text_records(
     return TextFeatures(TokenSequences.concatenate(sequences), np.concatenate(label_ids), guids)
 
 
-def _chunks(path: str) -> Iterator[list[bytes]]:
+def record_chunks(path: str) -> Iterator[list[bytes]]:
+    """Yields the records of a file, some at a time."""
     payloads = read_records(path)
     while chunk := list(islice(payloads, _RECORDS_AT_ONCE)):
         yield chunk
 
 
-def _without_padding(
+def without_padding(
     columns: dict[str, np.ndarray], path: str, numbers: np.ndarray
 ) -> TokenSequences:
-    """Takes the padding off rows [n, S] that are the records of these numbers.
+    """Takes the padding off.
+
+    Args:
+        columns: `input_ids`, `input_mask`, `segment_ids`, each int32 [n, S].
+        path: the file they are from, for errors.
+        numbers: [n], the record each row is from.
 
     Raises:
         RecordError: padding is not zeros at the end, or segment 1 not the last tokens.

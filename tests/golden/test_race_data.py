@@ -1,0 +1,112 @@
+"""RACE read and turned into features and records as the original release does."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.choice_features import ChoiceFeatures, choice_features
+from albert_tf.data.choice_records import read_choice_records, write_choice_records
+from albert_tf.data.race import chosen_levels, read_race
+from albert_tf.data.tfrecord import read_records
+from albert_tf.tokenization import Tokenizer, load_tokenizer
+
+DATA = Path(__file__).parent / "data"
+FOLDER = DATA / "race"
+RECORDED = json.loads((FOLDER / "examples.json").read_text("utf-8"))
+SPLITS = ("train", "dev", "test")
+TOKENIZERS = ("spm", "wordpiece")
+LENGTHS = ((64, 24), (128, 128), (40, 10))
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+@cache
+def tokenizer_of(name: str) -> Tokenizer:
+    if name == "wordpiece":
+        return load_tokenizer(vocab_file=str(DATA / "tokenizer" / "vocab.txt"))
+    return load_tokenizer(spm_model_file=str(DATA / "tokenizer" / "small_1000.model"))
+
+
+def features_of(split: str, name: str, lengths: tuple[int, int]) -> ChoiceFeatures:
+    return choice_features(
+        read_race(str(FOLDER / "data"), split),
+        tokenizer_of(name),
+        max_seq_length=lengths[0],
+        max_qa_length=lengths[1],
+    )
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    with np.load(FOLDER / "features.npz") as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("chosen", ["both", "high_only", "middle_only"])
+def test_examples_equal_the_originals(split, name, chosen):
+    levels = chosen_levels(chosen == "high_only", chosen == "middle_only")
+    clean = tokenizer_of(name).clean if name == "spm" else None
+    ours = [
+        {
+            "example_id": example.example_id,
+            "context_sentence": clean(example.context) if clean else example.context,
+            "endings": list(example.endings(clean)),
+            "label": example.label,
+        }
+        for example in read_race(str(FOLDER / "data"), split, levels=levels)
+    ]
+    assert ours == RECORDED[f"{split}/{name}/{chosen}"]
+    assert len(ours) > 1
+
+
+def test_every_array_is_compared(arrays):
+    assert [list(lengths) for lengths in LENGTHS] == RECORDED["max_seq_length_and_max_qa_length"]
+    assert len(arrays) == len(SPLITS) * len(TOKENIZERS) * len(LENGTHS) * 4
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_features_equal_the_originals(arrays, split, name, lengths):
+    features = features_of(split, name, lengths)
+    expected = {
+        key: arrays[f"{split}/{name}/{lengths[0]}_{lengths[1]}/{key}"]
+        for key in (*INPUTS, "label_id")
+    }
+    padded = features.sequences.padded(np.arange(len(features.sequences)), lengths[0])
+    for key in INPUTS:
+        assert expected[key].shape == (len(features), 4, lengths[0])
+        ours = padded[key].reshape(expected[key].shape)
+        np.testing.assert_array_equal(ours, expected[key], err_msg=key)
+    assert features.label_ids.dtype == expected["label_id"].dtype
+    np.testing.assert_array_equal(features.label_ids, expected["label_id"])
+
+
+class TestRecords:
+    path = str(FOLDER / "dev_64.tfrecord")
+
+    def test_the_originals_file_is_read(self):
+        theirs = read_choice_records(self.path, 64, 1000)
+        ours = features_of("dev", "spm", (64, 24))
+        for key in ("tokens", "starts", "first_lengths"):
+            np.testing.assert_array_equal(
+                getattr(theirs.sequences, key), getattr(ours.sequences, key), err_msg=key
+            )
+        np.testing.assert_array_equal(theirs.label_ids, ours.label_ids)
+        np.testing.assert_array_equal(theirs.choice_counts, np.full(len(ours), 4))
+
+    def test_our_file_holds_the_same_records(self, tmp_path):
+        """As messages: maps have no order. The original's file ends with a padding example."""
+        features = features_of("dev", "spm", (64, 24))
+        write_choice_records(str(tmp_path / "ours"), features, 64)
+        ours, theirs = (
+            [tf.train.Example.FromString(record) for record in read_records(path)]
+            for path in (str(tmp_path / "ours"), self.path)
+        )
+        assert len(ours) == len(features) == len(theirs) - 1
+        assert ours == theirs[:-1]
