@@ -1,0 +1,227 @@
+"""Questions about contexts, from JSON files in the layout of SQuAD 1.1, SQuAD 2.0 or CMRC 2018."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from albert_tf.data.json_rows import whole_characters
+from albert_tf.data.rows import Oddities
+from albert_tf.data.squad_layout import answers_of, is_marked_impossible, paragraphs_of, text_of
+from albert_tf.data.table_rows import read_text
+
+Answers = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and what the file says of its answer.
+
+    Attributes:
+        qas_id: its id, which no other question of the file has.
+        question: its text.
+        paragraph: which context it is about, a place in `SquadData.contexts`.
+        answers: text and first character of each reference answer; -1 where the file does not
+            say where it begins. To train on: at most one, and it begins where it says.
+        is_impossible: whether the context does not answer it.
+    """
+
+    qas_id: str
+    question: str
+    paragraph: int
+    answers: Answers
+    is_impossible: bool
+
+
+@dataclass(frozen=True)
+class SquadData:
+    """A file of questions.
+
+    Attributes:
+        contexts: every context once, in the order of the file.
+        questions: in the order of the file.
+        path: the file.
+    """
+
+    contexts: list[str]
+    questions: list[Question]
+    path: str
+
+
+def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> SquadData:
+    """Reads a file of questions.
+
+    To train on, a question has one answer: the first, if there are several. It is taken from
+    where the file says it begins; if another text stands there, from where it stands nearest to
+    that place; if it stands nowhere, the text that stands there is the answer. What is odd is
+    counted, and the log names the first questions of each kind.
+
+    Args:
+        path: a JSON file: a list of articles, of paragraphs, or of questions with a context each,
+            or an object with such a list as `data`.
+        version: 1 (every question has an answer) or 2.
+        is_training: whether answers are needed; the others are for scores, and optional.
+        flag: the flag the path came from, for errors.
+
+    Returns:
+        All questions, none left out.
+
+    Raises:
+        ValueError: no JSON, another layout, no question, two questions with one id; to train on: a
+            question without an answer for SQuAD 1.1, an answer that lies outside its context.
+            Names the file and the place in it.
+    """
+    reader = _Reader(path, version, is_training, flag)
+    for place, paragraph in paragraphs_of(_load(path, flag), f"{flag}: {path}"):
+        reader.add(place, paragraph)
+    if not reader.data.questions:
+        raise ValueError(f"{flag}: {path} holds no question.")
+    reader.check_version()
+    reader.oddities.log()
+    return reader.data
+
+
+def locate_answer(context: str, text: str, start: int) -> int:
+    """Where `text` stands in `context` nearest to `start`; -1 if nowhere."""
+    start = max(start, 0)
+    if context.startswith(text, start):
+        return start
+    before = context.rfind(text, 0, start + len(text))
+    after = context.find(text, start)
+    if min(before, after) < 0:
+        return max(before, after)
+    return before if start - before <= after - start else after
+
+
+def _load(path: str, flag: str) -> Any:
+    try:
+        return json.loads(read_text(path, flag))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{flag}: {path} is broken JSON: {error.msg} at line {error.lineno}, column "
+            f"{error.colno}."
+        ) from error
+    except RecursionError as error:
+        raise ValueError(f"{flag}: {path} is no file of questions: nested too deep.") from error
+
+
+class _Reader:
+    """Turns paragraphs into `data`, and counts what is odd in them."""
+
+    def __init__(self, path: str, version: int, is_training: bool, flag: str) -> None:
+        self.data = SquadData([], [], path)
+        self.oddities = Oddities(path, "id")
+        self._version = version
+        self._is_training = is_training
+        self._flag = flag
+        self._source = f"{flag}: {path}"
+        self._contexts: dict[str, int] = {}
+        self._places: dict[str, str] = {}  # of each id
+
+    def add(self, place: str, paragraph: dict[str, Any]) -> None:
+        """Takes the questions of a paragraph."""
+        context = text_of(paragraph, "context", f"{self._source}: {place}")
+        for number, (inner, entry) in enumerate(self._entries(place, paragraph)):
+            where = f"{self._source}: {inner}"
+            qas_id = self._new_id(entry, inner, where)
+            if not number:
+                context = whole_characters(context, self.oddities, qas_id)
+                paragraph_index = self._contexts.setdefault(context, len(self._contexts))
+                if paragraph_index == len(self.data.contexts):
+                    self.data.contexts.append(context)
+            question = whole_characters(text_of(entry, "question", where), self.oddities, qas_id)
+            self._count_empty(qas_id, question, context)
+            is_impossible = is_marked_impossible(entry, where)
+            answers = tuple(
+                (whole_characters(text, self.oddities, qas_id), start)
+                for text, start in answers_of(entry, where)
+            )
+            if self._is_training:
+                answers = () if is_impossible else self._trained(answers, context, qas_id, where)
+                is_impossible = not answers
+            self.data.questions.append(
+                Question(qas_id, question, paragraph_index, answers, is_impossible)
+            )
+
+    def check_version(self) -> None:
+        """Counts what shows that the file is of the other version."""
+        impossible = [q.qas_id for q in self.data.questions if q.is_impossible]
+        if self._version == 1:
+            done = ", trained towards position 0" * self._is_training
+            for qas_id in impossible:
+                self.oddities.add(
+                    f"no answer in their context, as in SQuAD 2.0{done}; --squad_version=1 answers "
+                    "every question",
+                    qas_id,
+                )
+        elif self._is_training and not impossible:
+            self.oddities.add(
+                "an answer in their context, which is all of them: the file looks like SQuAD 1.1; "
+                "--squad_version=2 has no question to learn from that none can be given",
+                self.data.questions[0].qas_id,
+            )
+
+    def _entries(
+        self, place: str, paragraph: dict[str, Any]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The questions of a paragraph; one that has its context beside it is its own."""
+        if "qas" not in paragraph:
+            yield place, paragraph
+            return
+        entries = paragraph["qas"]
+        if not isinstance(entries, list):
+            raise ValueError(f"{self._source}: {place}.qas must be a list of questions.")
+        for number, entry in enumerate(entries):
+            inner = f"{place}.qas[{number}]"
+            if not isinstance(entry, dict):
+                raise ValueError(f"{self._source}: {inner} must be an object: {entry!r:.80}")
+            yield inner, entry
+
+    def _new_id(self, entry: dict[str, Any], place: str, where: str) -> str:
+        found = entry.get("id", entry.get("query_id"))
+        if isinstance(found, bool) or not isinstance(found, str | int):
+            raise ValueError(f"{where} must have an `id`, a text or a whole number: {found!r:.80}")
+        qas_id = whole_characters(str(found), self.oddities, str(found))
+        if qas_id in self._places:
+            raise ValueError(
+                f"{where} has the id {qas_id!r}, which {self._places[qas_id]} has as well. Ids "
+                "tell the answers apart, so each may be there once."
+            )
+        self._places[qas_id] = place
+        return qas_id
+
+    def _count_empty(self, qas_id: str, question: str, context: str) -> None:
+        for name, text in (("question", question), ("context", context)):
+            if not text.strip():
+                self.oddities.add(f"an empty {name}, kept", qas_id)
+
+    def _trained(self, answers: Answers, context: str, qas_id: str, where: str) -> Answers:
+        """The answer to train towards; none if the question has none."""
+        if not answers and self._version == 1:
+            raise ValueError(
+                f"{where} (id {qas_id!r}) has no answer, and with --squad_version=1 {self._flag} "
+                "needs one for every question. Is this a file to predict from, or SQuAD 2.0?"
+            )
+        if len(answers) > 1:
+            self.oddities.add("several answers, the first of them taken", qas_id)
+        text, start = answers[0] if answers else ("", -1)
+        if not text:
+            self.oddities.add("no answer, taken as unanswerable", qas_id)
+            return ()
+        found = locate_answer(context, text, start)
+        if found >= 0:
+            if start < 0:
+                self.oddities.add("no place of the answer, the first place taken", qas_id)
+            elif found != start:
+                self.oddities.add("another text where the answer should be, moved to it", qas_id)
+            return ((text, found),)
+        if not 0 <= start <= len(context) - len(text):
+            raise ValueError(
+                f"{where} (id {qas_id!r}): the answer {text!r:.80} is nowhere in the context, and "
+                f"its place, {start} to {start + len(text)}, lies outside of it "
+                f"({len(context)} characters)."
+            )
+        self.oddities.add("an answer that is nowhere in its context, its place trusted", qas_id)
+        return ((text, start),)

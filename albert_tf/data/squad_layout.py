@@ -1,0 +1,122 @@
+"""Layouts of question files: SQuAD, CMRC 2018 in both of its forms, and one question an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+WANTED = (
+    '{"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", "question": "...", '
+    '"answers": [{"text": "...", "answer_start": 0}]}]}]}]}'
+)
+# The older form of CMRC 2018 has names of its own.
+_OTHER_NAMES = {"context": "context_text", "question": "query_text"}
+
+
+def paragraphs_of(value: Any, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the paragraphs of a file and where in it they are.
+
+    Args:
+        value: what the JSON file holds.
+        source: flag and file, for errors.
+
+    Yields:
+        A place such as `data[3].paragraphs[0]`, and an object with a context and questions, or
+        with a context and itself a question.
+
+    Raises:
+        ValueError: another layout.
+    """
+    articles, place = value, ""
+    if isinstance(value, dict):
+        articles, place = value.get("data"), "data"
+    if not isinstance(articles, list):
+        raise ValueError(
+            f"{source} must hold a list of articles: {WANTED}. Received: {value!r:.80}"
+        )
+    for number, article in enumerate(articles):
+        yield from _paragraphs_of_article(article, f"{place}[{number}]", source)
+
+
+def _paragraphs_of_article(
+    article: Any, place: str, source: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not isinstance(article, dict):
+        raise ValueError(f"{source}: {place} must be an object. Wanted is {WANTED}.")
+    if "paragraphs" not in article:
+        yield place, article
+        return
+    paragraphs = article["paragraphs"]
+    if isinstance(paragraphs, dict):  # not in a list, if there is one only
+        paragraphs = [paragraphs]
+    if not isinstance(paragraphs, list):
+        raise ValueError(f"{source}: {place}.paragraphs must be a list.")
+    for number, paragraph in enumerate(paragraphs):
+        inner = f"{place}.paragraphs[{number}]"
+        if not isinstance(paragraph, dict):
+            raise ValueError(f"{source}: {inner} must be an object. Wanted is {WANTED}.")
+        yield inner, paragraph
+
+
+def text_of(entry: dict[str, Any], name: str, where: str) -> str:
+    """The text called `name`.
+
+    Raises:
+        ValueError: there is none, or it is no text; `where` begins the message.
+    """
+    text = entry.get(name, entry.get(_OTHER_NAMES[name]))
+    if not isinstance(text, str):
+        found = f"it is {text!r:.80}" if text is not None else f"it has {', '.join(entry)}"
+        raise ValueError(f"{where} must have a text called `{name}`; {found}. Wanted is {WANTED}.")
+    return text
+
+
+def is_marked_impossible(entry: dict[str, Any], where: str) -> bool:
+    """Whether a question is marked as one that its context does not answer.
+
+    Raises:
+        ValueError: the mark is neither true nor false.
+    """
+    mark = entry.get("is_impossible", False)
+    if not isinstance(mark, bool):
+        raise ValueError(f"{where}.is_impossible must be true or false: {mark!r:.80}")
+    return mark
+
+
+def answers_of(entry: dict[str, Any], where: str) -> Iterator[tuple[str, int]]:
+    """Yields text and first character of each answer; -1 where that is not said.
+
+    Answers are objects, texts alone, or, as in tables, one object of two lists.
+
+    Raises:
+        ValueError: an answer is none of these.
+    """
+    answers = entry.get("answers")
+    if answers is None:
+        return
+    if isinstance(answers, dict) and isinstance(answers.get("text"), list):
+        texts = answers["text"]
+        starts = answers.get("answer_start", [-1] * len(texts))
+        if not isinstance(starts, list) or len(starts) != len(texts):
+            raise ValueError(f"{where}.answers must have one `answer_start` for each `text`.")
+        answers = [
+            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+        ]
+    if not isinstance(answers, list):
+        raise ValueError(f"{where}.answers must be a list: {answers!r:.80}")
+    for number, answer in enumerate(answers):
+        yield _answer(answer, f"{where}.answers[{number}]")
+
+
+def _answer(answer: Any, where: str) -> tuple[str, int]:
+    if isinstance(answer, str):
+        return answer, -1
+    text, start = None, None
+    if isinstance(answer, dict):
+        text, start = answer.get("text"), answer.get("answer_start", -1)
+    if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int):
+        raise ValueError(
+            f"{where} must have a `text` and, in characters from 0, an `answer_start`: "
+            f"{answer!r:.80}"
+        )
+    return text, start

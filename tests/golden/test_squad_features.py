@@ -1,0 +1,132 @@
+"""Features of questions equal to those the original release makes from the same files."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf.data.squad import SquadData, read_squad
+from albert_tf.data.squad_features import FIRST_UNIQUE_ID, SquadFeatures, squad_features
+from albert_tf.tokenization import load_tokenizer
+
+DATA = Path(__file__).parent / "data"
+FOLDER = DATA / "squad"
+SETTINGS = {
+    f"{entry['split']}-v{entry['version']}_{entry['setting']}": entry
+    for entry in json.loads((FOLDER / "features" / "settings.json").read_text("utf-8"))
+}
+CASES = sorted(path.stem for path in (FOLDER / "features").glob("*.npz"))
+# The original finds no alignment for the context of these questions, and leaves them out.
+DROPPED = {1: (34, 35), 2: (41, 42)}
+
+
+@cache
+def data_of(split: str, version: int) -> SquadData:
+    path = str(FOLDER / f"{split}-v{version}.json")
+    return read_squad(path, version=version, is_training=split == "train", flag="--file")
+
+
+def dropped_of(case: str) -> tuple[int, ...]:
+    return DROPPED[SETTINGS[case]["version"]]
+
+
+@cache
+def made(case: str) -> tuple[SquadFeatures, np.ndarray]:
+    """Our features, and which of the windows the original makes as well."""
+    entry = SETTINGS[case]
+    settings = dict(entry["options"])
+    tokenizer = load_tokenizer(
+        spm_model_file=str(DATA / "tokenizer" / "small_1000.model"),
+        do_lower_case=settings.pop("do_lower_case"),
+    )
+    data = data_of(entry["split"], entry["version"])
+    features = squad_features(data, tokenizer, is_training=entry["split"] == "train", **settings)
+    return features, np.flatnonzero(~np.isin(features.question_indices, dropped_of(case)))
+
+
+def recorded(case: str) -> dict[str, np.ndarray]:
+    with np.load(FOLDER / "features" / f"{case}.npz") as file:
+        return dict(file)
+
+
+def test_every_recorded_case_is_compared():
+    assert len(CASES) == 8  # SQuAD 1.1 with one setting, 2.0 with three; train and dev
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_questions_as_the_original_reads_them(split, version):
+    data = data_of(split, version)
+    examples = json.loads(
+        (FOLDER / "features" / f"examples_{split}-v{version}.json").read_text("utf-8")
+    )
+    assert len(examples) == (43 if version == 1 else 50)
+    for question, example in zip(data.questions, examples, strict=True):
+        assert question.qas_id == example["qas_id"]
+        assert question.question == example["question_text"]
+        if split == "train":
+            text, start = question.answers[0] if question.answers else ("", -1)
+            assert (text, start) == (example["orig_answer_text"], example["start_position"])
+            assert question.is_impossible == example["is_impossible"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_windows(case):
+    features, rows = made(case)
+    expected = recorded(case)
+    length = expected["input_ids"].shape[1]
+    assert len(rows) == SETTINGS[case]["num_features"]
+    padded = features.sequences.padded(rows, length)
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        np.testing.assert_array_equal(padded[name], expected[name], err_msg=name)
+    np.testing.assert_array_equal(features.p_mask(rows, length), expected["p_mask"])
+    np.testing.assert_array_equal(features.sequences.lengths[rows], expected["paragraph_len"])
+    np.testing.assert_array_equal(features.doc_span_index[rows], expected["doc_span_index"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_unique_ids_are_the_same_up_to_the_windows_left_out(case):
+    features, rows = made(case)
+    expected = recorded(case)["unique_id"]
+    np.testing.assert_array_equal(features.unique_ids, FIRST_UNIQUE_ID + np.arange(len(features)))
+    left_out_before = features.unique_ids[rows] - FIRST_UNIQUE_ID - np.arange(len(rows))
+    np.testing.assert_array_equal(features.unique_ids[rows] - left_out_before, expected)
+    assert left_out_before[0] == 0
+    # Nothing is ever left out here, so that at least one window of each question is not theirs.
+    assert set(features.question_indices) - set(features.question_indices[rows]) == set(
+        dropped_of(case)
+    )
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("train")])
+def test_positions_of_answers(case):
+    features, rows = made(case)
+    expected = recorded(case)
+    np.testing.assert_array_equal(features.start_positions[rows], expected["start_position"])
+    np.testing.assert_array_equal(features.end_positions[rows], expected["end_position"])
+    np.testing.assert_array_equal(features.is_impossible[rows], expected["is_impossible"])
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("dev")])
+def test_characters_and_largest_context(case):
+    features, rows = made(case)
+    np.testing.assert_array_equal(features.question_indices[rows], recorded(case)["example_index"])
+    windows = json.loads((FOLDER / "features" / f"{case}.json").read_text("utf-8"))
+    assert len(windows) == len(rows)
+    lengths = features.context_lengths(rows).tolist()
+    best = features.is_max_context(rows, np.tile(np.arange(64, dtype=np.int32), (len(rows), 1)))
+    for number, (row, window) in enumerate(zip(rows.tolist(), windows, strict=True)):
+        assert features.first_context_position[row] == window["first_context_position"]
+        begin = (
+            features.paragraph_offsets[features.paragraph_indices[row]]
+            + features.window_starts[row]
+        )
+        chosen = slice(begin, begin + lengths[number])
+        assert features.token_starts[chosen].tolist() == window["tok_start_to_orig_index"]
+        assert features.token_ends[chosen].tolist() == window["tok_end_to_orig_index"]
+        expected = window["max_context_positions"]
+        assert np.flatnonzero(best[number]).tolist() == [at for at in expected if at < 64]
+        every = features.is_max_context(np.array([row]), np.arange(-1, 400)[None])[0]
+        assert (np.flatnonzero(every) - 1).tolist() == expected
