@@ -12,6 +12,7 @@ from albert_tf.data.choice_features import ChoiceFeatures, choice_features
 from albert_tf.data.choice_records import read_choice_records, write_choice_records
 from albert_tf.data.race import chosen_levels, read_race
 from albert_tf.data.tfrecord import read_records
+from albert_tf.metrics.multiple_choice import predictions, probabilities, scores
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 DATA = Path(__file__).parent / "data"
@@ -110,3 +111,22 @@ class TestRecords:
         )
         assert len(ours) == len(features) == len(theirs) - 1
         assert ours == theirs[:-1]
+
+
+def test_scores_equal_the_originals():
+    """Of the logits of its head."""
+    with np.load(FOLDER / "heads" / "outputs.npz") as file:
+        recorded = dict(file)
+    with np.load(FOLDER / "heads" / "inputs.npz") as file:
+        label_ids = file["label_ids"]
+    logits, mask = recorded["logits"], np.ones_like(recorded["logits"])
+    np.testing.assert_allclose(
+        probabilities(logits, mask), recorded["probabilities"], rtol=1e-5, atol=1e-7
+    )
+    np.testing.assert_array_equal(predictions(logits, mask), recorded["predictions"])
+    results = scores(logits, mask, label_ids, [""] * len(label_ids), 3)
+    is_right = recorded["predictions"] == label_ids
+    assert results["eval_accuracy"] == pytest.approx(is_right.mean(), rel=1e-6)
+    assert results["eval_loss"] == pytest.approx(recorded["loss"], rel=1e-5)
+    losses = recorded["per_example_loss"]
+    assert results["loss"] == pytest.approx((losses[:3].mean() + losses[3:].mean()) / 2, rel=1e-5)

@@ -1,0 +1,97 @@
+"""How fast RACE becomes features, next to SentencePiece alone, on one thread.
+
+    python -m benchmarks.race_features --data_dir=RACE --spm_model_file=30k-clean.model
+
+Reads the middle-school part of the development set. Bare SentencePiece gets the same texts as one
+list and gives ids: every passage once, and every question with each of its options filled in. All
+run in turns in this process, and the best of each is compared: other work on the machine only ever
+adds time. Afterwards the peak of memory is measured for as many questions as --questions says, the
+data repeated, each repetition with passages of its own.
+"""
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import sentencepiece
+from absl import app, flags
+
+from albert_tf.data.choice_features import choice_features
+from albert_tf.data.choices import ChoiceExample
+from albert_tf.data.race import MIDDLE, read_race
+from albert_tf.data.text_examples import DEV
+from albert_tf.tokenization import Tokenizer, load_tokenizer
+
+_DATA = flags.DEFINE_string("data_dir", None, "What holds RACE, or the folder RACE itself.")
+_MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of a sequence.", lower_bound=4)
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "How often to time each.", lower_bound=1)
+_QUESTIONS = flags.DEFINE_integer(
+    "questions", 0, "Questions to measure memory with; RACE trains on 87,866.", lower_bound=0
+)
+
+
+def best_seconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Times the functions in turns; the shortest time of each."""
+    best = dict.fromkeys(functions, float("inf"))
+    for _ in range(_ROUNDS.value):
+        for name, function in functions.items():
+            begin = time.perf_counter()
+            function()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def _print_memory(examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> None:
+    many, passages = [], set()
+    while len(many) < _QUESTIONS.value:
+        marks = {example.context: f"{len(many)} {example.context}" for example in examples}
+        passages.update(marks.values())
+        many += [replace(example, context=marks[example.context]) for example in examples]
+    del many[_QUESTIONS.value :]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.perf_counter()
+    sequences = choice_features(many, tokenizer, max_seq_length=_LENGTH.value).sequences
+    seconds = time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(
+        f"questions={len(many)} passages={len(passages)} sequences={len(sequences)} "
+        f"seconds={seconds:.1f} tokens_mib={sequences.tokens.nbytes / 2**20:.0f} "
+        f"peak_growth_mib={(after - before) / 2**10:.0f}"
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints questions a second of each way, and its ratio to bare SentencePiece."""
+    del arguments
+    tokenizer = load_tokenizer(spm_model_file=_MODEL.value)
+    bare = sentencepiece.SentencePieceProcessor(model_file=_MODEL.value)
+
+    def read() -> list[ChoiceExample]:
+        return read_race(_DATA.value, DEV, levels=(MIDDLE,))
+
+    examples = read()
+    texts = list(dict.fromkeys(example.context for example in examples))
+    texts += [ending for example in examples for ending in example.endings()]
+    functions: dict[str, Callable[[], object]] = {
+        "bare_sentencepiece": lambda: bare.encode(texts, out_type=int, num_threads=1),
+        "choice_features": lambda: choice_features(
+            examples, tokenizer, max_seq_length=_LENGTH.value
+        ),
+        "reading_and_choice_features": lambda: choice_features(
+            read(), tokenizer, max_seq_length=_LENGTH.value
+        ),
+    }
+    seconds = best_seconds(functions)
+    for name, value in seconds.items():
+        ratio = seconds["bare_sentencepiece"] / value
+        rate = len(examples) / value
+        print(f"{name}: {rate:,.0f} questions/s, ratio_to_bare_sentencepiece={ratio:.2f}")
+    if _QUESTIONS.value:
+        _print_memory(examples, tokenizer)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["data_dir", "spm_model_file"])
+    app.run(main)
