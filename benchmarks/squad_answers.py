@@ -1,0 +1,121 @@
+"""Seconds from the outputs of all windows of SQuAD's development set to answers, files and scores.
+
+The questions are those of a file, the outputs random: with `peaks`, what a trained model's look
+like, a few likely places beside each other, which leaves the most pairs to choose from.
+
+    python -m benchmarks.squad_answers --predict_file=dev-v1.1.json --spm_model_file=30k-clean.model
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from absl import app, flags
+
+from albert_tf.data.length_batching import batches_by_length
+from albert_tf.data.squad import read_squad
+from albert_tf.data.squad_features import SquadFeatures, squad_features
+from albert_tf.metrics.squad import v1_scores, v2_scores
+from albert_tf.squad_answers import AnswerSelector
+from albert_tf.squad_files import write_answers
+from albert_tf.tokenization import load_tokenizer
+
+flags.DEFINE_string("predict_file", None, "Questions with answers.", required=True)
+flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)
+flags.DEFINE_enum("squad_version", "1", ["1", "2"], "Which head's outputs.")
+flags.DEFINE_integer("max_seq_length", 384, "Longest window.")
+flags.DEFINE_integer("doc_stride", 128, "How far apart windows begin.")
+flags.DEFINE_integer("n_best_size", 20, "Candidates of a question.")
+flags.DEFINE_integer("max_answer_length", 30, "Longest answer in tokens.")
+flags.DEFINE_boolean("peaks", True, "Likely places beside each other, as of a trained model.")
+FLAGS = flags.FLAGS
+
+_BEAMS = 5
+
+
+def logits(shape: tuple[int, int], generator: np.random.Generator) -> np.ndarray:
+    """Random logits, float32 [n, S]."""
+    values = generator.normal(size=shape)
+    if FLAGS.peaks:
+        places = generator.integers(0, shape[1], [shape[0], 1])
+        values -= np.abs(np.arange(shape[1]) - places) / 3
+    return values.astype(np.float32)
+
+
+def outputs_of(shape: tuple[int, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """What a model would say of a batch."""
+    starts, ends = logits(shape, generator), logits(shape, generator)
+    if FLAGS.squad_version == "1":
+        return {"start_logits": starts, "end_logits": ends}
+    start_index, end_index = (
+        np.argsort(-values, axis=1)[:, :_BEAMS].astype(np.int32) for values in (starts, ends)
+    )
+    return {
+        "start_top_log_probs": np.take_along_axis(starts, start_index, axis=1),
+        "start_top_index": start_index,
+        "end_top_log_probs": np.tile(np.take_along_axis(ends, end_index, axis=1), [1, _BEAMS]),
+        "end_top_index": np.tile(end_index, [1, _BEAMS]),
+        "cls_logits": generator.normal(size=shape[0]).astype(np.float32),
+    }
+
+
+def batches(
+    features: SquadFeatures, generator: np.random.Generator
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """The outputs of all windows."""
+    length = FLAGS.max_seq_length
+    for batch in batches_by_length(
+        features.sequences.lengths, 8 * length, max_seq_length=length, padding="longest"
+    ):
+        yield batch.rows, outputs_of((len(batch.rows), batch.length), generator)
+
+
+@contextmanager
+def timed(name: str) -> Iterator[None]:
+    """Prints how long a part takes."""
+    begin = time.perf_counter()
+    yield
+    print(f"{name}: {time.perf_counter() - begin:.2f} s")
+
+
+def main(_: list[str]) -> None:
+    """Prints the seconds of each part."""
+    version = int(FLAGS.squad_version)
+    data = read_squad(FLAGS.predict_file, version=version, is_training=False, flag="--predict_file")
+    features = squad_features(
+        data,
+        load_tokenizer(spm_model_file=FLAGS.spm_model_file),
+        max_seq_length=FLAGS.max_seq_length,
+        doc_stride=FLAGS.doc_stride,
+        max_query_length=64,
+        is_training=False,
+    )
+    print(f"{len(data.questions)} questions, {len(features)} windows")
+    selector = AnswerSelector(
+        data,
+        features,
+        version=version,
+        n_best_size=FLAGS.n_best_size,
+        max_answer_length=FLAGS.max_answer_length,
+    )
+    outputs = list(batches(features, np.random.default_rng(0)))
+    with timed("best candidates of the windows"):
+        for rows, values in outputs:
+            selector.add(rows, values)
+    with timed("answers"):
+        answers = selector.answers()
+    with timed("files"), tempfile.TemporaryDirectory() as folder:
+        write_answers(folder, answers)
+    with timed("scores"):
+        if version == 1:
+            v1_scores(data.questions, answers.predictions())
+        else:
+            v2_scores(data.questions, answers.predictions(), answers.null_odds_by_id())
+
+
+if __name__ == "__main__":
+    app.run(main)
