@@ -16,6 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.data.files import write_then_rename
+from albert_tf.data.text_examples import label_cell
+from albert_tf.drawn_names import drawn_names, font_families
 from albert_tf.evaluation import RESULTS_FILE
 
 TEST_RESULTS_FILE = "test_results.tsv"
@@ -112,7 +114,7 @@ def write_predictions(
     """
     numbers = [list(map(str, row)) for row in scores.astype(np.float32)]
     _write_rows(os.path.join(output_dir, TEST_RESULTS_FILE), numbers)
-    rows = [_HEADER, *zip(guids, predictions, strict=True)]
+    rows = [_HEADER, *zip(guids, map(label_cell, predictions), strict=True)]
     _write_rows(os.path.join(output_dir, SUBMIT_RESULTS_FILE), rows)
 
 
@@ -148,7 +150,7 @@ def draw_confusion_matrix(counts: np.ndarray, names: Sequence[str]) -> bytes:
 
     Args:
         counts: int [K, K]; row: the right label, column: the predicted one.
-        names: of the K labels.
+        names: of the K labels; for one that no font has the characters of, its number stands.
 
     Returns:
         A PNG image, the larger the more labels there are.
@@ -162,10 +164,13 @@ def draw_confusion_matrix(counts: np.ndarray, names: Sequence[str]) -> bytes:
     image = axes.imshow(shares, vmin=0.0, vmax=1.0, cmap="Blues")
     figure.colorbar(image, label="share of the row", shrink=0.8)
     # Labels are the user's text: a $ in one is no formula.
-    ticks = [_shortened(name).replace("$", r"\$") for name in names]
+    families = font_families()
+    ticks = [name.replace("$", r"\$") for name in drawn_names(names, families)]
     is_long = max(map(len, ticks)) > 6 or len(names) > 10
-    axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0)
-    axes.set_yticks(np.arange(len(names)), ticks)
+    axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0, family=families)
+    axes.set_yticks(np.arange(len(names)), ticks, family=families)
+    if any(re.fullmatch(r"#\d+", tick) for tick in ticks):
+        axes.set_title("#: place in labels.json", fontsize=8)
     if len(names) <= _MOST_ANNOTATED_LABELS:
         for (row, column), count in np.ndenumerate(counts):
             axes.text(
@@ -180,7 +185,3 @@ def draw_confusion_matrix(counts: np.ndarray, names: Sequence[str]) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=100)
     return file.getvalue()
-
-
-def _shortened(name: str, length: int = 24) -> str:
-    return name if len(name) <= length else f"{name[: length - 1]}…"

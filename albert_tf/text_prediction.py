@@ -19,7 +19,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.data.files import file_exists, open_binary, write_then_rename
-from albert_tf.data.text_examples import Labels, TextExample
+from albert_tf.data.text_examples import Labels, TextExample, label_cell
 from albert_tf.data.text_features import text_sequences
 from albert_tf.metrics.classification import predictions, probabilities
 from albert_tf.prediction import Predictor
@@ -29,7 +29,6 @@ STANDARD_INPUT = "-"
 _LINES_AT_ONCE = 1024
 _BYTES_AT_ONCE = 1 << 18
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class TextPrediction(NamedTuple):
@@ -278,9 +277,9 @@ def _parse(line: bytes, number: int, is_pair: bool) -> TextExample:
 
 def _format(prediction: TextPrediction, labels: Labels) -> bytes:
     """A line of the output, its end included."""
-    fields = [prediction.label.translate(_ESCAPES)]
+    fields = [label_cell(prediction.label)]
     fields += [
-        f"{name.translate(_ESCAPES)}={probability:.6f}"
+        f"{label_cell(name)}={probability:.6f}"
         for name, probability in zip(labels.names, prediction.probabilities, strict=False)
     ]
     return ("\t".join(fields) + "\n").encode(errors="backslashreplace")

@@ -13,6 +13,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 SPLITS = (TRAIN, DEV, TEST)
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,11 @@ def decimal_number(label: str) -> float | None:
         return None
     number = float(label)
     return number if abs(number) <= _LARGEST_NUMBER else None
+
+
+def label_cell(label: str) -> str:
+    r"""Returns a label as a cell of a TSV, with `\\`, `\t`, `\n`, `\r` for what breaks a row."""
+    return label.translate(_ESCAPES)
 
 
 class TextData(Protocol):

@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -91,6 +92,12 @@ class TestPredictions:
         submitted = (tmp_path / "submit_results.tsv").read_text()
         assert submitted == "index\tprediction\n0\t0.1\n1\t-2e-07\nx\t4.75\n"
 
+    def test_of_any_labels_stay_in_their_row(self, tmp_path):
+        scores = np.array([[0.25, 0.75], [0.5, 0.5]])
+        write_predictions(str(tmp_path), ["0", "1"], scores, ["tab\there", "two\nlines"])
+        submitted = (tmp_path / "submit_results.tsv").read_text()
+        assert submitted == "index\tprediction\n0\ttab\\there\n1\ttwo\\nlines\n"
+
     def test_for_the_server_stay_in_the_range_of_the_scores(self, tmp_path):
         similarities = clip_similarity(np.array([-0.3, 5.0001, 2.71828], np.float32))
         write_submission(str(tmp_path / "STS-B.tsv"), ["0", "1", "2"], similarities)
@@ -120,6 +127,12 @@ class TestConfusionMatrix:
         counts = np.array([[3, 1, 0], [0, 0, 0], [2, 0, 5]])
         write_confusion_matrix(str(tmp_path), counts, names)
         assert imread(tmp_path / "confusion_matrix.png").shape[2] == 4
+
+    def test_has_no_boxes_in_place_of_characters(self):
+        names = ["\U0001f600", "中", "tab\there", "naïve 1"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a glyph that is missing
+            draw_confusion_matrix(np.eye(4, dtype=int), names)
 
     def test_shows_shares_of_the_rows(self):
         same = draw_confusion_matrix(np.array([[3, 1], [1, 3]]), ["no", "yes"])

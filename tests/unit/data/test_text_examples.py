@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.data.text_examples import Labels
+from albert_tf.data.text_examples import Labels, label_cell
 
 
 def test_classes_become_their_places():
@@ -46,3 +46,8 @@ def test_one_class_and_repeated_classes_are_refused():
         Labels(("a",))
     with pytest.raises(ValueError, match=r"Every label must be there once. Received: a, b, a"):
         Labels(("a", "b", "a"))
+
+
+def test_a_label_fits_into_a_cell():
+    assert label_cell("so, so") == "so, so"
+    assert label_cell("a\tb\r\n\\t") == r"a\tb\r\n\\t"
