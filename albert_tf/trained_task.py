@@ -71,14 +71,7 @@ class TrainedTask:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = file.read()
         try:
-            values = json.loads(content)
-            return cls(
-                values["task_name"],
-                Labels(tuple(values["labels"])),
-                bool(values["pairs"]),
-                values.get("columns", {}),
-                values.get("max_seq_length"),
-            )
+            return _task(json.loads(content))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{path!r} should hold task_name, labels and pairs as JSON, but does not: {error!r}"
@@ -145,6 +138,25 @@ class TrainedTask:
         _, shapes = open_checkpoint(checkpoint)
         reason = f"of the task {there.name}"
         return {name: reason for name in _HEAD_VARIABLES if name in shapes}
+
+
+def _task(values: dict[str, Any]) -> TrainedTask:
+    """What `TrainedTask.to_dict` gave; a value of another type is a TypeError."""
+    labels = _checked("labels", values["labels"], list)
+    columns = _checked("columns", values.get("columns", {}), dict)
+    return TrainedTask(
+        _checked("task_name", values["task_name"], str),
+        Labels(tuple(_checked("a label", name, str) for name in labels)),
+        _checked("pairs", values["pairs"], bool),
+        {flag: _checked(flag, column, str | None) for flag, column in columns.items()},
+        _checked("max_seq_length", values.get("max_seq_length"), int | None),
+    )
+
+
+def _checked(what: str, value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{what} is {value!r}")
+    return value
 
 
 def _texts(is_pair: bool) -> str:

@@ -17,6 +17,7 @@ from albert_tf.data.custom import CustomData
 from albert_tf.data.glue import GlueData
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
+from albert_tf.data.text_features import check_room
 from albert_tf.model_directory import ModelDirectory
 from albert_tf.model_source import ModelSource
 from albert_tf.trained_task import TrainedTask
@@ -93,6 +94,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     is_pair = data.is_pair()
     if is_pair is None:
         is_pair = trained.is_pair if trained else len(GLUE_TASKS[name].text_names) == 2
+    check_room(is_pair, values.max_seq_length)
     task = TrainedTask(data.name, data.labels, is_pair, columns, values.max_seq_length)
     if trained:
         trained.check_answers(task, where)
@@ -104,11 +106,24 @@ def job_from_flags(values: flags.FlagValues) -> Job:
 
 def _checkpoint_elsewhere(values: flags.FlagValues) -> str | None:
     """Prefix of the trained model that a path names, where nothing is to be trained."""
+    path = None if values.checkpoint in CHOICES else values.checkpoint
     if values.do_train:
+        _check_own_checkpoint(path, values.output_dir)
         return None
-    if values.checkpoint and values.checkpoint not in CHOICES:
-        return find_checkpoint(values.checkpoint, CHECKPOINT_FLAG)
+    if path:
+        return find_checkpoint(path, CHECKPOINT_FLAG)
     return find_checkpoint(values.init_checkpoint) if values.init_checkpoint else None
+
+
+def _check_own_checkpoint(path: str | None, output_dir: str) -> None:
+    """Refuses what could turn out to be missing, or another model, only after the training."""
+    own = os.path.abspath(output_dir)
+    if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
+        raise ValueError(
+            f"With --do_train, {CHECKPOINT_FLAG} must be one of {', '.join(CHOICES)} or a "
+            f"checkpoint in --output_dir {output_dir!r}; to start from another, give "
+            f"--init_checkpoint. Received: {path!r}"
+        )
 
 
 def _task_name(values: flags.FlagValues, trained: TrainedTask | None) -> str:

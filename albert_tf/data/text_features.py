@@ -85,7 +85,7 @@ def text_sequences(
 
     Source: `convert_single_example` of the original's classifier_utils.
     """
-    _check_room(examples, max_seq_length)
+    check_room(any(example.text_b is not None for example in examples), max_seq_length)
     parts, cut = [], 0
     with tqdm(
         total=len(examples),
@@ -114,8 +114,12 @@ def text_sequences(
     return TokenSequences.concatenate(parts)
 
 
-def _check_room(examples: Sequence[TextExample], max_seq_length: int) -> None:
-    is_pair = any(example.text_b is not None for example in examples)
+def check_room(is_pair: bool, max_seq_length: int) -> None:
+    """Makes sure that a sequence has room for a token of each text.
+
+    Raises:
+        ValueError: it has not.
+    """
     needed = 5 if is_pair else 3
     if max_seq_length < needed:
         raise ValueError(

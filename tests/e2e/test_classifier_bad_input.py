@@ -50,6 +50,11 @@ CASES = {
         {"max_seq_length": 25},
         "--max_seq_length must be in 1..24",
     ),
+    "too short for a token": ({"max_seq_length": 2}, "--max_seq_length must be at least 3"),
+    "no such checkpoint to predict with": (
+        {"do_predict": True, "checkpoint": "/nowhere/model.ckpt"},
+        "With --do_train, --checkpoint must be one of all, best, newest or a checkpoint in",
+    ),
     "another vocabulary": (
         {"albert_config_file": "{folder}/big.json"},
         "small_1000.model has 1000 entries",

@@ -24,7 +24,27 @@ def test_is_read_as_it_was_written(tmp_path):
     assert json.loads((tmp_path / "labels.json").read_text())["regression"] is True
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"task_name": "mnli"}', '{"labels": ["a", "b"]}'])
+WHOLE = {"task_name": "mnli", "labels": ["a", "b"], "pairs": True}
+DAMAGED = [
+    {"task_name": 5},
+    {"labels": "ab"},
+    {"labels": ["a", 1]},
+    {"columns": ["label"]},
+    {"columns": {"label_column": 3}},
+    {"max_seq_length": "48"},
+]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"task_name": "mnli"}',
+        '{"labels": ["a", "b"]}',
+        *(json.dumps({**WHOLE, **damage}) for damage in DAMAGED),
+    ],
+)
 def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / "labels.json").write_text(content)
     with pytest.raises(ValueError, match=r"labels\.json' should hold task_name, labels and pairs"):
