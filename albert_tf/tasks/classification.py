@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.batching import EXAMPLE_WEIGHTS
-from albert_tf.data.length_batching import training_batches
 from albert_tf.data.text_examples import Labels
 from albert_tf.data.text_features import TextFeatures
 from albert_tf.losses import LossSum, accuracy, classification_loss, regression_loss
 from albert_tf.models import AlbertForClassification
 from albert_tf.tasks.base import Features
+from albert_tf.tasks.in_memory import InMemoryTask, TrainingData
 
 LOSS = "loss"  # the only one: the name it is reported by anyway
 
 
-class ClassificationTask:
+class ClassificationTask(InMemoryTask):
     """The task of `run_classifier.py`, as the trainer sees it.
 
     Args:
@@ -50,66 +47,32 @@ class ClassificationTask:
         padding: str = "longest",
         use_one_hot_embeddings: bool = False,
     ) -> None:
-        config.check_sequence_length(max_seq_length, "--max_seq_length")
-        self.config = config
+        super().__init__(
+            config,
+            max_seq_length=max_seq_length,
+            padding=padding,
+            use_one_hot_embeddings=use_one_hot_embeddings,
+        )
         self.labels = labels
         self.train = train
-        self.max_seq_length = max_seq_length
         self.classifier_dropout_prob = classifier_dropout_prob
-        self.padding = padding
-        self.use_one_hot_embeddings = use_one_hot_embeddings
         if train is not None:
-            self._train_labels()
+            self._training_data()
 
-    def train_dataset(self, batch_size: int, seed: int) -> tf.data.Dataset:
-        """See `Task`."""
-        return training_batches(
-            self._train_features().sequences,
-            {"label_ids": self._train_labels()},
-            batch_size,
-            seed=seed,
-            max_seq_length=self.max_seq_length,
-            padding=self.padding,
-        )
-
-    def explain_read_errors(self) -> AbstractContextManager[None]:
-        """See `Task`; features are in memory, where nothing is read."""
-        return nullcontext()
+    def _training_data(self) -> TrainingData:
+        if self.train is None:
+            raise ValueError("This task was given nothing to train on.")
+        sequences, label_ids = self.train.sequences, self.train.label_ids
+        if label_ids is None or not len(sequences):
+            raise ValueError(
+                f"Training needs examples with labels. Received: {len(sequences)} examples"
+                f"{'' if label_ids is not None else ' without'}"
+            )
+        return sequences, {"label_ids": label_ids}
 
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""
-        sequences = self._train_features().sequences
-        digest = hashlib.sha256()
-        for array in (
-            sequences.tokens,
-            sequences.starts,
-            sequences.first_lengths,
-            self._train_labels(),
-        ):
-            digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-        return {
-            "examples": len(sequences),
-            "digest": digest.hexdigest(),
-            "labels": list(self.labels.names),
-            "max_seq_length": self.max_seq_length,
-            "padding": self.padding,
-        }
-
-    def _train_features(self) -> TextFeatures:
-        if self.train is None:
-            raise ValueError("This task was given nothing to train on.")
-        return self.train
-
-    def _train_labels(self) -> np.ndarray:
-        """int32 or float32 [N], the labels of the training examples."""
-        train = self._train_features()
-        if train.label_ids is None or not len(train.sequences):
-            raise ValueError(
-                f"Training needs examples with labels. Received: {len(train.sequences)} examples"
-                f"{'' if train.label_ids is not None else ' without'}"
-            )
-        return train.label_ids
+        return {**super().describe_input(), "labels": list(self.labels.names)}
 
     def build_model(self) -> keras.Model:
         """See `Task`."""

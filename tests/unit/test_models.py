@@ -9,9 +9,18 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
-from albert_tf.models import AlbertForClassification, AlbertForPretraining
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.distribution import create_strategy
+from albert_tf.heads import MASKED_LOGIT
+from albert_tf.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+)
+from albert_tf.prediction import Predictor
 from tests.small_model import (
     BATCH,
+    LENGTH,
     PREDICTIONS,
     dropping_config,
     encoder_inputs,
@@ -230,3 +239,113 @@ class TestClassification:
         assert logits.dtype == tf.bfloat16
         error = tf.cast(logits, tf.float32) - single(encoder_inputs())["logits"]
         assert 0 < np.abs(error).max() < 0.02
+
+
+CHOICES = 4
+OPTION_LENGTHS = np.array([[6, 3, 7, 0], [5, 2, 0, 0], [4, 7, 3, 6]])  # 0: no such option
+
+
+def options():
+    """Token sequences of all options, the missing ones empty."""
+    random = np.random.default_rng(3)
+    lengths = OPTION_LENGTHS.ravel()
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    return TokenSequences(
+        random.integers(5, 31, starts[-1], dtype=np.int32),
+        starts,
+        np.minimum(lengths, random.integers(1, 7, lengths.size)).astype(np.int32),
+    )
+
+
+def choice_inputs(length=LENGTH):
+    """The same as a batch, int32 [B, C, S]."""
+    padded = options().padded(np.arange(OPTION_LENGTHS.size), length)
+    return {name: tf.constant(x.reshape(BATCH, CHOICES, length)) for name, x in padded.items()}
+
+
+class TestMultipleChoice:
+    def test_every_option_is_scored_by_itself(self):
+        model = AlbertForMultipleChoice(small_config())
+        model.classifier.output_bias.assign([0.7])
+        logits = model(choice_inputs())["logits"]
+        assert logits.shape == (BATCH, CHOICES)
+        for row, column in zip(*np.nonzero(OPTION_LENGTHS), strict=True):
+            alone = {name: x[row, column][None] for name, x in choice_inputs().items()}
+            pooled = model.encoder(alone)["pooled_output"]
+            np.testing.assert_allclose(
+                logits[row, column], model.classifier(pooled)[0, 0], rtol=1e-4, atol=1e-5
+            )
+
+    def test_an_option_that_is_missing_has_no_probability_and_no_gradient(self):
+        model = AlbertForMultipleChoice(small_config())
+        with tf.GradientTape() as tape:
+            logits = model(choice_inputs())["logits"]
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits([2, 1, 3], logits)
+        np.testing.assert_array_equal(logits == MASKED_LOGIT, OPTION_LENGTHS == 0)
+        assert np.all(tf.nn.softmax(logits)[OPTION_LENGTHS == 0] == 0.0)
+        assert np.isfinite(loss).all()
+        gradients = tape.gradient(loss, model.trainable_variables)
+        assert all(np.isfinite(gradient).all() for gradient in gradients)
+        three = {name: x[:1, :3] for name, x in choice_inputs().items()}
+        np.testing.assert_allclose(model(three)["logits"], logits[:1, :3], rtol=1e-4, atol=1e-5)
+
+    def test_ids_alone_are_all_options(self):
+        ids = choice_inputs()["input_ids"]
+        model = AlbertForMultipleChoice(small_config())
+        logits = model(ids)["logits"]
+        assert logits.shape == (BATCH, CHOICES)
+        assert np.abs(logits).max() < 100
+        np.testing.assert_array_equal(model({"input_ids": ids})["logits"], logits)
+
+    def test_options_sorted_by_length_score_as_in_their_examples(self):
+        strategy = create_strategy("one_device")
+        with strategy.scope():
+            model = AlbertForMultipleChoice(small_config())
+        predictor = Predictor(model, strategy, max_seq_length=LENGTH, tokens_per_batch=15)
+        logits = predictor.predict(options())["logits"]
+        assert logits.shape == (OPTION_LENGTHS.size,)
+        is_there = OPTION_LENGTHS > 0
+        np.testing.assert_allclose(
+            logits.reshape(OPTION_LENGTHS.shape)[is_there],
+            model(choice_inputs())["logits"].numpy()[is_there],
+            rtol=1e-4,
+            atol=1e-5,
+        )
+
+    def test_the_head_drops_in_training(self):
+        model = AlbertForMultipleChoice(small_config(), dropout_prob=0.4)
+        plain = model(choice_inputs())["logits"]
+        dropped = model(choice_inputs(), training=True, dropout_seed=SEED)["logits"]
+        again = model(choice_inputs(), training=True, dropout_seed=SEED)["logits"]
+        np.testing.assert_array_equal(dropped, again)
+        assert unequal(dropped[2], plain[2])
+
+    def test_learns_and_survives_a_file(self, tmp_path):
+        keras.utils.set_random_seed(1)
+        inputs = {
+            name: keras.Input([None, None], dtype="int32", name=name)
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        outputs = AlbertForMultipleChoice(dropping_config(**SHALLOW), 0.3)(inputs)
+        model = keras.Model(inputs, outputs["logits"])
+        model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
+        labels = tf.constant([2, 0, 3])
+        history = model.fit(choice_inputs(), labels, epochs=25, verbose=0).history
+        assert history["loss"][-1] < 0.5 * history["loss"][0]
+        model.save(tmp_path / "model.keras")
+        twin = keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(twin(choice_inputs(11)), model(choice_inputs(11)))
+
+    def test_a_saved_model_keeps_its_settings(self, tmp_path):
+        model = AlbertForMultipleChoice(dropping_config(), 0.35, use_one_hot_embeddings=True)
+        model.save(tmp_path / "model.keras")
+        twin = keras.models.load_model(tmp_path / "model.keras")
+        assert twin.get_config() == model.get_config()
+        assert twin.dropout_prob == 0.35
+        np.testing.assert_array_equal(
+            twin(choice_inputs())["logits"], model(choice_inputs())["logits"]
+        )
+
+    def test_refuses_another_number_of_axes(self):
+        with pytest.raises(ValueError, match=r"\[B, C, S\], or \[B, S\].* Received: \(7,\)"):
+            AlbertForMultipleChoice(small_config())({"input_ids": tf.zeros([7], tf.int32)})

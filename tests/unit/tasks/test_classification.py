@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import load_weights, original_names
-from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+from albert_tf.checkpoints.original import load_weights
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
 from albert_tf.data.text_features import TextFeatures
-from albert_tf.distribution import create_strategy, split_batch
+from albert_tf.distribution import split_batch
 from albert_tf.prediction import Predictor
-from albert_tf.run_log import RunLog
 from albert_tf.tasks.classification import ClassificationTask
-from albert_tf.training import Trainer, TrainingDivergedError
+from albert_tf.training import TrainingDivergedError
 from tests.small_model import dropping_config, small_config
+from tests.unit.tasks.runs import make_trainer, train, weights
 
 LENGTH = 13
 CLASSES, NUMBER = Labels(("no", "maybe", "yes")), Labels()
@@ -42,29 +41,6 @@ def some_features(labels=CLASSES, count=29, seed=1):
 def make_task(labels=CLASSES, features=None, config=PLAIN, **options):
     features = some_features(labels) if features is None else features
     return ClassificationTask(config, labels, features, max_seq_length=LENGTH, **options)
-
-
-def make_trainer(folder, task, replicas=1, last_step=6, seed=5, save_steps=2, **settings):
-    return Trainer(
-        task,
-        TrainerConfig(str(folder), 4, save_steps, keep_checkpoint_max=0, seed=seed),
-        FineTuningOptimizerConfig(num_train_steps=last_step, **settings),
-        create_strategy("one_device" if replicas == 1 else "mirrored"),
-    )
-
-
-def train(folder, task, replicas=1, **settings):
-    """Trains, or trains on, and returns the trainer."""
-    trainer = make_trainer(folder, task, replicas, **settings)
-    trainer.initialize()
-    log = RunLog(str(folder), trainer.optimizer_config.num_train_steps, trainer.step)
-    trainer.train(log)
-    log.close()
-    return trainer
-
-
-def weights(trainer):
-    return {name: v.numpy() for name, v in original_names(trainer.model).items()}
 
 
 @pytest.mark.parametrize(
