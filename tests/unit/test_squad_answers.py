@@ -164,14 +164,16 @@ def test_first_version(data, features, n_best_size, max_answer_length, extra):
 
 
 def beams_of(features, seed, num_starts=4, num_ends=3):
-    """Beams with repetitions, and with positions that are no context."""
+    """Beams with many ties, with repetitions, and with positions that are no context."""
     generator = np.random.default_rng(seed)
     count = len(features)
     length = features.sequences.lengths.max() + 2
     return {
-        "start_top_log_probs": -generator.random([count, num_starts], np.float32),
+        "start_top_log_probs": -generator.integers(0, 3, [count, num_starts]).astype(np.float32),
         "start_top_index": generator.integers(0, length, [count, num_starts], np.int32),
-        "end_top_log_probs": -generator.random([count, num_starts * num_ends], np.float32),
+        "end_top_log_probs": -generator.integers(0, 3, [count, num_starts * num_ends]).astype(
+            np.float32
+        ),
         "end_top_index": generator.integers(0, length, [count, num_starts * num_ends], np.int32),
         "cls_logits": generator.normal(size=count).astype(np.float32),
     }
