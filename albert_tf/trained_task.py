@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import Labels
 
@@ -117,6 +118,27 @@ class TrainedTask:
             raise ValueError(
                 f"{directory!r} belongs to another task: {path} says the model was trained on "
                 f"{_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} (--text_b_column)."
+            )
+
+    def check_head_in(self, directory: str) -> None:
+        """Refuses to train in the directory of a pretrained model, whose best would be replaced.
+
+        Args:
+            directory: without a `labels.json`; that of a run of the original release has none.
+
+        Raises:
+            ValueError: there is a checkpoint in it, and none with a head for these labels.
+        """
+        run = TrainingDirectory(directory)
+        prefix = run.newest() or run.best()
+        if not prefix:
+            return
+        _, shapes = open_checkpoint(prefix)
+        if list(shapes.get(_HEAD_VARIABLES[0], ()))[:1] != [self.labels.num_outputs]:
+            raise ValueError(
+                f"{directory!r} belongs to another model: {os.path.basename(prefix)} in it has no "
+                f"head for these labels, {_described(self.labels)}. Give a fresh --output_dir; to "
+                "start from that model, give it as --init_checkpoint."
             )
 
     def fresh_head(self, checkpoint: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from albert_tf.cli.fine_tuning_flags import apply_recipe, model_source_from_flag
 from albert_tf.data.custom import CustomData
 from albert_tf.data.glue import GlueData
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
+from albert_tf.data.table_rows import is_column_number
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
 from albert_tf.data.text_features import check_room
 from albert_tf.model_directory import ModelDirectory
@@ -87,7 +88,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
         values["max_seq_length"].value = trained.max_seq_length
     config = with_dropout(source.config, values.encoder_dropout_prob)
     config.check_sequence_length(values.max_seq_length, "--max_seq_length")
-    columns = _columns(values, trained) if name == CustomData.name else {}
+    columns = columns_from_flags(values, trained) if name == CustomData.name else {}
     splits = {TRAIN: values.do_train, DEV: values.do_eval, TEST: values.do_predict}
     wanted = [split for split, is_wanted in splits.items() if is_wanted]
     data = LoadedData(_data(values, name, columns, trained, wanted), wanted)
@@ -98,6 +99,8 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     task = TrainedTask(data.name, data.labels, is_pair, columns, values.max_seq_length)
     if trained:
         trained.check_answers(task, where)
+    elif values.do_train:
+        task.check_head_in(values.output_dir)
     directory = ModelDirectory(
         values.output_dir, config, source.config_file or "", source.tokenizer
     )
@@ -136,13 +139,28 @@ def _task_name(values: flags.FlagValues, trained: TrainedTask | None) -> str:
     return name.lower() if name.lower() == CustomData.name else glue_task_name(name)
 
 
-def _columns(values: flags.FlagValues, trained: TrainedTask | None) -> dict[str, Any]:
-    """The columns of a user's files: those of the flags, else those the model was trained on."""
-    known = trained.columns if trained else {}
-    return {
-        name: values[name].value if values[name].present else known.get(name, values[name].default)
-        for name in ("text_a_column", "text_b_column", "label_column")
-    }
+def columns_from_flags(
+    values: flags.FlagValues, trained: TrainedTask | None
+) -> dict[str, str | None]:
+    """Returns the columns of a user's files, by flag.
+
+    Those not given are the model's, unless its files had numbers for columns and these have names,
+    or the other way round.
+
+    Args:
+        values: with the three flags of columns.
+        trained: what the model was trained for, if there is one.
+    """
+    names = ("text_a_column", "text_b_column", "label_column")
+    given = {name: values[name].value for name in names if values[name].present}
+    known = dict(trained.columns) if trained else {}
+    if any(
+        is_column_number(new) != is_column_number(known.get("text_a_column") or "")
+        for new in given.values()
+        if new
+    ):
+        known = {}
+    return {name: given.get(name, known.get(name, values[name].default)) for name in names}
 
 
 def _data(

@@ -232,9 +232,9 @@ def _evaluate(values: flags.FlagValues, job: Job, classification: Classification
 def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
     """Predicts and exports with one checkpoint."""
     directory = TrainingDirectory(values.output_dir)
-    prefix = choose_checkpoint(
-        directory, values.checkpoint, values.init_checkpoint, flag=CHECKPOINT_FLAG
-    )
+    # What a training started from is no candidate any more.
+    other = None if values.do_train else values.init_checkpoint
+    prefix = choose_checkpoint(directory, values.checkpoint, other, flag=CHECKPOINT_FLAG)
     step = load_complete(classification.model, prefix)
     logging.info("Applying %s, step %d", prefix, step)
     if values.do_predict:

@@ -124,3 +124,16 @@ def test_an_output_directory_of_another_task_is_left_alone(run):
     assert result.code == 1, result.output
     assert "labels.json in it says 'rte', --task_name 'custom'" in result.output
     assert [path.name for path in run.output.iterdir()] == ["labels.json"]
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-best", "model.ckpt-3"])
+def test_an_output_directory_of_a_pretraining_is_left_alone(run, name):
+    run.output.mkdir()
+    run.config.to_json_file(str(run.output / "albert_config.json"))
+    for path in run.folder.glob("pretrained.ckpt.*"):
+        shutil.copy(path, run.output / path.name.replace("pretrained.ckpt", name))
+    before = {path.name: path.read_bytes() for path in run.output.iterdir()}
+    result = run(do_train=True)
+    assert result.code == 1, result.output
+    assert f"{name} in it has no head for these labels" in result.output
+    assert {path.name: path.read_bytes() for path in run.output.iterdir()} == before

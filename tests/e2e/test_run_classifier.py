@@ -125,7 +125,9 @@ class TestTraining:
             train_file=write_csv(tmp_path / "two.csv", rows),
             init_checkpoint=trained.output,
             albert_config_file=None,
+            do_predict=True,
         )
+        assert "is not evaluated" not in printed  # it is what the training started from
         assert "freshly initialised: output_weights" in printed
         assert "of the task custom" in printed
         run.output = tmp_path / "pretrained"
