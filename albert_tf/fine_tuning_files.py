@@ -170,7 +170,7 @@ def draw_confusion_matrix(counts: np.ndarray, names: Sequence[str]) -> bytes:
     axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0, family=families)
     axes.set_yticks(np.arange(len(names)), ticks, family=families)
     if any(re.fullmatch(r"#\d+", tick) for tick in ticks):
-        axes.set_title("#: place in labels.json", fontsize=8)
+        axes.set_title("#: place in labels.json, from 0", fontsize=8)
     if len(names) <= _MOST_ANNOTATED_LABELS:
         for (row, column), count in np.ndenumerate(counts):
             axes.text(
