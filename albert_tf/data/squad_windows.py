@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from albert_tf.data.squad import Question
+from albert_tf.data.squad import Question, SquadData
 from albert_tf.data.squad_tokens import SquadTokens
 
 
@@ -76,6 +76,26 @@ def answer_tokens(
     has_none = (ranges[:, 0] < 0) | (counts == 0)
     first[has_none] = last[has_none] = -1
     return first, last
+
+
+def answers_through_tokens(data: SquadData, tokens: SquadTokens) -> Iterator[tuple[str, str, str]]:
+    """Takes every reference answer to its tokens and back: what a perfect model would answer.
+
+    Yields:
+        The question's id, the reference answer, and the characters that its tokens come from,
+        which are more where a token reaches over the end of the answer.
+    """
+    asked = [
+        replace(question, answers=(answer,), is_impossible=False)
+        for question in data.questions
+        for answer in question.answers
+    ]
+    offsets = tokens.paragraph_offsets
+    for question, first, last in zip(asked, *answer_tokens(asked, tokens), strict=True):
+        context = data.contexts[question.paragraph]
+        begin = tokens.starts[offsets[question.paragraph] + first]
+        end = tokens.ends[offsets[question.paragraph] + last]
+        yield question.qas_id, question.answers[0][0], context[begin:end] if first >= 0 else ""
 
 
 def _first_and_last_character(question: Question) -> tuple[int, int]:

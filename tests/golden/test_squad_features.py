@@ -11,7 +11,10 @@ import tensorflow as tf
 from albert_tf.data.squad import SquadData, read_squad
 from albert_tf.data.squad_features import FIRST_UNIQUE_ID, SquadFeatures, squad_features
 from albert_tf.data.squad_records import read_squad_records, write_squad_records
+from albert_tf.data.squad_tokens import squad_tokens
+from albert_tf.data.squad_windows import answers_through_tokens
 from albert_tf.data.tfrecord import read_records
+from albert_tf.metrics.squad import normalize_answer
 from albert_tf.tokenization import load_tokenizer
 
 DATA = Path(__file__).parent / "data"
@@ -175,3 +178,15 @@ def parsed_records(path: str) -> dict[str, np.ndarray]:
         name: np.array([example.features.feature[name].int64_list.value for example in examples])
         for name in examples[0].features.feature
     }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_answers_come_back_from_their_tokens(version):
+    data = data_of("dev", version)
+    tokenizer = load_tokenizer(spm_model_file=str(DATA / "tokenizer" / "small_1000.model"))
+    pairs = [
+        (normalize_answer(wanted), normalize_answer(found))
+        for _, wanted, found in answers_through_tokens(data, squad_tokens(data, tokenizer, 9, 1))
+    ]
+    assert len(pairs) == 86
+    assert [pair for pair in pairs if pair[0] != pair[1]] == []
