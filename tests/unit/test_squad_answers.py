@@ -163,7 +163,7 @@ def test_first_version(data, features, n_best_size, max_answer_length, extra):
     assert answers.null_odds_by_id() == {}
 
 
-def beams_of(features, seed, num_starts=4, num_ends=3):
+def beams_of(features, seed, num_starts=6, num_ends=5):
     """Beams with many ties, with repetitions, and with positions that are no context."""
     generator = np.random.default_rng(seed)
     count = len(features)
@@ -183,7 +183,7 @@ def beams_of(features, seed, num_starts=4, num_ends=3):
 def test_second_version(data, features, n_best_size, max_answer_length):
     beams = beams_of(features, 8)
     beams["start_top_index"][:, 2] = beams["start_top_index"][:, 0]
-    beams["end_top_index"][:, 6:8] = beams["end_top_index"][:, :2]  # pairs that occur twice
+    beams["end_top_index"][:, 10:12] = beams["end_top_index"][:, :2]  # pairs that occur twice
     selector = AnswerSelector(
         data, features, version=2, n_best_size=n_best_size, max_answer_length=max_answer_length
     )
@@ -192,9 +192,9 @@ def test_second_version(data, features, n_best_size, max_answer_length):
     answers = selector.answers()
 
     def pairs_of_row(row):
-        for beam in range(4):
-            for rank in range(3):
-                place = beam * 3 + rank
+        for beam in range(6):
+            for rank in range(5):
+                place = beam * 5 + rank
                 yield (
                     int(beams["start_top_index"][row, beam]),
                     int(beams["end_top_index"][row, place]),

@@ -181,9 +181,13 @@ class TestSecondVersion:
         assert v2_scores(QUESTIONS, ANSWERS, odds)["best_f1"] == pytest.approx(100 * (3 + HALF) / 5)
         backwards = v2_scores(QUESTIONS[::-1], ANSWERS, odds)
         assert backwards["best_f1"] == pytest.approx(100 * (2 - 1 + 1 + HALF) / 5)
-        many = [question(f"{number}", *["red"] * (number < 30)) for number in range(60)]
-        scores = v2_scores(many, {q.qas_id: "red" for q in many}, {q.qas_id: 0.5 for q in many})
-        assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, 0.5)
+        many = [question(f"{n}", *["red"] * (n % 2 or n < 60)) for n in range(120)]
+        scores = v2_scores(
+            many,
+            dict.fromkeys(map(str, range(120)), "red"),
+            {f"{n}": 1.5 - n % 2 for n in range(120)},
+        )
+        assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, 1.5)
 
     def test_a_reference_without_words_is_answered_by_none(self):
         questions = [question("q", "the"), question("r", "the", "red")]
