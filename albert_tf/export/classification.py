@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import time
+from collections.abc import Callable
+from functools import partial
 
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.original import original_names
-from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import Labels
+from albert_tf.export.saved_model import (
+    DEFAULT_SIGNATURE,
+    INPUTS,
+    TOKENS_SIGNATURE,
+    Outputs,
+    float32_copy,
+    tokens_function,
+    write_saved_model,
+)
 from albert_tf.models import AlbertForClassification
 
-EXAMPLES_SIGNATURE = "serving_default"
-TOKENS_SIGNATURE = "tokens"
 LABELS_FILE = "labels.json"
-# The folder of a SavedModel for files that TensorFlow itself does not read.
-_EXTRA_FOLDER = "assets.extra"
-_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 def export_classifier(
@@ -70,103 +72,49 @@ def export_classifier(
             f"{', '.join(labels.names) or 'one number'}"
         )
     model.config.check_sequence_length(max_seq_length, "--max_seq_length")
-    served = _Served(model, labels, max_seq_length, threshold)
-    try:
-        path = _save(served, labels, export_dir)
-    except (tf.errors.OpError, OSError) as error:
-        raise ValueError(f"--export_dir {export_dir!r} cannot be written to: {error}") from error
+    if threshold is not None and math.isnan(threshold):
+        threshold = None
+    copy = float32_copy(model)
+    outputs = partial(_outputs, copy, labels, threshold)
+    signatures = {
+        DEFAULT_SIGNATURE: _examples_function(outputs, max_seq_length),
+        TOKENS_SIGNATURE: tokens_function(lambda inputs: _with_names(outputs(inputs), labels)),
+    }
+    names = json.dumps(labels.names, ensure_ascii=False, indent=1)
+    path = write_saved_model(copy, signatures, export_dir, {LABELS_FILE: names})
     logging.info("Exported the classifier to %s", path)
     return path
 
 
-class _Served:
-    """The functions that become signatures, and the weights they read.
+def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Callable:
+    """The signature of serialized examples, all of one length."""
 
-    The weights are copies: those of `model` may be of another precision or spread over replicas,
-    and a Keras model would be saved with all its parts.
-    """
+    def from_examples(serialized: tf.Tensor) -> Outputs:
+        row = tf.io.FixedLenFeature([length], tf.int64)
+        features = tf.io.parse_example(serialized, dict.fromkeys(INPUTS, row))
+        return outputs({name: tf.cast(ids, tf.int32) for name, ids in features.items()})
 
-    def __init__(
-        self,
-        model: AlbertForClassification,
-        labels: Labels,
-        max_seq_length: int,
-        threshold: float | None,
-    ) -> None:
-        self._model = AlbertForClassification(model.config, model.num_labels, dtype="float32")
-        self._labels = labels
-        self._max_seq_length = max_seq_length
-        self._threshold = None if threshold is None or math.isnan(threshold) else threshold
-        self._variables = original_names(self._model)
-        for name, variable in original_names(model).items():
-            self._variables[name].assign(tf.cast(tf.convert_to_tensor(variable), tf.float32))
+    return tf.function(from_examples, [tf.TensorSpec([None], tf.string, "input")], autograph=False)
 
-    def save(self, path: str) -> None:
-        """Writes the SavedModel; the weights have the names of the original in it."""
-        examples = tf.TensorSpec([None], tf.string, name="input")
-        tokens = [tf.TensorSpec([None, None], tf.int32, name=name) for name in _INPUTS]
-        from_examples = tf.function(self._from_examples, [examples], autograph=False)
-        from_tokens = tf.function(self._from_tokens, tokens, autograph=False)
-        root = tf.Module()
-        root.weights = {name: variable.value for name, variable in self._variables.items()}
-        signatures = {EXAMPLES_SIGNATURE: from_examples, TOKENS_SIGNATURE: from_tokens}
-        tf.saved_model.save(root, path, signatures)
 
-    def _from_examples(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        row = tf.io.FixedLenFeature([self._max_seq_length], tf.int64)
-        features = tf.io.parse_example(serialized, dict.fromkeys(_INPUTS, row))
-        return self._outputs({name: tf.cast(ids, tf.int32) for name, ids in features.items()})
+def _outputs(
+    model: AlbertForClassification, labels: Labels, threshold: float | None, inputs: Outputs
+) -> Outputs:
+    logits = model(inputs, training=False)["logits"]
+    if labels.is_regression:
+        outputs = {"probabilities": logits, "predictions": logits[:, 0]}
+    else:
+        outputs = {
+            "probabilities": tf.nn.softmax(logits),
+            "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        }
+    if threshold is not None:
+        outputs["threshold"] = tf.constant(threshold, tf.float32)
+    return outputs
 
-    def _from_tokens(
-        self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        for name, values in (("input_mask", input_mask), ("segment_ids", segment_ids)):
-            # A row for all examples would be accepted, and give something else than was meant.
-            tf.debugging.assert_equal(
-                tf.shape(values), tf.shape(input_ids), f"{name} must have the shape of input_ids."
-            )
-        outputs = self._outputs(
-            dict(zip(_INPUTS, (input_ids, input_mask, segment_ids), strict=True))
-        )
-        if not self._labels.is_regression:
-            names = tf.constant(self._labels.names)
-            outputs["predicted_labels"] = tf.gather(names, outputs["predictions"])
+
+def _with_names(outputs: Outputs, labels: Labels) -> Outputs:
+    if labels.is_regression:
         return outputs
-
-    def _outputs(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        logits = self._model(features, training=False)["logits"]
-        if self._labels.is_regression:
-            outputs = {"probabilities": logits, "predictions": logits[:, 0]}
-        else:
-            outputs = {
-                "probabilities": tf.nn.softmax(logits),
-                "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
-            }
-        if self._threshold is not None:
-            outputs["threshold"] = tf.constant(self._threshold, tf.float32)
-        return outputs
-
-
-def _save(served: _Served, labels: Labels, export_dir: str) -> str:
-    """Writes all files under a temporary name, which servers pass over, and renames the folder."""
-    tf.io.gfile.makedirs(export_dir)
-    temporary = os.path.join(export_dir, f"temp-{int(time.time())}-{os.getpid()}")
-    try:
-        served.save(temporary)
-        with write_then_rename(os.path.join(temporary, _EXTRA_FOLDER, LABELS_FILE)) as file:
-            file.write(json.dumps(labels.names, ensure_ascii=False, indent=1).encode())
-        path = _unused_folder(export_dir)
-        tf.io.gfile.rename(temporary, path)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.rmtree(temporary)
-        raise
-    return path
-
-
-def _unused_folder(export_dir: str) -> str:
-    """The first second from now on that no export is named after."""
-    second = int(time.time())
-    while tf.io.gfile.exists(os.path.join(export_dir, str(second))):
-        second += 1
-    return os.path.join(export_dir, str(second))
+    names = tf.constant(labels.names)
+    return {**outputs, "predicted_labels": tf.gather(names, outputs["predictions"])}

@@ -2,9 +2,6 @@
 
 import json
 import os
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -15,33 +12,16 @@ import tensorflow as tf
 from albert_tf.checkpoints.original import original_names
 from albert_tf.data.text_examples import Labels
 from albert_tf.distribution import create_strategy
-from albert_tf.export import classification
+from albert_tf.export import saved_model
 from albert_tf.export.classification import export_classifier
 from albert_tf.models import AlbertForClassification
+from tests.serving import batch, serve
 from tests.small_model import dropping_config
 
 CLASSES = Labels(("negative", "neutral", "пози\ttive"))
 NUMBER = Labels()
 LENGTH = 7
 SHAPES = ((4, LENGTH), (1, 16), (5, 2), (3, 1))  # of batches; the model has 16 positions
-
-# A stranger's program: it is handed the folder of a model, batches, and where to put the results.
-SERVER = """
-import os, pickle, sys
-import tensorflow as tf
-
-path, batches, results = sys.argv[1:]
-model = tf.saved_model.load(path)
-answers = []
-for name, inputs in pickle.load(open(batches, "rb")):
-    try:
-        outputs = model.signatures[name](**{k: tf.constant(v) for k, v in inputs.items()})
-        answers.append({k: v.numpy() for k, v in outputs.items()})
-    except tf.errors.InvalidArgumentError as error:
-        answers.append(str(error))
-assert "albert_tf" not in sys.modules
-pickle.dump(answers, open(results, "wb"))
-"""
 
 
 def new_model(labels: Labels, **options) -> AlbertForClassification:
@@ -55,17 +35,6 @@ def new_model(labels: Labels, **options) -> AlbertForClassification:
     return model
 
 
-def batch(rows: int, length: int) -> dict[str, np.ndarray]:
-    """`input_ids`, `input_mask` (ragged) and `segment_ids`, int32 [rows, length]."""
-    random = np.random.default_rng(100 * rows + length)
-    real_tokens = random.integers(1, length + 1, (rows, 1))
-    return {
-        "input_ids": random.integers(0, 31, (rows, length), np.int32),
-        "input_mask": (np.arange(length) < real_tokens).astype(np.int32),
-        "segment_ids": random.integers(0, 5, (rows, length), np.int32),
-    }
-
-
 def serialized(features: dict[str, np.ndarray]) -> np.ndarray:
     """The rows of a batch as `tf.train.Example`s."""
     examples = []
@@ -75,19 +44,6 @@ def serialized(features: dict[str, np.ndarray]) -> np.ndarray:
             example.features.feature[name].int64_list.value.extend(values[row].tolist())
         examples.append(example.SerializeToString())
     return np.array(examples, object)
-
-
-def serve(path: str, folder: Path, requests: list) -> list:
-    """The answers of another process, whose working folder is empty, to (signature, inputs)."""
-    (folder / "batches").write_bytes(pickle.dumps(requests))
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run(
-        [sys.executable, "-c", SERVER, path, folder / "batches", folder / "results"],
-        cwd=folder,
-        env=environment,
-        check=True,
-    )
-    return pickle.loads((folder / "results").read_bytes())
 
 
 @pytest.fixture(scope="module", params=["classes", "number"])
@@ -106,7 +62,7 @@ def served(request, tmp_path_factory):
         ("tokens", {**ragged, "segment_ids": ragged["segment_ids"][:, :1]}),
         ("serving_default", {"input": serialized(batch(2, LENGTH - 1))}),
     ]
-    return model, labels, serve(path, folder, requests)
+    return model, labels, serve(folder, [(path, *request) for request in requests])
 
 
 def assert_answers(answer, model, labels, features):
@@ -227,7 +183,7 @@ def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
     def fail(path):
         raise tf.errors.ResourceExhaustedError(None, None, f"no space for {path}")
 
-    monkeypatch.setattr(classification, "write_then_rename", fail)
+    monkeypatch.setattr(saved_model, "write_then_rename", fail)
     with pytest.raises(ValueError, match=r"--export_dir .* cannot be written to: no space"):
         export_classifier(new_model(NUMBER), NUMBER, str(tmp_path), LENGTH)
     assert list(tmp_path.iterdir()) == []

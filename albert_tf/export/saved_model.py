@@ -1,0 +1,128 @@
+"""What all exports share: a copy of the weights alone, signatures, and a folder that is complete.
+
+Exported models take token ids: `input_ids`, `input_mask` (1 = real token, 0 = padding) and
+`segment_ids`, int32, of any number of examples and any length up to the model's
+`max_position_embeddings`. They compute in float32 without dropout.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import original_names
+from albert_tf.data.files import write_then_rename
+from albert_tf.models import EncoderAndHead
+
+DEFAULT_SIGNATURE = "serving_default"
+TOKENS_SIGNATURE = "tokens"
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+# The folder of a SavedModel for files that TensorFlow itself does not read.
+_EXTRA_FOLDER = "assets.extra"
+
+Outputs = dict[str, tf.Tensor]
+_Model = TypeVar("_Model", bound=EncoderAndHead)
+
+
+def float32_copy(model: _Model) -> _Model:
+    """Returns a model of its own weights, in float32 and on one device.
+
+    The weights of a model to export may be of another precision, or spread over replicas.
+
+    Args:
+        model: is left as it is.
+    """
+    settings = {"dtype": "float32", "use_one_hot_embeddings": False}
+    copy = type(model).from_config({**model.get_config(), **settings})
+    variables = original_names(copy)
+    for name, variable in original_names(model).items():
+        variables[name].assign(tf.cast(tf.convert_to_tensor(variable), tf.float32))
+    return copy
+
+
+def tokens_function(compute: Callable[[Outputs], Outputs], rank: int = 2) -> Callable:
+    """Makes a signature of token ids.
+
+    Args:
+        compute: gives outputs by name; takes `input_ids`, `input_mask` and `segment_ids`.
+        rank: 2 for [B, S], 3 for [B, C, S].
+
+    Returns:
+        A function whose inputs have these names, and all have to have one shape.
+    """
+
+    def from_tokens(*inputs: tf.Tensor) -> Outputs:
+        for name, values in zip(INPUTS[1:], inputs[1:], strict=True):
+            # A row for all examples would be accepted, and give something else than was meant.
+            tf.debugging.assert_equal(
+                tf.shape(values), tf.shape(inputs[0]), f"{name} must have the shape of input_ids."
+            )
+        return compute(dict(zip(INPUTS, inputs, strict=True)))
+
+    specs = [tf.TensorSpec([None] * rank, tf.int32, name=name) for name in INPUTS]
+    return tf.function(from_tokens, specs, autograph=False)
+
+
+def write_saved_model(
+    model: EncoderAndHead,
+    signatures: Mapping[str, Callable],
+    export_dir: str,
+    extra_files: Mapping[str, str] | None = None,
+) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
+
+    The weights have the names of the original in it; of the Keras model there is nothing else.
+
+    Args:
+        model: whose variables the signatures read, see `float32_copy`.
+        signatures: functions of TensorFlow by the names they get.
+        export_dir: created if need be (--export_dir).
+        extra_files: texts by the names they get in `assets.extra`.
+
+    Returns:
+        Path of the subfolder, named after the time, in seconds.
+
+    Raises:
+        ValueError: nothing can be written there.
+    """
+    root = tf.Module()
+    root.weights = {name: variable.value for name, variable in original_names(model).items()}
+    try:
+        return _write(root, signatures, export_dir, extra_files or {})
+    except (tf.errors.OpError, OSError) as error:
+        raise ValueError(f"--export_dir {export_dir!r} cannot be written to: {error}") from error
+
+
+def _write(
+    root: tf.Module,
+    signatures: Mapping[str, Callable],
+    export_dir: str,
+    extra_files: Mapping[str, str],
+) -> str:
+    """Writes all files under a temporary name, which servers pass over, and renames the folder."""
+    tf.io.gfile.makedirs(export_dir)
+    temporary = os.path.join(export_dir, f"temp-{int(time.time())}-{os.getpid()}")
+    try:
+        tf.saved_model.save(root, temporary, dict(signatures))
+        for name, text in extra_files.items():
+            with write_then_rename(os.path.join(temporary, _EXTRA_FOLDER, name)) as file:
+                file.write(text.encode())
+        path = _unused_folder(export_dir)
+        tf.io.gfile.rename(temporary, path)
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
+        raise
+    return path
+
+
+def _unused_folder(export_dir: str) -> str:
+    """The first second from now on that no export is named after."""
+    second = int(time.time())
+    while tf.io.gfile.exists(os.path.join(export_dir, str(second))):
+        second += 1
+    return os.path.join(export_dir, str(second))
