@@ -9,8 +9,6 @@ follows the last `=` of its field.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple
@@ -18,17 +16,18 @@ from typing import IO, NamedTuple
 import numpy as np
 from absl import logging
 
-from albert_tf.data.files import file_exists, open_binary, write_then_rename
+from albert_tf.data.streams import (
+    BYTE_ORDER_MARK,
+    can_be_read_twice,
+    open_input,
+    open_output,
+    read_lines,
+)
 from albert_tf.data.text_examples import Labels, TextExample, label_cell
 from albert_tf.data.text_features import text_sequences
 from albert_tf.metrics.classification import predictions, probabilities
 from albert_tf.prediction import Predictor
 from albert_tf.tokenization import Tokenizer
-
-STANDARD_INPUT = "-"
-_LINES_AT_ONCE = 1024
-_BYTES_AT_ONCE = 1 << 18
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class TextPrediction(NamedTuple):
@@ -129,16 +128,8 @@ def check_file(path: str, is_pair: bool) -> None:
     Raises:
         ValueError: there is no such file, or see `predict_lines`.
     """
-    if path == STANDARD_INPUT:
-        return
-    is_folder = os.path.isdir(path)
-    if is_folder or not (file_exists(path) or os.path.exists(path)):
-        what = "is a folder" if is_folder else "does not exist"
-        raise ValueError(
-            f"--predict_file {path!r} {what}. Give a text file, or - for the standard input."
-        )
-    if file_exists(path):
-        with open_binary(path, "rb") as file:
+    if can_be_read_twice(path, "--predict_file", "a text file"):
+        with open_input(path) as file:
             for _ in _parsed(read_lines(file), is_pair):
                 pass
 
@@ -162,26 +153,10 @@ def predict_file(path: str, classifier: TextClassifier, output_path: str | None 
     """
     check_file(path, classifier.is_pair)
     try:
-        if path == STANDARD_INPUT:
-            _predict_to(output_path, sys.stdin.buffer, classifier)
-        else:
-            with open_binary(path, "rb") as file:
-                _predict_to(output_path, file, classifier)
+        with open_input(path) as file, open_output(output_path) as out:
+            predict_lines(read_lines(file), classifier, out)
     finally:
         _report(classifier.counts, classifier.max_seq_length)
-
-
-def _predict_to(output_path: str | None, file: IO[bytes], classifier: TextClassifier) -> None:
-    if output_path is not None:
-        with write_then_rename(output_path) as out:
-            predict_lines(read_lines(file), classifier, out)
-        return
-    try:
-        predict_lines(read_lines(file), classifier, sys.stdout.buffer)
-    except BrokenPipeError:
-        # The reader, `head` perhaps, has what it wanted. What is left in Python's buffer has to go
-        # somewhere when the process ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(counts: TextCounts, max_seq_length: int) -> None:
@@ -195,29 +170,6 @@ def _report(counts: TextCounts, max_seq_length: int) -> None:
             counts.all,
             max_seq_length,
         )
-
-
-def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
-    r"""Yields the lines of a file or a pipe, some at a time.
-
-    Only \n ends a line: other characters that some programs take for line ends belong to the text.
-
-    Args:
-        file: opened in binary mode.
-
-    Yields:
-        1 to 1024 lines without their \n: from a pipe or a terminal, those that have come so far,
-        without waiting for more.
-    """
-    # Readers of remote files have no read1, and need none.
-    read = getattr(file, "read1", file.read)
-    rest = b""
-    while data := read(_BYTES_AT_ONCE):
-        *lines, rest = (rest + data).split(b"\n")
-        for start in range(0, len(lines), _LINES_AT_ONCE):
-            yield lines[start : start + _LINES_AT_ONCE]
-    if rest:
-        yield [rest]
 
 
 def predict_lines(
@@ -258,7 +210,7 @@ def _parsed(lines: Iterable[Sequence[bytes]], is_pair: bool) -> Iterator[list[Te
 
 def _parse(line: bytes, number: int, is_pair: bool) -> TextExample:
     if number == 1:
-        line = line.removeprefix(_BYTE_ORDER_MARK)
+        line = line.removeprefix(BYTE_ORDER_MARK)
     try:
         text = line.removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.streams import read_lines
 from albert_tf.data.text_examples import Labels, TextExample
 from albert_tf.distribution import create_strategy
 from albert_tf.models import AlbertForClassification
@@ -22,7 +23,6 @@ from albert_tf.text_prediction import (
     check_file,
     predict_file,
     predict_lines,
-    read_lines,
 )
 from albert_tf.tokenization import load_tokenizer
 
@@ -201,19 +201,6 @@ def test_files_of_any_place_and_size_are_predicted_in_order(new_classifier, tmp_
     assert [float(line) * 8 - 2 for line in target.read_text().splitlines()] == sizes
     assert max(classifier.predictor.groups) == 1024
     assert len(classifier.predictor.groups) < 20
-
-
-def test_a_pipe_is_answered_as_soon_as_a_line_is_there():
-    reading, writing = os.pipe()
-    with open(reading, "rb") as source, open(writing, "wb", buffering=0) as sink:
-        groups = read_lines(source)
-        sink.write(b"first\nsec")
-        assert next(groups) == [b"first"]
-        sink.write(b"ond\nthird\n")
-        assert next(groups) == [b"second", b"third"]
-        sink.write(b"fourth")
-        sink.close()
-        assert list(groups) == [[b"fourth"]]
 
 
 def test_a_pipe_named_as_a_file_is_read_once(new_classifier, tmp_path):

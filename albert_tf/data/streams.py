@@ -1,0 +1,91 @@
+"""Files and pipes whose lines are answered as they come, and where the answers go."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from albert_tf.data.files import file_exists, open_binary, write_then_rename
+
+STANDARD_INPUT = "-"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LINES_AT_ONCE = 1024
+_BYTES_AT_ONCE = 1 << 18
+
+
+def can_be_read_twice(path: str, flag: str, what: str) -> bool:
+    """Whether a file can be looked through first; the standard input and pipes can not.
+
+    Args:
+        path: the file; "-" is the standard input.
+        flag: the flag it came from, for the error.
+        what: what should be given, such as "a text file".
+
+    Raises:
+        ValueError: there is nothing to read under this name.
+    """
+    if path == STANDARD_INPUT:
+        return False
+    is_folder = os.path.isdir(path)
+    if is_folder or not (file_exists(path) or os.path.exists(path)):
+        found = "is a folder" if is_folder else "does not exist"
+        raise ValueError(f"{flag} {path!r} {found}. Give {what}, or - for the standard input.")
+    return file_exists(path)
+
+
+@contextmanager
+def open_input(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file, or "-", the standard input, in binary mode."""
+    if path == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with open_binary(path, "rb") as file:
+        yield file
+
+
+@contextmanager
+def open_output(path: str | None) -> Iterator[IO[bytes]]:
+    """Opens a file that appears when the block ends without an error; None: the standard output.
+
+    The block ends in silence if nobody reads the standard output any more.
+    """
+    if path is not None:
+        with write_then_rename(path) as file:
+            yield file
+        return
+    try:
+        yield sys.stdout.buffer
+    except BrokenPipeError:
+        # The reader, `head` perhaps, has what it wanted. What is left in Python's buffer has to go
+        # somewhere when the process ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
+    r"""Yields the lines of a file or a pipe, some at a time.
+
+    Only \n ends a line: other characters that some programs take for line ends belong to the text.
+
+    Args:
+        file: opened in binary mode.
+
+    Yields:
+        1 to 1024 lines without their \n: from a pipe or a terminal, those that have come so far,
+        without waiting for more.
+    """
+    # Readers of remote files have no read1, and need none.
+    read = getattr(file, "read1", file.read)
+    rest: list[bytes] = []  # of a line that may be a whole file, joined once
+    while data := read(_BYTES_AT_ONCE):
+        *lines, last = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*rest, lines[0]])
+            rest.clear()
+        rest.append(last)
+        for start in range(0, len(lines), _LINES_AT_ONCE):
+            yield lines[start : start + _LINES_AT_ONCE]
+    if any(rest):
+        yield [b"".join(rest)]

@@ -1,0 +1,71 @@
+"""Lines of files and pipes, and the two ends of a command."""
+
+import io
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from albert_tf.data.streams import can_be_read_twice, open_input, open_output, read_lines
+
+
+def test_a_pipe_is_answered_as_soon_as_a_line_is_there():
+    reading, writing = os.pipe()
+    with open(reading, "rb") as source, open(writing, "wb", buffering=0) as sink:
+        groups = read_lines(source)
+        sink.write(b"first\nsec")
+        assert next(groups) == [b"first"]
+        sink.write(b"ond\nthird\n")
+        assert next(groups) == [b"second", b"third"]
+        sink.write(b"fourth")
+        sink.close()
+        assert list(groups) == [[b"fourth"]]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"one", b"one\n", b"\n\none\r\n\ntwo\x0bthree\n\n", b"a\n" * 3000]
+)
+@pytest.mark.parametrize("size", [1, 2, 5, 1 << 18])
+def test_lines_do_not_depend_on_how_they_come(data, size):
+    source = io.BytesIO(data)
+    slow = SimpleNamespace(read1=lambda _: source.read(size))
+    groups = list(read_lines(slow))
+    lines = [line for group in groups for line in group]
+    expected = data.split(b"\n")
+    assert lines == (expected[:-1] if not expected[-1] else expected)
+    assert all(1 <= len(group) <= 1024 for group in groups)
+
+
+def test_an_output_file_is_there_when_all_of_it_is(tmp_path, capsysbinary):
+    path = tmp_path / "folder" / "out.txt"
+    with pytest.raises(KeyError), open_output(str(path)) as out:
+        out.write(b"half")
+        raise KeyError
+    assert not path.exists()
+    with open_output(str(path)) as out:
+        out.write(b"whole")
+    assert path.read_bytes() == b"whole"
+    with open_output(None) as out:
+        out.write(b"to the terminal")
+    assert capsysbinary.readouterr().out == b"to the terminal"
+
+
+def test_inputs_are_files_pipes_or_the_standard_input(tmp_path, monkeypatch):
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"text")
+    with open_input(str(path)) as file:
+        assert file.read() == b"text"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"typed")))
+    with open_input("-") as file:
+        assert file.read() == b"typed"
+    assert not file.closed
+    assert can_be_read_twice(str(path), "--file", "a file")
+    assert not can_be_read_twice("-", "--file", "a file")
+    reading, writing = os.pipe()
+    assert not can_be_read_twice(f"/dev/fd/{reading}", "--file", "a file")
+    os.close(reading)
+    os.close(writing)
+    for bad, found in (("nowhere", "does not exist"), (".", "is a folder")):
+        with pytest.raises(ValueError, match=rf"--file .*{found}\. Give a file, or - for"):
+            can_be_read_twice(str(tmp_path / bad), "--file", "a file")
