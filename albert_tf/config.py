@@ -340,6 +340,17 @@ class FineTuningOptimizerConfig(OptimizerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class SquadOptimizerConfig(FineTuningOptimizerConfig):
+    """The same for SQuAD, where passes over the questions and a share of them are given.
+
+    Source: run_squad_v1.py of the original release.
+    """
+
+    STEPS_FLAG: ClassVar[str] = "--num_train_epochs"
+    WARMUP_FLAG: ClassVar[str] = "--warmup_proportion"
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainerConfig:
     """How a run is carried out, whatever it trains.
 

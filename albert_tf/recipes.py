@@ -32,6 +32,8 @@ class Recipe:
         encoder_dropout_prob: rate inside the encoder, on hidden states and attention alike.
         classifier_dropout_prob: rate on what the head is given.
         optimizer: update rule.
+        num_train_epochs: passes over the questions of SQuAD that give `train_step`; 0 elsewhere.
+        warmup_proportion: share of the steps that gives `warmup_step`, but for rounding, there.
         init_from: task whose fine-tuned model this one starts from; None for a pretrained model.
         sizes: the sizes the settings are for.
         versions: the versions they are for.
@@ -49,6 +51,8 @@ class Recipe:
     encoder_dropout_prob: float = 0.0
     classifier_dropout_prob: float = 0.1
     optimizer: str = "adamw"
+    num_train_epochs: float = 0.0
+    warmup_proportion: float = 0.0
     init_from: str | None = None
     sizes: tuple[str, ...] = SIZES
     versions: tuple[str, ...] = VERSIONS
@@ -74,6 +78,8 @@ _ROWS: tuple[tuple[str, Recipe], ...] = (
             48,
             3649,
             365,
+            num_train_epochs=2.0,
+            warmup_proportion=0.1,
             max_seq_length=384,
             save_checkpoints_steps=5000,
             source=f"{_SQUAD}, whose other settings are the same (2 epochs)",
@@ -86,6 +92,8 @@ _ROWS: tuple[tuple[str, Recipe], ...] = (
             48,
             8144,
             814,
+            num_train_epochs=3.0,
+            warmup_proportion=0.1,
             save_checkpoints_steps=5000,
             source=f"{_SQUAD}, whose command has learning rate 5e-5 and length 384 instead",
         ),

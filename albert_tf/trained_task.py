@@ -19,7 +19,12 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import Labels
 
 LABELS_FILE = "labels.json"
+SQUAD_TASKS = {1: "squad1.1", 2: "squad2.0"}  # by version
+MULTIPLE_CHOICE = "race"  # with data of one's own as well: any number of options has one head
+QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
 _HEAD_VARIABLES = ("output_weights", "output_bias")
+# By what variable of its own a head is known that is not one of a classifier.
+_SPAN_HEADS = {"squad1.1": "cls/squad/output_weights", "squad2.0": "answer_class/dense_1/kernel"}
 # Tasks with the same labels and the same kind of text: a model of one answers the others.
 _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 
@@ -29,21 +34,30 @@ class TrainedTask:
     """A task and what it predicts.
 
     Attributes:
-        name: the task in lower case; "custom" for files of the user's own.
-        labels: what is predicted.
+        name: the task in lower case; "custom" for files of the user's own; one of
+            `QUESTION_TASKS`.
+        labels: what is predicted; of questions none.
         is_pair: whether two texts belong together.
         columns: names of the columns of a user's files, by flag.
         max_seq_length: what sequences were cut to in training; None where that is not known.
+        settings: of a task of questions, what else a later command has to know, by flag.
     """
 
     name: str
-    labels: Labels
-    is_pair: bool
+    labels: Labels = field(default_factory=Labels)
+    is_pair: bool = True
     columns: Mapping[str, str | None] = field(default_factory=dict)
     max_seq_length: int | None = None
+    settings: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the content of `labels.json`."""
+        if self.name in QUESTION_TASKS:
+            return {
+                "task_name": self.name,
+                "settings": dict(self.settings),
+                "max_seq_length": self.max_seq_length,
+            }
         return {
             "task_name": self.name,
             "labels": list(self.labels.names),
@@ -94,7 +108,7 @@ class TrainedTask:
         if self.name != name and (is_training or not is_same_kind):
             raise ValueError(
                 f"{directory!r} belongs to another task: {LABELS_FILE} in it says {self.name!r}, "
-                f"--task_name {name!r}. Give a fresh --output_dir, or the same task."
+                f"this command {name!r}. Give a fresh --output_dir, or the same task."
             )
 
     def check_answers(self, asked: TrainedTask, directory: str) -> None:
@@ -134,11 +148,16 @@ class TrainedTask:
         if not prefix:
             return
         _, shapes = open_checkpoint(prefix)
-        if list(shapes.get(_HEAD_VARIABLES[0], ()))[:1] != [self.labels.num_outputs]:
+        if self.name in _SPAN_HEADS:
+            has_head = _SPAN_HEADS[self.name] in shapes
+        else:
+            has_head = list(shapes.get(_HEAD_VARIABLES[0], ()))[:1] == [self.labels.num_outputs]
+        if not has_head:
+            what = f"these labels, {_described(self.labels)}"
             raise ValueError(
                 f"{directory!r} belongs to another model: {os.path.basename(prefix)} in it has no "
-                f"head for these labels, {_described(self.labels)}. Give a fresh --output_dir; to "
-                "start from that model, give it as --init_checkpoint."
+                f"head for {self.name if self.name in QUESTION_TASKS else what}. Give a fresh "
+                "--output_dir; to start from that model, give it as --init_checkpoint."
             )
 
     def fresh_head(self, checkpoint: str) -> dict[str, str]:
@@ -164,14 +183,20 @@ class TrainedTask:
 
 def _task(values: dict[str, Any]) -> TrainedTask:
     """What `TrainedTask.to_dict` gave; a value of another type is a TypeError."""
+    name = _checked("task_name", values["task_name"], str)
+    max_seq_length = _checked("max_seq_length", values.get("max_seq_length"), int | None)
+    if name in QUESTION_TASKS:
+        settings = _checked("settings", values["settings"], dict)
+        settings = {flag: _checked(flag, value, int | float) for flag, value in settings.items()}
+        return TrainedTask(name, max_seq_length=max_seq_length, settings=settings)
     labels = _checked("labels", values["labels"], list)
     columns = _checked("columns", values.get("columns", {}), dict)
     return TrainedTask(
-        _checked("task_name", values["task_name"], str),
+        name,
         Labels(tuple(_checked("a label", name, str) for name in labels)),
         _checked("pairs", values["pairs"], bool),
         {flag: _checked(flag, column, str | None) for flag, column in columns.items()},
-        _checked("max_seq_length", values.get("max_seq_length"), int | None),
+        max_seq_length,
     )
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
-from albert_tf.checkpoints.choice import CHOICES
-from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.classification_run import LoadedData
-from albert_tf.cli.fine_tuning_flags import apply_recipe, model_source_from_flags, with_dropout
+from albert_tf.cli.fine_tuning_flags import (
+    apply_recipe,
+    checkpoint_elsewhere,
+    model_directory_from_flags,
+    model_source_from_flags,
+    take_trained_settings,
+    trained_task_from_flags,
+)
 from albert_tf.data.custom import CustomData
 from albert_tf.data.glue import GlueData
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
@@ -22,8 +26,6 @@ from albert_tf.data.text_features import check_room
 from albert_tf.model_directory import ModelDirectory
 from albert_tf.model_source import ModelSource
 from albert_tf.trained_task import TrainedTask
-
-CHECKPOINT_FLAG = "--checkpoint"
 
 
 def define_data_flags() -> None:
@@ -74,20 +76,17 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     Raises:
         ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
     """
-    elsewhere = _checkpoint_elsewhere(values)
-    own = TrainedTask.read(values.output_dir)
-    trained, where = own, values.output_dir
-    if own is None and elsewhere:
-        trained, where = TrainedTask.read(os.path.dirname(elsewhere)), os.path.dirname(elsewhere)
+    elsewhere = checkpoint_elsewhere(values)
+    trained, where = trained_task_from_flags(values, elsewhere)
+    own = trained if where == values.output_dir else None
     name = _task_name(values, trained)
     if trained:
         trained.check_name(name, where, is_training=values.do_train)
     source = model_source_from_flags(values, fallback=elsewhere)
     apply_recipe(values, name, source.config)
-    if trained and trained.max_seq_length and not values["max_seq_length"].present:
-        values["max_seq_length"].value = trained.max_seq_length
-    config = with_dropout(source.config, values.encoder_dropout_prob)
-    config.check_sequence_length(values.max_seq_length, "--max_seq_length")
+    if trained:
+        take_trained_settings(values, {"max_seq_length": trained.max_seq_length})
+    directory = model_directory_from_flags(values, source)
     columns = columns_from_flags(values, trained) if name == CustomData.name else {}
     splits = {TRAIN: values.do_train, DEV: values.do_eval, TEST: values.do_predict}
     wanted = [split for split, is_wanted in splits.items() if is_wanted]
@@ -101,32 +100,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
         trained.check_answers(task, where)
     elif values.do_train:
         task.check_head_in(values.output_dir)
-    directory = ModelDirectory(
-        values.output_dir, config, source.config_file or "", source.tokenizer
-    )
     return Job(task, own, data, source, directory)
-
-
-def _checkpoint_elsewhere(values: flags.FlagValues) -> str | None:
-    """Prefix of the trained model that a path names, where nothing is to be trained."""
-    path = None if values.checkpoint in CHOICES else values.checkpoint
-    if values.do_train:
-        _check_own_checkpoint(path, values.output_dir)
-        return None
-    if path:
-        return find_checkpoint(path, CHECKPOINT_FLAG)
-    return find_checkpoint(values.init_checkpoint) if values.init_checkpoint else None
-
-
-def _check_own_checkpoint(path: str | None, output_dir: str) -> None:
-    """Refuses what could turn out to be missing, or another model, only after the training."""
-    own = os.path.abspath(output_dir)
-    if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
-        raise ValueError(
-            f"With --do_train, {CHECKPOINT_FLAG} must be one of {', '.join(CHOICES)} or a "
-            f"checkpoint in --output_dir {output_dir!r}; to start from another, give "
-            f"--init_checkpoint. Received: {path!r}"
-        )
 
 
 def _task_name(values: flags.FlagValues, trained: TrainedTask | None) -> str:

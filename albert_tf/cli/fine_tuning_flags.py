@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from typing import Any
+
 from absl import flags, logging
 
+from albert_tf.checkpoints.choice import CHOICES
+from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.cli.flags import define_weight_flags
 from albert_tf.config import AlbertConfig
+from albert_tf.data.length_batching import PADDINGS
+from albert_tf.fine_tuning import CHECKPOINT_FLAG, Start
+from albert_tf.model_directory import ModelDirectory
 from albert_tf.model_source import ModelSource, model_source
 from albert_tf.recipes import recipe_for, size_of, version_of
+from albert_tf.trained_task import TrainedTask
 
-# What a recipe settles, by the names of the flags.
-_RECIPE_FLAGS = (
-    "learning_rate",
-    "train_batch_size",
-    "train_step",
-    "warmup_step",
-    "max_seq_length",
-    "save_checkpoints_steps",
-    "encoder_dropout_prob",
-    "classifier_dropout_prob",
-    "optimizer",
-)
+# What a recipe settles, by the names of the flags: its own names, or another.
+_RECIPE_FLAGS = {
+    "learning_rate": "learning_rate",
+    "train_batch_size": "train_batch_size",
+    "train_step": "train_step",
+    "warmup_step": "warmup_step",
+    "num_train_epochs": "num_train_epochs",
+    "warmup_proportion": "warmup_proportion",
+    "max_seq_length": "max_seq_length",
+    "save_checkpoints_steps": "save_checkpoints_steps",
+    "encoder_dropout_prob": "encoder_dropout_prob",
+    "classifier_dropout_prob": "classifier_dropout_prob",
+    "dropout_prob": "classifier_dropout_prob",
+    "optimizer": "optimizer",
+}
 
 
 def define_fine_tuning_model_flags() -> None:
@@ -50,6 +63,124 @@ def define_fine_tuning_model_flags() -> None:
         "Dropout inside the encoder while training, of hidden states and attention; without it, "
         "as the configuration says.",
     )
+
+
+def define_checkpoint_flag(not_given: str) -> None:
+    """Which checkpoint to evaluate, to predict with and to export.
+
+    Args:
+        not_given: what is taken without the flag.
+    """
+    flags.DEFINE_string(
+        CHECKPOINT_FLAG.removeprefix("--"),
+        None,
+        "What to evaluate without training, and to predict with or export: all, best or newest of "
+        f"--output_dir, or a path. Not given: {not_given}. Where --output_dir has none, "
+        "--init_checkpoint is taken.",
+    )
+
+
+def define_padding_flag(changes: str = "Changes no result.") -> None:
+    """How long batches are.
+
+    Args:
+        changes: what depends on it.
+    """
+    flags.DEFINE_enum(
+        "padding",
+        "longest",
+        PADDINGS,
+        "Length of a batch: what its longest sequence needs, one of a few lengths, or always "
+        f"--max_seq_length. {changes}",
+    )
+
+
+def checkpoint_elsewhere(values: flags.FlagValues) -> str | None:
+    """Returns the prefix of the trained model that a path names, where nothing is to be trained.
+
+    Raises:
+        ValueError: there is none; or, beside a training, --checkpoint is none of --output_dir.
+    """
+    path = None if values.checkpoint in CHOICES else values.checkpoint
+    if values.do_train:
+        _check_own_checkpoint(path, values.output_dir)
+        return None
+    if path:
+        return find_checkpoint(path, CHECKPOINT_FLAG)
+    return find_checkpoint(values.init_checkpoint) if values.init_checkpoint else None
+
+
+def _check_own_checkpoint(path: str | None, output_dir: str) -> None:
+    """Refuses what could turn out to be missing, or another model, only after the training."""
+    own = os.path.abspath(output_dir)
+    if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
+        raise ValueError(
+            f"With --do_train, {CHECKPOINT_FLAG} must be one of {', '.join(CHOICES)} or a "
+            f"checkpoint in --output_dir {output_dir!r}; to start from another, give "
+            f"--init_checkpoint. Received: {path!r}"
+        )
+
+
+def trained_task_from_flags(
+    values: flags.FlagValues, elsewhere: str | None
+) -> tuple[TrainedTask | None, str]:
+    """Returns what the model was trained for, None where nothing says it, and where that is said.
+
+    Args:
+        values: with --output_dir, which counts first.
+        elsewhere: see `checkpoint_elsewhere`.
+    """
+    own = TrainedTask.read(values.output_dir)
+    if own is None and elsewhere:
+        return TrainedTask.read(os.path.dirname(elsewhere)), os.path.dirname(elsewhere)
+    return own, values.output_dir
+
+
+def take_trained_settings(values: flags.FlagValues, settings: Mapping[str, Any]) -> None:
+    """Gives flags that were not given the values of the trained model, where it has them."""
+    for name, value in settings.items():
+        if name in values and value is not None and not values[name].present:
+            values[name].value = value
+
+
+def model_directory_from_flags(values: flags.FlagValues, source: ModelSource) -> ModelDirectory:
+    """Returns --output_dir as the directory of the model, with the dropout that the flags say.
+
+    Raises:
+        ValueError: it belongs to another model, or --max_seq_length is longer than its positions.
+    """
+    config = with_dropout(source.config, values.encoder_dropout_prob)
+    config.check_sequence_length(values.max_seq_length, "--max_seq_length")
+    return ModelDirectory(values.output_dir, config, source.config_file or "", source.tokenizer)
+
+
+def start_from_flags(values: flags.FlagValues, source: ModelSource, task: TrainedTask) -> Start:
+    """Returns what a fresh run starts from: the weights of the model, without a foreign head."""
+    return Start(
+        source.checkpoint,
+        task.fresh_head(source.checkpoint) if source.checkpoint else None,
+        values.init_from_group0,
+        values.allow_partial_checkpoint,
+    )
+
+
+def prepare_output(
+    directory: ModelDirectory, task: TrainedTask, *, is_own: bool, is_training: bool
+) -> None:
+    """Makes --output_dir the directory of the model and its task; what a training wrote stays.
+
+    Args:
+        directory: --output_dir.
+        task: what the model does.
+        is_own: whether the directory says already what its model was trained for.
+        is_training: whether this run trains.
+    """
+    if is_training:
+        directory.write()
+    else:
+        directory.write_if_absent()
+    if is_training or not is_own:
+        task.write(directory.path)
 
 
 def model_source_from_flags(values: flags.FlagValues, fallback: str | None = None) -> ModelSource:
@@ -111,9 +242,9 @@ def apply_recipe(values: flags.FlagValues, task_name: str, config: AlbertConfig)
     version = version_of(config) if values.recipe == "auto" else values.recipe
     recipe = recipe_for(task_name, size_of(config), version)
     taken = {}
-    for name in _RECIPE_FLAGS:
-        if not values[name].present:
-            taken[name] = getattr(recipe, name)
+    for name, setting in _RECIPE_FLAGS.items():
+        if name in values and not values[name].present:
+            taken[name] = getattr(recipe, setting)
     if "max_seq_length" in taken:
         taken["max_seq_length"] = min(taken["max_seq_length"], config.max_position_embeddings)
     for name, value in taken.items():

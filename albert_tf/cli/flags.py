@@ -105,10 +105,8 @@ def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
 
 
 def define_optimizer_flags(defaults: OptimizerConfig) -> None:
-    """Update rule and learning rate; the class of `defaults` names the flags of steps."""
-    flags.DEFINE_enum("optimizer", defaults.optimizer, ["adamw", "lamb"], "Update rule.")
-    flags.DEFINE_float("learning_rate", defaults.learning_rate, "Rate the decay starts from.")
-    flags.DEFINE_float("poly_power", defaults.poly_power, "Exponent of the decay; 1 is linear.")
+    """Update rule, learning rate and steps; the class of `defaults` names the flags of steps."""
+    define_rate_flags(defaults)
     flags.DEFINE_integer(
         _name(defaults.STEPS_FLAG),
         defaults.num_train_steps,
@@ -119,6 +117,13 @@ def define_optimizer_flags(defaults: OptimizerConfig) -> None:
         defaults.num_warmup_steps,
         "Steps of linear warm-up; 0 for none.",
     )
+
+
+def define_rate_flags(defaults: OptimizerConfig) -> None:
+    """Update rule and learning rate."""
+    flags.DEFINE_enum("optimizer", defaults.optimizer, ["adamw", "lamb"], "Update rule.")
+    flags.DEFINE_float("learning_rate", defaults.learning_rate, "Rate the decay starts from.")
+    flags.DEFINE_float("poly_power", defaults.poly_power, "Exponent of the decay; 1 is linear.")
     flags.DEFINE_integer(
         "start_warmup_step", defaults.start_warmup_step, "Step the warm-up starts at."
     )
@@ -129,18 +134,29 @@ def _name(flag: str) -> str:
 
 
 def optimizer_config_from_flags(
-    values: flags.FlagValues, kind: type[OptimizerConfig] = OptimizerConfig
+    values: flags.FlagValues,
+    kind: type[OptimizerConfig] = OptimizerConfig,
+    steps: tuple[int, int] | None = None,
 ) -> OptimizerConfig:
     """Turns the flags of `define_optimizer_flags` into a configuration of that kind.
+
+    Args:
+        values: the flags.
+        kind: names the flags of steps.
+        steps: steps in all and of warm-up; None where flags of `kind` say them.
 
     Raises:
         ValueError: a value is out of range; names the flag.
     """
+    num_train_steps, num_warmup_steps = steps or (
+        getattr(values, _name(kind.STEPS_FLAG)),
+        getattr(values, _name(kind.WARMUP_FLAG)),
+    )
     config = kind(
         optimizer=values.optimizer,
         learning_rate=values.learning_rate,
-        num_train_steps=getattr(values, _name(kind.STEPS_FLAG)),
-        num_warmup_steps=getattr(values, _name(kind.WARMUP_FLAG)),
+        num_train_steps=num_train_steps,
+        num_warmup_steps=num_warmup_steps,
         start_warmup_step=values.start_warmup_step,
         poly_power=values.poly_power,
     )

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import keras
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf.checkpoints.choice import choose_checkpoint, choose_checkpoints
+from albert_tf import fine_tuning
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification_run import ClassificationRun, RunSettings
 from albert_tf.cli.classifier_job import (
-    CHECKPOINT_FLAG,
     Job,
     define_data_flags,
     job_from_flags,
 )
 from albert_tf.cli.fine_tuning_flags import (
     check_rate,
+    define_checkpoint_flag,
     define_fine_tuning_model_flags,
+    define_padding_flag,
     define_recipe_flag,
+    prepare_output,
+    start_from_flags,
 )
 from albert_tf.cli.flags import (
     check_device_flags,
@@ -33,17 +35,10 @@ from albert_tf.cli.flags import (
     trainer_config_from_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
-from albert_tf.data.length_batching import PADDINGS
 from albert_tf.data.text_examples import TRAIN
 from albert_tf.distribution import create_strategy, split_cpu
-from albert_tf.evaluation import (
-    BestCheckpoint,
-    evaluate_checkpoints,
-    load_complete,
-    train_and_evaluate,
-)
+from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.classification import export_classifier
-from albert_tf.run_log import RunLog
 from albert_tf.tasks.classification import ClassificationTask
 from albert_tf.text_prediction import check_file
 from albert_tf.training import Trainer
@@ -69,13 +64,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "predict_output_file", None, "What --predict_file gives, if not to the standard output."
     )
-    flags.DEFINE_string(
-        "checkpoint",
-        None,
-        "What to evaluate without training, and to predict with or export: all, best or newest of "
-        "--output_dir, or a path. Not given: all are evaluated, and the best predicts. Where "
-        "--output_dir has none, --init_checkpoint is taken.",
-    )
+    define_checkpoint_flag("all are evaluated, and the best predicts")
     flags.DEFINE_string("export_dir", None, "Export a SavedModel below this directory.")
     flags.DEFINE_float(
         "threshold_to_export",
@@ -87,13 +76,7 @@ def define_flags() -> None:
         512,
         "Longest sequence, in tokens. Where it is not given, a trained model's own counts.",
     )
-    flags.DEFINE_enum(
-        "padding",
-        "longest",
-        PADDINGS,
-        "Length of a batch: what its longest sequence needs, one of a few lengths, or always "
-        "--max_seq_length. Changes no result.",
-    )
+    define_padding_flag()
     flags.DEFINE_integer(
         "eval_batch_size",
         8,
@@ -177,68 +160,47 @@ def _train(
     classification: ClassificationRun,
 ) -> None:
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
-    start = job.source.checkpoint
-    trainer.initialize(
-        start,
-        init_from_group0=values.init_from_group0,
-        allow_partial=values.allow_partial_checkpoint,
-        skip=job.task.fresh_head(start) if start else None,
-    )
-    best = BestCheckpoint(trainer.directory, job.data.best_metric)
-    job.directory.write()
-    job.task.write(values.output_dir)
-    # Only now: features may be written to a cache, and nothing is written before all is checked.
-    training.train = classification.features(TRAIN)
-    evaluation = classification.evaluation(best, trainer.step) if values.do_eval else None
-    log = RunLog(values.output_dir, trainer.optimizer_config.num_train_steps, trainer.step)
-    log.write_config(
+
+    def prepare() -> None:
+        _prepare_output(values, job)
+        # Only now: features may be written to a cache.
+        training.train = classification.features(TRAIN)
+
+    fine_tuning.train(
+        trainer,
+        start_from_flags(values, job.source, job.task),
+        job.data.best_metric,
+        prepare,
+        classification.evaluation if values.do_eval else None,
         {
-            "model": job.directory.config.to_dict(),
             "task": job.task.to_dict(),
-            "trainer": dataclasses.asdict(trainer.config),
-            "optimizer": dataclasses.asdict(trainer.optimizer_config),
             "classifier_dropout_prob": values.classifier_dropout_prob,
-            "input": training.describe_input(),
-        }
+        },
     )
-    try:
-        if evaluation is None:
-            trainer.train(log)
-        else:
-            train_and_evaluate(trainer, log, evaluation.evaluate, evaluation.record, best.last_step)
-    finally:
-        log.close()
 
 
 def _evaluate(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
-    directory = TrainingDirectory(values.output_dir)
     # Scores on other data, MNLI's mismatched set say, do not tell which checkpoint is the best.
     is_own_task = job.own is None or job.own.name == job.task.name
-    is_all = values.checkpoint == "all" or (not values.checkpoint and is_own_task)
-    choices = (directory, values.checkpoint, values.init_checkpoint)
-    prefixes = (
-        list(choose_checkpoints(directory, "all", values.init_checkpoint, flag=CHECKPOINT_FLAG))
-        if is_all
-        else [choose_checkpoint(*choices, flag=CHECKPOINT_FLAG)]
+    choice = values.checkpoint or ("all" if is_own_task else None)
+    best = BestCheckpoint(TrainingDirectory(values.output_dir), job.data.best_metric)
+    keeps_best = choice == "all" and is_own_task
+    fine_tuning.evaluate(
+        classification.model,
+        fine_tuning.checkpoints_to_evaluate(values.output_dir, choice, values.init_checkpoint),
+        lambda: _prepare_output(values, job),
+        lambda: classification.evaluation(best, keeps_best=keeps_best),
     )
-    load_complete(classification.model, prefixes[0])  # refused before anything is written
-    _prepare_output(job)
-    best = BestCheckpoint(directory, job.data.best_metric)
-    evaluation = classification.evaluation(best, keeps_best=is_all and is_own_task)
-    evaluate_checkpoints(prefixes, classification.model, evaluation.evaluate, evaluation.record)
 
 
 def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
     """Predicts and exports with one checkpoint."""
-    directory = TrainingDirectory(values.output_dir)
     # What a training started from is no candidate any more.
     other = None if values.do_train else values.init_checkpoint
-    prefix = choose_checkpoint(directory, values.checkpoint, other, flag=CHECKPOINT_FLAG)
-    step = load_complete(classification.model, prefix)
-    logging.info("Applying %s, step %d", prefix, step)
+    fine_tuning.load_chosen(classification.model, values.output_dir, values.checkpoint, other)
     if values.do_predict:
-        _prepare_output(job)
+        _prepare_output(values, job)
         classification.predict()
     if values.predict_file:
         classification.predict_file(
@@ -254,11 +216,8 @@ def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun
         )
 
 
-def _prepare_output(job: Job) -> None:
-    """Makes the output directory a whole model directory, if no training has."""
-    job.directory.write_if_absent()
-    if job.own is None:
-        job.task.write(job.directory.path)
+def _prepare_output(values: flags.FlagValues, job: Job) -> None:
+    prepare_output(job.directory, job.task, is_own=job.own is not None, is_training=values.do_train)
 
 
 def main() -> None:

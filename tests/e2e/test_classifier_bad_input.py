@@ -122,7 +122,7 @@ def test_an_output_directory_of_another_task_is_left_alone(run):
     (run.output / "labels.json").write_text(json.dumps(description))
     result = run(do_train=True)
     assert result.code == 1, result.output
-    assert "labels.json in it says 'rte', --task_name 'custom'" in result.output
+    assert "labels.json in it says 'rte', this command 'custom'" in result.output
     assert [path.name for path in run.output.iterdir()] == ["labels.json"]
 
 
