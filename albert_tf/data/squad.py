@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from albert_tf.data.json_rows import whole_characters
 from albert_tf.data.rows import Oddities
-from albert_tf.data.squad_layout import answers_of, is_marked_impossible, paragraphs_of, text_of
+from albert_tf.data.squad_layout import (
+    answers_of,
+    id_of,
+    is_marked_impossible,
+    paragraphs_of,
+    questions_of,
+    text_of,
+)
 from albert_tf.data.table_rows import read_text
 
 Answers = tuple[tuple[str, int], ...]
@@ -123,7 +129,7 @@ class _Reader:
     def add(self, place: str, paragraph: dict[str, Any]) -> None:
         """Takes the questions of a paragraph."""
         context = text_of(paragraph, "context", f"{self._source}: {place}")
-        for number, (inner, entry) in enumerate(self._entries(place, paragraph)):
+        for number, (inner, entry) in enumerate(questions_of(place, paragraph, self._source)):
             where = f"{self._source}: {inner}"
             qas_id = self._new_id(entry, inner, where)
             if not number:
@@ -163,26 +169,10 @@ class _Reader:
                 self.data.questions[0].qas_id,
             )
 
-    def _entries(
-        self, place: str, paragraph: dict[str, Any]
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The questions of a paragraph; one that has its context beside it is its own."""
-        if "qas" not in paragraph:
-            yield place, paragraph
-            return
-        entries = paragraph["qas"]
-        if not isinstance(entries, list):
-            raise ValueError(f"{self._source}: {place}.qas must be a list of questions.")
-        for number, entry in enumerate(entries):
-            inner = f"{place}.qas[{number}]"
-            if not isinstance(entry, dict):
-                raise ValueError(f"{self._source}: {inner} must be an object: {entry!r:.80}")
-            yield inner, entry
-
     def _new_id(self, entry: dict[str, Any], place: str, where: str) -> str:
-        found = entry.get("id", entry.get("query_id"))
-        if isinstance(found, bool) or not isinstance(found, str | int):
-            raise ValueError(f"{where} must have an `id`, a text or a whole number: {found!r:.80}")
+        found = id_of(entry, where)
+        if found is None:
+            raise ValueError(f"{where} must have an `id`, a text or a whole number.")
         qas_id = whole_characters(str(found), self.oddities, str(found))
         if qas_id in self._places:
             raise ValueError(

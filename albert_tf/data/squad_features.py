@@ -136,6 +136,7 @@ def squad_features(
     max_query_length: int,
     is_training: bool,
     num_workers: int = 1,
+    is_logged: bool = True,
 ) -> SquadFeatures:
     """Tokenizes questions and contexts and cuts the contexts into windows.
 
@@ -150,6 +151,7 @@ def squad_features(
         max_query_length: tokens of a question at most; what is more is cut off.
         is_training: whether to give positions of answers.
         num_workers: processes that tokenize; the features do not depend on it.
+        is_logged: whether to log how much there is of what.
 
     Returns:
         At least one window of every question.
@@ -170,14 +172,15 @@ def squad_features(
         doc_stride,
     )
     labels = _labels(data, tokens, windows) if is_training else {}
-    logging.info(
-        "questions=%d contexts=%d windows=%d max_seq_length=%d doc_stride=%d",
-        len(data.questions),
-        len(data.contexts),
-        len(windows.starts),
-        max_seq_length,
-        doc_stride,
-    )
+    if is_logged:
+        logging.info(
+            "questions=%d contexts=%d windows=%d max_seq_length=%d doc_stride=%d",
+            len(data.questions),
+            len(data.contexts),
+            len(windows.starts),
+            max_seq_length,
+            doc_stride,
+        )
     return SquadFeatures(
         sequences=_sequences(tokens, windows, paragraphs, tokenizer),
         unique_ids=FIRST_UNIQUE_ID + np.arange(len(windows.starts)),

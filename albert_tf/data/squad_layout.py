@@ -13,12 +13,15 @@ WANTED = (
 _OTHER_NAMES = {"context": "context_text", "question": "query_text"}
 
 
-def paragraphs_of(value: Any, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def paragraphs_of(
+    value: Any, source: str, wanted: str = WANTED
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the paragraphs of a file and where in it they are.
 
     Args:
         value: what the JSON file holds.
         source: flag and file, for errors.
+        wanted: what it should hold, for errors.
 
     Yields:
         A place such as `data[3].paragraphs[0]`, and an object with a context and questions, or
@@ -32,17 +35,25 @@ def paragraphs_of(value: Any, source: str) -> Iterator[tuple[str, dict[str, Any]
         articles, place = value.get("data"), "data"
     if not isinstance(articles, list):
         raise ValueError(
-            f"{source} must hold a list of articles: {WANTED}. Received: {value!r:.80}"
+            f"{source} must hold a list of articles: {wanted}. Received: {value!r:.80}"
         )
     for number, article in enumerate(articles):
-        yield from _paragraphs_of_article(article, f"{place}[{number}]", source)
+        yield from paragraphs_of_article(article, f"{place}[{number}]", source, wanted)
 
 
-def _paragraphs_of_article(
-    article: Any, place: str, source: str
+def paragraphs_of_article(
+    article: Any, place: str, source: str, wanted: str = WANTED
 ) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the paragraphs of one entry of that list; see `paragraphs_of`.
+
+    Args:
+        article: the entry.
+        place: where it is.
+        source: flag and file, for errors.
+        wanted: what the file should hold, for errors.
+    """
     if not isinstance(article, dict):
-        raise ValueError(f"{source}: {place} must be an object. Wanted is {WANTED}.")
+        raise ValueError(f"{source}: {place} must be an object. Wanted is {wanted}.")
     if "paragraphs" not in article:
         yield place, article
         return
@@ -54,11 +65,49 @@ def _paragraphs_of_article(
     for number, paragraph in enumerate(paragraphs):
         inner = f"{place}.paragraphs[{number}]"
         if not isinstance(paragraph, dict):
-            raise ValueError(f"{source}: {inner} must be an object. Wanted is {WANTED}.")
+            raise ValueError(f"{source}: {inner} must be an object. Wanted is {wanted}.")
         yield inner, paragraph
 
 
-def text_of(entry: dict[str, Any], name: str, where: str) -> str:
+def questions_of(
+    place: str, paragraph: dict[str, Any], source: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the questions of a paragraph and where they are.
+
+    Args:
+        place: where the paragraph is.
+        paragraph: see `paragraphs_of`; one that has its context beside it is its own question.
+        source: flag and file, for errors.
+
+    Raises:
+        ValueError: the questions are no list of objects.
+    """
+    if "qas" not in paragraph:
+        yield place, paragraph
+        return
+    entries = paragraph["qas"]
+    if not isinstance(entries, list):
+        raise ValueError(f"{source}: {place}.qas must be a list of questions.")
+    for number, entry in enumerate(entries):
+        inner = f"{place}.qas[{number}]"
+        if not isinstance(entry, dict):
+            raise ValueError(f"{source}: {inner} must be an object: {entry!r:.80}")
+        yield inner, entry
+
+
+def id_of(entry: dict[str, Any], where: str) -> str | int | None:
+    """The id of a question; None if it has none.
+
+    Raises:
+        ValueError: it is neither a text nor a whole number; `where` begins the message.
+    """
+    found = entry.get("id", entry.get("query_id"))
+    if isinstance(found, bool) or not isinstance(found, str | int | None):
+        raise ValueError(f"{where} must have an `id`, a text or a whole number: {found!r:.80}")
+    return found
+
+
+def text_of(entry: dict[str, Any], name: str, where: str, wanted: str = WANTED) -> str:
     """The text called `name`.
 
     Raises:
@@ -67,7 +116,7 @@ def text_of(entry: dict[str, Any], name: str, where: str) -> str:
     text = entry.get(name, entry.get(_OTHER_NAMES[name]))
     if not isinstance(text, str):
         found = f"it is {text!r:.80}" if text is not None else f"it has {', '.join(entry)}"
-        raise ValueError(f"{where} must have a text called `{name}`; {found}. Wanted is {WANTED}.")
+        raise ValueError(f"{where} must have a text called `{name}`; {found}. Wanted is {wanted}.")
     return text
 
 
