@@ -12,6 +12,7 @@ from albert_tf.checkpoints.choice import CHOICES
 from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.cli.flags import define_weight_flags
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import file_exists
 from albert_tf.data.length_batching import PADDINGS
 from albert_tf.fine_tuning import CHECKPOINT_FLAG, Start
 from albert_tf.model_directory import ModelDirectory
@@ -164,22 +165,19 @@ def start_from_flags(values: flags.FlagValues, source: ModelSource, task: Traine
     )
 
 
-def prepare_output(
-    directory: ModelDirectory, task: TrainedTask, *, is_own: bool, is_training: bool
-) -> None:
+def prepare_output(directory: ModelDirectory, task: TrainedTask, *, is_training: bool) -> None:
     """Makes --output_dir the directory of the model and its task; what a training wrote stays.
 
     Args:
         directory: --output_dir.
         task: what the model does.
-        is_own: whether the directory says already what its model was trained for.
         is_training: whether this run trains.
     """
     if is_training:
         directory.write()
     else:
         directory.write_if_absent()
-    if is_training or not is_own:
+    if is_training or TrainedTask.read(directory.path) is None:
         task.write(directory.path)
 
 
@@ -218,6 +216,24 @@ def check_rate(value: float, flag: str) -> None:
     """Raises ValueError unless the value is a dropout rate."""
     if not 0 <= value < 1:
         raise ValueError(f"{flag} must be a rate in [0, 1). Received: {value}")
+
+
+def define_feature_file_flag(name: str) -> None:
+    """A file of features, which the original reads back and this package only writes."""
+    flags.DEFINE_string(
+        name,
+        None,
+        "Write the features there, as records the original reads, unless the file exists. Never "
+        "read: features are made anew.",
+    )
+
+
+def is_feature_file_wanted(path: str | None, flag: str) -> bool:
+    """Whether to write features; says so where a file is there already."""
+    if path and file_exists(path):
+        logging.info("--%s: %s is there already, and is neither read nor changed", flag, path)
+        return False
+    return bool(path)
 
 
 def define_recipe_flag() -> None:

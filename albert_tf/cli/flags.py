@@ -6,11 +6,12 @@ imported into one process.
 
 from __future__ import annotations
 
+import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import STRATEGIES
+from albert_tf.distribution import STRATEGIES, create_strategy, split_cpu
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 # Flags of the original release that TensorFlow 2 has no use for.
@@ -217,3 +218,15 @@ def check_device_flags(values: flags.FlagValues) -> None:
     for name in _TPU_ONLY:
         if values[name].present:
             logging.info("--%s changes nothing without --use_tpu", name)
+
+
+def strategy_from_flags(values: flags.FlagValues) -> tf.distribute.Strategy:
+    """Returns where to compute.
+
+    Raises:
+        ValueError: there is no such strategy here.
+    """
+    split_cpu(values.num_logical_cpu_devices)
+    strategy = create_strategy(values.distribution_strategy)
+    logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
+    return strategy

@@ -6,7 +6,7 @@ import math
 
 import keras
 import tensorflow as tf
-from absl import flags, logging
+from absl import flags
 
 from albert_tf import fine_tuning
 from albert_tf.checkpoints.training_directory import TrainingDirectory
@@ -32,11 +32,11 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
     optimizer_config_from_flags,
     run_command,
+    strategy_from_flags,
     trainer_config_from_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.data.text_examples import TRAIN
-from albert_tf.distribution import create_strategy, split_cpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.classification import export_classifier
 from albert_tf.tasks.classification import ClassificationTask
@@ -102,9 +102,7 @@ def run() -> None:
     job = job_from_flags(values)
     if values.predict_file:
         check_file(values.predict_file, job.task.is_pair)
-    split_cpu(values.num_logical_cpu_devices)
-    strategy = create_strategy(values.distribution_strategy)
-    logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
+    strategy = strategy_from_flags(values)
     training = ClassificationTask(
         job.directory.config,
         job.data.labels,
@@ -162,7 +160,7 @@ def _train(
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
 
     def prepare() -> None:
-        _prepare_output(values, job)
+        prepare_output(job.directory, job.task, is_training=True)
         # Only now: features may be written to a cache.
         training.train = classification.features(TRAIN)
 
@@ -189,7 +187,7 @@ def _evaluate(values: flags.FlagValues, job: Job, classification: Classification
     fine_tuning.evaluate(
         classification.model,
         fine_tuning.checkpoints_to_evaluate(values.output_dir, choice, values.init_checkpoint),
-        lambda: _prepare_output(values, job),
+        lambda: prepare_output(job.directory, job.task, is_training=False),
         lambda: classification.evaluation(best, keeps_best=keeps_best),
     )
 
@@ -200,7 +198,7 @@ def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun
     other = None if values.do_train else values.init_checkpoint
     fine_tuning.load_chosen(classification.model, values.output_dir, values.checkpoint, other)
     if values.do_predict:
-        _prepare_output(values, job)
+        prepare_output(job.directory, job.task, is_training=False)
         classification.predict()
     if values.predict_file:
         classification.predict_file(
@@ -214,10 +212,6 @@ def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun
             values.max_seq_length,
             values.threshold_to_export,
         )
-
-
-def _prepare_output(values: flags.FlagValues, job: Job) -> None:
-    prepare_output(job.directory, job.task, is_own=job.own is not None, is_training=values.do_train)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
-from absl import flags, logging
+from absl import flags
 
 from albert_tf.checkpoints.choice import choose_checkpoints
 from albert_tf.checkpoints.original import find_checkpoint
@@ -20,12 +20,12 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
     optimizer_config_from_flags,
     run_command,
+    strategy_from_flags,
     tokenizer_from_flags,
     trainer_config_from_flags,
 )
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.data.files import match_files
-from albert_tf.distribution import create_strategy, split_cpu
 from albert_tf.evaluation import (
     BestCheckpoint,
     Evaluator,
@@ -110,9 +110,7 @@ def run() -> None:
     model_directory = ModelDirectory(
         values.output_dir, config, values.albert_config_file, tokenizer_from_flags(values)
     )
-    split_cpu(values.num_logical_cpu_devices)
-    strategy = create_strategy(values.distribution_strategy)
-    logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
+    strategy = strategy_from_flags(values)
     if values.do_train:
         trainer = Trainer(task, trainer_config, optimizer_config, strategy)
         _train(values, task, trainer, model_directory)

@@ -1,0 +1,180 @@
+"""Fine-tunes, evaluates and applies a model of multiple choice: RACE, and your own questions."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from absl import flags
+
+from albert_tf import fine_tuning
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.choice_run import BEST_METRIC, ChoiceRun, ChoiceSettings
+from albert_tf.cli.fine_tuning_flags import (
+    check_rate,
+    define_checkpoint_flag,
+    define_fine_tuning_model_flags,
+    define_padding_flag,
+    define_recipe_flag,
+    is_feature_file_wanted,
+    prepare_output,
+    start_from_flags,
+)
+from albert_tf.cli.flags import (
+    check_device_flags,
+    define_device_flags,
+    define_optimizer_flags,
+    define_trainer_flags,
+    optimizer_config_from_flags,
+    run_command,
+    strategy_from_flags,
+    trainer_config_from_flags,
+)
+from albert_tf.cli.race_job import FEATURE_FILES, Job, define_data_flags, job_from_flags
+from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+from albert_tf.data.choice_records import write_choice_records
+from albert_tf.data.text_examples import TRAIN
+from albert_tf.evaluation import BestCheckpoint
+from albert_tf.export.choice import export_choice
+from albert_tf.models import AlbertForMultipleChoice
+from albert_tf.tasks.multiple_choice import MultipleChoiceTask
+from albert_tf.training import Trainer
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    define_data_flags()
+    flags.DEFINE_bool("do_train", True, "Train.")
+    flags.DEFINE_bool(
+        "do_eval",
+        True,
+        "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: at every "
+        "saved step while training, or --checkpoint without training.",
+    )
+    flags.DEFINE_bool(
+        "do_predict",
+        False,
+        "Choose an option for every question of the test set, in predictions.tsv; where it has "
+        "labels, its scores are in predict_results.txt.",
+    )
+    define_checkpoint_flag("all are evaluated, and the best predicts")
+    flags.DEFINE_string("export_dir", None, "Export a SavedModel below this directory.")
+    define_padding_flag()
+    flags.DEFINE_integer(
+        "eval_batch_size",
+        8,
+        "Questions of an evaluation batch at --max_seq_length; more of shorter ones.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer("predict_batch_size", 8, "The same for predicting.", lower_bound=1)
+    flags.DEFINE_float("dropout_prob", 0.1, "Dropout of what the head is given.")
+    define_recipe_flag()
+    define_trainer_flags(TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=100))
+    flags.DEFINE_alias("num_keep_checkpoint", "keep_checkpoint_max")
+    define_fine_tuning_model_flags()
+    define_optimizer_flags(
+        FineTuningOptimizerConfig(learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000)
+    )
+    define_device_flags()
+
+
+def run() -> None:
+    """Does what the flags say; everything is checked before the first file is written."""
+    values = flags.FLAGS
+    check_device_flags(values)
+    check_rate(values.dropout_prob, "--dropout_prob")
+    if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
+        raise ValueError("Nothing to do: give --do_train, --do_eval, --do_predict or --export_dir.")
+    job = job_from_flags(values)
+    strategy = strategy_from_flags(values)
+    training = MultipleChoiceTask(
+        job.directory.config,
+        job.features.get(TRAIN),
+        max_seq_length=values.max_seq_length,
+        dropout_prob=values.dropout_prob,
+        padding=values.padding,
+    )
+    if values.do_train:
+        optimizer_config = optimizer_config_from_flags(values, FineTuningOptimizerConfig)
+        trainer = Trainer(training, trainer_config_from_flags(values), optimizer_config, strategy)
+        choice = _choice_run(values, job, trainer.model, strategy)
+        _train(values, job, trainer, choice)
+    else:
+        with strategy.scope():
+            model = training.build_model()
+        choice = _choice_run(values, job, model, strategy)
+        if values.do_eval:
+            _evaluate(values, job, choice)
+    if values.do_predict or values.export_dir:
+        _apply(values, job, choice)
+
+
+def _choice_run(
+    values: flags.FlagValues,
+    job: Job,
+    model: AlbertForMultipleChoice,
+    strategy: tf.distribute.Strategy,
+) -> ChoiceRun:
+    settings = ChoiceSettings(
+        output_dir=values.output_dir,
+        max_seq_length=values.max_seq_length,
+        eval_batch_size=values.eval_batch_size,
+        predict_batch_size=values.predict_batch_size,
+        padding=values.padding,
+    )
+    return ChoiceRun(job.features, model, strategy, settings)
+
+
+def _train(values: flags.FlagValues, job: Job, trainer: Trainer, choice: ChoiceRun) -> None:
+    """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
+    fine_tuning.train(
+        trainer,
+        start_from_flags(values, job.source, job.task),
+        BEST_METRIC,
+        lambda: _prepare(values, job),
+        choice.evaluation if values.do_eval else None,
+        {"task": job.task.to_dict(), "dropout_prob": values.dropout_prob},
+    )
+
+
+def _evaluate(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
+    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
+    wanted = values.checkpoint or "all"
+    best = BestCheckpoint(TrainingDirectory(values.output_dir), BEST_METRIC)
+    fine_tuning.evaluate(
+        choice.model,
+        fine_tuning.checkpoints_to_evaluate(values.output_dir, wanted, values.init_checkpoint),
+        lambda: _prepare(values, job),
+        lambda: choice.evaluation(best, keeps_best=wanted == "all"),
+    )
+
+
+def _apply(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
+    """Predicts and exports with one checkpoint."""
+    # What a training started from is no candidate any more.
+    other = None if values.do_train else values.init_checkpoint
+    step = fine_tuning.load_chosen(choice.model, values.output_dir, values.checkpoint, other)
+    if values.do_predict:
+        if not (values.do_train or values.do_eval):
+            _prepare(values, job)
+        best = BestCheckpoint(TrainingDirectory(values.output_dir), BEST_METRIC)
+        choice.predict(step, best.value)
+    if values.export_dir:
+        export_choice(choice.model, values.export_dir)
+
+
+def _prepare(values: flags.FlagValues, job: Job) -> None:
+    """Makes --output_dir that of the job, and writes the features that are wanted."""
+    prepare_output(job.directory, job.task, is_training=values.do_train)
+    for split, features in job.features.items():
+        name = FEATURE_FILES[split]
+        path = getattr(values, name)
+        if is_feature_file_wanted(path, name):
+            write_choice_records(path, features, values.max_seq_length)
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

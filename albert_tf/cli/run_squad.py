@@ -1,0 +1,237 @@
+"""Fine-tunes, evaluates and applies a model that answers questions: SQuAD 1.1, 2.0 and the like."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+from absl import flags, logging
+
+from albert_tf import fine_tuning
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.cli.fine_tuning_flags import (
+    check_rate,
+    define_checkpoint_flag,
+    define_fine_tuning_model_flags,
+    define_padding_flag,
+    define_recipe_flag,
+    is_feature_file_wanted,
+    prepare_output,
+    start_from_flags,
+)
+from albert_tf.cli.flags import (
+    check_device_flags,
+    define_device_flags,
+    define_rate_flags,
+    define_trainer_flags,
+    run_command,
+    strategy_from_flags,
+    trainer_config_from_flags,
+)
+from albert_tf.cli.squad_job import Job, define_data_flags, job_from_flags, optimizer_config
+from albert_tf.config import SquadOptimizerConfig, TrainerConfig
+from albert_tf.data.squad_records import write_squad_records
+from albert_tf.evaluation import BestCheckpoint
+from albert_tf.export.spans import export_spans
+from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.squad_run import BEST_METRICS, THRESHOLD, SquadRun, SquadSettings
+from albert_tf.tasks.squad import SquadTask
+from albert_tf.training import Trainer
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    define_data_flags()
+    flags.DEFINE_bool("do_train", False, "Train.")
+    flags.DEFINE_bool(
+        "do_predict",
+        False,
+        "Answer --predict_file. While training, and with --checkpoint=all, every saved checkpoint "
+        "is scored by its answers, if it has any, and the best kept as model.ckpt-best.",
+    )
+    define_checkpoint_flag("the best predicts, or the newest where none was chosen")
+    flags.DEFINE_string("export_dir", None, "Export a SavedModel below this directory.")
+    define_padding_flag(
+        "Scores of SQuAD 1.1 compete with those of padding in training, so its weights depend on "
+        "it; max is what the original does, also when answers are chosen."
+    )
+    flags.DEFINE_integer(
+        "predict_batch_size",
+        8,
+        "Windows of a batch of --max_seq_length when predicting; more of shorter ones.",
+        lower_bound=1,
+    )
+    flags.DEFINE_float(
+        "num_train_epochs",
+        3.0,
+        "Passes over the questions. As in the original a batch counts as so many questions, though "
+        "it holds windows, of which long contexts have several each: steps = questions / "
+        "--train_batch_size * this. The log says how often each window is trained on.",
+    )
+    flags.DEFINE_float("warmup_proportion", 0.1, "Share of the steps that warm up.")
+    flags.DEFINE_integer("n_best_size", 20, "Candidates of each question that are written.")
+    flags.DEFINE_integer("max_answer_length", 30, "Tokens of the longest answer.")
+    flags.DEFINE_integer("start_n_top", 5, "Starts for which ends are sought; version 2 alone.")
+    flags.DEFINE_integer("end_n_top", 5, "Ends sought for each of them; version 2 alone.")
+    flags.DEFINE_float(
+        "dropout_prob", 0.1, "Dropout before the score of having no answer; version 2 alone."
+    )
+    flags.DEFINE_float(
+        THRESHOLD,
+        None,
+        "Null odds from which on a question is left unanswered; version 2 alone. Not given: what "
+        "gives the best F1 on --predict_file, or where that has no answers, what did so when the "
+        "best checkpoint was chosen.",
+    )
+    flags.DEFINE_bool("use_einsum", True, "Accepted for older commands; changes nothing.")
+    define_recipe_flag()
+    define_trainer_flags(TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000))
+    define_fine_tuning_model_flags()
+    define_rate_flags(SquadOptimizerConfig())
+    define_device_flags()
+
+
+def run() -> None:
+    """Does what the flags say; everything is checked before the first file is written."""
+    values = flags.FLAGS
+    _check_flags(values)
+    job = job_from_flags(values)
+    config = optimizer_config(values, job.train) if job.train else None
+    strategy = strategy_from_flags(values)
+    training = SquadTask(
+        job.directory.config,
+        job.version,
+        job.train.features if job.train else None,
+        max_seq_length=values.max_seq_length,
+        padding=values.padding,
+        start_n_top=values.start_n_top,
+        end_n_top=values.end_n_top,
+        dropout_prob=values.dropout_prob,
+    )
+    if config:
+        trainer = Trainer(training, trainer_config_from_flags(values), config, strategy)
+        squad = _squad_run(values, job, trainer.model, strategy)
+        _train(values, job, trainer, squad)
+        model = trainer.model
+    else:
+        with strategy.scope():
+            model = training.build_model()
+        squad = _squad_run(values, job, model, strategy)
+        if squad and values.checkpoint == "all":
+            _evaluate(values, job, squad)
+    if values.do_predict or values.export_dir:
+        _apply(values, job, model, squad)
+
+
+def _check_flags(values: flags.FlagValues) -> None:
+    check_device_flags(values)
+    check_rate(values.dropout_prob, "--dropout_prob")
+    if not (values.do_train or values.do_predict or values.export_dir):
+        raise ValueError("Nothing to do: give --do_train, --do_predict or --export_dir.")
+    for name in ("start_n_top", "end_n_top"):
+        if getattr(values, name) < 1:
+            raise ValueError(f"--{name} must be at least 1. Received: {getattr(values, name)}")
+    if values["use_einsum"].present:
+        logging.info("--use_einsum changes nothing")
+    if values.predict_feature_left_file:
+        logging.info("--predict_feature_left_file is neither read nor written")
+
+
+def _squad_run(
+    values: flags.FlagValues,
+    job: Job,
+    model: AlbertForSpans | AlbertForSpanBeams,
+    strategy: tf.distribute.Strategy,
+) -> SquadRun | None:
+    if job.predict is None:
+        return None
+    settings = SquadSettings(
+        output_dir=values.output_dir,
+        version=job.version,
+        max_seq_length=values.max_seq_length,
+        predict_batch_size=values.predict_batch_size,
+        padding=values.padding,
+        n_best_size=values.n_best_size,
+        max_answer_length=values.max_answer_length,
+        threshold=getattr(values, THRESHOLD),
+        known_threshold=job.threshold,
+    )
+
+    def keep_threshold(threshold: float) -> None:
+        kept = {**job.task.settings, THRESHOLD: threshold}
+        dataclasses.replace(job.task, settings=kept).write(values.output_dir)
+
+    questions = job.predict
+    return SquadRun(questions.data, questions.features, model, strategy, settings, keep_threshold)
+
+
+def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun | None) -> None:
+    """Trains; every checkpoint is scored and the best one kept, if there is something to score."""
+
+    def prepare() -> None:
+        prepare_output(job.directory, job.task, is_training=True)
+        _write_features(values, job)
+
+    if squad and not squad.has_references:
+        logging.warning(
+            "--predict_file %s has no answers: no checkpoint is evaluated while training",
+            squad.data.path,
+        )
+    fine_tuning.train(
+        trainer,
+        start_from_flags(values, job.source, job.task),
+        BEST_METRICS[job.version],
+        prepare,
+        squad.evaluation if squad and squad.has_references else None,
+        {"task": job.task.to_dict(), "dropout_prob": values.dropout_prob},
+    )
+
+
+def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
+    """Scores every checkpoint there is, and keeps the best."""
+    best = BestCheckpoint(TrainingDirectory(values.output_dir), squad.best_metric)
+    fine_tuning.evaluate(
+        squad.model,
+        fine_tuning.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint),
+        lambda: prepare_output(job.directory, job.task, is_training=False),
+        lambda: squad.evaluation(best),
+    )
+
+
+def _apply(
+    values: flags.FlagValues,
+    job: Job,
+    model: AlbertForSpans | AlbertForSpanBeams,
+    squad: SquadRun | None,
+) -> None:
+    """Answers questions and exports with one checkpoint."""
+    # What a training started from is no candidate any more.
+    other = None if values.do_train else values.init_checkpoint
+    step = fine_tuning.load_chosen(model, values.output_dir, values.checkpoint, other)
+    if squad:
+        if not values.do_train:
+            prepare_output(job.directory, job.task, is_training=False)
+            _write_features(values, job)
+        is_evaluated = values.do_train or values.checkpoint == "all"
+        squad.predict(step, keeps_scores=not is_evaluated)
+    if values.export_dir:
+        export_spans(model, values.export_dir)
+
+
+def _write_features(values: flags.FlagValues, job: Job) -> None:
+    for name, questions in (
+        ("train_feature_file", job.train),
+        ("predict_feature_file", job.predict),
+    ):
+        path = getattr(values, name)
+        if questions and is_feature_file_wanted(path, name):
+            write_squad_records(path, questions.features, values.max_seq_length)
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

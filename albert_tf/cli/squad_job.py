@@ -1,0 +1,229 @@
+"""What the flags of `run_squad` mean: the questions, their windows and the model, all checked."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from absl import flags, logging
+
+from albert_tf.cli.fine_tuning_flags import (
+    apply_recipe,
+    checkpoint_elsewhere,
+    define_feature_file_flag,
+    model_directory_from_flags,
+    model_source_from_flags,
+    take_trained_settings,
+    trained_task_from_flags,
+)
+from albert_tf.cli.flags import optimizer_config_from_flags
+from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
+from albert_tf.data.jobs import available_cores
+from albert_tf.data.squad import SquadData, read_squad
+from albert_tf.data.squad_features import SquadFeatures, squad_features
+from albert_tf.metrics.squad import has_references
+from albert_tf.model_directory import ModelDirectory
+from albert_tf.model_source import ModelSource
+from albert_tf.squad_run import THRESHOLD
+from albert_tf.tokenization import Tokenizer
+from albert_tf.trained_task import SQUAD_TASKS, TrainedTask
+
+# What a model that is applied must share with its training, by version of SQuAD.
+_KEPT_FLAGS = {
+    1: ("doc_stride", "max_query_length"),
+    2: ("doc_stride", "max_query_length", "start_n_top", "end_n_top"),
+}
+_MANY_WINDOWS = 1.5  # windows a question from which on a pass over the questions misleads
+_QUESTIONS_A_PROCESS = 5000  # fewer are not worth starting another process for
+
+
+def define_data_flags() -> None:
+    """The questions, and what becomes of them."""
+    flags.DEFINE_integer(
+        "squad_version",
+        None,
+        "1: every question has an answer (SQuAD 1.1, CMRC 2018). 2: some have none (SQuAD 2.0). "
+        "Without it, that of the model in --output_dir.",
+    )
+    flags.DEFINE_string("train_file", None, "Questions with answers to train on, JSON as SQuAD's.")
+    flags.DEFINE_string(
+        "predict_file",
+        None,
+        "Questions to answer, JSON as SQuAD's. Where it has answers, they score the model, and "
+        "while training they choose the best checkpoint.",
+    )
+    define_feature_file_flag("train_feature_file")
+    define_feature_file_flag("predict_feature_file")
+    flags.DEFINE_string(
+        "predict_feature_left_file",
+        None,
+        "Accepted for older commands; neither read nor written: it was a Python pickle.",
+    )
+    flags.DEFINE_integer("max_seq_length", 384, "Longest window with its question, in tokens.")
+    flags.DEFINE_integer("doc_stride", 128, "Tokens between the beginnings of two windows.")
+    flags.DEFINE_integer("max_query_length", 64, "Tokens of a question; what is more is cut off.")
+    flags.DEFINE_integer(
+        "num_workers",
+        None,
+        "Processes that make features; what suits the data if not given. Changes no feature.",
+        lower_bound=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Questions:
+    """A file of questions and their windows."""
+
+    data: SquadData
+    features: SquadFeatures
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What the flags mean.
+
+    Attributes:
+        version: 1 or 2, of SQuAD.
+        task: what the model is to do.
+        source: the model to start from.
+        directory: --output_dir.
+        threshold: null odds that an earlier evaluation found best; None if there was none.
+        train: --train_file, where it is trained on.
+        predict: --predict_file, where it is answered.
+    """
+
+    version: int
+    task: TrainedTask
+    source: ModelSource
+    directory: ModelDirectory
+    threshold: float | None
+    train: Questions | None
+    predict: Questions | None
+
+
+def job_from_flags(values: flags.FlagValues) -> Job:
+    """Finds and reads everything the flags name, and checks that it fits together.
+
+    A recipe and a trained model settle flags that were not given.
+
+    Raises:
+        ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
+    """
+    elsewhere = checkpoint_elsewhere(values)
+    trained, where = trained_task_from_flags(values, elsewhere)
+    version = _version(values, trained)
+    name = SQUAD_TASKS[version]
+    settings: dict[str, float] = {}
+    if trained:
+        trained.check_name(name, where, is_training=values.do_train)
+        settings.update(trained.settings)
+    threshold = settings.pop(THRESHOLD, None)
+    source = model_source_from_flags(values, fallback=elsewhere)
+    apply_recipe(values, name, source.config)
+    if trained:
+        take_trained_settings(values, {**settings, "max_seq_length": trained.max_seq_length})
+    directory = model_directory_from_flags(values, source)
+    settings = {flag: getattr(values, flag) for flag in _KEPT_FLAGS[version]}
+    if threshold is not None:
+        settings[THRESHOLD] = threshold
+    task = TrainedTask(name, max_seq_length=values.max_seq_length, settings=settings)
+    if values.do_train and trained is None:
+        task.check_head_in(values.output_dir)
+    train, predict = _questions(values, version, source.tokenizer)
+    return Job(version, task, source, directory, threshold, train, predict)
+
+
+def _version(values: flags.FlagValues, trained: TrainedTask | None) -> int:
+    of_model = [
+        version for version, name in SQUAD_TASKS.items() if trained and trained.name == name
+    ]
+    version = values.squad_version or next(iter(of_model), None)
+    if version is None:
+        raise ValueError(
+            f"--squad_version is needed: {values.output_dir!r} holds no model that says what it "
+            "was trained for. Give 1 (every question has an answer) or 2 (some have none)."
+        )
+    if version not in SQUAD_TASKS:
+        raise ValueError(f"--squad_version must be 1 or 2. Received: {version}")
+    return version
+
+
+def _questions(
+    values: flags.FlagValues, version: int, tokenizer: Tokenizer
+) -> tuple[Questions | None, Questions | None]:
+    """What to train on and what to answer; both files are read before features are made."""
+    wanted = (
+        ("--train_file", values.train_file, values.do_train),
+        ("--predict_file", values.predict_file, values.do_predict),
+    )
+    for flag, path, is_wanted in wanted:
+        if is_wanted and not path:
+            raise ValueError(f"{'--do_train' if values.do_train else '--do_predict'} needs {flag}.")
+    data = [
+        read_squad(path, version=version, is_training=flag == "--train_file", flag=flag)
+        if is_wanted
+        else None
+        for flag, path, is_wanted in wanted
+    ]
+    if data[1] and values.checkpoint == "all" and not has_references(data[1].questions, version):
+        raise ValueError(
+            f"--checkpoint=all chooses among checkpoints, but --predict_file {data[1].path} has no "
+            "answers to score them by. Give best, newest or a path."
+        )
+    return _with_features(values, data[0], tokenizer, True), _with_features(
+        values, data[1], tokenizer, False
+    )
+
+
+def _with_features(
+    values: flags.FlagValues, data: SquadData | None, tokenizer: Tokenizer, is_training: bool
+) -> Questions | None:
+    if data is None:
+        return None
+    features = squad_features(
+        data,
+        tokenizer,
+        max_seq_length=values.max_seq_length,
+        doc_stride=values.doc_stride,
+        max_query_length=values.max_query_length,
+        is_training=is_training,
+        num_workers=values.num_workers
+        or min(available_cores(), 1 + len(data.questions) // _QUESTIONS_A_PROCESS),
+    )
+    return Questions(data, features)
+
+
+def optimizer_config(values: flags.FlagValues, train: Questions) -> OptimizerConfig:
+    """Turns passes over the questions into steps, and says what that means in windows.
+
+    Raises:
+        ValueError: a value is out of range, or there is no step; names the flag.
+    """
+    epochs, proportion = values.num_train_epochs, values.warmup_proportion
+    if not 0 < epochs < float("inf"):
+        raise ValueError(f"--num_train_epochs must be above 0. Received: {epochs}")
+    if not 0 <= proportion <= 1:
+        raise ValueError(f"--warmup_proportion must be a share, 0 to 1. Received: {proportion}")
+    num_questions, num_windows = len(train.data.questions), len(train.features)
+    batch_size = max(values.train_batch_size, 1)
+    num_steps = int(num_questions / batch_size * epochs)
+    if not num_steps:
+        raise ValueError(
+            f"--num_train_epochs={epochs} of {num_questions} questions are less than one batch of "
+            f"--train_batch_size={batch_size}: nothing would be trained."
+        )
+    config = optimizer_config_from_flags(
+        values, SquadOptimizerConfig, (num_steps, int(num_steps * proportion))
+    )
+    passes = num_steps * batch_size / num_windows
+    logging.log(
+        logging.WARNING if num_windows > _MANY_WINDOWS * num_questions else logging.INFO,
+        "--num_train_epochs=%g counts questions, as the original does: num_train_steps=%d "
+        "num_warmup_steps=%d questions=%d windows=%d, each window trained on %.2f times on average",
+        epochs,
+        config.num_train_steps,
+        config.num_warmup_steps,
+        num_questions,
+        num_windows,
+        passes,
+    )
+    return config

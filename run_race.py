@@ -1,0 +1,6 @@
+"""Chooses among options that answer a question: the command albert_tf.cli.run_race."""
+
+from albert_tf.cli.run_race import main
+
+if __name__ == "__main__":
+    main()
