@@ -1,41 +1,26 @@
 """A small classifier: its texts, its model, its command, and what it leaves behind."""
 
 import csv
-import json
 import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from albert_tf.checkpoints.original import original_names, write_checkpoint
-from albert_tf.models import AlbertForPretraining
-from tests.programs import Program, Result, run_program
-from tests.small_model import small_config
+from tests.fine_tuning_run import FineTuningRun
 
-SCRIPT = "run_classifier.py"
 LABELS = ("bad", "fine", "so, so")
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "it", "was", "very", "good", "but", "this")
 COUNTS = {"train": 17, "dev": 11, "test": 13}
 
 
-class ClassifierRun:
-    """Files of labelled texts of one to thirty words, a model, and `run_classifier.py` on them.
+class ClassifierRun(FineTuningRun):
+    """Files of labelled texts of one to thirty words, a model, and `run_classifier.py` on them."""
 
-    Args:
-        folder: takes the files; the output directory is `output` in it.
-        golden: the reference data, whose SentencePiece model of 1000 pieces is used.
-        **config: changes of the model.
-    """
+    script = "run_classifier.py"
 
     def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
-        self.folder = folder
-        self.golden = golden
-        self.output = folder / "output"
-        sizes = {"vocab_size": 1000, "num_hidden_layers": 2, "inner_group_num": 1}
-        self.config = small_config(**{**sizes, "max_position_embeddings": 24, **config})
-        self.config_file = folder / "albert_config.json"
-        self.config.to_json_file(str(self.config_file))
+        super().__init__(folder, golden, **config)
         self.rows = {
             split: texts(count, seed) for seed, (split, count) in enumerate(COUNTS.items())
         }
@@ -44,52 +29,18 @@ class ClassifierRun:
 
     def flags(self, **changes: Any) -> dict[str, Any]:
         """Custom data, six steps with a checkpoint at every second."""
-        return {
+        data = {
             "task_name": "custom",
             "train_file": self.folder / "train.csv",
             "dev_file": self.folder / "dev.csv",
             "test_file": self.folder / "test.csv",
             "text_a_column": "review",
-            "output_dir": self.output,
-            "albert_config_file": self.config_file,
-            "spm_model_file": self.golden / "tokenizer" / "small_1000.model",
-            "max_seq_length": 24,
-            "train_batch_size": 5,
             "eval_batch_size": 4,
             "predict_batch_size": 3,
             "train_step": 6,
             "warmup_step": 1,
-            "learning_rate": 1e-3,
-            "save_checkpoints_steps": 2,
-            "log_steps": 1,
-            **changes,
         }
-
-    def start(self, **changes: Any) -> Program:
-        return Program(SCRIPT, self.folder, self.flags(**changes))
-
-    def __call__(self, **changes: Any) -> Result:
-        return run_program(SCRIPT, self.folder, self.flags(**changes))
-
-    def must_work(self, **changes: Any) -> str:
-        """Runs the command, which must succeed, and returns what it printed."""
-        result = self(**changes)
-        assert result.code == 0, result.output
-        return result.output
-
-    def pretrained(self) -> str:
-        """Writes a checkpoint of an encoder with the heads of pretraining; returns the prefix."""
-        prefix = str(self.folder / "pretrained.ckpt")
-        write_checkpoint(prefix, original_names(AlbertForPretraining(self.config)), global_step=3)
-        return prefix
-
-    def metrics(self, phase: str) -> dict[int, dict[str, float]]:
-        """The records of metrics.jsonl by step; a step that appears twice fails."""
-        lines = (self.output / "metrics.jsonl").read_text().splitlines()
-        records = [record for record in map(json.loads, lines) if record["phase"] == phase]
-        steps = [record["step"] for record in records]
-        assert len(steps) == len(set(steps))
-        return {record["step"]: record for record in records}
+        return super().flags(**{**data, **changes})
 
     def predicted(self) -> np.ndarray:
         """The probabilities of test_results.tsv, [N, K]."""

@@ -20,7 +20,12 @@ ROOT = Path(__file__).parents[1]
 
 _numbers = itertools.count()
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["albert_tf.cli.run_pretraining", "albert_tf.cli.run_classifier"])
+_processes.set_forkserver_preload(
+    [
+        f"albert_tf.cli.{name}"
+        for name in ("run_pretraining", "run_classifier", "run_squad", "run_race")
+    ]
+)
 
 
 @dataclass
@@ -55,6 +60,10 @@ class Program:
 
     def is_running(self) -> bool:
         return self._process.is_alive()
+
+    def printed(self) -> str:
+        """What it has printed so far."""
+        return self._printed.read_text() if self._printed.exists() else ""
 
     def kill(self) -> None:
         """Ends it as a power cut would."""

@@ -1,0 +1,347 @@
+"""The command `run_squad.py`: training, evaluation, prediction, and what they leave behind."""
+
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.pretraining_run import assert_same_bits, read_checkpoint
+from tests.squad_run import (
+    FILES,
+    SquadRun,
+    chinese_questions,
+    questions,
+    without_answers,
+    write_squad,
+)
+
+# Flags that a trained model makes superfluous.
+FROM_OUTPUT = dict.fromkeys(
+    (
+        "squad_version",
+        "albert_config_file",
+        "spm_model_file",
+        "vocab_file",
+        "train_file",
+        "max_seq_length",
+        "doc_stride",
+        "max_query_length",
+    )
+)
+METRICS = {1: "f1", 2: "best_f1"}
+RULE = "=" * 50 + "\n"
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+def trained(request, tmp_path_factory, golden):
+    run = SquadRun(tmp_path_factory.mktemp("trained"), golden, version=request.param)
+    run.printed = run.must_work(do_train=True, do_predict=True, export_dir=run.folder / "export")
+    return run
+
+
+@pytest.fixture
+def copied(trained, tmp_path, golden):
+    """A run of its own in a copy of what was trained."""
+    run = SquadRun(tmp_path, golden, version=trained.version)
+    shutil.copytree(trained.output, run.output)
+    return run
+
+
+def blocks(path):
+    """The blocks of an eval_results.txt, and what follows them."""
+    *parts, ending = path.read_text().split(RULE)
+    return [dict(line.split(" = ") for line in part.splitlines()) for part in parts], ending
+
+
+def threshold_of(run):
+    return json.loads((run.output / "labels.json").read_text())["settings"].get(
+        "null_score_diff_threshold"
+    )
+
+
+class TestTraining:
+    def test_scores_every_checkpoint_and_keeps_the_best(self, trained):
+        results, ending = blocks(trained.output / "eval_results.txt")
+        assert [block["global_step"] for block in results] == ["2", "4", "6"]
+        scores = [float(block[METRICS[trained.version]]) for block in results]
+        best = 2 * (1 + int(np.argmax(scores)))
+        assert (trained.output / "best_trial.txt").read_text() == f"6:{best}:{max(scores)}"
+        assert ending.endswith(f"best perf happened at step: {best}")
+        stored = tf.train.load_checkpoint(str(trained.output / "model.ckpt-best"))
+        assert stored.get_tensor("global_step") == best
+        for step, block in zip((2, 4, 6), results, strict=True):
+            recorded = trained.metrics("eval")[step]
+            for name in ("f1", "exact_match", "exact", "total"):
+                assert (name in block) == (name in recorded)
+                if name in block:
+                    assert float(block[name]) == pytest.approx(recorded[name], abs=1e-9), name
+
+    def test_counts_questions_and_says_so(self, trained):
+        assert "counts questions, as the original does: num_train_steps=6" in trained.printed
+        windows = int(trained.printed.split("questions=15 windows=")[1].split(",")[0])
+        assert windows > 15
+        assert f"trained on {6 * 5 / windows:.2f} times" in trained.printed
+
+    def test_leaves_a_whole_model_behind(self, trained):
+        names = {path.name for path in trained.output.iterdir()}
+        assert names >= {
+            "30k-clean.model",
+            "albert_config.json",
+            "labels.json",
+            "run_config.json",
+            "training_curves.png",
+            *FILES,
+        }
+        assert ("null_odds.json" in names) == (trained.version == 2)
+        assert not [name for name in names if "tmp" in name or "partial" in name]
+        description = json.loads((trained.output / "labels.json").read_text())
+        assert description["task_name"] == {1: "squad1.1", 2: "squad2.0"}[trained.version]
+        assert description["settings"]["doc_stride"] == 11
+        (exported,) = (trained.folder / "export" / "saved_model").iterdir()
+        assert (exported / "saved_model.pb").exists()
+
+    def test_answers_are_parts_of_the_contexts(self, trained):
+        content = json.loads((trained.folder / "dev.json").read_text())
+        answers = trained.predictions()
+        assert list(answers) == trained.ids()
+        for paragraph in content["data"][0]["paragraphs"]:
+            assert answers[paragraph["qas"][0]["id"]] in paragraph["context"]
+
+
+class TestWithoutTraining:
+    def test_the_output_directory_is_all_it_needs(self, copied):
+        """Batches and padding may differ: windows are answered alike."""
+        before = copied.written(*FILES)
+        expected = json.loads(before[FILES[1]])
+        for name in FILES:
+            (copied.output / name).unlink()
+        copied.must_work(**FROM_OUTPUT, do_predict=True, predict_batch_size=3, padding="buckets")
+        assert list(copied.predictions()) == copied.ids()
+        written = json.loads((copied.output / FILES[1]).read_text())
+        for qas_id, entries in expected.items():
+            assert len(written[qas_id]) == len(entries)
+            np.testing.assert_allclose(
+                [entry["start_log_prob"] for entry in written[qas_id]],
+                [entry["start_log_prob"] for entry in entries],
+                rtol=0,
+                atol=1e-4,
+            )
+        results, ending = blocks(copied.output / "eval_results.txt")
+        assert len(results) == 1
+        assert ending.endswith(f"step: {results[0]['global_step']}")
+
+    def test_questions_without_answers_are_answered(self, copied):
+        (copied.output / "eval_results.txt").unlink()
+        expected = copied.predictions()
+        path = without_answers(copied.folder / "asked.json", copied.folder / "dev.json")
+        printed = copied.must_work(**FROM_OUTPUT, do_predict=True, predict_file=path)
+        assert copied.predictions() == expected  # the threshold is the one evaluation chose
+        assert not (copied.output / "eval_results.txt").exists()
+        assert "RANDOM WEIGHTS" not in printed
+
+    def test_all_checkpoints_are_scored_on_request(self, copied):
+        best = (copied.output / "best_trial.txt").read_text()
+        (copied.output / "best_trial.txt").unlink()
+        expected = blocks(copied.output / "eval_results.txt")
+        copied.must_work(**FROM_OUTPUT, do_predict=True, checkpoint="all")
+        assert (copied.output / "best_trial.txt").read_text() == best
+        assert blocks(copied.output / "eval_results.txt") == expected
+
+    def test_a_checkpoint_elsewhere(self, copied):
+        elsewhere = copied.folder / "elsewhere"
+        copied.must_work(
+            **FROM_OUTPUT,
+            do_predict=True,
+            output_dir=elsewhere,
+            checkpoint=copied.output / "model.ckpt-4",
+        )
+        results, _ = blocks(elsewhere / "eval_results.txt")
+        assert [block["global_step"] for block in results] == ["4"]
+        assert not (elsewhere / "best_trial.txt").exists()
+        copied.output = elsewhere
+        assert list(copied.predictions()) == copied.ids()
+        assert json.loads((elsewhere / "labels.json").read_text())["settings"]["doc_stride"] == 11
+
+
+def test_a_given_threshold_leaves_questions_unanswered(tmp_path, golden):
+    run = SquadRun(tmp_path, golden, version=2)
+    run.must_work(do_train=True, do_predict=True, null_score_diff_threshold=-1e9)
+    assert set(run.predictions().values()) == {""}
+    assert threshold_of(run) > -1e9  # the best one is kept for later, whatever was asked for
+    asked = without_answers(tmp_path / "asked.json", tmp_path / "dev.json")
+    flags = {**FROM_OUTPUT, "do_predict": True, "predict_file": asked}
+    run.must_work(**flags, null_score_diff_threshold=1e9)
+    nbest = json.loads((run.output / FILES[1]).read_text())
+    assert run.predictions() == {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
+    assert any(run.predictions().values())
+
+
+def test_killed_and_started_again_ends_with_the_same_files(tmp_path, golden):
+    run = SquadRun(tmp_path, golden, version=2, hidden_dropout_prob=0.1)
+    flags = {"do_train": True, "do_predict": True, "num_train_epochs": 8 / 3}
+    program = run.start(**flags)
+    while not (run.output / "model.ckpt-4.index").exists():
+        assert program.is_running(), program.wait().output
+    program.kill()
+    program.wait()
+    assert not (run.output / "model.ckpt-8.index").exists()
+    assert "Resuming from" in run.must_work(**flags)
+    results, _ = blocks(run.output / "eval_results.txt")
+    assert [int(block["global_step"]) for block in results] == [2, 4, 6, 8]
+    names = (*FILES, "null_odds.json", "eval_results.txt", "best_trial.txt", "labels.json")
+    left, weights = run.written(*names), read_checkpoint(run.output / "model.ckpt-8")
+    run.output = tmp_path / "unkilled"
+    run.must_work(**flags)
+    assert run.written(*names) == left
+    assert_same_bits(weights, read_checkpoint(run.output / "model.ckpt-8"))
+    # A run that is complete already says the same once more, and keeps its history.
+    assert "Nothing to train" in run.must_work(**flags)
+    assert run.written(*names) == left
+
+
+def test_a_killed_prediction_leaves_no_files_and_is_done_again(tmp_path, golden):
+    run = SquadRun(tmp_path, golden)
+    run.must_work(do_train=True)
+    path = write_squad(tmp_path / "many.json", chinese_questions(400, 5))
+    flags = {**FROM_OUTPUT, "do_predict": True, "predict_file": path, "predict_batch_size": 1}
+    program = run.start(**flags)
+    while program.is_running() and "Applying" not in program.printed():
+        time.sleep(0.02)
+    program.kill()
+    assert program.wait().code < 0
+    assert not any((run.output / name).exists() for name in FILES)
+    run.must_work(**flags)
+    left = run.written(*FILES)
+    run.must_work(**flags)
+    assert run.written(*FILES) == left
+
+
+def test_chinese_with_wordpiece(tmp_path, golden):
+    characters = sorted(set("".join("".join(row[:2]) for row in chinese_questions(9, 1))))
+    vocabulary = tmp_path / "vocab.txt"
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters]
+    vocabulary.write_text("".join(f"{token}\n" for token in tokens))
+    run = SquadRun(tmp_path, golden, vocab_size=len(tokens))
+    for name, count in (("train", 9), ("dev", 5)):
+        write_squad(tmp_path / f"{name}.json", chinese_questions(count, 1))
+    run.must_work(
+        spm_model_file=None, vocab_file=vocabulary, do_train=True, do_predict=True,
+        num_train_epochs=1.5, doc_stride=3,
+    )  # fmt: skip
+    results, _ = blocks(run.output / "eval_results.txt")
+    assert results[-1].keys() >= {"f1", "exact_match", "char_f1", "char_exact_match"}
+    assert list(run.predictions()) == run.ids()
+    before = run.predictions()
+    run.must_work(**FROM_OUTPUT, do_predict=True)
+    assert run.predictions() == before
+
+
+def test_the_published_settings_and_a_model_of_the_other_version(tmp_path, golden):
+    run = SquadRun(tmp_path, golden, version=1)
+    run.must_work(do_train=True, num_train_epochs=0.5)
+    first = run.output
+    run.version, run.output = 2, tmp_path / "second"
+    printed = run.must_work(
+        do_train=True,
+        init_checkpoint=first,
+        recipe="auto",
+        num_train_epochs=None,
+        train_batch_size=15,
+    )
+    assert "--num_train_epochs=3.0" in printed
+    assert "--warmup_proportion=0.1" in printed
+    assert "num_train_steps=3 num_warmup_steps=0" in printed
+    assert "not in the checkpoint, freshly initialised: " in printed
+    assert "start_logits/dense/kernel" in printed
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory, golden):
+    run = SquadRun(tmp_path_factory.mktemp("bad_input"), golden)
+    rows = questions(4, 3, 1)
+    outside = {"answers": [{"text": "nowhere", "answer_start": 999}]}
+    write_squad(run.folder / "outside.json", rows, **outside)
+    write_squad(run.folder / "twice.json", rows, id="q0")
+    write_squad(run.folder / "none.json", rows, answers=[])
+    write_squad(run.folder / "impossible.json", [(*row[:2], None) for row in rows])
+    text = (run.folder / "dev.json").read_text()
+    (run.folder / "broken.json").write_text(text[:-3])
+    (run.folder / "empty.json").write_text('{"data": []}')
+    without_answers(run.folder / "asked.json", run.folder / "dev.json")
+    run.pretrained()
+    return run
+
+
+PREDICT = {"do_train": False, "do_predict": True}
+BAD_INPUT = {
+    "nothing to do": ({"do_train": False}, "Nothing to do: give --do_train"),
+    "no version": ({"squad_version": None}, "--squad_version is needed"),
+    "no such version": ({"squad_version": 3}, "--squad_version must be 1 or 2. Received: 3"),
+    "nothing to train on": ({"train_file": None}, "--do_train needs --train_file"),
+    "nothing to answer": ({**PREDICT, "predict_file": None}, "--do_predict needs --predict_file"),
+    "no such file": ({"train_file": "/nowhere.json"}, "--train_file"),
+    "broken JSON": (
+        {**PREDICT, "predict_file": "{folder}/broken.json"},
+        "--predict_file: {folder}/broken.json is broken JSON",
+    ),
+    "no question": ({"train_file": "{folder}/empty.json"}, "empty.json"),
+    "an answer outside": ({"train_file": "{folder}/outside.json"}, "lies outside of it"),
+    "an id twice": ({"train_file": "{folder}/twice.json"}, "has the id 'q0'"),
+    "no answer": ({"train_file": "{folder}/none.json"}, "(id 'q3') has no answer"),
+    "no window with an answer": (
+        {"train_file": "{folder}/impossible.json", "squad_version": 2},
+        "no window holds a whole answer",
+    ),
+    "no room beside the question": ({"max_query_length": 45}, "leaves no room for the context"),
+    "no stride": ({"doc_stride": 0}, "--doc_stride must be at least 1"),
+    "longer than the position table": ({"max_seq_length": 49}, "--max_seq_length must be in 1..48"),
+    "less than a step": ({"num_train_epochs": 0.1}, "nothing would be trained"),
+    "no passes": ({"num_train_epochs": 0.0}, "--num_train_epochs must be above 0"),
+    "all of it a warm-up and more": (
+        {"warmup_proportion": 1.5},
+        "--warmup_proportion must be a share, 0 to 1. Received: 1.5",
+    ),
+    "no candidates": ({"do_predict": True, "n_best_size": 0}, "--n_best_size must be at least 1"),
+    "no beam": ({"start_n_top": 0, "squad_version": 2}, "--start_n_top must be at least 1"),
+    "beams wider than the model": ({"end_n_top": 49, "squad_version": 2}, "--end_n_top=49"),
+    "no rate": ({"dropout_prob": 1.0}, "--dropout_prob must be a rate in [0, 1)"),
+    "nothing to choose by": (
+        {**PREDICT, "checkpoint": "all", "predict_file": "{folder}/asked.json"},
+        "--checkpoint=all chooses among checkpoints, but --predict_file",
+    ),
+    "nothing to predict with": (PREDICT, "has no checkpoint for --checkpoint=best"),
+    "a checkpoint without a head": (
+        {**PREDICT, "init_checkpoint": "{folder}/pretrained.ckpt"},
+        "does not hold the whole model",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_is_refused_before_anything_is_written(broken, case):
+    changes, message = BAD_INPUT[case]
+    changes = {
+        name: value.format(folder=broken.folder) if isinstance(value, str) else value
+        for name, value in {"do_train": True, **changes}.items()
+    }
+    assert message.format(folder=broken.folder) in broken.must_fail(**changes)
+    assert not broken.output.exists()
+
+
+def test_the_directory_of_the_other_version_is_left_alone(broken, tmp_path):
+    (tmp_path / "labels.json").write_text('{"task_name": "squad2.0", "settings": {}}')
+    printed = broken.must_fail(do_train=True, output_dir=tmp_path)
+    assert "labels.json in it says 'squad2.0', this command 'squad1.1'" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["labels.json"]
+
+
+def test_the_directory_of_a_pretrained_model_is_left_alone(broken, tmp_path):
+    for path in broken.folder.glob("pretrained.ckpt.*"):
+        shutil.copy(path, tmp_path / path.name.replace("pretrained.ckpt", "model.ckpt-best"))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    printed = broken.must_fail(do_train=True, output_dir=tmp_path)
+    assert "model.ckpt-best in it has no head for squad1.1" in printed
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

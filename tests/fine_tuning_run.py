@@ -1,0 +1,85 @@
+"""What the small runs of all commands that fine-tune have in common."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.models import AlbertForPretraining
+from tests.programs import Program, Result, run_program
+from tests.small_model import small_config
+
+
+class FineTuningRun:
+    """A folder with a model of two layers, and a command on what lies in it.
+
+    Args:
+        folder: takes the files; the output directory is `output` in it.
+        golden: the reference data, whose SentencePiece model of 1000 pieces is used.
+        **config: changes of the model.
+
+    Attributes:
+        script: name of the command, of each subclass.
+    """
+
+    script: str
+
+    def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
+        self.folder = folder
+        self.golden = golden
+        self.output = folder / "output"
+        sizes = {"vocab_size": 1000, "num_hidden_layers": 2, "inner_group_num": 1}
+        self.config = small_config(**{**sizes, "max_position_embeddings": 24, **config})
+        self.config_file = folder / "albert_config.json"
+        self.config.to_json_file(str(self.config_file))
+
+    def flags(self, **changes: Any) -> dict[str, Any]:
+        """A short training with a checkpoint at every second step; subclasses add their data."""
+        return {
+            "output_dir": self.output,
+            "albert_config_file": self.config_file,
+            "spm_model_file": self.golden / "tokenizer" / "small_1000.model",
+            "max_seq_length": self.config.max_position_embeddings,
+            "train_batch_size": 5,
+            "learning_rate": 1e-3,
+            "save_checkpoints_steps": 2,
+            "log_steps": 1,
+            **changes,
+        }
+
+    def start(self, **changes: Any) -> Program:
+        return Program(self.script, self.folder, self.flags(**changes))
+
+    def __call__(self, **changes: Any) -> Result:
+        return run_program(self.script, self.folder, self.flags(**changes))
+
+    def must_work(self, **changes: Any) -> str:
+        """Runs the command, which must succeed, and returns what it printed."""
+        result = self(**changes)
+        assert result.code == 0, result.output
+        return result.output
+
+    def must_fail(self, **changes: Any) -> str:
+        """Runs the command, which must end with a message for its user, and returns that."""
+        result = self(**changes)
+        assert result.code == 1, result.output
+        assert "Traceback" not in result.output, result.output
+        return result.output
+
+    def pretrained(self) -> str:
+        """Writes a checkpoint of an encoder with the heads of pretraining; returns the prefix."""
+        prefix = str(self.folder / "pretrained.ckpt")
+        write_checkpoint(prefix, original_names(AlbertForPretraining(self.config)), global_step=3)
+        return prefix
+
+    def metrics(self, phase: str) -> dict[int, dict[str, float]]:
+        """The records of metrics.jsonl by step; a step that appears twice fails."""
+        lines = (self.output / "metrics.jsonl").read_text().splitlines()
+        records = [record for record in map(json.loads, lines) if record["phase"] == phase]
+        steps = [record["step"] for record in records]
+        assert len(steps) == len(set(steps))
+        return {record["step"]: record for record in records}
+
+    def written(self, *names: str) -> dict[str, bytes]:
+        """The content of files of the output directory."""
+        return {name: (self.output / name).read_bytes() for name in names}
