@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import tensorflow as tf
 from absl import logging
 
 from albert_tf.data.squad import SquadData
@@ -13,8 +12,7 @@ from albert_tf.data.squad_features import SquadFeatures
 from albert_tf.evaluation import BestCheckpoint, result_lines
 from albert_tf.metrics.squad import has_references, v1_scores, v2_scores
 from albert_tf.prediction import Predictor
-from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.squad_answers import OUTPUTS, AnswerSelector, SquadAnswers
+from albert_tf.squad_answers import AnswerSelector, SquadAnswers
 from albert_tf.squad_files import SquadEvaluationResults, write_answers
 
 THRESHOLD = "null_score_diff_threshold"
@@ -29,10 +27,6 @@ class SquadSettings:
     Attributes:
         output_dir: where files are written.
         version: 1 or 2, of SQuAD.
-        max_seq_length: longest window, in tokens.
-        predict_batch_size: windows of a batch if all were of that length.
-        padding: one of `length_batching.PADDINGS`. With "max" the logits of padding take part in
-            choosing the best starts and ends of SQuAD 1.1, as in the original.
         n_best_size: see `AnswerSelector`.
         max_answer_length: see `AnswerSelector`.
         threshold: null odds from which on a question of SQuAD 2.0 is not answered. None takes the
@@ -42,13 +36,27 @@ class SquadSettings:
 
     output_dir: str
     version: int
-    max_seq_length: int
-    predict_batch_size: int = 8
-    padding: str = "longest"
     n_best_size: int = 20
     max_answer_length: int = 30
     threshold: float | None = None
     known_threshold: float | None = None
+
+
+def threshold_without_references(settings: SquadSettings) -> float | None:
+    """Returns the null odds from which on SQuAD 2.0's questions are not answered.
+
+    It is the one that is set, else the known one, else 0; None for SQuAD 1.1.
+    """
+    if settings.version == 1:
+        return None
+    if settings.threshold is None and settings.known_threshold is None:
+        logging.warning(
+            "There are no answers to find the best threshold by, and no evaluation of this model "
+            "has found it: --%s=0 is taken",
+            THRESHOLD,
+        )
+        return 0.0
+    return settings.known_threshold if settings.threshold is None else settings.threshold
 
 
 class SquadRun:
@@ -57,8 +65,9 @@ class SquadRun:
     Args:
         data: the questions.
         features: their windows.
-        model: made under `strategy`.
-        strategy: the replicas.
+        predictor: of the model; gives `squad_answers.OUTPUTS`. With its padding "max" the logits
+            of padding take part in choosing the best starts and ends of SQuAD 1.1, as in the
+            original.
         settings: how questions are answered.
         keep_threshold: takes the threshold of the best checkpoint of SQuAD 2.0.
 
@@ -74,29 +83,19 @@ class SquadRun:
         self,
         data: SquadData,
         features: SquadFeatures,
-        model: AlbertForSpans | AlbertForSpanBeams,
-        strategy: tf.distribute.Strategy,
+        predictor: Predictor,
         settings: SquadSettings,
         keep_threshold: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.data = data
         self.features = features
-        self.model = model
+        self.predictor = predictor
         self.settings = settings
         self.keep_threshold = keep_threshold
         self.has_references = has_references(data.questions, settings.version)
         self.best_metric = BEST_METRICS[settings.version]
         self._written_step: int | None = None  # whose answers the files have
         self._selector()  # complains now of settings that it cannot take
-        length = settings.max_seq_length
-        self._predictor = Predictor(
-            model,
-            strategy,
-            outputs=OUTPUTS[settings.version],
-            max_seq_length=length,
-            tokens_per_batch=settings.predict_batch_size * length,
-            padding=settings.padding,
-        )
 
     def _selector(self) -> AnswerSelector:
         settings = self.settings
@@ -106,7 +105,7 @@ class SquadRun:
             version=settings.version,
             n_best_size=settings.n_best_size,
             max_answer_length=settings.max_answer_length,
-            ranks_padding=settings.padding == "max",
+            ranks_padding=self.predictor.padding == "max",
         )
 
     def answers(self, description: str = "answering") -> SquadAnswers:
@@ -119,7 +118,7 @@ class SquadRun:
             ValueError: an output is not finite.
         """
         selector = self._selector()
-        for rows, outputs in self._predictor.batches(self.features.sequences, description):
+        for rows, outputs in self.predictor.batches(self.features.sequences, description):
             selector.add(rows, outputs)
         return selector.answers()
 
@@ -139,18 +138,10 @@ class SquadRun:
             answers: what it says.
             scores: of these answers; empty where there are no references.
         """
-        settings = self.settings
-        threshold = scores.get(THRESHOLD, settings.threshold)
-        if settings.version == 2 and threshold is None:
-            threshold = settings.known_threshold
-            if threshold is None:
-                threshold = 0.0
-                logging.warning(
-                    "--predict_file has no answers, and no evaluation has found the best "
-                    "threshold: --%s=0 is taken",
-                    THRESHOLD,
-                )
-        write_answers(settings.output_dir, answers, threshold)
+        threshold = scores.get(THRESHOLD)
+        if threshold is None:
+            threshold = threshold_without_references(self.settings)
+        write_answers(self.settings.output_dir, answers, threshold)
         self._written_step = step
 
     def evaluation(self, best: BestCheckpoint, step: int | None = None) -> SquadEvaluation:
@@ -218,4 +209,4 @@ class SquadEvaluation:
             self._run.write(step, self._answers, results)
             if "best_f1_thresh" in results:
                 self._run.keep_threshold(results["best_f1_thresh"])
-        best.offer(step, results, self._run.model)
+        best.offer(step, results, self._run.predictor.model)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf import fine_tuning
@@ -28,13 +25,22 @@ from albert_tf.cli.flags import (
     strategy_from_flags,
     trainer_config_from_flags,
 )
-from albert_tf.cli.squad_job import Job, define_data_flags, job_from_flags, optimizer_config
+from albert_tf.cli.squad_job import (
+    Job,
+    answerer_from_flags,
+    define_data_flags,
+    job_from_flags,
+    optimizer_config,
+    predictor_from_flags,
+    squad_run_from_flags,
+)
 from albert_tf.config import SquadOptimizerConfig, TrainerConfig
 from albert_tf.data.squad_records import write_squad_records
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.spans import export_spans
-from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.squad_run import BEST_METRICS, THRESHOLD, SquadRun, SquadSettings
+from albert_tf.prediction import Predictor
+from albert_tf.squad_prediction import answer_file, check_questions
+from albert_tf.squad_run import BEST_METRICS, THRESHOLD, SquadRun
 from albert_tf.tasks.squad import SquadTask
 from albert_tf.training import Trainer
 
@@ -48,6 +54,15 @@ def define_flags() -> None:
         False,
         "Answer --predict_file. While training, and with --checkpoint=all, every saved checkpoint "
         "is scored by its answers, if it has any, and the best kept as model.ckpt-best.",
+    )
+    flags.DEFINE_string(
+        "predict_json",
+        None,
+        "Contexts and questions to answer: JSON lines or a JSON list of context, question and, if "
+        "wanted, id, or a file as of SQuAD; - is the standard input. Answers are JSON lines.",
+    )
+    flags.DEFINE_string(
+        "predict_output_file", None, "What --predict_json gives, if not to the standard output."
     )
     define_checkpoint_flag("the best predicts, or the newest where none was chosen")
     flags.DEFINE_string("export_dir", None, "Export a SavedModel below this directory.")
@@ -96,6 +111,8 @@ def run() -> None:
     values = flags.FLAGS
     _check_flags(values)
     job = job_from_flags(values)
+    if values.predict_json:
+        check_questions(values.predict_json)
     config = optimizer_config(values, job.train) if job.train else None
     strategy = strategy_from_flags(values)
     training = SquadTask(
@@ -110,24 +127,27 @@ def run() -> None:
     )
     if config:
         trainer = Trainer(training, trainer_config_from_flags(values), config, strategy)
-        squad = _squad_run(values, job, trainer.model, strategy)
+        predictor = predictor_from_flags(values, job.version, trainer.model, strategy)
+        squad = squad_run_from_flags(values, job, predictor)
         _train(values, job, trainer, squad)
-        model = trainer.model
     else:
         with strategy.scope():
             model = training.build_model()
-        squad = _squad_run(values, job, model, strategy)
+        predictor = predictor_from_flags(values, job.version, model, strategy)
+        squad = squad_run_from_flags(values, job, predictor)
         if squad and values.checkpoint == "all":
             _evaluate(values, job, squad)
-    if values.do_predict or values.export_dir:
-        _apply(values, job, model, squad)
+    if values.do_predict or values.predict_json or values.export_dir:
+        _apply(values, job, predictor, squad)
 
 
 def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
     check_rate(values.dropout_prob, "--dropout_prob")
-    if not (values.do_train or values.do_predict or values.export_dir):
-        raise ValueError("Nothing to do: give --do_train, --do_predict or --export_dir.")
+    if not any((values.do_train, values.do_predict, values.predict_json, values.export_dir)):
+        raise ValueError(
+            "Nothing to do: give --do_train, --do_predict, --predict_json or --export_dir."
+        )
     for name in ("start_n_top", "end_n_top"):
         if getattr(values, name) < 1:
             raise ValueError(f"--{name} must be at least 1. Received: {getattr(values, name)}")
@@ -135,34 +155,6 @@ def _check_flags(values: flags.FlagValues) -> None:
         logging.info("--use_einsum changes nothing")
     if values.predict_feature_left_file:
         logging.info("--predict_feature_left_file is neither read nor written")
-
-
-def _squad_run(
-    values: flags.FlagValues,
-    job: Job,
-    model: AlbertForSpans | AlbertForSpanBeams,
-    strategy: tf.distribute.Strategy,
-) -> SquadRun | None:
-    if job.predict is None:
-        return None
-    settings = SquadSettings(
-        output_dir=values.output_dir,
-        version=job.version,
-        max_seq_length=values.max_seq_length,
-        predict_batch_size=values.predict_batch_size,
-        padding=values.padding,
-        n_best_size=values.n_best_size,
-        max_answer_length=values.max_answer_length,
-        threshold=getattr(values, THRESHOLD),
-        known_threshold=job.threshold,
-    )
-
-    def keep_threshold(threshold: float) -> None:
-        kept = {**job.task.settings, THRESHOLD: threshold}
-        dataclasses.replace(job.task, settings=kept).write(values.output_dir)
-
-    questions = job.predict
-    return SquadRun(questions.data, questions.features, model, strategy, settings, keep_threshold)
 
 
 def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun | None) -> None:
@@ -191,7 +183,7 @@ def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
     """Scores every checkpoint there is, and keeps the best."""
     best = BestCheckpoint(TrainingDirectory(values.output_dir), squad.best_metric)
     fine_tuning.evaluate(
-        squad.model,
+        squad.predictor.model,
         fine_tuning.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint),
         lambda: prepare_output(job.directory, job.task, is_training=False),
         lambda: squad.evaluation(best),
@@ -199,23 +191,23 @@ def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
 
 
 def _apply(
-    values: flags.FlagValues,
-    job: Job,
-    model: AlbertForSpans | AlbertForSpanBeams,
-    squad: SquadRun | None,
+    values: flags.FlagValues, job: Job, predictor: Predictor, squad: SquadRun | None
 ) -> None:
     """Answers questions and exports with one checkpoint."""
     # What a training started from is no candidate any more.
     other = None if values.do_train else values.init_checkpoint
-    step = fine_tuning.load_chosen(model, values.output_dir, values.checkpoint, other)
+    step = fine_tuning.load_chosen(predictor.model, values.output_dir, values.checkpoint, other)
     if squad:
         if not values.do_train:
             prepare_output(job.directory, job.task, is_training=False)
             _write_features(values, job)
         is_evaluated = values.do_train or values.checkpoint == "all"
         squad.predict(step, keeps_scores=not is_evaluated)
+    if values.predict_json:
+        answerer = answerer_from_flags(values, job, predictor)
+        answer_file(values.predict_json, answerer, values.predict_output_file)
     if values.export_dir:
-        export_spans(model, values.export_dir)
+        export_spans(predictor.model, values.export_dir)
 
 
 def _write_features(values: flags.FlagValues, job: Job) -> None:

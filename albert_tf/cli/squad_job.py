@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import keras
+import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.cli.fine_tuning_flags import (
@@ -23,7 +25,10 @@ from albert_tf.data.squad_features import SquadFeatures, squad_features
 from albert_tf.metrics.squad import has_references
 from albert_tf.model_directory import ModelDirectory
 from albert_tf.model_source import ModelSource
-from albert_tf.squad_run import THRESHOLD
+from albert_tf.prediction import Predictor
+from albert_tf.squad_answers import OUTPUTS
+from albert_tf.squad_prediction import QuestionAnswerer
+from albert_tf.squad_run import THRESHOLD, SquadRun, SquadSettings, threshold_without_references
 from albert_tf.tokenization import Tokenizer
 from albert_tf.trained_task import SQUAD_TASKS, TrainedTask
 
@@ -227,3 +232,66 @@ def optimizer_config(values: flags.FlagValues, train: Questions) -> OptimizerCon
         passes,
     )
     return config
+
+
+def predictor_from_flags(
+    values: flags.FlagValues, version: int, model: keras.Model, strategy: tf.distribute.Strategy
+) -> Predictor:
+    """Returns what runs the model over windows."""
+    return Predictor(
+        model,
+        strategy,
+        outputs=OUTPUTS[version],
+        max_seq_length=values.max_seq_length,
+        tokens_per_batch=values.predict_batch_size * values.max_seq_length,
+        padding=values.padding,
+    )
+
+
+def settings_from_flags(values: flags.FlagValues, job: Job) -> SquadSettings:
+    """Returns how questions are answered."""
+    return SquadSettings(
+        output_dir=values.output_dir,
+        version=job.version,
+        n_best_size=values.n_best_size,
+        max_answer_length=values.max_answer_length,
+        threshold=getattr(values, THRESHOLD),
+        known_threshold=job.threshold,
+    )
+
+
+def squad_run_from_flags(
+    values: flags.FlagValues, job: Job, predictor: Predictor
+) -> SquadRun | None:
+    """Returns what answers --predict_file, None where that is not wanted."""
+    if job.predict is None:
+        return None
+
+    def keep_threshold(threshold: float) -> None:
+        kept = {**job.task.settings, THRESHOLD: threshold}
+        dataclasses.replace(job.task, settings=kept).write(values.output_dir)
+
+    settings = settings_from_flags(values, job)
+    return SquadRun(job.predict.data, job.predict.features, predictor, settings, keep_threshold)
+
+
+def answerer_from_flags(
+    values: flags.FlagValues, job: Job, predictor: Predictor
+) -> QuestionAnswerer:
+    """Returns what answers --predict_json, with the threshold that is given or was found best."""
+    settings = settings_from_flags(values, job)
+    # A training of this very run may have found another threshold than the job knows.
+    trained = TrainedTask.read(values.output_dir) if values.do_train else None
+    if trained:
+        known = trained.settings.get(THRESHOLD)
+        settings = dataclasses.replace(settings, known_threshold=known)
+    return QuestionAnswerer(
+        job.source.tokenizer,
+        predictor,
+        version=job.version,
+        doc_stride=values.doc_stride,
+        max_query_length=values.max_query_length,
+        n_best_size=values.n_best_size,
+        max_answer_length=values.max_answer_length,
+        threshold=threshold_without_references(settings),
+    )

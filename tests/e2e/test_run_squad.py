@@ -137,8 +137,17 @@ class TestWithoutTraining:
         (copied.output / "eval_results.txt").unlink()
         expected = copied.predictions()
         path = without_answers(copied.folder / "asked.json", copied.folder / "dev.json")
-        printed = copied.must_work(**FROM_OUTPUT, do_predict=True, predict_file=path)
+        printed = copied.must_work(
+            **FROM_OUTPUT,
+            do_predict=True,
+            predict_file=path,
+            predict_json=path,
+            predict_output_file=copied.folder / "answers.jsonl",
+        )
         assert copied.predictions() == expected  # the threshold is the one evaluation chose
+        lines = (copied.folder / "answers.jsonl").read_text().splitlines()
+        answers = {row["id"]: row["answer"] for row in map(json.loads, lines)}
+        assert answers == expected
         assert not (copied.output / "eval_results.txt").exists()
         assert "RANDOM WEIGHTS" not in printed
 
@@ -177,26 +186,32 @@ def test_a_given_threshold_leaves_questions_unanswered(tmp_path, golden):
     nbest = json.loads((run.output / FILES[1]).read_text())
     assert run.predictions() == {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
     assert any(run.predictions().values())
+    (run.output / "labels.json").write_text('{"task_name": "squad2.0", "settings": {}}')
+    flags = {**flags, "predict_file": None, "do_predict": False, "predict_json": asked}
+    printed = run.must_work(
+        **{**flags, "doc_stride": 11, "max_query_length": 13, "max_seq_length": 48}
+    )
+    assert "null_score_diff_threshold=0 is taken" in printed
 
 
 def test_killed_and_started_again_ends_with_the_same_files(tmp_path, golden):
     run = SquadRun(tmp_path, golden, version=2, hidden_dropout_prob=0.1)
-    flags = {"do_train": True, "do_predict": True, "num_train_epochs": 8 / 3}
+    flags = {"do_train": True, "do_predict": True, "save_checkpoints_steps": 3}
     program = run.start(**flags)
-    while not (run.output / "model.ckpt-4.index").exists():
+    while not (run.output / "model.ckpt-3.index").exists():
         assert program.is_running(), program.wait().output
     program.kill()
     program.wait()
-    assert not (run.output / "model.ckpt-8.index").exists()
+    assert not (run.output / "model.ckpt-6.index").exists()
     assert "Resuming from" in run.must_work(**flags)
     results, _ = blocks(run.output / "eval_results.txt")
-    assert [int(block["global_step"]) for block in results] == [2, 4, 6, 8]
+    assert [int(block["global_step"]) for block in results] == [3, 6]
     names = (*FILES, "null_odds.json", "eval_results.txt", "best_trial.txt", "labels.json")
-    left, weights = run.written(*names), read_checkpoint(run.output / "model.ckpt-8")
+    left, weights = run.written(*names), read_checkpoint(run.output / "model.ckpt-6")
     run.output = tmp_path / "unkilled"
     run.must_work(**flags)
     assert run.written(*names) == left
-    assert_same_bits(weights, read_checkpoint(run.output / "model.ckpt-8"))
+    assert_same_bits(weights, read_checkpoint(run.output / "model.ckpt-6"))
     # A run that is complete already says the same once more, and keeps its history.
     assert "Nothing to train" in run.must_work(**flags)
     assert run.written(*names) == left
@@ -282,6 +297,10 @@ BAD_INPUT = {
     "no such version": ({"squad_version": 3}, "--squad_version must be 1 or 2. Received: 3"),
     "nothing to train on": ({"train_file": None}, "--do_train needs --train_file"),
     "nothing to answer": ({**PREDICT, "predict_file": None}, "--do_predict needs --predict_file"),
+    "no such file of questions": (
+        {"predict_json": "/nowhere.json"},
+        "--predict_json '/nowhere.json' does not exist",
+    ),
     "no such file": ({"train_file": "/nowhere.json"}, "--train_file"),
     "broken JSON": (
         {**PREDICT, "predict_file": "{folder}/broken.json"},
