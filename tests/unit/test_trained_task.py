@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.data.text_examples import Labels
@@ -14,11 +15,14 @@ MNLI = TrainedTask("mnli", THREE, is_pair=True)
 OWN = TrainedTask(
     "custom", Labels(("ja", "nö", "weiß nicht")), False, {"text_a_column": "Text"}, 64
 )
+SQUAD = TrainedTask(
+    "squad2.0", max_seq_length=48, settings={"doc_stride": 11, "null_score_diff_threshold": -0.5}
+)
 
 
 def test_is_read_as_it_was_written(tmp_path):
     assert TrainedTask.read(str(tmp_path)) is None
-    for task in (OWN, MNLI, TrainedTask("sts-b", Labels(), True)):
+    for task in (OWN, MNLI, SQUAD, TrainedTask("sts-b", Labels(), True)):
         task.write(str(tmp_path))
         assert TrainedTask.read(str(tmp_path)) == task
     assert json.loads((tmp_path / "labels.json").read_text())["regression"] is True
@@ -42,6 +46,8 @@ DAMAGED = [
         "[]",
         '{"task_name": "mnli"}',
         '{"labels": ["a", "b"]}',
+        '{"task_name": "squad2.0"}',
+        '{"task_name": "race", "settings": {"max_qa_length": "17"}}',
         *(json.dumps({**WHOLE, **damage}) for damage in DAMAGED),
     ],
 )
@@ -111,3 +117,43 @@ class TestFreshHead:
         prefix = str(tmp_path / "model.ckpt-7")
         write_checkpoint(prefix, {"bert/x": np.ones(2)}, global_step=7)
         assert OWN.fresh_head(prefix) == {}
+
+
+class TestQuestions:
+    """Tasks without labels: their heads have names of their own, but for multiple choice."""
+
+    def test_say_nothing_of_labels(self):
+        assert SQUAD.to_dict().keys() == {"task_name", "settings", "max_seq_length"}
+
+    def test_know_their_head_in_a_directory(self, tmp_path):
+        heads = {
+            "squad1.1": {"cls/squad/output_weights": np.zeros([2, 5])},
+            "squad2.0": {"answer_class/dense_1/kernel": np.zeros([5, 1])},
+            "race": {"output_weights": np.zeros([1, 5])},
+            "mnli": {"output_weights": np.zeros([3, 5])},
+        }
+        tasks = [TrainedTask(name) for name in heads if name != "mnli"] + [MNLI]
+        for trained, variables in heads.items():
+            directory = tmp_path / trained
+            directory.mkdir()
+            values = {n: tf.constant(v, tf.float32) for n, v in variables.items()}
+            write_checkpoint(str(directory / "model.ckpt-best"), values, global_step=3)
+            for task in tasks:
+                if task.name == trained:
+                    task.check_head_in(str(directory))
+                else:
+                    with pytest.raises(ValueError, match=r"model\.ckpt-best in it has no head for"):
+                        task.check_head_in(str(directory))
+
+    def test_of_multiple_choice_do_not_take_the_head_of_a_regression(self, tmp_path):
+        prefix = str(tmp_path / "model.ckpt-3")
+        head = {"output_weights": tf.zeros([1, 5]), "output_bias": tf.zeros([1])}
+        write_checkpoint(prefix, head, global_step=3)
+        race = TrainedTask("race", settings={"max_qa_length": 17})
+        for there, is_fresh in (
+            (TrainedTask("sts-b"), True),
+            (TrainedTask("squad1.1"), True),
+            (TrainedTask("race", max_seq_length=9), False),
+        ):
+            there.write(str(tmp_path))
+            assert bool(race.fresh_head(prefix)) == is_fresh, there.name
