@@ -14,4 +14,5 @@ run() {
 run ruff check .
 run ruff format --check .
 run mypy
-run pytest "$@"
+# A process a core, but no more than four: each loads TensorFlow, a gigabyte.
+run pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"

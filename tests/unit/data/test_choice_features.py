@@ -130,13 +130,13 @@ def test_chinese_goes_by_characters(word_piece):
 
 def test_what_was_cut_is_told(tokenizer, caplog):
     rows = [example(words(9), words(2), words(8)), example(words(3), words(2), "\u0301")]
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         choice_features(rows, tokenizer, max_seq_length=9, max_qa_length=5)
     assert "truncated_contexts=2 of=4 max_seq_length=9 max_qa_length=5" in caplog.text
     assert "1 of 4 options lost tokens at the front" in caplog.text
     assert "1 of 4 options have no token" in caplog.text
     caplog.clear()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         choice_features(rows[1:], tokenizer, max_seq_length=8, max_qa_length=2)
     assert "truncated" not in caplog.text
     assert "lost" not in caplog.text
