@@ -236,24 +236,29 @@ class FactorizedEmbedding(ConfiguredLayer):
             ValueError: S exceeds the position table (tf.errors.InvalidArgumentError where S is
                 known only when the graph runs).
         """
-        self._check_length(input_ids)
+        length = self._checked_length(input_ids)
         words = self._look_up(self.word_embeddings, input_ids)
         segments = self._look_up(self.token_type_embeddings, segment_ids)
-        positions = tf.convert_to_tensor(self.position_embeddings)[: tf.shape(input_ids)[1]]
+        positions = tf.convert_to_tensor(self.position_embeddings)[:length]
         embedded = self.layer_norm(words + segments + positions)
         return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
 
-    def _check_length(self, input_ids: tf.Tensor) -> None:
+    def _checked_length(self, input_ids: tf.Tensor) -> int | tf.Tensor:
+        """S, once it is known that there are positions enough."""
         if input_ids.shape[1] is not None:
             self.config.check_sequence_length(input_ids.shape[1], "The sequence length")
-            return
+            return input_ids.shape[1]
+        length = tf.shape(input_ids)[1]
         positions = self.config.max_position_embeddings
-        tf.debugging.assert_less_equal(
-            tf.shape(input_ids)[1],
+        check = tf.debugging.assert_less_equal(
+            length,
             positions,
             f"The sequence is longer than the model has positions: {positions} "
             "(max_position_embeddings).",
         )
+        # What uses the length has to wait, or it fails first, with a message nobody understands.
+        with tf.control_dependencies([check]):
+            return tf.identity(length)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
