@@ -43,7 +43,8 @@ class MaskFiller:
                 f"{directory!r} must hold a tokenizer of {config.vocab_size} tokens. Found: {found}"
             )
         self.tokenizer = tokenizer
-        self.model = AlbertForPretraining(config)
+        # Without the other head, models that were trained without it will do as well.
+        self.model = AlbertForPretraining(config, has_sentence_order_head=False)
         load_weights(self.model, directory).check_complete()
 
     def fill(self, text: str, top_k: int = 5) -> list[list[Candidate]]:

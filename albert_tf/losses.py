@@ -48,14 +48,20 @@ def means(batches: Sequence[Mapping[str, LossSum]]) -> dict[str, float]:
     return {name: t.sum / t.weight if t.weight else math.nan for name, t in totals.items()}
 
 
-def pretraining_loss(masked_lm: LossSum, sentence_order: LossSum) -> tf.Tensor:
+def pretraining_loss(masked_lm: LossSum, sentence: LossSum | None = None) -> tf.Tensor:
     """The loss of pretraining, from sums over a whole batch.
 
     The masked-LM weight gets 1e-5 added, so that a batch without predictions has a loss of 0.
 
+    Args:
+        masked_lm: of the masked tokens.
+        sentence: of the order of segments, or of whether the second follows the first; None where
+            nothing is learnt of them.
+
     Source: run_pretraining.py of the original release.
     """
-    return masked_lm.sum / (masked_lm.weight + MASKED_LM_EPSILON) + sentence_order.mean()
+    loss = masked_lm.sum / (masked_lm.weight + MASKED_LM_EPSILON)
+    return loss if sentence is None else loss + sentence.mean()
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -45,30 +45,35 @@ class EncoderAndHead(ConfiguredModel):
 
 @register
 class AlbertForPretraining(ConfiguredModel):
-    """The encoder with the masked-LM and the sentence-order head.
+    """The encoder with the masked-LM head and, if wanted, the sentence-order head.
 
     Args:
         config: the model's configuration.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
+        has_sentence_order_head: whether two segments are judged as well: swapped or not, or, in a
+            model of next-sentence prediction, following each other or not.
     """
 
     def __init__(
         self,
         config: AlbertConfig | dict[str, Any],
         use_one_hot_embeddings: bool = False,
+        has_sentence_order_head: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
+        self.has_sentence_order_head = has_sentence_order_head
         config, dtype = self.config, self.dtype_policy
         self.encoder = AlbertEncoder(config, use_one_hot_embeddings, name="encoder", dtype=dtype)
         self.masked_lm_head = MaskedLmHead(config, name="masked_lm_head", dtype=dtype)
-        self.sentence_order_head = ClassificationHead(
-            config,
-            num_labels=2,
-            initializer_range=config.initializer_range,
-            name="sentence_order_head",
-            dtype=dtype,
-        )
+        if has_sentence_order_head:
+            self.sentence_order_head = ClassificationHead(
+                config,
+                num_labels=2,
+                initializer_range=config.initializer_range,
+                name="sentence_order_head",
+                dtype=dtype,
+            )
         self.built = True
 
     def call(
@@ -85,8 +90,8 @@ class AlbertForPretraining(ConfiguredModel):
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
 
         Returns:
-            The encoder's outputs, `masked_lm_logits` float [B, P, V] and `sentence_order_logits`
-            float [B, 2].
+            The encoder's outputs, `masked_lm_logits` float [B, P, V] and, with that head,
+            `sentence_order_logits` float [B, 2].
         """
         outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
         masked_lm_logits = self.masked_lm_head(
@@ -94,12 +99,14 @@ class AlbertForPretraining(ConfiguredModel):
             tf.cast(inputs["masked_lm_positions"], tf.int32),
             self.encoder.embeddings.word_embeddings,
         )
-        sentence_order_logits = self.sentence_order_head(outputs["pooled_output"])
-        return {
-            **outputs,
-            "masked_lm_logits": masked_lm_logits,
-            "sentence_order_logits": sentence_order_logits,
-        }
+        outputs = {**outputs, "masked_lm_logits": masked_lm_logits}
+        if self.has_sentence_order_head:
+            outputs["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
+        return outputs
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "has_sentence_order_head": self.has_sentence_order_head}
 
 
 @register

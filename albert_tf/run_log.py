@@ -39,6 +39,16 @@ _SCORES = ("accuracy", "f1", "exact", "corr", "pearson", "spearman")  # parts of
 Record = dict[str, Any]  # one line of metrics.jsonl: step, phase, time and the metrics
 
 
+def read_run_config(output_dir: str) -> dict[str, Any]:
+    """Returns what `RunLog.write_config` was given last; nothing where there was no run."""
+    path = os.path.join(output_dir, RUN_CONFIG_FILE)
+    if not tf.io.gfile.exists(path):
+        return {}
+    with tf.io.gfile.GFile(path) as file:
+        config = json.load(file).get("config")
+    return config if isinstance(config, dict) else {}  # other programs have such a file too
+
+
 class RunLog:
     """The log of one run.
 
@@ -108,11 +118,9 @@ class RunLog:
 
     def _tell_changes(self, config: Mapping[str, Any]) -> None:
         """Compares settings with those of the last start; a new run has none."""
-        path = self._path(RUN_CONFIG_FILE)
-        if self._interval_step == 0 or not tf.io.gfile.exists(path):
+        if self._interval_step == 0:
             return
-        with tf.io.gfile.GFile(path) as file:
-            before, now = _leaves(json.load(file)["config"]), _leaves(config)
+        before, now = _leaves(read_run_config(self._output_dir)), _leaves(config)
         for name, value in now.items():
             if name in before and before[name] != value:
                 logging.warning(

@@ -8,7 +8,7 @@ from albert_tf.data.files import match_files
 from albert_tf.data.masking import MaskingSettings
 from albert_tf.data.pretraining import PretrainingDataSettings
 from albert_tf.data.pretraining_files import create_pretraining_data
-from albert_tf.data.segments import SegmentSettings
+from albert_tf.data.segments import NSP, SENTENCE_LOSSES, SOP, SegmentSettings
 from albert_tf.tokenization import load_tokenizer
 
 
@@ -51,11 +51,16 @@ def define_flags() -> None:
 def _define_instance_flags() -> None:
     flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence, special tokens included.")
     flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents cut into shorter sequences.")
+    flags.DEFINE_enum(
+        "sentence_loss",
+        None,
+        SENTENCE_LOSSES,
+        "What the records teach besides masked tokens. sop, the default: pairs of segments, half of"
+        " them swapped (sentence-order prediction). nsp: pairs, half of them with a second segment "
+        "from another document (next-sentence prediction). none: one run of text a sequence.",
+    )
     flags.DEFINE_bool(
-        "random_next_sentence",
-        False,
-        "False: the negative of a sentence pair is the pair swapped (sentence-order prediction). "
-        "True: its second part comes from another document (next-sentence prediction).",
+        "random_next_sentence", False, "The original's name of --sentence_loss: nsp if True."
     )
     flags.DEFINE_integer(
         "dupe_factor", 40, "Passes over the text, each with its own cuts and masks."
@@ -87,7 +92,7 @@ def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:
         ValueError: a value is out of range; names the flag.
     """
     return PretrainingDataSettings(
-        SegmentSettings(values.max_seq_length, values.short_seq_prob, values.random_next_sentence),
+        SegmentSettings(values.max_seq_length, values.short_seq_prob, _sentence_loss(values)),
         MaskingSettings(
             masked_lm_prob=values.masked_lm_prob,
             max_predictions_per_seq=values.max_predictions_per_seq,
@@ -99,6 +104,22 @@ def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:
         values.dupe_factor,
         values.random_seed,
     )
+
+
+def _sentence_loss(values: flags.FlagValues) -> str:
+    """The sentence loss by its own flag and by the original's, which must not contradict.
+
+    Raises:
+        ValueError: they do.
+    """
+    is_random = values.random_next_sentence
+    loss = values.sentence_loss or (NSP if is_random else SOP)
+    if values["random_next_sentence"].present and is_random != (loss == NSP):
+        raise ValueError(
+            f"--random_next_sentence={is_random} contradicts --sentence_loss={loss}: it is true for"
+            f" {NSP} and false for the others. Give --sentence_loss alone."
+        )
+    return loss
 
 
 def run() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import keras
 import tensorflow as tf
@@ -26,6 +26,7 @@ from albert_tf.cli.flags import (
 )
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.data.files import match_files
+from albert_tf.data.segments import SENTENCE_LOSSES, SOP
 from albert_tf.evaluation import (
     BestCheckpoint,
     Evaluator,
@@ -36,6 +37,11 @@ from albert_tf.evaluation import (
 from albert_tf.model_directory import ModelDirectory, make_output_dir, warn_of_another_config
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
+from albert_tf.trained_sentence_loss import (
+    SENTENCE_LOSS_KEY,
+    check_continued_loss,
+    warn_of_another_loss,
+)
 from albert_tf.training import Trainer
 
 
@@ -61,6 +67,13 @@ def define_flags() -> None:
         20,
         "Prediction slots of a sequence, as in the records; twice the number given to "
         "create_pretraining_data.py if that permuted tokens.",
+    )
+    flags.DEFINE_enum(
+        "sentence_loss",
+        SOP,
+        SENTENCE_LOSSES,
+        "What is learnt of pairs of segments, as in the records. sop: which comes first. nsp: "
+        "whether the second follows. none: nothing; the model has no sentence-order head.",
     )
     flags.DEFINE_float(
         "masked_lm_budget", 0.0, "Masking while training. Not supported yet: above 0 is an error."
@@ -142,6 +155,7 @@ def _task(values: flags.FlagValues, config: AlbertConfig) -> PretrainingTask:
         max_seq_length=values.max_seq_length,
         max_predictions_per_seq=values.max_predictions_per_seq,
         shuffle_buffer_size=values.shuffle_buffer_size,
+        sentence_loss=values.sentence_loss,
     )
 
 
@@ -155,7 +169,9 @@ def _train(
     evaluator = (
         _evaluator(values, task, trainer.model, trainer.strategy) if values.do_eval else None
     )
-    if values.init_checkpoint and trainer.directory.newest() is None:
+    if trainer.directory.newest() is not None:
+        check_continued_loss(values.output_dir, task.sentence_loss)
+    elif values.init_checkpoint:
         warn_of_another_config(find_checkpoint(values.init_checkpoint), task.config)
     trainer.initialize(
         values.init_checkpoint,
@@ -167,6 +183,7 @@ def _train(
     log.write_config(
         {
             "model": task.config.to_dict(),
+            SENTENCE_LOSS_KEY: task.sentence_loss,
             "trainer": dataclasses.asdict(trainer.config),
             "optimizer": dataclasses.asdict(trainer.optimizer_config),
             "input": task.describe_input(),
@@ -215,7 +232,16 @@ def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
         if values.eval_checkpoint == "all":
             best.offer(step, results, evaluator.model)
 
-    evaluate_checkpoints(prefixes, evaluator.model, evaluator.evaluate, record)
+    evaluate_checkpoints(
+        _with_warnings(prefixes, values.sentence_loss), evaluator.model, evaluator.evaluate, record
+    )
+
+
+def _with_warnings(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:
+    """The same checkpoints; of one trained with another loss a warning comes first."""
+    for prefix in prefixes:
+        warn_of_another_loss(prefix, sentence_loss)
+        yield prefix
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from albert_tf.data.pretraining import PretrainingDataSettings
+from albert_tf.data.segments import NONE
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,20 @@ class CreationReport:
             f"masking: predictions={c['predictions']:,} "
             f"masked_fraction={_share(c['predictions'], c['tokens'])} "
             f"prediction_slots={self.settings.masking.prediction_slots} {self._ngrams()}",
-            f"sentence pairs: swapped={_share(c['swapped'], c['instances'])} "
-            f"random_document={_share(c['random_parts'], c['instances'])}",
+            f"sentence pairs: {self._pairs()}",
             f"speed: tokens_per_second={c['tokens'] / self.seconds:,.0f} "
             f"seconds={self.seconds:,.1f}",
         ]
+
+    def _pairs(self) -> str:
+        """What the sentence loss is, and the shares of the two kinds of negatives."""
+        c, loss = self.counts, self.settings.segments.sentence_loss
+        if loss == NONE:
+            return f"sentence_loss={loss} (a sequence is one run of text)"
+        return (
+            f"sentence_loss={loss} swapped={_share(c['swapped'], c['instances'])} "
+            f"random_document={_share(c['random_parts'], c['instances'])}"
+        )
 
     def _ngrams(self) -> str:
         """Share of each n-gram length among the masked n-grams."""

@@ -25,7 +25,7 @@ class PretrainingDataSettings:
     """Everything that decides the instances, next to documents and vocabulary.
 
     Attributes:
-        segments: how documents are cut into pairs.
+        segments: how documents are cut into instances.
         masking: how tokens are chosen for prediction.
         dupe_factor: passes over the documents, each with other random choices; at least 1.
         random_seed: any integer; decides every random choice.
@@ -109,7 +109,7 @@ def make_examples(
 
     Args:
         documents: as ids; random second parts come from these documents too.
-        settings: lengths, negatives, masking; `dupe_factor` and `random_seed` are not used here.
+        settings: lengths, sentence loss, masking; not `dupe_factor` and `random_seed`.
         vocabulary: from `masking_vocabulary`.
         seed: integers that decide every random choice, such as (random_seed, pass, block).
 
@@ -143,7 +143,7 @@ def make_features(
     vocabulary: Vocabulary,
     rng: np.random.Generator,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Lays out [CLS] A [SEP] B [SEP] and masks it.
+    """Lays out [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty, and masks it.
 
     Args:
         ids: int32 [T]; the tokens that the pairs are ranges of, see `read_documents`.
@@ -164,7 +164,8 @@ def make_features(
         row[1:sep] = ids[pair.a_start : pair.a_end]
         row[sep + 1 : end] = ids[pair.b_start : pair.b_end]
     sep_a = np.array([[1 + pair.a_end - pair.a_start] for pair in pairs])
-    sep_b = sep_a + np.array([[1 + pair.b_end - pair.b_start] for pair in pairs])
+    lengths_b = np.array([[pair.b_end - pair.b_start] for pair in pairs])
+    sep_b = sep_a + lengths_b + (lengths_b > 0)  # without B, the [SEP] of A is the last token
     columns = np.arange(S)
     input_mask = columns <= sep_b
     is_text = input_mask & (columns > 0)

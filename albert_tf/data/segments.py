@@ -1,4 +1,4 @@
-"""From documents to pairs of segments: which tokens go into an instance, and its label.
+"""From documents to pairs of segments, or single runs: which tokens an instance has, its label.
 
 Nothing is copied here: tokens lie in one flat array, and each part of a pair is a range of it.
 """
@@ -13,23 +13,27 @@ from typing import IO, NamedTuple
 import numpy as np
 
 SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
+# What is learnt from two segments beside masked tokens: their order, whether the second follows in
+# the text at all, or nothing.
+SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 
 
 @dataclass(frozen=True)
 class SegmentSettings:
-    """How documents are cut into pairs.
+    """How documents are cut into instances.
 
     Attributes:
         max_seq_length: S, positions of a sequence, special tokens included; at least 5.
         short_seq_prob: share of documents that are cut into shorter sequences, in [0, 1].
-        random_next_sentence: True takes every second B from another document (next-sentence
-            prediction); False swaps the two parts instead (sentence-order prediction).
+        sentence_loss: what the pairs are for. "sop" swaps the parts of every second pair
+            (sentence-order prediction); "nsp" takes every second B from another document
+            (next-sentence prediction); "none" makes no pairs, but one run of text an instance.
     """
 
     max_seq_length: int = 512
     short_seq_prob: float = 0.1
-    random_next_sentence: bool = False
+    sentence_loss: str = SOP
 
     def __post_init__(self) -> None:
         if self.max_seq_length < SPECIAL_TOKENS + 2:
@@ -39,6 +43,19 @@ class SegmentSettings:
             )
         if not 0 <= self.short_seq_prob <= 1:
             raise ValueError(f"--short_seq_prob must lie in [0, 1]: {self.short_seq_prob}")
+        check_sentence_loss(self.sentence_loss)
+
+
+def check_sentence_loss(sentence_loss: str) -> None:
+    """Refuses what is not in `SENTENCE_LOSSES`.
+
+    Raises:
+        ValueError: names the flag.
+    """
+    if sentence_loss not in SENTENCE_LOSSES:
+        raise ValueError(
+            f"--sentence_loss must be one of {', '.join(SENTENCE_LOSSES)}. Got {sentence_loss!r}"
+        )
 
 
 @dataclass(frozen=True)
@@ -93,7 +110,8 @@ class Pair(NamedTuple):
     """One instance before masking; ranges are half-open and count in `Documents.ids`.
 
     Attributes:
-        a_start, a_end, b_start, b_end: the two parts, in the order in which they are shown.
+        a_start, a_end, b_start, b_end: the two parts, in the order in which they are shown; a
+            single run of text has an empty B.
         label: 1 = the parts were swapped, or B is from elsewhere; 0 = as in the text.
         random_document: the document that a random B comes from; -1 if B is no random part.
         tokens_cut: tokens lost to make the pair fit.
@@ -111,39 +129,56 @@ class Pair(NamedTuple):
 def pair_segments(
     documents: Documents, index: int, settings: SegmentSettings, rng: random.Random
 ) -> Iterator[Pair]:
-    """Cuts document `index` into pairs.
+    """Cuts document `index` into pairs, or into single runs of text.
 
     Segments are gathered up to a target length and cut in two at a random segment. A single
-    segment always takes its B from another document, whatever `random_next_sentence` says.
+    segment always takes its B from another document, with "sop" too.
 
     Args:
         documents: all documents that random parts may come from.
         index: the document to cut.
-        settings: lengths and kind of negatives.
+        settings: lengths and kind of instances.
         rng: decides everything that is random; consumed draw by draw as in the original.
 
     Source: `create_instances_from_document` of the original.
     """
     starts = documents.segment_starts
     begin, last = documents.document_starts[index : index + 2]
-    max_tokens = settings.max_seq_length - SPECIAL_TOKENS
+    is_single = settings.sentence_loss == NONE
+    max_tokens = settings.max_seq_length - SPECIAL_TOKENS + is_single  # one [SEP] less
     target = max_tokens
     if rng.random() < settings.short_seq_prob:
         target = rng.randint(2, max_tokens)
+    if is_single:
+        yield from _single_runs(starts[begin : last + 1], target, max_tokens)
+        return
+    use_random_parts = settings.sentence_loss == NSP
     while begin < last:
         end = bisect_left(starts, starts[begin] + target, begin + 1, last)
         cut = begin + (rng.randint(1, end - begin - 1) if end - begin > 1 else 1)
         first, rest = (starts[begin], starts[cut]), (starts[cut], starts[end])
         label, origin = 0, -1
-        if end - begin == 1 or (settings.random_next_sentence and rng.random() < 0.5):
+        if end - begin == 1 or (use_random_parts and rng.random() < 0.5):
             label = 1
             origin, rest = _random_part(documents, index, target - (first[1] - first[0]), rng)
             end = cut  # what A leaves of the chunk is used again
-        elif not settings.random_next_sentence and rng.random() < 0.5:
+        elif not use_random_parts and rng.random() < 0.5:
             label = 1
             first, rest = rest, first
         excess = max(0, first[1] - first[0] + rest[1] - rest[0] - max_tokens)
         yield Pair(*_truncate(*first, *rest, excess, rng), label, origin, excess)
+        begin = end
+
+
+def _single_runs(starts: Sequence[int], target: int, max_tokens: int) -> Iterator[Pair]:
+    """Runs of whole segments, at least `target` tokens long where the document has so many.
+
+    What is beyond `max_tokens` begins the next run: every token is in one run, none in two.
+    """
+    begin, last = starts[0], len(starts) - 1
+    while begin < starts[last]:
+        end = min(starts[bisect_left(starts, begin + target, 1, last)], begin + max_tokens)
+        yield Pair(begin, end, end, end, label=0, random_document=-1, tokens_cut=0)
         begin = end
 
 

@@ -1,4 +1,4 @@
-"""Pretraining: masked-LM and sentence-order prediction on records of sentence pairs."""
+"""Pretraining: masked-LM and, on records of sentence pairs, sentence-order prediction."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from albert_tf.data.batching import EXAMPLE_WEIGHTS, evaluation_batches, trainin
 from albert_tf.data.files import file_size
 from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.records import check_record_files, explain_read_errors
+from albert_tf.data.segments import NSP, SOP, check_sentence_loss
+from albert_tf.data.sentence_pairs import check_sentence_pairs
 from albert_tf.losses import (
     LossSum,
     accuracy,
@@ -25,6 +27,9 @@ from albert_tf.models import AlbertForPretraining
 from albert_tf.tasks.base import Features
 
 BEST_METRIC = "masked_lm_accuracy"
+_LABELS = "next_sentence_labels"  # 1 = the segments are not as in the text
+# What the loss and the accuracy of two segments are called.
+_SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}
 
 
 class PretrainingTask:
@@ -37,10 +42,12 @@ class PretrainingTask:
         max_seq_length: S of the records.
         max_predictions_per_seq: P of the records.
         shuffle_buffer_size: records among which the next training example is drawn.
+        sentence_loss: what is learnt of two segments: "sop", "nsp" (the same, under other names) or
+            "none", which trains a model without that head.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Raises:
-        ValueError: sequences longer than the model's position table.
+        ValueError: sequences longer than the model's position table; no such `sentence_loss`.
         RecordError: the first record of a file is not what the other arguments say.
     """
 
@@ -53,23 +60,30 @@ class PretrainingTask:
         max_seq_length: int = 512,
         max_predictions_per_seq: int = 20,
         shuffle_buffer_size: int = 1000,
+        sentence_loss: str = SOP,
         use_one_hot_embeddings: bool = False,
     ) -> None:
         config.check_sequence_length(max_seq_length, "--max_seq_length")
+        check_sentence_loss(sentence_loss)
         self.config = config
         self.train_files = list(train_files)
         self.eval_files = list(eval_files)
         self.shuffle_buffer_size = shuffle_buffer_size
+        self.sentence_loss = sentence_loss
+        self._sentence = _SENTENCE_NAMES.get(sentence_loss)
         self.use_one_hot_embeddings = use_one_hot_embeddings
+        # The boundaries are for masking while training; other programs leave them out.
+        unused = {"token_boundary"} if self._sentence else {"token_boundary", _LABELS}
         self.specs = [
             spec
             for spec in pretraining_feature_specs(
                 max_seq_length, max_predictions_per_seq, config.vocab_size, config.type_vocab_size
             )
-            if spec.name != "token_boundary"  # for masking while training; others leave it out
+            if spec.name not in unused
         ]
         for files in filter(None, (self.train_files, self.eval_files)):
             check_record_files(files, self.specs)
+            check_sentence_pairs(files, sentence_loss)
 
     def train_dataset(self, batch_size: int, seed: int) -> tf.data.Dataset:
         """See `Task`."""
@@ -99,45 +113,50 @@ class PretrainingTask:
 
     def build_model(self) -> keras.Model:
         """See `Task`."""
-        return AlbertForPretraining(self.config, self.use_one_hot_embeddings)
+        return AlbertForPretraining(
+            self.config,
+            self.use_one_hot_embeddings,
+            has_sentence_order_head=self._sentence is not None,
+        )
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
         """See `Task`."""
-        return {
-            "masked_lm_loss": tf.reduce_sum(features["masked_lm_weights"]),
-            "sentence_order_loss": tf.reduce_sum(features[EXAMPLE_WEIGHTS]),
-        }
+        weights = {"masked_lm_loss": tf.reduce_sum(features["masked_lm_weights"])}
+        if self._sentence:
+            weights[f"{self._sentence}_loss"] = tf.reduce_sum(features[EXAMPLE_WEIGHTS])
+        return weights
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
-        return {
+        losses = {
             "masked_lm_loss": masked_lm_loss(
                 outputs["masked_lm_logits"],
                 features["masked_lm_ids"],
                 features["masked_lm_weights"],
-            ),
-            "sentence_order_loss": classification_loss(
-                outputs["sentence_order_logits"],
-                features["next_sentence_labels"][:, 0],
-                features[EXAMPLE_WEIGHTS],
-            ),
+            )
         }
+        if self._sentence:
+            losses[f"{self._sentence}_loss"] = classification_loss(
+                outputs["sentence_order_logits"], features[_LABELS][:, 0], features[EXAMPLE_WEIGHTS]
+            )
+        return losses
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
         """See `Task`."""
-        return pretraining_loss(losses["masked_lm_loss"], losses["sentence_order_loss"])
+        sentence = losses[f"{self._sentence}_loss"] if self._sentence else None
+        return pretraining_loss(losses["masked_lm_loss"], sentence)
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
-        return {
+        metrics = {
             "masked_lm_accuracy": accuracy(
                 outputs["masked_lm_logits"],
                 features["masked_lm_ids"],
                 features["masked_lm_weights"],
-            ),
-            "sentence_order_accuracy": accuracy(
-                outputs["sentence_order_logits"],
-                features["next_sentence_labels"][:, 0],
-                features[EXAMPLE_WEIGHTS],
-            ),
+            )
         }
+        if self._sentence:
+            metrics[f"{self._sentence}_accuracy"] = accuracy(
+                outputs["sentence_order_logits"], features[_LABELS][:, 0], features[EXAMPLE_WEIGHTS]
+            )
+        return metrics

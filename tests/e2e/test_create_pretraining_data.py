@@ -9,7 +9,8 @@ import pytest
 
 from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.records import check_record_files
-from albert_tf.data.tfrecord import count_records, read_records
+from albert_tf.data.sentence_pairs import check_sentence_pairs
+from albert_tf.data.tfrecord import RecordError, count_records, read_records
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,13 +86,46 @@ def test_word_piece_records_with_permutation(
     )
     assert result.returncode == 0, result.stderr
     assert "--max_predictions_per_seq=40" in result.stderr
+    assert "sentence_loss=nsp swapped=0.00%" in result.stderr
     check_record_files([str(output)], pretraining_feature_specs(48, 40))
     assert len(set(read_records(str(output)))) > 300
+
+
+def test_sentence_losses(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:
+    flags = {
+        "input_file": golden / "pretraining_data" / "corpus.txt",
+        "vocab_file": golden / "tokenizer" / "vocab.txt",
+        "max_seq_length": 96,
+        "dupe_factor": 1,
+    }
+    contents = {}
+    for name, choice in {
+        "original": {"random_next_sentence": True},
+        "nsp": {"sentence_loss": "nsp"},
+        "none": {"sentence_loss": "none", "random_next_sentence": False},
+    }.items():
+        result = run(no_tensorflow, output_file=tmp_path / name, **flags, **choice)
+        assert result.returncode == 0, result.stderr
+        assert f"sentence_loss={'nsp' if name == 'original' else name}" in result.stderr
+        contents[name] = (tmp_path / name).read_bytes()
+    assert contents["nsp"] == contents["original"]
+    check_record_files([str(tmp_path / "none")], pretraining_feature_specs(96, 20))
+    check_sentence_pairs([str(tmp_path / "nsp")], "sop")
+    with pytest.raises(RecordError, match="none holds single runs"):
+        check_sentence_pairs([str(tmp_path / "none")], "sop")
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (
+            {"sentence_loss": "none", "random_next_sentence": True},
+            "--random_next_sentence=True contradicts --sentence_loss=none",
+        ),
+        (
+            {"sentence_loss": "nsp", "random_next_sentence": False},
+            "--random_next_sentence=False contradicts --sentence_loss=nsp",
+        ),
         ({"input_file": "no-such-*"}, "--input_file: no file matches 'no-such-*'"),
         ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
         ({"ngram": 0}, "--ngram must be at least 1"),

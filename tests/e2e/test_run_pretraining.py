@@ -91,6 +91,7 @@ class TestTraining:
         assert list((trained.output / "tensorboard" / "train").iterdir())
         settings = json.loads((trained.output / "run_config.json").read_text())
         assert settings["config"]["trainer"]["train_batch_size"] == 6
+        assert settings["config"]["sentence_loss"] == "sop"
 
     def test_a_finished_run_started_again_changes_nothing(self, trained):
         before = (trained.output / "model.ckpt-12.index").stat().st_mtime_ns
@@ -205,6 +206,41 @@ class TestStartingFrom:
         kernel = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/kernel"
         for group in (0, 1):
             np.testing.assert_array_equal(tensors[kernel.format(group)], shared[kernel.format(0)])
+
+
+SHORT = {"num_train_steps": 4, "num_warmup_steps": 1, "do_eval": True}
+HEAD = ("cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights")
+
+
+class TestSentenceLosses:
+    def test_next_sentence_prediction_differs_in_names_alone(self, trained, tmp_path):
+        run = PretrainingRun(tmp_path)
+        run.must_work(**SHORT, sentence_loss="nsp")
+        assert run.results().keys() == {
+            name.replace("sentence_order", "next_sentence") for name in RESULTS
+        }
+        assert run.metrics("train")[4].keys() >= {"next_sentence_loss", "next_sentence_accuracy"}
+        assert read_checkpoint(run.output / "model.ckpt-best").keys() == (
+            read_checkpoint(trained.output / "model.ckpt-best").keys()
+        )
+        refused = run(**SHORT, sentence_loss="sop")
+        assert refused.code == 1
+        assert "a run with --sentence_loss=nsp, which cannot go on" in refused.output
+        printed = run.must_work(**SHORT, do_train=False)
+        assert "--sentence_loss=nsp and is evaluated with --sentence_loss=sop" in printed
+
+    def test_without_one_the_model_has_no_head_and_nothing_is_reported_of_it(
+        self, trained, tmp_path
+    ):
+        run = PretrainingRun(tmp_path)
+        flags = {**SHORT, "sentence_loss": "none"}
+        printed = run.must_work(**flags, init_checkpoint=trained.output / "model.ckpt-best")
+        assert f"in the checkpoint only, not used: {', '.join(HEAD)}" in printed
+        assert run.results().keys() == {name for name in RESULTS if "sentence" not in name}
+        tensors = read_checkpoint(run.output / "model.ckpt-4")
+        assert not [name for name in tensors if name.startswith("cls/seq_relationship")]
+        assert len([name for name in tensors if "/adam_" not in name]) == 48 - 2 + 1
+        run.must_work(**flags, do_train=False, eval_checkpoint="best")
 
 
 def test_xla_and_two_replicas_change_no_number(tmp_path):

@@ -55,6 +55,11 @@ def masking_settings(case: dict) -> MaskingSettings:
     return MaskingSettings(**{name: case[name] for name in names})
 
 
+def segment_settings(case: dict) -> SegmentSettings:
+    sentence_loss = "nsp" if case["random_next_sentence"] else "sop"
+    return SegmentSettings(case["max_seq_length"], case["short_seq_prob"], sentence_loss)
+
+
 def replay_masking(
     ids: np.ndarray,
     case: dict,
@@ -114,9 +119,7 @@ def test_instances_replay_the_original(case: dict) -> None:
         [tokenizer.convert_tokens_to_ids(segment) for text in texts for segment in text],
         np.cumsum([0, *map(len, texts)]).tolist(),
     )
-    settings = SegmentSettings(
-        case["max_seq_length"], case["short_seq_prob"], case["random_next_sentence"]
-    )
+    settings = segment_settings(case)
     python = random.Random(case["python_seed"])
     numpy = np.random.RandomState(case["numpy_seed"])
     pairs = pair_segments(documents, case["document_index"], settings, python)
@@ -145,9 +148,7 @@ def flags_of_file(file: str) -> dict:
 
 def settings_of(flags: dict) -> PretrainingDataSettings:
     return PretrainingDataSettings(
-        SegmentSettings(
-            flags["max_seq_length"], flags["short_seq_prob"], flags["random_next_sentence"]
-        ),
+        segment_settings(flags),
         masking_settings(flags),
         flags["dupe_factor"],
         flags["random_seed"],

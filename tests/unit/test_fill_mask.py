@@ -27,15 +27,13 @@ def tokenizer(golden):
     return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory, tokenizer) -> str:
+@pytest.fixture(scope="module", params=[True, False], ids=["two heads", "one head"])
+def directory(request, tmp_path_factory, tokenizer) -> str:
     """A model that always expects the token 100, then 200, whatever the text."""
     path = str(tmp_path_factory.mktemp("model"))
     ModelDirectory(path, CONFIG, "", tokenizer).write()
-    variables = {
-        name: variable.numpy()
-        for name, variable in original_names(AlbertForPretraining(CONFIG)).items()
-    }
+    model = AlbertForPretraining(CONFIG, has_sentence_order_head=request.param)
+    variables = {name: variable.numpy() for name, variable in original_names(model).items()}
     variables["cls/predictions/output_bias"] = np.full(1000, -20.0, np.float32)
     variables["cls/predictions/output_bias"][[100, 200]] = np.log([0.75, 0.25])
     variables["bert/embeddings/word_embeddings"] *= 0

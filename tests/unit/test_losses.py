@@ -67,6 +67,8 @@ def test_pretraining_loss_survives_a_batch_without_predictions(weight, expected)
     masked_lm = LossSum(tf.constant(2.0 if weight else 0.0), tf.constant(weight))
     loss = pretraining_loss(masked_lm, LossSum(tf.constant(1.0), tf.constant(4.0)))
     np.testing.assert_allclose(loss, expected, rtol=2e-7, atol=0)
+    alone = pretraining_loss(masked_lm)
+    np.testing.assert_allclose(alone, expected - 0.25, rtol=2e-7, atol=0)
 
 
 def test_means_divide_once_after_all_sums():

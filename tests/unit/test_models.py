@@ -43,6 +43,24 @@ def test_logits_have_the_documented_shapes():
     assert outputs["sentence_order_logits"].shape == (BATCH, 2)
 
 
+def test_the_sentence_order_head_can_be_left_out(tmp_path):
+    model = AlbertForPretraining(small_config(), has_sentence_order_head=False)
+    outputs = model(pretraining_inputs())
+    assert "sentence_order_logits" not in outputs
+    names = original_names(model)
+    assert "cls/seq_relationship/output_bias" in original_names(
+        AlbertForPretraining(small_config())
+    )
+    assert not [name for name in names if name.startswith("cls/seq_relationship")]
+    assert len(names) == len(model.trainable_variables)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert original_names(loaded).keys() == names.keys()
+    np.testing.assert_array_equal(
+        loaded(pretraining_inputs())["masked_lm_logits"], outputs["masked_lm_logits"]
+    )
+
+
 def test_positions_choose_the_rows_that_are_scored():
     model, inputs = AlbertForPretraining(small_config()), pretraining_inputs()
     swapped = {**inputs, "masked_lm_positions": inputs["masked_lm_positions"][:, ::-1]}

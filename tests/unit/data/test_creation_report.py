@@ -36,11 +36,19 @@ def test_report_says_what_was_made() -> None:
         "masked_fraction=10.00%",
         "prediction_slots=20",
         "1-grams=60.00% 2-grams=30.00% 3-grams=10.00%",
-        "swapped=45.00%",
+        "sentence_loss=sop swapped=45.00%",
         "random_document=10.00%",
         "tokens_per_second=15,000",
     ):
         assert part in text
+
+
+def test_report_says_that_there_are_no_pairs() -> None:
+    settings = PretrainingDataSettings(SegmentSettings(sentence_loss="none"))
+    text = "\n".join(CreationReport(settings, COUNTS, 10.0).lines())
+    assert "sentence_loss=none" in text
+    assert "swapped" not in text
+    assert "random_document" not in text
 
 
 def test_warnings_only_where_there_is_something() -> None:

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,24 @@ def test_layout_of_an_instance() -> None:
     ]
     assert features["next_sentence_labels"].tolist() == [[1], [0]]
     assert not features["masked_lm_weights"].any()
+
+
+def test_layout_of_a_single_run() -> None:
+    ids = np.arange(10, 30, dtype=np.int32)
+    settings = PretrainingDataSettings(SegmentSettings(9), NO_MASKING)
+    runs = [Pair(3, 10, 10, 10, 0, -1, 0), Pair(10, 12, 12, 12, 0, -1, 0)]
+    features, _ = make_features(ids, runs, settings, VOCABULARY, np.random.default_rng(0))
+    assert features["input_ids"].tolist() == [
+        [2, 13, 14, 15, 16, 17, 18, 19, 3],
+        [2, 20, 21, 3, 0, 0, 0, 0, 0],
+    ]
+    assert (features["input_mask"] * 1).tolist() == [[1] * 9, [1] * 4 + [0] * 5]
+    assert (features["token_boundary"] * 1).tolist() == [
+        [1, 0, 1, 0, 1, 0, 1, 0, 1],
+        [1, 1, 0, 1, 0, 0, 0, 0, 0],
+    ]
+    assert not features["segment_ids"].any()
+    assert features["next_sentence_labels"].tolist() == [[0], [0]]
 
 
 def test_unknown_pieces_are_stored_as_unknown() -> None:
@@ -102,6 +121,36 @@ def test_counts_say_what_the_records_hold(documents: tuple[Documents, Vocabulary
     assert counts["random_parts"] > 0
     assert counts["random_parts_of_only_document"] == 0
     assert counts["ngram_1"] > counts["ngram_2"] > counts["ngram_3"] > 0
+
+
+def test_records_without_pairs_hold_the_text_once(
+    documents: tuple[Documents, Vocabulary],
+) -> None:
+    """What masking hides is put back; then the sequences, one after the other, are the text."""
+    docs, vocabulary = documents
+    settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_loss="none"))
+    made = list(make_examples(docs, settings, vocabulary, [1]))
+    counts = sum((counts for _, counts in made), Counter())
+    examples = [example for examples, _ in made for example in examples]
+    records = {
+        name: value.numpy() for name, value in parse_batch(examples, settings.feature_specs).items()
+    }
+    ids = records["input_ids"]
+    rows, slots = np.nonzero(records["masked_lm_weights"])
+    ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
+    lengths = records["input_mask"].sum(axis=1)
+    text = np.concatenate([row[1 : n - 1] for row, n in zip(ids, lengths, strict=True)])
+    unknown = docs.ids == vocabulary.size
+    np.testing.assert_array_equal(text, np.where(unknown, vocabulary.unk_id, docs.ids))
+    assert (ids[:, 0] == vocabulary.cls_id).all()
+    assert (ids[np.arange(len(ids)), lengths - 1] == vocabulary.sep_id).all()
+    for name in ("segment_ids", "next_sentence_labels"):
+        assert not records[name].any()
+    assert counts["tokens"] == len(docs.ids) + 2 * counts["instances"]
+    assert counts["swapped"] == counts["random_parts"] == counts["tokens_cut"] == 0
+    # As many of the tokens as everywhere else.
+    budget = np.minimum(9, np.maximum(1, np.round(lengths * 0.15)))
+    assert 0.97 * budget.sum() < counts["predictions"] <= budget.sum()
 
 
 def test_single_document_is_counted() -> None:

@@ -18,9 +18,7 @@ def documents(*lengths: list[int]) -> Documents:
     return Documents.from_segments(segments, starts)
 
 
-def pairs_of(
-    docs: Documents, index: int = 0, seed: int = 1, **settings: float | bool
-) -> list[Pair]:
+def pairs_of(docs: Documents, index: int = 0, seed: int = 1, **settings: float | str) -> list[Pair]:
     settings = {"max_seq_length": 23, "short_seq_prob": 0.0} | settings
     return list(pair_segments(docs, index, SegmentSettings(**settings), random.Random(seed)))
 
@@ -51,10 +49,10 @@ def test_only_document_gives_its_own_second_part() -> None:
     assert pair == Pair(0, 5, 0, 5, 1, 0, 0)
 
 
-def test_random_next_sentence_uses_the_rest_again() -> None:
+def test_next_sentence_pairs_use_the_rest_again() -> None:
     docs = documents([4] * 9, [5, 6])
     for seed in range(20):
-        pairs = pairs_of(docs, seed=seed, random_next_sentence=True)
+        pairs = pairs_of(docs, seed=seed, sentence_loss="nsp")
         covered = set()
         for pair in pairs:
             covered |= set(range(pair.a_start, pair.a_end))
@@ -64,6 +62,29 @@ def test_random_next_sentence_uses_the_rest_again() -> None:
                 assert pair.random_document == 1
         cut = sum(pair.tokens_cut for pair in pairs)
         assert len(covered) >= 36 - cut
+
+
+def test_single_runs_use_every_token_once_and_fill_the_sequence() -> None:
+    docs = documents([3, 5, 4, 6, 7, 2, 90, 3, 3], [1], [21], [22])
+    for index, lengths in enumerate(([21] * 5 + [18], [1], [21], [21, 1])):
+        runs = pairs_of(docs, index, sentence_loss="none")
+        assert [run.a_end - run.a_start for run in runs] == lengths
+        assert {(run.label, run.random_document, run.tokens_cut) for run in runs} == {(0, -1, 0)}
+        assert all(run.b_start == run.b_end for run in runs)
+        begin, end = (docs.segment_starts[docs.document_starts[n]] for n in (index, index + 1))
+        assert [token for run in runs for token in range(run.a_start, run.a_end)] == [
+            *range(begin, end)
+        ]
+
+
+def test_short_single_runs_are_whole_segments() -> None:
+    docs = documents([4] * 30)
+    lengths = set()
+    for seed in range(200):
+        runs = pairs_of(docs, seed=seed, short_seq_prob=1.0, sentence_loss="none")
+        assert sum(run.a_end - run.a_start for run in runs) == 120
+        lengths.add(runs[0].a_end - runs[0].a_start)
+    assert lengths == {4, 8, 12, 16, 20, 21}  # 21: a target of 21, cut in the sixth segment
 
 
 def test_long_parts_are_cut_at_both_ends() -> None:
@@ -110,3 +131,8 @@ def test_documents_are_saved_and_loaded(tmp_path: Path) -> None:
 def test_settings_are_checked(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"--{name} must .*{value}"):
         SegmentSettings(**{name: value})
+
+
+def test_unknown_sentence_losses_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"--sentence_loss must be one of sop, nsp, none.*'mlm'"):
+        SegmentSettings(sentence_loss="mlm")
