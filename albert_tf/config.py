@@ -356,12 +356,15 @@ class TrainerConfig:
 
     Attributes:
         output_dir: directory of checkpoints, logs and results.
-        train_batch_size: examples per step over all replicas.
+        train_batch_size: examples per step over all replicas and micro-batches.
         save_checkpoints_steps: steps between two checkpoints.
         keep_checkpoint_max: checkpoints kept besides the best one; 0 keeps all.
         log_steps: steps between two log lines.
         seed: decides initial weights, input order and dropout.
-        jit_compile: compile forward and backward pass with XLA.
+        jit_compile: compile the step with XLA: the whole of it on one replica, of several
+            replicas all but their reduction and the update.
+        gradient_accumulation_steps: A, micro-batches of a replica's batch, whose gradients are
+            summed before the update; memory is that of one.
 
     Raises:
         ValueError: a value is out of range.
@@ -374,10 +377,16 @@ class TrainerConfig:
     log_steps: int = 100
     seed: int = 12345
     jit_compile: bool = False
+    gradient_accumulation_steps: int = 1
 
     def __post_init__(self) -> None:
         """Refuses values no run can use."""
-        for name in ("train_batch_size", "save_checkpoints_steps", "log_steps"):
+        for name in (
+            "train_batch_size",
+            "save_checkpoints_steps",
+            "log_steps",
+            "gradient_accumulation_steps",
+        ):
             _require_positive_integer(f"--{name}", getattr(self, name))
         _require_natural_number("--keep_checkpoint_max", self.keep_checkpoint_max)
         _require_natural_number("--seed", self.seed)

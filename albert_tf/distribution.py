@@ -59,15 +59,24 @@ def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     return tf.distribute.MirroredStrategy(devices)
 
 
-def check_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> None:
-    """Raises ValueError unless the replicas can share a global batch evenly."""
+def check_batch_size(
+    strategy: tf.distribute.Strategy, batch_size: int, flag: str, *, micro_batches: int = 1
+) -> None:
+    """Raises ValueError unless the replicas, and then their micro-batches, share a batch evenly."""
     replicas = strategy.num_replicas_in_sync
-    if batch_size % replicas:
-        raise ValueError(
-            f"{flag} is the batch of all replicas together and must be a multiple of their number. "
-            f"Received: {flag}={batch_size} with {replicas} replicas; "
-            f"{batch_size + replicas - batch_size % replicas} would do."
-        )
+    parts = replicas * micro_batches
+    if not batch_size % parts:
+        return
+    sharers = [f"{replicas} replicas"] if replicas > 1 else []
+    what = "replicas"
+    if micro_batches > 1:
+        sharers.append(f"--gradient_accumulation_steps={micro_batches}")
+        what = "replicas and accumulation steps"
+    raise ValueError(
+        f"{flag} is the batch of all {what} together and must be a multiple of their number"
+        f"{', multiplied' if len(sharers) > 1 else ''}. Received: {flag}={batch_size} with "
+        f"{' and '.join(sharers)}; {batch_size + parts - batch_size % parts} would do."
+    )
 
 
 def split_batch(

@@ -1,8 +1,9 @@
 """The trainer: one step, the loop around it, resuming, and stopping when numbers go bad.
 
 A step, in order: forward pass under the tape, loss sums, division by the weights of all replicas,
-gradients, their sum over the replicas, clipping of that sum by its global norm, update. Clipping
-after the reduction makes the number of replicas invisible in the weights.
+gradients, their sum over micro-batches and replicas, clipping of that sum by its global norm,
+update. Clipping after the reduction makes the number of replicas invisible in the weights, and that
+of micro-batches too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.accumulation import SumsAndGradients, accumulate
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
@@ -39,9 +41,11 @@ class Trainer:
         strategy: the replicas.
 
     Raises:
-        ValueError: the batch cannot be shared by the replicas.
+        ValueError: the batch cannot be shared by the replicas and their micro-batches.
 
     Attributes:
+        train_step: makes one update from a batch that `split_batch` split; returns what is
+            reported of it, tensors: the sums, the gradient's norm, the learning rate.
         model: the task's model, under the strategy.
         optimizer: the optimizer, its moments created.
         directory: the checkpoints of the run.
@@ -55,7 +59,12 @@ class Trainer:
         optimizer_config: OptimizerConfig,
         strategy: tf.distribute.Strategy,
     ) -> None:
-        check_batch_size(strategy, config.train_batch_size, "--train_batch_size")
+        check_batch_size(
+            strategy,
+            config.train_batch_size,
+            "--train_batch_size",
+            micro_batches=config.gradient_accumulation_steps,
+        )
         self.task = task
         self.config = config
         self.optimizer_config = optimizer_config
@@ -69,8 +78,17 @@ class Trainer:
             self.optimizer = create_optimizer(optimizer_config)
             self._variables = [v for v in original_names(self.model).values() if v.trainable]
             self.optimizer.build(self._variables)
+        jit_compile = config.jit_compile or None
         self._gradients = tf.function(
-            self._loss_sums_and_gradients, jit_compile=config.jit_compile, autograph=False
+            self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
+        )
+        # Traced for the first length, and once more for all others: a trace takes seconds.
+        self.train_step = tf.function(
+            self._train_step,
+            autograph=False,
+            reduce_retracing=True,
+            # XLA takes the whole step; several replicas meet outside of what it compiles.
+            jit_compile=jit_compile if strategy.num_replicas_in_sync == 1 else None,
         )
 
     def initialize(
@@ -192,10 +210,7 @@ class Trainer:
         )
         self._saved_step = self.step
 
-    # Traced for the first length, and once more for all others: a trace takes seconds.
-    @tf.function(autograph=False, reduce_retracing=True)
-    def train_step(self, batch: Features) -> dict[str, Any]:
-        """One update from a batch split over the replicas; returns what is reported of it."""
+    def _train_step(self, batch: Features) -> dict[str, Any]:
         results = self.strategy.run(self._replica_step, args=(batch,))
         # The same on every replica: sums over all of them.
         return tf.nest.map_structure(
@@ -227,20 +242,34 @@ class Trainer:
 
     def _loss_sums_and_gradients(
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
-    ) -> tuple[dict[str, LossSum], list[tf.Tensor]]:
+    ) -> SumsAndGradients:
         """The sums of this replica's batch, and its share of the gradient of the whole batch.
 
         Args:
             features: the replica's batch.
-            weights: of each loss, over all replicas.
+            weights: of each loss, over all replicas and micro-batches.
             dropout_seed: int32 [2].
         """
+        num_steps = self.config.gradient_accumulation_steps
+        if num_steps == 1:
+            return self._micro_step(features, weights, dropout_seed)
+
+        def micro_step(part: Features, number: tf.Tensor) -> SumsAndGradients:
+            seed = tf.random.experimental.stateless_fold_in(dropout_seed, number)
+            return self._micro_step(part, weights, seed)
+
+        return accumulate(micro_step, features, self._variables, num_steps)
+
+    def _micro_step(
+        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
+    ) -> SumsAndGradients:
+        """The same for the rows that are in memory at a time."""
         variables = [variable.value for variable in self._variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             outputs = self.model(features, training=True, dropout_seed=dropout_seed)
             losses = self.task.losses(outputs, features)
-            # This replica's share of the loss: shares add up, because the weights are everyone's.
+            # These rows' share of the loss: shares add up, because the weights are everyone's.
             share = self.task.total_loss(
                 {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
             )

@@ -76,6 +76,12 @@ def define_trainer_flags(defaults: TrainerConfig) -> None:
         "train_batch_size", defaults.train_batch_size, "Examples of a step, over all devices."
     )
     flags.DEFINE_integer(
+        "gradient_accumulation_steps",
+        defaults.gradient_accumulation_steps,
+        "Parts of a device's share of --train_batch_size that it computes one after the other, to "
+        "need less memory; the weights come out the same.",
+    )
+    flags.DEFINE_integer(
         "save_checkpoints_steps", defaults.save_checkpoints_steps, "Steps between checkpoints."
     )
     flags.DEFINE_integer(
@@ -85,7 +91,7 @@ def define_trainer_flags(defaults: TrainerConfig) -> None:
     )
     flags.DEFINE_integer("log_steps", defaults.log_steps, "Steps between log lines.")
     flags.DEFINE_integer("seed", defaults.seed, "Decides initial weights, input order and dropout.")
-    flags.DEFINE_bool("xla", defaults.jit_compile, "Compile forward and backward pass with XLA.")
+    flags.DEFINE_bool("xla", defaults.jit_compile, "Compile the training step with XLA.")
 
 
 def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
@@ -102,6 +108,7 @@ def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
         log_steps=values.log_steps,
         seed=values.seed,
         jit_compile=values.xla,
+        gradient_accumulation_steps=values.gradient_accumulation_steps,
     )
 
 

@@ -1,5 +1,6 @@
-"""The trainer, on one replica and on two, against training runs of the original release."""
+"""The trainer, however it splits a batch, against training runs of the original release."""
 
+import functools
 import json
 
 import keras
@@ -15,7 +16,14 @@ from albert_tf.training import Trainer
 from tests.golden.reference import Reference, numbered
 
 KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
-RUNS = [("lamb", False), ("adamw", False), ("lamb", True)]
+# Update rule, replicas, micro-batches of each, XLA.
+RUNS = [
+    ("lamb", 2, 1, False),
+    ("adamw", 2, 1, False),
+    ("lamb", 1, 2, False),
+    ("adamw", 2, 3, False),
+    ("lamb", 2, 3, True),
+]
 
 
 def follow(
@@ -23,6 +31,7 @@ def follow(
     folder,
     optimizer,
     replicas,
+    micro_batches=1,
     *,
     jit_compile=False,
     task_class=PretrainingTask,
@@ -35,7 +44,12 @@ def follow(
     config = reference.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     trainer = Trainer(
         task_class(config, max_seq_length=24, max_predictions_per_seq=5),
-        TrainerConfig(output_dir=str(folder), train_batch_size=6, jit_compile=jit_compile),
+        TrainerConfig(
+            output_dir=str(folder),
+            train_batch_size=6,
+            jit_compile=jit_compile,
+            gradient_accumulation_steps=micro_batches,
+        ),
         OptimizerConfig(
             optimizer=optimizer,
             learning_rate=run["init_lr"],
@@ -60,14 +74,26 @@ def assert_same_weights(actual, expected, share):
         np.testing.assert_allclose(values, expected[name], rtol=0, atol=atol, err_msg=name)
 
 
-@pytest.mark.parametrize(("optimizer", "jit_compile"), RUNS)
-def test_one_replica_and_two_train_as_the_original(golden, tmp_path, optimizer, jit_compile):
-    one, recorded = follow(golden, tmp_path, optimizer, 1, jit_compile=jit_compile)
-    two, _ = follow(golden, tmp_path, optimizer, 2, jit_compile=jit_compile)
-    expected = {name: recorded[f"step_8/{name}"] for name in one}
-    assert_same_weights(one, expected, share=1e-5)
-    assert_same_weights(two, expected, share=1e-5)
-    assert_same_weights(two, one, share=1e-6)
+@pytest.fixture(scope="module")
+def whole_batch(golden, tmp_path_factory):
+    """The weights of one replica that splits nothing, by update rule and XLA."""
+    return functools.cache(
+        lambda optimizer, jit_compile: follow(
+            golden, tmp_path_factory.mktemp("run"), optimizer, 1, jit_compile=jit_compile
+        )
+    )
+
+
+@pytest.mark.parametrize(("optimizer", "replicas", "micro_batches", "jit_compile"), RUNS)
+def test_split_batches_train_as_whole_ones_and_as_the_original(
+    golden, tmp_path, whole_batch, optimizer, replicas, micro_batches, jit_compile
+):
+    whole, recorded = whole_batch(optimizer, jit_compile)
+    split, _ = follow(golden, tmp_path, optimizer, replicas, micro_batches, jit_compile=jit_compile)
+    expected = {name: recorded[f"step_8/{name}"] for name in whole}
+    assert_same_weights(whole, expected, share=1e-5)
+    assert_same_weights(split, expected, share=1e-5)
+    assert_same_weights(split, whole, share=1e-6)
 
 
 class DoubleTask(PretrainingTask):
@@ -95,9 +121,13 @@ def double_precision():
 
 
 @pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
-def test_only_rounding_tells_two_replicas_from_one(golden, tmp_path, optimizer):
-    one, _ = follow(golden, tmp_path, optimizer, 1, task_class=DoubleTask)
-    two, _ = follow(golden, tmp_path, optimizer, 2, task_class=DoubleTask)
-    assert one["bert/pooler/dense/kernel"].dtype == np.float64
-    assert_same_weights(two, one, share=1e-9)
+@pytest.mark.parametrize(
+    ("optimizer", "replicas", "micro_batches"), [("lamb", 2, 1), ("adamw", 2, 3), ("lamb", 1, 2)]
+)
+def test_only_rounding_tells_split_batches_from_whole_ones(
+    golden, tmp_path, optimizer, replicas, micro_batches
+):
+    whole, _ = follow(golden, tmp_path, optimizer, 1, task_class=DoubleTask)
+    split, _ = follow(golden, tmp_path, optimizer, replicas, micro_batches, task_class=DoubleTask)
+    assert whole["bert/pooler/dense/kernel"].dtype == np.float64
+    assert_same_weights(split, whole, share=1e-9)

@@ -249,6 +249,10 @@ def test_fine_tuning_names_its_own_flags(changes, message):
         ({"save_checkpoints_steps": 0}, "--save_checkpoints_steps must be a whole number"),
         ({"log_steps": 1.5}, "--log_steps must be a whole number of at least 1"),
         ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max must be a whole number of at least 0"),
+        (
+            {"gradient_accumulation_steps": 0},
+            "--gradient_accumulation_steps must be a whole number of at least 1",
+        ),
         ({"seed": -1}, "--seed must be a whole number of at least 0"),
         ({"seed": 2**31}, "--seed must be below 2^31"),
     ],

@@ -7,10 +7,19 @@ from albert_tf.run_log import RunLog
 from albert_tf.training import Trainer
 
 
-def make_trainer(folder, task, replicas=1, last_step=6, seed=5, save_steps=2, **settings):
+def make_trainer(
+    folder, task, replicas=1, last_step=6, seed=5, save_steps=2, micro_batches=1, **settings
+):
     return Trainer(
         task,
-        TrainerConfig(str(folder), 4, save_steps, keep_checkpoint_max=0, seed=seed),
+        TrainerConfig(
+            str(folder),
+            4,
+            save_steps,
+            keep_checkpoint_max=0,
+            seed=seed,
+            gradient_accumulation_steps=micro_batches,
+        ),
         FineTuningOptimizerConfig(num_train_steps=last_step, **settings),
         create_strategy("one_device" if replicas == 1 else "mirrored"),
     )
