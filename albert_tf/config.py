@@ -19,6 +19,8 @@ from albert_tf.data.files import write_then_rename
 
 # Names of `hidden_act` (case does not matter); an empty name means no activation.
 ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
+# What the layers of a group share; see parameter_sharing.py.
+SHARING_MODES = ("all", "attention", "ffn", "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,9 @@ class AlbertConfig:
         max_position_embeddings: longest sequence the model can take.
         type_vocab_size: entries of the segment (token type) table.
         initializer_range: standard deviation of the truncated normal initialiser.
+        parameter_sharing: what the layers of a group share: "all", only the "attention" parts, only
+            the "ffn" parts, or "none". "none" makes every layer a group of its own, so it sets
+            `num_hidden_groups` to L. The file has this key only where it is not "all".
         extra: keys of the JSON file the model does not use (`net_structure_type`, `gap_size`,
             `down_scale_factor`, ...); kept, and written back as they came.
 
@@ -64,6 +69,7 @@ class AlbertConfig:
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     initializer_range: float = 0.02
+    parameter_sharing: str = "all"
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +101,36 @@ class AlbertConfig:
                 f"never run. Received: num_hidden_groups={self.num_hidden_groups}, "
                 f"num_hidden_layers={self.num_hidden_layers}"
             )
+        self._settle_sharing()
+
+    def _settle_sharing(self) -> None:
+        """Gives "none" its groups, and refuses groups that contradict the mode."""
+        mode, groups, layers = (
+            self.parameter_sharing,
+            self.num_hidden_groups,
+            self.num_hidden_layers,
+        )
+        if mode not in SHARING_MODES:
+            raise ValueError(
+                f"AlbertConfig.parameter_sharing must be one of {', '.join(SHARING_MODES)}. "
+                f"Received: parameter_sharing={mode!r}"
+            )
+        received = (
+            f"Received: parameter_sharing={mode!r}, num_hidden_groups={groups}, "
+            f"num_hidden_layers={layers}"
+        )
+        if mode == "none" and groups not in (1, layers):
+            raise ValueError(
+                "AlbertConfig.parameter_sharing 'none' makes every layer a group of its own. Leave "
+                f"num_hidden_groups out, or choose another mode to share within groups. {received}"
+            )
+        if mode in ("attention", "ffn") and groups == layers > 1:
+            raise ValueError(
+                "AlbertConfig.num_hidden_groups leaves one layer to each group, so there is nothing"
+                f" to share. Choose parameter_sharing 'none', or fewer groups. {received}"
+            )
+        if mode == "none":
+            object.__setattr__(self, "num_hidden_groups", layers)
 
     @property
     def head_size(self) -> int:
@@ -123,12 +159,25 @@ class AlbertConfig:
             )
 
     def replace(self, **changes: Any) -> AlbertConfig:
-        """Returns a copy with the given fields changed, checked anew."""
+        """Returns a copy with the given fields changed, checked anew.
+
+        The groups that "none" came to go with their cause: another number of layers or another
+        mode starts from one group.
+        """
+        if self.parameter_sharing == "none" and {"num_hidden_layers", "parameter_sharing"} & {
+            *changes
+        }:
+            changes = {"num_hidden_groups": 1, **changes}
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the content of `albert_config.json`: every field, then the unknown keys."""
+        """Returns the content of `albert_config.json`: every field, then the unknown keys.
+
+        What the original always does, to share all, is left out as in its own files.
+        """
         fields = {name: getattr(self, name) for name in _ALBERT_FIELDS}
+        if self.parameter_sharing == "all":
+            del fields["parameter_sharing"]
         return {**fields, **self.extra}
 
     @classmethod

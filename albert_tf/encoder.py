@@ -17,6 +17,7 @@ from albert_tf.layers import (
     register,
     split_seed,
 )
+from albert_tf.parameter_sharing import BlockPlace, block_places, block_runs
 
 
 class ConfiguredModel(keras.Model):
@@ -86,12 +87,7 @@ class AlbertEncoder(ConfiguredModel):
             if config.projects_embeddings
             else None
         )
-        # Block i of group g is blocks[g * inner_group_num + i].
-        self.blocks = [
-            TransformerBlock(config, name=f"group_{group}_inner_group_{inner}", dtype=dtype)
-            for group in range(config.num_hidden_groups)
-            for inner in range(config.inner_group_num)
-        ]
+        self.blocks = self._create_blocks()  # one for each of `block_places`, in that order
         for block in self.blocks:
             setattr(self, block.name, block)  # tf.train.Checkpoint does not look into lists
         self.pooler = Projection(H, H, std, name="pooler", dtype=dtype)
@@ -162,15 +158,30 @@ class AlbertEncoder(ConfiguredModel):
             outputs["attention_probs"] = attention_probs
         return outputs
 
+    def _create_blocks(self) -> list[TransformerBlock]:
+        """The different blocks; some may share their attention or their feed-forward part."""
+        blocks: dict[BlockPlace, TransformerBlock] = {}
+        for place in block_places(self.config):
+            first = blocks.get(place._replace(attention=1, feed_forward=1))
+            group, number = place.layer
+            suffix = f"_layer_{number}" if number > 1 else ""
+            blocks[place] = TransformerBlock(
+                self.config,
+                attention_of=first if place.attention == 1 else None,
+                feed_forward_of=first if place.feed_forward == 1 else None,
+                name=f"group_{group}_inner_group_{place.inner}{suffix}",
+                dtype=self.dtype_policy,
+            )
+        return list(blocks.values())
+
     @property
     def _num_block_runs(self) -> int:
         return self.config.num_hidden_layers * self.config.inner_group_num
 
     def _blocks_in_order(self) -> list[TransformerBlock]:
-        """The block of every run: layers share their group's blocks."""
-        inner = self.config.inner_group_num
-        groups = map(self.config.group_of_layer, range(self.config.num_hidden_layers))
-        return [self.blocks[group * inner + i] for group in groups for i in range(inner)]
+        """The block of every run; which runs share one, the configuration decides."""
+        blocks = dict(zip(block_places(self.config), self.blocks, strict=True))
+        return [blocks[place] for place in block_runs(self.config)]
 
     def _dropout_seed(
         self, training: bool | None, dropout_seed: tf.Tensor | None

@@ -343,15 +343,36 @@ class FeedForward(ConfiguredLayer):
 
 @register
 class TransformerBlock(ConfiguredLayer):
-    """Self-attention and feed-forward, each followed by dropout, residual sum and layer norm."""
+    """Self-attention and feed-forward, each followed by dropout, residual sum and layer norm.
 
-    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+    Args:
+        config: the model's configuration.
+        attention_of: a block whose attention and the layer norm after it are this one's as well;
+            None for parameters of its own.
+        feed_forward_of: the same for the feed-forward part.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        attention_of: TransformerBlock | None = None,
+        feed_forward_of: TransformerBlock | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(config, **kwargs)
         H, dtype = self.config.hidden_size, self.dtype_policy
-        self.attention = SelfAttention(self.config, name="attention", dtype=dtype)
-        self.attention_norm = self._layer_norm(H, "LayerNorm")
-        self.feed_forward = FeedForward(self.config, name="ffn", dtype=dtype)
-        self.feed_forward_norm = self._layer_norm(H, "LayerNorm_1")
+        if attention_of is None:
+            self.attention = SelfAttention(self.config, name="attention", dtype=dtype)
+            self.attention_norm = self._layer_norm(H, "LayerNorm")
+        else:
+            self.attention = attention_of.attention
+            self.attention_norm = attention_of.attention_norm
+        if feed_forward_of is None:
+            self.feed_forward = FeedForward(self.config, name="ffn", dtype=dtype)
+            self.feed_forward_norm = self._layer_norm(H, "LayerNorm_1")
+        else:
+            self.feed_forward = feed_forward_of.feed_forward
+            self.feed_forward_norm = feed_forward_of.feed_forward_norm
         self.built = True
 
     def call(

@@ -86,7 +86,11 @@ def essential_differences(there: AlbertConfig, now: AlbertConfig) -> list[str]:
 
 def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], set[str]]:
     """Differences of two configurations by key, and the keys that make them different models."""
-    known, asked = there.to_dict(), now.to_dict()
+    # The files of models that share all do not say so.
+    known, asked = (
+        {**config.to_dict(), "parameter_sharing": config.parameter_sharing}
+        for config in (there, now)
+    )
     changes = {
         key: f"{key} is {known.get(key)!r} there, {asked.get(key)!r} now"
         for key in sorted({*known, *asked})

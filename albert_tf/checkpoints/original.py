@@ -16,10 +16,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.report import LoadError, LoadReport
+from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, LoadError, LoadReport
+from albert_tf.checkpoints.warm_start import names_by_place
+from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.heads import ClassificationHead, MaskedLmHead
 from albert_tf.layers import LayerNorm, Projection, TransformerBlock
+from albert_tf.parameter_sharing import (
+    BlockPlace,
+    attention_norm_name,
+    block_places,
+    feed_forward_norm_name,
+)
 from albert_tf.span_heads import SpanBeamHead, SpanHead
 
 GLOBAL_STEP = "global_step"
@@ -69,24 +77,26 @@ def _encoder(encoder: AlbertEncoder) -> NamedVariables:
         yield from _projection(
             "bert/encoder/embedding_hidden_mapping_in", encoder.embedding_projection
         )
-    for index, block in enumerate(encoder.blocks):
-        group, inner = divmod(index, encoder.config.inner_group_num)
-        yield from _block(f"bert/encoder/transformer/group_{group}/inner_group_{inner}", block)
+    for place, block in zip(block_places(encoder.config), encoder.blocks, strict=True):
+        yield from _block(place, block)
     yield from _projection("bert/pooler/dense", encoder.pooler)
 
 
-def _block(scope: str, block: TransformerBlock) -> NamedVariables:
-    attention, feed_forward = block.attention, block.feed_forward
-    yield from _projection(f"{scope}/attention_1/self/query", attention.query)
-    yield from _projection(f"{scope}/attention_1/self/key", attention.key)
-    yield from _projection(f"{scope}/attention_1/self/value", attention.value)
-    yield from _projection(f"{scope}/attention_1/output/dense", attention.output_projection)
-    yield from _layer_norm(f"{scope}/LayerNorm", block.attention_norm)
-    yield from _projection(f"{scope}/ffn_1/intermediate/dense", feed_forward.intermediate)
-    yield from _projection(
-        f"{scope}/ffn_1/intermediate/output/dense", feed_forward.output_projection
-    )
-    yield from _layer_norm(f"{scope}/LayerNorm_1", block.feed_forward_norm)
+def _block(place: BlockPlace, block: TransformerBlock) -> NamedVariables:
+    """The variables of a block; blocks that share a part give it the same names."""
+    scope = f"{TRANSFORMER_SCOPE}{place.scope}"
+    attention, attention_scope = block.attention, f"{scope}/attention_{place.attention}"
+    yield from _projection(f"{attention_scope}/self/query", attention.query)
+    yield from _projection(f"{attention_scope}/self/key", attention.key)
+    yield from _projection(f"{attention_scope}/self/value", attention.value)
+    yield from _projection(f"{attention_scope}/output/dense", attention.output_projection)
+    norm_name = attention_norm_name(place.attention)
+    yield from _layer_norm(f"{scope}/{norm_name}", block.attention_norm)
+    feed_forward, ffn_scope = block.feed_forward, f"{scope}/ffn_{place.feed_forward}"
+    yield from _projection(f"{ffn_scope}/intermediate/dense", feed_forward.intermediate)
+    yield from _projection(f"{ffn_scope}/intermediate/output/dense", feed_forward.output_projection)
+    norm_name = feed_forward_norm_name(place.feed_forward)
+    yield from _layer_norm(f"{scope}/{norm_name}", block.feed_forward_norm)
 
 
 def _masked_lm_head(head: MaskedLmHead) -> NamedVariables:
@@ -149,30 +159,27 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
 
 
 def match_names(
-    model_names: Iterable[str], stored_names: Iterable[str], init_from_group0: bool = False
+    model_names: Iterable[str],
+    stored_names: Iterable[str],
+    warm_start: AlbertConfig | None = None,
 ) -> dict[str, str]:
     """Maps model variables to the names in a checkpoint that fill them.
 
     Args:
         model_names: names of the model's variables.
         stored_names: names in the checkpoint.
-        init_from_group0: lets a variable that is not in the checkpoint take the value of group 0,
-            or of the first feed-forward or attention part of its block: this starts a deeper or
-            less shared model from a shared one.
+        warm_start: None matches equal names only. The model's configuration lets the checkpoint
+            have other layers and share other parts: a variable of a block takes the value of the
+            part at its height, see `names_by_place`.
 
     Differs: the original's own matching leaves some of these variables unfilled while reporting
-        them as restored; here every group gets the values of group 0.
+        them as restored, and knows no height: it fills from group 0 what has no equal name.
     """
-    stored = set(stored_names)
+    names, stored = list(model_names), set(stored_names)
+    places = names_by_place(names, stored, warm_start) if warm_start else {}
     matches = {}
-    for name in model_names:
-        candidates = [name]
-        if init_from_group0:
-            candidates += [
-                re.sub(r"/group_\d+/", "/group_0/", name),
-                re.sub(r"/ffn_\d+/", "/ffn_1/", name),
-                re.sub(r"/attention_\d+/", "/attention_1/", name),
-            ]
+    for name in names:
+        candidates = [places.get(name, name)]
         candidates += [HUB_SCOPE + candidate for candidate in candidates]
         match = next((candidate for candidate in candidates if candidate in stored), None)
         if match is not None:
@@ -193,8 +200,9 @@ def load_weights(
     Args:
         model: see `original_names`.
         path: see `find_checkpoint`.
-        init_from_group0: see `match_names`.
-        allow_partial: accept encoder variables that the checkpoint does not fill.
+        init_from_group0: fill a less shared or deeper model, see `warm_start` of `match_names`.
+        allow_partial: accept encoder variables that the checkpoint does not fill, and blocks of
+            the checkpoint that the model has no place for.
         skip: variables to leave as they are even where the checkpoint has values of their shape,
             and why, as in `{"output_weights": "other labels"}`.
 
@@ -203,15 +211,16 @@ def load_weights(
         another shape.
 
     Raises:
-        LoadError: no such checkpoint, a damaged one, or one that does not fill the encoder; the
-            model is left as it was.
+        LoadError: no such checkpoint, a damaged one, one that does not fill the encoder, or one of
+            a model that shares less; the model is left as it was.
     """
     prefix = find_checkpoint(path)
     variables = original_names(model)
     reader, shapes = open_checkpoint(prefix)
     skip = {name: why for name, why in (skip or {}).items() if name in variables}
     wanted = [name for name in variables if name not in skip]
-    matches = match_names(wanted, shapes, init_from_group0)
+    encoder = model if isinstance(model, AlbertEncoder) else model.encoder
+    matches = match_names(wanted, shapes, encoder.config if init_from_group0 else None)
     mismatched = [
         (name, tuple(shapes[stored]), tuple(variables[name].shape))
         for name, stored in matches.items()
@@ -235,6 +244,8 @@ def load_weights(
         skipped=skip,
     )
     report.check_encoder(allow_partial)
+    if not (allow_partial or init_from_group0):
+        report.check_no_block_is_left()
     values = read_variables(reader, prefix, mapped.values())
     for name, stored in mapped.items():
         variables[name].assign(values[stored])

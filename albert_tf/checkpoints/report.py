@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 
 ENCODER_PREFIX = "bert/"
+TRANSFORMER_SCOPE = "bert/encoder/transformer/"
 
 
 class LoadError(ValueError):
@@ -33,15 +36,18 @@ class LoadReport:
     skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def summary(self) -> str:
-        """Returns a line of counts, and a line for each thing a reader should know of."""
+        """Returns a line of counts, and a line for each thing a reader should know of.
+
+        Variables of one block, and those that came from one scope under the same names, share a
+        line: a deep model without sharing has hundreds.
+        """
         total = len(self.mapped) + len(self._unfilled)
         lines = [f"{self.source}: {len(self.mapped)} of {total} variables restored"]
+        lines += [f"  from another name: {line}" for line in _renamed_scopes(self.mapped)]
         lines += [
-            f"  from another name: {name} <- {stored}"
-            for name, stored in self.mapped.items()
-            if name != stored
+            f"  not in the checkpoint, freshly initialised: {line}"
+            for line in _blocks(self.missing)
         ]
-        lines += [f"  not in the checkpoint, freshly initialised: {name}" for name in self.missing]
         lines += [
             f"  another shape, freshly initialised: {name} is {list(stored)} in the checkpoint, "
             f"{list(wanted)} in the model"
@@ -49,7 +55,7 @@ class LoadReport:
         ]
         lines += [f"  {why}, freshly initialised: {name}" for name, why in self.skipped.items()]
         if self.ignored:
-            lines.append(f"  in the checkpoint only, not used: {', '.join(self.ignored)}")
+            lines.append(f"  in the checkpoint only, not used: {', '.join(_blocks(self.ignored))}")
         return "\n".join(lines)
 
     @property
@@ -74,8 +80,27 @@ class LoadReport:
             raise LoadError(
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
                 "keep random values. Expected a checkpoint of the model that --albert_config_file "
-                "describes (--init_from_group0 shares a checkpoint's first group with every group;"
-                f" --allow_partial_checkpoint accepts the gap).\n{self.summary()}"
+                "describes (--init_from_group0 fills layers that share less, or more of them, from "
+                f"it; --allow_partial_checkpoint accepts the gap).\n{self.summary()}"
+            )
+
+    def check_no_block_is_left(self) -> None:
+        """Refuses a checkpoint with blocks the model has no place for.
+
+        Loaded into a model of fewer groups or of more sharing it fills every variable, and that
+        model computes something else.
+
+        Raises:
+            LoadError: variables of blocks are ignored.
+        """
+        left = [name for name in self.ignored if TRANSFORMER_SCOPE in name]
+        if left:
+            raise LoadError(
+                f"{self.source} is of a model that shares less: {len(left)} variables of its blocks"
+                f" have no place in the model, such as {left[0]}. Expected num_hidden_groups, "
+                "inner_group_num and parameter_sharing of that model in --albert_config_file "
+                "(--init_from_group0 takes for each layer what stands at its height in the "
+                "checkpoint; --allow_partial_checkpoint takes what has the same name)."
             )
 
     def check_complete(self) -> None:
@@ -89,3 +114,31 @@ class LoadReport:
                 f"{self.source} does not hold the whole model that --albert_config_file describes; "
                 f"results with random weights would mean nothing.\n{self.summary()}"
             )
+
+
+def _renamed_scopes(mapped: Mapping[str, str]) -> list[str]:
+    """What came from other names: scopes, where all below them is named alike."""
+    counts = collections.Counter(
+        _different_beginnings(name, stored) for name, stored in mapped.items() if name != stored
+    )
+    return [f"{new}* <- {old}* ({count} variables)" for (new, old), count in counts.items()]
+
+
+def _different_beginnings(name: str, stored: str) -> tuple[str, str]:
+    """Two names without the scopes they have in common at their ends."""
+    new, old = name.split("/"), stored.split("/")
+    while new and old and new[-1] == old[-1]:
+        new, old = new[:-1], old[:-1]
+    return "".join(f"{scope}/" for scope in new), "".join(f"{scope}/" for scope in old)
+
+
+def _blocks(names: Sequence[str]) -> list[str]:
+    """The names, those of a block as one."""
+    blocks: dict[str, list[str]] = {}
+    for name in names:
+        match = re.match(r".*/inner_group_\d+/", name)
+        blocks.setdefault(match.group() if match else name, []).append(name)
+    return [
+        f"{block}* ({len(inside)} variables)" if len(inside) > 1 else inside[0]
+        for block, inside in blocks.items()
+    ]

@@ -47,7 +47,11 @@ def define_weight_flags() -> None:
         "Accept an --init_checkpoint that does not fill the whole encoder.",
     )
     flags.DEFINE_bool(
-        "init_from_group0", False, "Give every group the values of the checkpoint's first group."
+        "init_from_group0",
+        False,
+        "Start a model that shares less, or has more layers or groups, from --init_checkpoint: "
+        "each layer takes what stands at its height there, which in a fully shared model is group "
+        "0.",
     )
     flags.DEFINE_string(
         "spm_model_file",

@@ -1,6 +1,7 @@
 """Every tensor, loss, gradient and metric of the original release, in eight configurations."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf import kernels
 from albert_tf.checkpoints.original import match_names, original_names
+from albert_tf.config import AlbertConfig
 from albert_tf.layers import activation_function
 from albert_tf.losses import means
 from tests.golden.reference import (
@@ -141,6 +143,11 @@ def test_functions_equal_the_original(golden):
     )
 
 
+def group_number(name):
+    found = re.search(r"/group_(\d+)/", name)
+    return int(found.group(1)) if found else 0
+
+
 def test_checkpoints_are_matched_by_name_as_the_original_does(golden):
     rows = json.loads((golden / "modeling" / "assignment_maps.json").read_text())
     stored = {
@@ -152,8 +159,14 @@ def test_checkpoints_are_matched_by_name_as_the_original_does(golden):
         groups = row["num_of_group"]
         lists = row["assignment"] if groups else [row["assignment"]]
         recorded = {ours: theirs for pairs in lists for theirs, ours in pairs}
+        config = AlbertConfig(
+            9,
+            num_hidden_layers=3,
+            num_hidden_groups=1 + max(map(group_number, row["model_variables"])),
+            parameter_sharing="ffn" if "second" in row["case"] else "all",
+        )
         matched = match_names(
-            row["model_variables"], stored[row["checkpoint"]], init_from_group0=groups > 1
+            row["model_variables"], stored[row["checkpoint"]], config if groups > 1 else None
         )
         # Where several variables take one stored value the original keeps the last of them, though
         # it reports all: `initialized` has them, and here each of them is filled.

@@ -94,6 +94,17 @@ class TestAlbertConfig:
             ({"initializer_range": "0.02"}, "initializer_range must be a number above 0"),
             ({"num_attention_heads": 5}, "hidden_size=12, num_attention_heads=5"),
             ({"num_hidden_groups": 5}, "num_hidden_groups=5, num_hidden_layers=4"),
+            ({"parameter_sharing": "some"}, "must be one of all, attention, ffn, none. Received"),
+            ({"parameter_sharing": None}, "Received: parameter_sharing=None"),
+            (
+                {"parameter_sharing": "none", "num_hidden_groups": 3},
+                "Leave num_hidden_groups out, or choose another mode to share within groups. "
+                "Received: parameter_sharing='none', num_hidden_groups=3, num_hidden_layers=4",
+            ),
+            (
+                {"parameter_sharing": "ffn", "num_hidden_groups": 4},
+                "Choose parameter_sharing 'none', or fewer groups. Received: parameter_sharing=",
+            ),
             ({"extra": {"hidden_size": 9}}, "keys the model does use: ['hidden_size']"),
         ],
     )
@@ -122,6 +133,32 @@ class TestAlbertConfig:
         for path in (tmp_path, tmp_path / "nothing.json"):
             with pytest.raises(ValueError, match=r"no configuration file .*--albert_config_file"):
                 AlbertConfig.from_json_file(str(path))
+
+    @pytest.mark.parametrize("mode", ["attention", "ffn", "none"])
+    def test_less_sharing_is_written_and_read(self, mode, tmp_path):
+        path = str(tmp_path / "albert_config.json")
+        config = small_config(parameter_sharing=mode, num_hidden_groups=1)
+        config.to_json_file(path)
+        with open(path) as file:
+            values = json.load(file)
+        # The original's programs, which know groups only, then build "none" as it is.
+        groups = 4 if mode == "none" else 1
+        assert [values["parameter_sharing"], values["num_hidden_groups"]] == [mode, groups]
+        assert AlbertConfig.from_json_file(path) == config
+        assert config.replace(parameter_sharing="all") == small_config(num_hidden_groups=1)
+
+    def test_the_groups_of_no_sharing_go_with_it(self):
+        config = small_config(parameter_sharing="none", num_hidden_groups=4)
+        assert config == small_config(parameter_sharing="none", num_hidden_groups=1)
+        assert config.replace(num_hidden_layers=6).num_hidden_groups == 6
+        assert config.replace(hidden_act="relu").num_hidden_groups == 4
+        assert config.replace(parameter_sharing="all", num_hidden_groups=2) == small_config()
+        assert (
+            small_config(
+                parameter_sharing="ffn", num_hidden_layers=1, num_hidden_groups=1
+            ).group_of_layer(0)
+            == 0
+        )
 
     def test_null_is_no_activation_and_case_does_not_matter(self):
         assert AlbertConfig.from_dict({"vocab_size": 9, "hidden_act": None}).hidden_act == ""

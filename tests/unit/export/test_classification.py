@@ -27,7 +27,9 @@ SHAPES = ((4, LENGTH), (1, 16), (5, 2), (3, 1))  # of batches; the model has 16 
 def new_model(labels: Labels, **options) -> AlbertForClassification:
     """A model whose outputs differ clearly from one input to the next."""
     keras.utils.set_random_seed(5)
-    config = dropping_config(num_hidden_layers=3, inner_group_num=1)
+    # Two layers that share feed-forward parts only, and a third one; or all in two groups.
+    sharing = "all" if labels.is_regression else "ffn"
+    config = dropping_config(num_hidden_layers=3, inner_group_num=1, parameter_sharing=sharing)
     model = AlbertForClassification(config, labels.num_outputs, **options)
     random = np.random.default_rng(4)
     for variable in (model.classifier.output_weights, model.classifier.output_bias):

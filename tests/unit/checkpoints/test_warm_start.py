@@ -1,0 +1,215 @@
+"""Less shared and deeper models started from others, and what such checkpoints are refused for."""
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints.original import (
+    load_weights,
+    original_names,
+    slot_variables,
+    write_checkpoint,
+)
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.models import AlbertForPretraining
+from albert_tf.optimization import Lamb
+from tests.small_model import encoder_inputs, small_config
+
+INNER = "bert/encoder/transformer/group_{}/inner_group_{}/{}"
+
+
+def new_model(layers, groups, mode="all", **changes):
+    """A model in which every variable has values of its own, biases and layer norms too."""
+    config = small_config(
+        num_hidden_layers=layers, num_hidden_groups=groups, parameter_sharing=mode, **changes
+    )
+    model = AlbertForPretraining(config)
+    random = np.random.default_rng(layers + groups)
+    for variable in model.trainable_variables:
+        variable.assign(variable + 0.1 * random.normal(size=variable.shape))
+    return model
+
+
+def checkpoint_of(model, folder):
+    write_checkpoint(str(folder / "model.ckpt"), original_names(model), 3)
+    return str(folder / "model.ckpt")
+
+
+def sequence_output(model):
+    return model.encoder(encoder_inputs())["sequence_output"].numpy()
+
+
+def warm_start(source, target, folder):
+    return load_weights(target, checkpoint_of(source, folder), init_from_group0=True)
+
+
+@pytest.mark.parametrize("mode", ["all", "attention", "ffn", "none"])
+class TestEveryMode:
+    def test_what_was_written_is_read(self, mode, tmp_path):
+        groups = 1 if mode == "none" else 3
+        model, twin = (
+            new_model(5, groups, mode),
+            AlbertForPretraining(new_model(5, groups, mode).config),
+        )
+        report = load_weights(twin, checkpoint_of(model, tmp_path))
+        report.check_complete()
+        assert all(name == stored for name, stored in report.mapped.items())
+        assert not report.ignored
+        np.testing.assert_array_equal(sequence_output(twin), sequence_output(model))
+
+    def test_a_run_goes_on_with_weights_and_moments(self, mode, tmp_path):
+        groups = 1 if mode == "none" else 3
+        models, optimizers = [], []
+        for seed in (1, 2):
+            model, optimizer = new_model(5, groups, mode), Lamb()
+            optimizer.build(list(original_names(model).values()))
+            random = np.random.default_rng(seed)
+            for moment in slot_variables(model, optimizer).values():
+                moment.assign(random.normal(size=moment.shape))
+            models.append(model)
+            optimizers.append(optimizer)
+        directory = TrainingDirectory(str(tmp_path))
+        prefix = directory.save(7, models[0], optimizers[0], None, {})
+        assert directory.restore(prefix, models[1], optimizers[1]) == 7
+        first, second = map(slot_variables, models, optimizers)
+        assert len(first) == 2 * len(models[0].trainable_variables)
+        for name, moment in first.items():
+            np.testing.assert_array_equal(second[name], moment, err_msg=name)
+
+
+class TestSameFunction:
+    """The model shares less than the checkpoint's, and computes the same."""
+
+    @pytest.mark.parametrize(
+        ("source", "target"),
+        [
+            ((5, 1), (5, 1, "attention")),
+            ((5, 1), (5, 1, "ffn")),
+            ((5, 1), (5, 1, "none")),
+            ((5, 1), (5, 3)),
+            ((5, 1), (5, 3, "ffn")),
+            ((5, 2), (5, 2, "attention")),
+            ((5, 2), (5, 1, "none")),
+            ((4, 2), (4, 4)),
+            ((5, 3), (5, 4)),  # where a group begins is rounded up
+            ((5, 2, "attention"), (5, 1, "none")),
+            ((5, 2, "ffn"), (5, 1, "none")),
+        ],
+        ids=str,
+    )
+    def test_of_as_many_layers(self, source, target, tmp_path):
+        source, target = (new_model(*sizes, inner_group_num=1) for sizes in (source, target))
+        report = warm_start(source, target, tmp_path)
+        report.check_complete()
+        np.testing.assert_array_equal(sequence_output(target), sequence_output(source))
+
+    def test_more_inner_groups_and_layers_repeat_what_they_come_from(self, tmp_path):
+        source = new_model(6, 1, inner_group_num=1)
+        for layers, changes in {
+            3: {"mode": "none", "inner_group_num": 2},
+            2: {"mode": "ffn", "inner_group_num": 3},
+        }.items():
+            target = new_model(layers, 1, **changes)
+            warm_start(source, target, tmp_path).check_complete()
+            np.testing.assert_array_equal(sequence_output(target), sequence_output(source))
+
+    def test_of_a_hub_module(self, tmp_path):
+        source, target = new_model(3, 1), new_model(3, 1, "attention")
+        named = {f"module/{name}": v for name, v in original_names(source.encoder).items()}
+        write_checkpoint(str(tmp_path / "variables"), named, 0)
+        load_weights(target, str(tmp_path / "variables"), init_from_group0=True)
+        np.testing.assert_array_equal(sequence_output(target), sequence_output(source))
+
+
+class TestHeights:
+    def test_twice_the_layers_take_each_layer_twice(self, tmp_path):
+        report = warm_start(new_model(3, 1, "none"), new_model(6, 1, "none"), tmp_path)
+        report.check_complete()
+        name = INNER.format("{}", 1, "ffn_1/intermediate/dense/kernel")
+        taken = [report.mapped[name.format(group)] for group in range(6)]
+        assert taken == [name.format(group) for group in (0, 0, 1, 1, 2, 2)]
+        scope = "bert/encoder/transformer/group_{}/*"
+        assert [line for line in report.summary().splitlines() if "group_5" in line] == [
+            f"  from another name: {scope.format(5)} <- {scope.format(2)} (32 variables)"
+        ]
+
+    @pytest.mark.parametrize(
+        ("mode", "part", "norm"),
+        [("attention", "ffn", "LayerNorm"), ("ffn", "attention", "LayerNorm")],
+    )
+    def test_numbered_parts_and_their_layer_norms(self, mode, part, norm, tmp_path):
+        """Five layers, groups of three and two, into seven layers in groups of four and three."""
+        report = warm_start(new_model(5, 2, mode), new_model(7, 2, mode), tmp_path)
+        report.check_complete()
+        target = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2), (1, 3)]
+        source = [(0, 1), (0, 1), (0, 2), (0, 3), (0, 3), (1, 1), (1, 2)]
+        rest = "intermediate/dense/bias" if part == "ffn" else "output/dense/bias"
+        first_norm = norm if part == "attention" else f"{norm}_1"
+        for (group, number), (from_group, from_number) in zip(target, source, strict=True):
+            taken = report.mapped[INNER.format(group, 0, f"{part}_{number}/{rest}")]
+            assert taken == INNER.format(from_group, 0, f"{part}_{from_number}/{rest}")
+            of, taken_of = (first_norm if k == 1 else f"{norm}_{k}" for k in (number, from_number))
+            taken = report.mapped[INNER.format(group, 0, f"{of}/gamma")]
+            assert taken == INNER.format(from_group, 0, f"{taken_of}/gamma")
+
+    def test_a_part_of_several_layers_takes_that_of_the_first(self, tmp_path):
+        source, target = new_model(4, 1, "none"), new_model(4, 2, "ffn")
+        report = warm_start(source, target, tmp_path)
+        report.check_complete()
+        kernel = "ffn_1/intermediate/dense/kernel"
+        assert report.mapped[INNER.format(1, 0, kernel)] == INNER.format(2, 0, kernel)
+        attention = "self/query/kernel"
+        taken = report.mapped[INNER.format(1, 0, f"attention_2/{attention}")]
+        assert taken == INNER.format(3, 0, f"attention_1/{attention}")
+
+
+def test_moments_are_not_taken_over(tmp_path):
+    source, target = new_model(3, 1), new_model(3, 1, "ffn")
+    optimizer = Lamb()
+    optimizer.build(list(original_names(source).values()))
+    slots = slot_variables(source, optimizer)
+    for moment in slots.values():
+        moment.assign(moment + 1.0)
+    write_checkpoint(str(tmp_path / "model.ckpt-9"), {**original_names(source), **slots}, 9)
+    fresh = Lamb()
+    fresh.build(list(original_names(target).values()))
+    load_weights(target, str(tmp_path / "model.ckpt-9"), init_from_group0=True).check_complete()
+    assert len(slot_variables(target, fresh)) > len(slots)
+    assert not any(np.any(moment) for moment in slot_variables(target, fresh).values())
+    assert int(fresh.iterations) == 0
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("source", "target", "left"),
+        [
+            ((5, 1, "attention"), (5, 1), 2 * 4 * 6),
+            ((5, 1, "ffn"), (5, 1), 2 * 4 * 10),
+            ((5, 3), (5, 2), 2 * 16),
+        ],
+        ids=str,
+    )
+    def test_a_checkpoint_that_shares_less(self, source, target, left, tmp_path):
+        """Every variable of the model would be filled, and its function be another."""
+        prefix, target = checkpoint_of(new_model(*source), tmp_path), new_model(*target)
+        before = sequence_output(target)
+        message = rf"{left} variables of its blocks have no place .*parameter_sharing.*group0"
+        with pytest.raises(LoadError, match=message):
+            load_weights(target, prefix)
+        np.testing.assert_array_equal(sequence_output(target), before)
+        report = load_weights(target, prefix, allow_partial=True)
+        assert len(report.ignored) == left
+
+    def test_a_checkpoint_that_shares_more(self, tmp_path):
+        prefix = checkpoint_of(new_model(5, 1), tmp_path)
+        with pytest.raises(LoadError) as error:
+            load_weights(new_model(5, 1, "none"), prefix)
+        first, _, *blocks = str(error.value).splitlines()
+        assert "128 of its variables would keep random values" in first
+        assert "--init_from_group0 fills layers" in first
+        line = "  not in the checkpoint, freshly initialised: "
+        assert blocks == [
+            f"{line}{INNER.format(group, inner, '*')} (16 variables)"
+            for group in range(1, 5)
+            for inner in (0, 1)
+        ]
