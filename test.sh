@@ -15,4 +15,5 @@ run ruff check .
 run ruff format --check .
 run mypy
 # A process a core, but no more than four: each loads TensorFlow, a gigabyte.
+# Tests marked slow run with: ./test.sh -m slow
 run pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"

@@ -1,0 +1,78 @@
+"""The whole training step as one XLA computation of static shapes, which is what a TPU runs."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+from albert_tf.data.batching import pad_batch
+from albert_tf.data.text_examples import Labels
+from albert_tf.distribution import create_strategy
+from albert_tf.tasks.classification import ClassificationTask
+from albert_tf.tasks.multiple_choice import MultipleChoiceTask
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.tasks.squad import SquadTask
+from albert_tf.training import Trainer
+from tests.small_model import dropping_config
+from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
+
+BATCH, CHOICES = 6, 3
+CONFIG = dropping_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1)
+
+
+def encoder_batch(*shape):
+    """Features of [*shape, LENGTH], the last row of which is padding."""
+    ids = np.random.default_rng(1).integers(5, 31, (*shape, LENGTH))
+    features = {"input_ids": ids, "input_mask": ids % 4 > 0, "segment_ids": ids % 2}
+    batch = {name: tf.constant(values.astype(np.int32)) for name, values in features.items()}
+    return {**batch, "example_weights": tf.constant([1.0, 1, 1, 1, 1, 0])}
+
+
+def spans():
+    places = tf.constant([0, 3, 7, 10, 2, 0])
+    return {
+        **encoder_batch(BATCH),
+        "start_positions": places // 2,
+        "end_positions": places,
+        "is_impossible": tf.constant([1.0, 0, 0, 0, 0, 0]),
+    }
+
+
+JOBS = {
+    "pretraining": lambda: (
+        PretrainingTask(CONFIG, max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS),
+        pad_batch(pretraining_batch(5, seed=2), BATCH),
+    ),
+    "classification": lambda: (
+        ClassificationTask(CONFIG, Labels(("a", "b", "c")), max_seq_length=LENGTH),
+        {**encoder_batch(BATCH), "label_ids": tf.constant([0, 2, 1, 1, 0, 0])},
+    ),
+    "spans": lambda: (SquadTask(CONFIG, 1, max_seq_length=LENGTH), spans()),
+    "span beams": lambda: (SquadTask(CONFIG, 2, max_seq_length=LENGTH), spans()),
+    "choices": lambda: (
+        MultipleChoiceTask(CONFIG, max_seq_length=LENGTH),
+        {**encoder_batch(BATCH, CHOICES), "label_ids": tf.constant([0, 2, 1, 1, 0, 0])},
+    ),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_whole_step_is_one_computation_of_static_shapes(job, tmp_path):
+    task, batch = JOBS[job]()
+    trainer = Trainer(
+        task,
+        TrainerConfig(str(tmp_path), BATCH, jit_compile=True, gradient_accumulation_steps=3),
+        FineTuningOptimizerConfig(optimizer="lamb", num_train_steps=9),
+        create_strategy("one_device"),
+    )
+    program = trainer.train_step.experimental_get_compiler_ir(batch)(stage="hlo")
+    assert "<=" not in program  # a size that is only bounded
+    assert re.search(r"\bwhile\(", program)  # of the micro-batches
+    assert "custom-call" not in program  # what only a host can compute
+    (entry,) = re.findall(r"entry_computation_layout=\{.*->(.*)\}", program)
+    # Weights, moments and the counter come out too: the update is part of it.
+    reported = tf.nest.flatten(trainer.train_step.get_concrete_function(batch).structured_outputs)
+    updated = 3 * len(trainer.model.trainable_variables) + 1
+    assert entry.count("[") == updated + len(reported)
