@@ -3,6 +3,7 @@
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.masking_flags import define_ngram_flags
 from albert_tf.data.creation_report import masking_limit_warning
 from albert_tf.data.files import match_files
 from albert_tf.data.masking import MaskingSettings
@@ -65,18 +66,19 @@ def _define_instance_flags() -> None:
     flags.DEFINE_integer(
         "dupe_factor", 40, "Passes over the text, each with its own cuts and masks."
     )
-    flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the tokens to predict; 0 masks none.")
+    flags.DEFINE_float(
+        "masked_lm_prob",
+        0.15,
+        "Fraction of the tokens to predict; 0 masks none, for "
+        "records that run_pretraining.py --masked_lm_prob masks.",
+    )
     flags.DEFINE_integer(
         "max_predictions_per_seq",
         20,
         "Most tokens to predict in a sequence; masked_lm_prob times max_seq_length masks all that "
         "is asked for.",
     )
-    flags.DEFINE_integer("ngram", 3, "Longest run of words masked together.")
-    flags.DEFINE_bool(
-        "favor_shorter_ngram", True, "Mask n words with probability ~ 1/n; False reverses that."
-    )
-    flags.DEFINE_bool("do_whole_word_mask", True, "Mask all pieces of a word together.")
+    define_ngram_flags()
     flags.DEFINE_bool(
         "do_permutation",
         False,
@@ -133,7 +135,7 @@ def run() -> None:
     )
     files = match_files(values.input_file, "--input_file")
     logging.info("input_files=%d output=%s", len(files), values.output_file)
-    if warning := masking_limit_warning(settings):
+    if warning := masking_limit_warning(settings.segments.max_seq_length, settings.masking):
         logging.warning(warning)
     report = create_pretraining_data(
         files,

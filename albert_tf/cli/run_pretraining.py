@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import keras
 import tensorflow as tf
-from absl import flags
+from absl import flags, logging
 
 from albert_tf.checkpoints.choice import choose_checkpoints
 from albert_tf.checkpoints.original import find_checkpoint
@@ -24,8 +24,11 @@ from albert_tf.cli.flags import (
     tokenizer_from_flags,
     trainer_config_from_flags,
 )
+from albert_tf.cli.masking_flags import define_online_masking_flags, online_masking_settings
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.data.creation_report import masking_limit_warning
 from albert_tf.data.files import match_files
+from albert_tf.data.online_masking import OnlineMasking
 from albert_tf.data.segments import SENTENCE_LOSSES, SOP
 from albert_tf.evaluation import (
     BestCheckpoint,
@@ -34,7 +37,12 @@ from albert_tf.evaluation import (
     train_and_evaluate,
     write_results,
 )
-from albert_tf.model_directory import ModelDirectory, make_output_dir, warn_of_another_config
+from albert_tf.model_directory import (
+    ModelDirectory,
+    find_tokenizer,
+    make_output_dir,
+    warn_of_another_config,
+)
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
 from albert_tf.trained_sentence_loss import (
@@ -66,7 +74,8 @@ def define_flags() -> None:
         "max_predictions_per_seq",
         20,
         "Prediction slots of a sequence, as in the records; twice the number given to "
-        "create_pretraining_data.py if that permuted tokens.",
+        "create_pretraining_data.py if that permuted tokens. With --masked_lm_prob: most tokens to "
+        "predict in a sequence.",
     )
     flags.DEFINE_enum(
         "sentence_loss",
@@ -75,9 +84,7 @@ def define_flags() -> None:
         "What is learnt of pairs of segments, as in the records. sop: which comes first. nsp: "
         "whether the second follows. none: nothing; the model has no sentence-order head.",
     )
-    flags.DEFINE_float(
-        "masked_lm_budget", 0.0, "Masking while training. Not supported yet: above 0 is an error."
-    )
+    define_online_masking_flags()
     flags.DEFINE_integer("eval_batch_size", 64, "Examples of an evaluation batch.", lower_bound=1)
     flags.DEFINE_integer(
         "max_eval_steps",
@@ -119,10 +126,10 @@ def run() -> None:
         optimizer_config_from_flags(values),
     )
     config = AlbertConfig.from_json_file(values.albert_config_file)
-    task = _task(values, config)
     model_directory = ModelDirectory(
         values.output_dir, config, values.albert_config_file, tokenizer_from_flags(values)
     )
+    task = _task(values, config, _masking(values, model_directory))
     strategy = strategy_from_flags(values)
     if values.do_train:
         trainer = Trainer(task, trainer_config, optimizer_config, strategy)
@@ -137,14 +144,31 @@ def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
     if not (values.do_train or values.do_eval):
         raise ValueError("Nothing to do: give --do_train, --do_eval or both.")
-    if values.masked_lm_budget > 0:
+
+
+def _masking(values: flags.FlagValues, model_directory: ModelDirectory) -> OnlineMasking | None:
+    """Masking while training, None for records that are masked already.
+
+    Raises:
+        ValueError: a flag is out of range, or there is no tokenizer to tell the id of [MASK].
+    """
+    settings = online_masking_settings(values)
+    if settings is None:
+        return None
+    tokenizer = model_directory.tokenizer or find_tokenizer(values.output_dir)
+    if tokenizer is None:
         raise ValueError(
-            "--masked_lm_budget is not supported yet; mask the records when they are made "
-            "(create_pretraining_data.py --masked_lm_prob)."
+            "--masked_lm_prob needs the tokenizer the records were made with, for its [MASK]: give "
+            "--spm_model_file or --vocab_file."
         )
+    if warning := masking_limit_warning(values.max_seq_length, settings):
+        logging.warning(warning)
+    return OnlineMasking(settings, tokenizer.mask_id, tokenizer.vocab_size)
 
 
-def _task(values: flags.FlagValues, config: AlbertConfig) -> PretrainingTask:
+def _task(
+    values: flags.FlagValues, config: AlbertConfig, masking: OnlineMasking | None
+) -> PretrainingTask:
     eval_flag = "eval_input_file" if values.eval_input_file else "input_file"
     return PretrainingTask(
         config,
@@ -156,6 +180,7 @@ def _task(values: flags.FlagValues, config: AlbertConfig) -> PretrainingTask:
         max_predictions_per_seq=values.max_predictions_per_seq,
         shuffle_buffer_size=values.shuffle_buffer_size,
         sentence_loss=values.sentence_loss,
+        masking=masking,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -12,6 +12,10 @@ from albert_tf.data.records import FeatureSpec, parse_batch
 EXAMPLE_WEIGHTS = "example_weights"
 
 Features = dict[str, tf.Tensor]
+
+# Changes a batch, told the place of each example in the stream, int64 [B]: one number for an
+# example and a pass, whatever the size of the batches.
+Transform = Callable[[Features, tf.Tensor], Features]
 
 _MAX_OPEN_FILES = 16  # read in turn, so that neighbours in a file are not neighbours in a batch
 
@@ -23,6 +27,7 @@ def training_batches(
     *,
     seed: int,
     shuffle_buffer_size: int,
+    transform: Transform | None = None,
 ) -> tf.data.Dataset:
     """Endless batches in an order that the seed decides, another one in every pass.
 
@@ -32,6 +37,7 @@ def training_batches(
         batch_size: B, examples of every batch.
         seed: decides the order.
         shuffle_buffer_size: records among which the next one is drawn.
+        transform: see `Transform`; None leaves the features as they are.
 
     Returns:
         A data set of features, each [B, length], and `example_weights` float32 [B].
@@ -48,12 +54,16 @@ def training_batches(
         .shuffle(shuffle_buffer_size, seed=seed)
         .repeat()
     )
-    batches = records.batch(batch_size, drop_remainder=True)
-    return _parsed(batches, specs)
+    # Only where the numbers are used: they are part of the saved position.
+    records = records.enumerate() if transform else records
+    return _parsed(records.batch(batch_size, drop_remainder=True), specs, transform)
 
 
 def evaluation_batches(
-    files: Sequence[str], specs: Sequence[FeatureSpec], batch_size: int
+    files: Sequence[str],
+    specs: Sequence[FeatureSpec],
+    batch_size: int,
+    transform: Transform | None = None,
 ) -> tf.data.Dataset:
     """Every example once, in the order of the files; the last batch may be shorter.
 
@@ -61,21 +71,31 @@ def evaluation_batches(
         files: TFRecord files.
         specs: the features to read.
         batch_size: B, examples of every batch but the last.
+        transform: as of `training_batches`.
 
     Returns:
         As `training_batches`.
     """
-    return _parsed(tf.data.TFRecordDataset(list(files)).batch(batch_size), specs)
+    records = tf.data.TFRecordDataset(list(files))
+    records = records.enumerate() if transform else records
+    return _parsed(records.batch(batch_size), specs, transform)
 
 
-def _parsed(batches: tf.data.Dataset, specs: Sequence[FeatureSpec]) -> tf.data.Dataset:
+def _parsed(
+    batches: tf.data.Dataset, specs: Sequence[FeatureSpec], transform: Transform | None
+) -> tf.data.Dataset:
     def parse(serialized: tf.Tensor) -> Features:
         weights = tf.ones(tf.shape(serialized)[0])
         return {**parse_batch(serialized, specs), EXAMPLE_WEIGHTS: weights}
 
+    def parse_numbered(numbers: tf.Tensor, serialized: tf.Tensor) -> Features:
+        assert transform is not None
+        return transform(parse(serialized), numbers)
+
     options = tf.data.Options()
     options.deterministic = True
-    parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+    parse_elements = parse_numbered if transform else parse
+    parsed = batches.map(parse_elements, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
     return parsed.with_options(options)
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from albert_tf.data.masking import MaskingSettings
 from albert_tf.data.pretraining import PretrainingDataSettings
 from albert_tf.data.segments import NONE
 
@@ -76,17 +77,26 @@ class CreationReport:
                 f"Documents were cut at {c['documents_cut']:,} places because they are longer than "
                 "a block of text. Are the empty lines between documents missing?"
             )
-        if self.settings.masking.do_permutation:
+        if not self.settings.masking.masked_lm_prob:
+            yield (
+                "The records are plain (--masked_lm_prob=0): train on them with "
+                "run_pretraining.py --masked_lm_prob=0.15, which masks them anew in every pass."
+            )
+        elif self.settings.masking.do_permutation:
             yield (
                 "Permutation doubles the prediction slots: train on these records with "
                 f"--max_predictions_per_seq={self.settings.masking.prediction_slots}."
             )
 
 
-def masking_limit_warning(settings: PretrainingDataSettings) -> str | None:
-    """Says so when --max_predictions_per_seq allows less than --masked_lm_prob asks for."""
-    length = settings.segments.max_seq_length
-    limit, fraction = settings.masking.max_predictions_per_seq, settings.masking.masked_lm_prob
+def masking_limit_warning(length: int, masking: MaskingSettings) -> str | None:
+    """Says so when --max_predictions_per_seq allows less than --masked_lm_prob asks for.
+
+    Args:
+        length: positions of a full sequence.
+        masking: what is asked for.
+    """
+    limit, fraction = masking.max_predictions_per_seq, masking.masked_lm_prob
     wanted = round(length * fraction)
     if wanted <= limit:
         return None

@@ -17,6 +17,9 @@ from albert_tf.data.masking import MaskingSettings, Vocabulary, mask_batch
 from albert_tf.data.segments import Documents, Pair, SegmentSettings, pair_segments
 from albert_tf.tokenization import Tokenizer
 
+# What masking adds to a record; the last one is 0 where a slot is not used.
+PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
 _BATCH = 512  # instances masked and serialised together; part of what a seed means
 
 
@@ -42,10 +45,11 @@ class PretrainingDataSettings:
 
     @property
     def feature_specs(self) -> tuple[FeatureSpec, ...]:
-        """What the records hold."""
-        return pretraining_feature_specs(
+        """What the records hold; without masking nothing of predictions."""
+        specs = pretraining_feature_specs(
             self.segments.max_seq_length, self.masking.prediction_slots
         )
+        return specs if self.masking.masked_lm_prob else plain_feature_specs(specs)
 
 
 def masking_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
@@ -97,6 +101,11 @@ def pretraining_feature_specs(
         per_slot("masked_lm_weights", "float32"),
         FeatureSpec("next_sentence_labels", "int64", 1, 2),
     )
+
+
+def plain_feature_specs(specs: Sequence[FeatureSpec]) -> tuple[FeatureSpec, ...]:
+    """Those of the features of a pretraining record that do not come from masking."""
+    return tuple(spec for spec in specs if spec.name not in PREDICTION_FEATURES)
 
 
 def make_examples(

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.data.batching import EXAMPLE_WEIGHTS, evaluation_batches, training_batches
+from albert_tf.data.batching import (
+    EXAMPLE_WEIGHTS,
+    Transform,
+    evaluation_batches,
+    training_batches,
+)
+from albert_tf.data.examples import FeatureSpec
 from albert_tf.data.files import file_size
-from albert_tf.data.pretraining import pretraining_feature_specs
+from albert_tf.data.online_masking import TOKEN_BOUNDARY, OnlineMasking
+from albert_tf.data.pretraining import plain_feature_specs, pretraining_feature_specs
+from albert_tf.data.record_masking import are_masked_alike, check_masked, check_plain
 from albert_tf.data.records import check_record_files, explain_read_errors
 from albert_tf.data.segments import NSP, SOP, check_sentence_loss
 from albert_tf.data.sentence_pairs import check_sentence_pairs
@@ -31,6 +40,8 @@ _LABELS = "next_sentence_labels"  # 1 = the segments are not as in the text
 # What the loss and the accuracy of two segments are called.
 _SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}
 
+_EVAL_MASK_SEED = 0  # not that of the run: every evaluation meets the same masks
+
 
 class PretrainingTask:
     """The task of `run_pretraining.py`.
@@ -45,6 +56,9 @@ class PretrainingTask:
         sentence_loss: what is learnt of two segments: "sop", "nsp" (the same, under other names) or
             "none", which trains a model without that head.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
+        masking: masks plain records while training; None reads records that are masked already.
+            Records to evaluate on may be masked already in both cases; plain ones are masked the
+            same way every time.
 
     Raises:
         ValueError: sequences longer than the model's position table; no such `sentence_loss`.
@@ -62,6 +76,7 @@ class PretrainingTask:
         shuffle_buffer_size: int = 1000,
         sentence_loss: str = SOP,
         use_one_hot_embeddings: bool = False,
+        masking: OnlineMasking | None = None,
     ) -> None:
         config.check_sequence_length(max_seq_length, "--max_seq_length")
         check_sentence_loss(sentence_loss)
@@ -72,18 +87,34 @@ class PretrainingTask:
         self.sentence_loss = sentence_loss
         self._sentence = _SENTENCE_NAMES.get(sentence_loss)
         self.use_one_hot_embeddings = use_one_hot_embeddings
-        # The boundaries are for masking while training; other programs leave them out.
-        unused = {"token_boundary"} if self._sentence else {"token_boundary", _LABELS}
-        self.specs = [
+        self.masking = masking
+        specs = [
             spec
             for spec in pretraining_feature_specs(
                 max_seq_length, max_predictions_per_seq, config.vocab_size, config.type_vocab_size
             )
-            if spec.name not in unused
+            if self._sentence or spec.name != _LABELS
         ]
-        for files in filter(None, (self.train_files, self.eval_files)):
-            check_record_files(files, self.specs)
+        if masking:
+            check_plain(self.train_files, masking.mask_id)
+        else:
+            check_masked([*self.train_files, *self.eval_files])
+        self._mask_evaluation = masking is not None and not are_masked_alike(
+            self.eval_files, masking.mask_id
+        )
+        self.specs = _specs_to_read(specs, masked=masking is None)
+        self.eval_specs = _specs_to_read(specs, masked=not self._mask_evaluation)
+        for files, read in self._inputs():
+            check_record_files(files, read)
             check_sentence_pairs(files, sentence_loss)
+
+    def _inputs(self) -> list[tuple[list[str], list[FeatureSpec]]]:
+        """Files that are read, and what is read of them."""
+        inputs = (self.train_files, self.specs), (self.eval_files, self.eval_specs)
+        return [(files, specs) for files, specs in inputs if files]
+
+    def _transform(self, seed: int) -> Transform | None:
+        return partial(self.masking, seed=seed) if self.masking else None
 
     def train_dataset(self, batch_size: int, seed: int) -> tf.data.Dataset:
         """See `Task`."""
@@ -93,23 +124,31 @@ class PretrainingTask:
             batch_size,
             seed=seed,
             shuffle_buffer_size=self.shuffle_buffer_size,
+            transform=self._transform(seed),
         )
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `Task`."""
-        return evaluation_batches(self.eval_files, self.specs, batch_size)
+        transform = self._transform(_EVAL_MASK_SEED) if self._mask_evaluation else None
+        return evaluation_batches(self.eval_files, self.eval_specs, batch_size, transform)
 
-    def explain_read_errors(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def explain_read_errors(self) -> Iterator[None]:
         """See `Task`."""
-        return explain_read_errors([*self.train_files, *self.eval_files], self.specs)
+        with ExitStack() as contexts:
+            for files, specs in self._inputs():
+                contexts.enter_context(explain_read_errors(files, specs))
+            yield
 
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""
-        return {
+        description = {
             "files": [[path, file_size(path)] for path in self.train_files],
             "shuffle_buffer_size": self.shuffle_buffer_size,
             "features": [[spec.name, spec.length] for spec in self.specs],
         }
+        # The key is left out without masking, as in runs made before there was any.
+        return {**description, "masking": self.masking.describe()} if self.masking else description
 
     def build_model(self) -> keras.Model:
         """See `Task`."""
@@ -160,3 +199,10 @@ class PretrainingTask:
                 outputs["sentence_order_logits"], features[_LABELS][:, 0], features[EXAMPLE_WEIGHTS]
             )
         return metrics
+
+
+def _specs_to_read(specs: Sequence[FeatureSpec], masked: bool) -> list[FeatureSpec]:
+    """Word starts are read for masking, predictions of records that are masked already."""
+    if not masked:
+        return list(plain_feature_specs(specs))
+    return [spec for spec in specs if spec.name != TOKEN_BOUNDARY]

@@ -2,8 +2,9 @@
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.data import online_masking
 from albert_tf.data.corpus import cut_into_blocks, read_documents
 from albert_tf.data.masking import (
     MaskedBatch,
@@ -20,9 +22,11 @@ from albert_tf.data.masking import (
     prediction_budget,
 )
 from albert_tf.data.pretraining import (
+    PREDICTION_FEATURES,
     PretrainingDataSettings,
     make_features,
     masking_vocabulary,
+    pretraining_feature_specs,
 )
 from albert_tf.data.records import parse_batch
 from albert_tf.data.segments import Documents, Pair, SegmentSettings, _truncate, pair_segments
@@ -78,6 +82,43 @@ def replay_masking(
     return mask_tokens(ids, is_text, words, budget, draws, tokenizer.mask_id)
 
 
+def replay_online_masking(
+    ids: np.ndarray,
+    case: dict,
+    tokenizer: Tokenizer,
+    python: random.Random,
+    numpy: np.random.RandomState,
+) -> MaskedBatch:
+    """The same with the graph of masking while training, in the form of the NumPy results."""
+    settings = masking_settings(case)
+    is_text = ~np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id])
+    words = find_words(ids, is_text, tokenizer.starts_word, settings.do_whole_word_mask)
+    budget = prediction_budget(np.array([ids.shape[1]]), settings)
+    draws = replay_draws(words, budget[0], settings, tokenizer.vocab_size, python, numpy)
+    boundary = (tokenizer.starts_word[ids] | ~is_text).astype(np.int32)
+    masked = online_masking.mask_tokens(
+        tf.constant(ids),
+        tf.constant(is_text),
+        online_masking.find_words(
+            tf.constant(is_text), tf.constant(boundary) if settings.do_whole_word_mask else None
+        ),
+        tf.constant(budget, tf.int32),
+        online_masking.GraphDraws(
+            *(
+                tf.constant(np.pad(value, [(0, 0), (0, ids.shape[1] - value.shape[1])]), tf.int32)
+                for value in draws.masked
+            ),
+            tf.constant(draws.fate, tf.float32),
+            tf.constant(draws.random_ids, tf.int32),
+        ),
+        settings.ngram,
+        tokenizer.mask_id,
+    )
+    counts = masked["masked_lm_weights"].numpy().sum(axis=1).astype(int)
+    names = ("input_ids", "masked_lm_positions", "masked_lm_ids")
+    return MaskedBatch(*(masked[name].numpy() for name in names), counts, np.zeros(0))
+
+
 def assert_masking_equals(batch: MaskedBatch, expected: dict, tokenizer: Tokenizer) -> None:
     count = batch.counts[0]
     labels = tokenizer.convert_tokens_to_ids(expected["masked_lm_labels"])
@@ -85,13 +126,22 @@ def assert_masking_equals(batch: MaskedBatch, expected: dict, tokenizer: Tokeniz
     np.testing.assert_array_equal(batch.labels[0, :count], labels)
 
 
-@pytest.mark.parametrize("case", CASES["create_masked_lm_predictions"])
-def test_masking_replays_the_original(case: dict) -> None:
+REPLAYS = [
+    (case, replay)
+    for case in CASES["create_masked_lm_predictions"]
+    for replay in (replay_masking, replay_online_masking)
+    # The rest is done in records only.
+    if replay is replay_masking or (case["masked_lm_prob"] and not case["do_permutation"])
+]
+
+
+@pytest.mark.parametrize(("case", "replay"), REPLAYS)
+def test_masking_replays_the_original(case: dict, replay: Callable[..., MaskedBatch]) -> None:
     tokenizer = tokenizer_of(case["tokenizer"])
     ids = np.array([tokenizer.convert_tokens_to_ids(case["tokens"])], np.int32)
     python = random.Random(case["python_seed"])
     numpy = np.random.RandomState(case["numpy_seed"])
-    batch = replay_masking(ids, case, tokenizer, python, numpy)
+    batch = replay(ids, case, tokenizer, python, numpy)
     assert tokenizer.convert_ids_to_tokens(batch.input_ids[0]) == case["output_tokens"]
     assert_masking_equals(batch, case, tokenizer)
     assert python.random() == case["after"]["python_next_random"]
@@ -138,7 +188,10 @@ def test_instances_replay_the_original(case: dict) -> None:
 def read_golden(file: str) -> dict[str, np.ndarray]:
     """All records of a file of the original."""
     payloads = list(read_records(str(FOLDER / file)))
-    specs = settings_of(flags_of_file(file)).feature_specs
+    settings = settings_of(flags_of_file(file))
+    specs = pretraining_feature_specs(
+        settings.segments.max_seq_length, settings.masking.prediction_slots
+    )
     return {name: value.numpy() for name, value in parse_batch(payloads, specs).items()}
 
 
@@ -162,10 +215,15 @@ def documents_of(entry: dict) -> Documents:
 
 @pytest.mark.parametrize("entry", WRITTEN, ids=NAMES)
 def test_schema_is_the_original_one(entry: dict) -> None:
+    """But for records without masking: the original adds predictions that are all zeros."""
     specs = settings_of(entry["flags"]).feature_specs
+    zeros = PREDICTION_FEATURES if entry["flags"]["masked_lm_prob"] == 0 else ()
     for payload in read_records(str(FOLDER / entry["file"])):
         features = tf.train.Example.FromString(payload).features.feature
-        assert sorted(features) == sorted(spec.name for spec in specs)
+        assert sorted(features) == sorted([*(spec.name for spec in specs), *zeros])
+        for name in zeros:
+            assert not any(features[name].int64_list.value)
+            assert not any(features[name].float_list.value)
         for spec in specs:
             kind = "int64_list" if spec.dtype == "int64" else "float_list"
             assert features[spec.name].WhichOneof("kind") == kind
@@ -240,12 +298,15 @@ def test_prediction_features_follow_the_original_rules(entry: dict) -> None:
 
 
 @cache
-def our_statistics(name: str) -> list[dict]:
+def our_statistics(name: str, online: bool) -> list[dict]:
     """Statistics of what we make under one setting of the original, for several seeds."""
     entry = next(entry for entry in TWELVE_COPIES if entry["name"] == name)
     settings = settings_of(entry["flags"])
     tokenizer = tokenizer_of(entry["tokenizer"], entry["flags"]["do_lower_case"])
     documents, vocabulary = documents_of(entry), masking_vocabulary(tokenizer)
+    in_records = (
+        replace(settings, masking=MaskingSettings(masked_lm_prob=0)) if online else settings
+    )
     results = []
     for seed in range(SEEDS):
         python, numpy = random.Random(seed), np.random.default_rng(seed)
@@ -255,16 +316,43 @@ def our_statistics(name: str) -> list[dict]:
             for index in range(documents.count)
             for pair in pair_segments(documents, index, settings.segments, python)
         ]
-        records, _ = make_features(documents.ids, pairs, settings, vocabulary, numpy)
+        records, _ = make_features(documents.ids, pairs, in_records, vocabulary, numpy)
+        if online:
+            records = mask_online(records, settings.masking, tokenizer, seed)
         results.append(record_statistics(records, tokenizer.mask_id))
     return results
 
 
-@pytest.mark.parametrize("entry", TWELVE_COPIES, ids=NAMES)
+@cache
+def mask_graph(masking: online_masking.OnlineMasking) -> Callable[..., dict[str, tf.Tensor]]:
+    return tf.function(partial(masking, seed=0), reduce_retracing=True, autograph=False)
+
+
+def mask_online(
+    records: dict[str, np.ndarray], masking: MaskingSettings, tokenizer: Tokenizer, seed: int
+) -> dict[str, np.ndarray]:
+    """Plain records as training sees them, with their word starts."""
+    names = ("input_ids", "input_mask", "segment_ids", "token_boundary")
+    plain = {name: tf.constant(records[name].astype(np.int32)) for name in names}
+    mask = online_masking.OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size)
+    numbers = tf.range(len(records["input_ids"]), dtype=tf.int64) + seed * 2**32
+    masked = mask_graph(mask)(plain, numbers)
+    return {**records, **{name: values.numpy() for name, values in masked.items()}}
+
+
+ONLINE = ("spm_default", "spm_long_ngrams_random_next", "spm_no_whole_word_ngram1")
+BOTH_WAYS = [
+    pytest.param(entry, online, id=f"{entry['name']}-{'online' if online else 'records'}")
+    for entry in TWELVE_COPIES
+    for online in (False, True)[: 1 + (entry["name"] in ONLINE)]
+]
+
+
+@pytest.mark.parametrize(("entry", "online"), BOTH_WAYS)
 @pytest.mark.parametrize("key", SCALARS)
-def test_statistics_agree(entry: dict, key: str) -> None:
+def test_statistics_agree(entry: dict, online: bool, key: str) -> None:
     """Within five standard deviations of what our own seeds vary by."""
-    ours = [statistics[key] for statistics in our_statistics(entry["name"])]
+    ours = [statistics[key] for statistics in our_statistics(entry["name"], online)]
     golden = entry["statistics"][key]
     if golden is None:
         assert ours == [None] * SEEDS
@@ -273,12 +361,12 @@ def test_statistics_agree(entry: dict, key: str) -> None:
     np.testing.assert_allclose(np.mean(ours), golden, rtol=0, atol=5 * spread + 1e-9)
 
 
-@pytest.mark.parametrize("entry", TWELVE_COPIES, ids=NAMES)
+@pytest.mark.parametrize(("entry", "online"), BOTH_WAYS)
 @pytest.mark.parametrize("key", HISTOGRAMS)
-def test_histograms_agree(entry: dict, key: str) -> None:
+def test_histograms_agree(entry: dict, online: bool, key: str) -> None:
     """The original is no farther from our mean than one and a half times our farthest seed."""
     golden = entry["statistics"][key]
-    ours = [statistics[key] for statistics in our_statistics(entry["name"])]
+    ours = [statistics[key] for statistics in our_statistics(entry["name"], online)]
     keys = sorted(set(golden).union(*ours))
     each = np.array([shares(histogram, keys) for histogram in ours])
     total = each.sum(axis=0)

@@ -64,9 +64,8 @@ def test_warnings_only_where_there_is_something() -> None:
 
 
 def test_limit_below_the_fraction_is_told() -> None:
-    warning = masking_limit_warning(PretrainingDataSettings())
+    warning = masking_limit_warning(512, MaskingSettings())
     assert warning is not None
     assert "asks for 77 predictions in 512 tokens" in warning
     assert "allows 20: 3.9%" in warning
-    short = PretrainingDataSettings(SegmentSettings(128))
-    assert masking_limit_warning(short) is None
+    assert masking_limit_warning(128, MaskingSettings()) is None
