@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.data.pretraining import PREDICTION_FEATURES
+
 LENGTH, PREDICTIONS, VOCABULARY = 11, 3, 31
 
 
@@ -28,6 +30,12 @@ def pretraining_columns(
         "masked_lm_weights": is_prediction.astype(np.float32),
         "next_sentence_labels": random.integers(0, 2, (count, 1)),
     }
+
+
+def plain_columns(count: int, seed: int) -> dict[str, np.ndarray]:
+    """The same examples without anything that masking adds."""
+    columns = pretraining_columns(count, seed)
+    return {name: values for name, values in columns.items() if name not in PREDICTION_FEATURES}
 
 
 def write_records(path: Path, columns: Mapping[str, np.ndarray]) -> Path:

@@ -35,7 +35,14 @@ WRONG_FLAGS = {
     "a typo": ({"lerning_rate": 0.1}, "Did you mean: learning_rate"),
     "nothing to do": ({"do_train": False}, "--do_train, --do_eval or both"),
     "TPU": ({"use_tpu": True}, "--use_tpu is not supported"),
-    "masking while training": ({"masked_lm_budget": 0.15}, "--masked_lm_budget is not supported"),
+    "two fractions to mask": (
+        {"masked_lm_budget": 0.15, "masked_lm_prob": 0.2},
+        "--masked_lm_prob=0.2 and --masked_lm_budget=0.15 are two names",
+    ),
+    "masking of masked records": (
+        {"masked_lm_budget": 0.15},
+        "train-0.tfrecord: its records were masked when they were made",
+    ),
     "no such records": ({"input_file": "/nowhere/*.tfrecord"}, "no file matches '/nowhere"),
     "no such evaluation records": (
         {"eval_input_file": "/nowhere", "do_eval": True},

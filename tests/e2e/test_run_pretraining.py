@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import ROOT, command_line
+from tests.small_records import plain_columns, write_records
 
 RESULTS = {
     "global_step",
@@ -263,3 +264,22 @@ def test_xla_and_two_replicas_change_no_number(tmp_path):
         losses[name] = [record["loss"] for record in records]
     assert len(losses["plain"]) == 6 + 2
     np.testing.assert_allclose(losses["compiled"], losses["plain"], rtol=1e-5, atol=0)
+
+
+def test_plain_records_are_masked_while_training(tmp_path):
+    """Both names of the flag; evaluation on plain records is the same at equal weights."""
+    run = PretrainingRun(tmp_path)
+    plain = write_records(tmp_path / "plain.tfrecord", plain_columns(20, seed=3))
+    flags = {"input_file": plain, "eval_input_file": None, "do_eval": True, "masked_lm_prob": 0.3}
+    run.must_work(**flags, masked_lm_budget=0.3, ngram=2)
+    assert np.isfinite(run.metrics()[12]["masked_lm_loss"])
+    best = run.results()
+    config = json.loads((run.output / "run_config.json").read_text())
+    assert config["config"]["input"]["masking"]["settings"]["ngram"] == 2
+    flags["masked_lm_budget"] = flags.pop("masked_lm_prob")
+    run.must_work(**flags, do_train=False, ngram=2, eval_batch_size=7)
+    assert run.results()["masked_lm_accuracy"] == best["masked_lm_accuracy"]
+    (tmp_path / "model" / "vocab.txt").unlink()
+    result = run(**flags, output_dir=tmp_path / "elsewhere")
+    assert result.code == 1
+    assert "--masked_lm_prob needs the tokenizer" in result.output

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.data.masking import MaskingSettings
+from albert_tf.data.online_masking import OnlineMasking
 from albert_tf.distribution import create_strategy, split_batch
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import PretrainingTask
@@ -16,6 +18,7 @@ from tests.small_model import small_config
 from tests.small_records import (
     LENGTH,
     PREDICTIONS,
+    plain_columns,
     pretraining_batch,
     pretraining_columns,
     write_records,
@@ -92,7 +95,7 @@ def test_a_batch_that_replicas_cannot_share_is_refused(tmp_path):
         make_trainer(tmp_path, 2, batch_size=5)
 
 
-def weights_after(folder, records, batch_size, last_step):
+def weights_after(folder, records, batch_size, last_step, **task):
     """Trains, or trains on, up to `last_step` and returns the weights."""
     trainer = Trainer(
         PretrainingTask(
@@ -100,6 +103,7 @@ def weights_after(folder, records, batch_size, last_step):
             train_files=[str(records)],
             max_seq_length=LENGTH,
             max_predictions_per_seq=PREDICTIONS,
+            **task,
         ),
         TrainerConfig(str(folder), batch_size, save_checkpoints_steps=2, keep_checkpoint_max=0),
         OptimizerConfig(num_train_steps=last_step, num_warmup_steps=2),
@@ -112,16 +116,38 @@ def weights_after(folder, records, batch_size, last_step):
     return {name: variable.numpy() for name, variable in original_names(trainer.model).items()}
 
 
+def copy_up_to(step, run, copy):
+    """Copies a run of twelve steps as it was when it had saved `step`."""
+    shutil.copytree(run, copy)
+    for later in range(step + 2, 13, 2):
+        for path in copy.glob(f"*-{later}.*"):
+            path.unlink()
+    (copy / "checkpoint").unlink()
+
+
 def test_a_run_whose_input_changed_resumes_in_its_new_order(tmp_path):
     """The new order has a seed of its own, which a second resume must find again."""
     records = write_records(tmp_path / "records", pretraining_columns(23, seed=0))
     run, copy = tmp_path / "run", tmp_path / "copy"
     weights_after(run, records, batch_size=4, last_step=4)
     unbroken = weights_after(run, records, batch_size=6, last_step=12)
-    shutil.copytree(run, copy)
-    for path in [*copy.glob("*-8.*"), *copy.glob("*-10.*"), *copy.glob("*-12.*")]:
-        path.unlink()
-    (copy / "checkpoint").unlink()
+    copy_up_to(6, run, copy)
     resumed = weights_after(copy, records, batch_size=6, last_step=12)
     for name, expected in unbroken.items():
         np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+
+
+def test_a_run_that_masks_its_input_resumes_with_the_same_masks(tmp_path, caplog):
+    """Four batches are a pass, so that the position is one of a later pass."""
+    records = write_records(tmp_path / "records", plain_columns(17, seed=0))
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    masking = OnlineMasking(MaskingSettings(0.3, PREDICTIONS), mask_id=4, vocab_size=31)
+    unbroken = weights_after(run, records, batch_size=4, last_step=12, masking=masking)
+    copy_up_to(6, run, copy)
+    changed = OnlineMasking(MaskingSettings(0.4, PREDICTIONS), mask_id=4, vocab_size=31)
+    shutil.copytree(copy, tmp_path / "changed")
+    resumed = weights_after(copy, records, batch_size=4, last_step=12, masking=masking)
+    for name, expected in unbroken.items():
+        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+    weights_after(tmp_path / "changed", records, batch_size=4, last_step=7, masking=changed)
+    assert "(masking changed): reading from the start" in caplog.text

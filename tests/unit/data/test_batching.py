@@ -92,3 +92,35 @@ def test_padding_fills_a_batch_with_rows_of_no_weight(files):
     assert padded["weights"].shape == (7, 3)
     np.testing.assert_array_equal(padded["example_weights"], [1, 1, 1, 0, 0, 0, 0])
     assert pad_batch(last, 3)["ids"].shape == (3, 2)
+
+
+def numbered(features, numbers):
+    return {**features, "numbers": numbers}
+
+
+def test_examples_are_numbered_whatever_the_size_of_batches(files):
+    def stream(batch_size, count):
+        batches = training_batches(
+            files, SPECS, batch_size, seed=1, shuffle_buffer_size=6, transform=numbered
+        ).take(count)
+        pairs = [np.stack([batch["ids"][:, 0], batch["numbers"]], axis=1) for batch in batches]
+        return np.concatenate(pairs).tolist()
+
+    examples = stream(batch_size=4, count=15)
+    assert stream(batch_size=5, count=12) == stream(batch_size=20, count=3) == examples
+    assert [number for _, number in examples] == [*range(60)]
+    assert [example for example, _ in examples] == training_numbers(files, count=15)
+    whole = evaluation_batches(files, SPECS, batch_size=7, transform=numbered)
+    assert [n for batch in whole for n in batch["numbers"].numpy()] == [*range(17)]
+
+
+def test_numbers_go_on_where_a_saved_iterator_stood(files, tmp_path):
+    batches = training_batches(files, SPECS, 4, seed=1, shuffle_buffer_size=6, transform=numbered)
+    unbroken = [batch["numbers"].numpy().tolist() for batch in batches.take(9)]
+    iterator = iter(batches)
+    for _ in range(5):
+        next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "state"))
+    resumed = iter(batches)
+    tf.train.Checkpoint(iterator=resumed).read(saved).assert_consumed()
+    assert [next(resumed)["numbers"].numpy().tolist() for _ in range(4)] == unbroken[5:]
