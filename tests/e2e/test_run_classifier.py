@@ -195,8 +195,10 @@ class TestWithoutTraining:
         assert "model.ckpt-6, step 6" in printed
 
 
-def test_regression_from_json_lines(tmp_path, golden):
-    run = ClassifierRun(tmp_path, golden)
+def test_regression_from_json_lines_with_layers_that_share_attention_only(tmp_path, golden):
+    run = ClassifierRun(
+        tmp_path, golden, num_hidden_layers=3, num_hidden_groups=2, parameter_sharing="attention"
+    )
     for split, rows in run.rows.items():
         lines = [{"a": text, "b": text[::2], "y": len(text) / 10} for _, text in rows]
         content = "".join(json.dumps(line) + "\n" for line in lines)
@@ -205,8 +207,11 @@ def test_regression_from_json_lines(tmp_path, golden):
     columns = {"text_a_column": "a", "text_b_column": "b", "label_column": "y"}
     run.must_work(
         **files, **columns, regression=True, do_train=True, do_eval=True, do_predict=True,
-        train_step=4,
+        train_step=4, init_checkpoint=run.pretrained(),
     )  # fmt: skip
+    stored = tf.train.load_checkpoint(str(run.output / "model.ckpt-best"))
+    names = stored.get_variable_to_shape_map()
+    assert "bert/encoder/transformer/group_0/inner_group_0/ffn_2/intermediate/dense/bias" in names
     results = blocks(run.output / "eval_results.txt")
     assert {"MSE", "pearson", "spearman", "label_ids", "pred"} <= results[-1].keys()
     assert run.predicted().shape == (COUNTS["test"], 1)
