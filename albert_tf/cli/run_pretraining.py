@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from absl import flags, logging
 
+from albert_tf.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 from albert_tf.checkpoints.choice import choose_checkpoints
 from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.checkpoints.training_directory import TrainingDirectory
@@ -114,6 +115,15 @@ def define_flags() -> None:
     define_trainer_flags(TrainerConfig("-"))
     define_model_flags()
     define_optimizer_flags(OptimizerConfig())
+    flags.DEFINE_integer(
+        "scale_from_batch_size",
+        None,
+        "Batch that --learning_rate, --num_train_steps, --num_warmup_steps and --start_warmup_step "
+        "are meant for; the published ones: 4096. They are scaled to --train_batch_size, and what "
+        "is used is printed: the rate by the square root of the batches' ratio, the steps so that "
+        "as many examples are seen. Not given: they are used as they are.",
+        lower_bound=1,
+    )
     define_device_flags()
 
 
@@ -123,7 +133,7 @@ def run() -> None:
     _check_flags(values)
     trainer_config, optimizer_config = (
         trainer_config_from_flags(values),
-        optimizer_config_from_flags(values),
+        _optimizer_config(values),
     )
     config = AlbertConfig.from_json_file(values.albert_config_file)
     model_directory = ModelDirectory(
@@ -137,7 +147,8 @@ def run() -> None:
     else:
         with strategy.scope():
             model = task.build_model()
-        _evaluate(values, _evaluator(values, task, model, strategy))
+        evaluator = _evaluator(values, task, model, strategy)
+        _evaluate(values, evaluator, optimizer_config.num_train_steps)
 
 
 def _check_flags(values: flags.FlagValues) -> None:
@@ -164,6 +175,21 @@ def _masking(values: flags.FlagValues, model_directory: ModelDirectory) -> Onlin
     if warning := masking_limit_warning(values.max_seq_length, settings):
         logging.warning(warning)
     return OnlineMasking(settings, tokenizer.mask_id, tokenizer.vocab_size)
+
+
+def _optimizer_config(values: flags.FlagValues) -> OptimizerConfig:
+    """What the flags say, carried over to the batch, and told, if they are for another one."""
+    given = optimizer_config_from_flags(values)
+    batch_size, reference = values.train_batch_size, values.scale_from_batch_size
+    if reference is None:
+        advice = scaling_advice(given, batch_size) if values.do_train else None
+        if advice:
+            logging.info(advice)
+        return given
+    used = scale_to_batch_size(given, batch_size, reference)
+    for line in scaling_report(given, used, batch_size, reference):
+        logging.info(line)
+    return used
 
 
 def _task(
@@ -204,13 +230,14 @@ def _train(
         allow_partial=values.allow_partial_checkpoint,
     )
     model_directory.write()
-    log = RunLog(values.output_dir, values.num_train_steps, trainer.step)
+    log = RunLog(values.output_dir, trainer.optimizer_config.num_train_steps, trainer.step)
     log.write_config(
         {
             "model": task.config.to_dict(),
             SENTENCE_LOSS_KEY: task.sentence_loss,
             "trainer": dataclasses.asdict(trainer.config),
             "optimizer": dataclasses.asdict(trainer.optimizer_config),
+            "scale_from_batch_size": values.scale_from_batch_size,
             "input": task.describe_input(),
         }
     )
@@ -238,7 +265,7 @@ def _evaluator(
     return Evaluator(task, model, strategy, values.eval_batch_size, values.max_eval_steps)
 
 
-def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
+def _evaluate(values: flags.FlagValues, evaluator: Evaluator, last_step: int) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     directory = TrainingDirectory(values.output_dir)
     prefixes = choose_checkpoints(
@@ -246,7 +273,7 @@ def _evaluate(values: flags.FlagValues, evaluator: Evaluator) -> None:
         values.eval_checkpoint,
         values.init_checkpoint,
         flag="--eval_checkpoint",
-        last_step=values.num_train_steps,
+        last_step=last_step,
         watch_secs=values.watch_secs,
     )
     make_output_dir(values.output_dir)
