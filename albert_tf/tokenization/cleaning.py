@@ -19,6 +19,19 @@ class _CombiningDropper(dict[int, int | None]):
 _DROP_COMBINING = _CombiningDropper()
 
 
+class _CharacterCleaner(dict[str, str]):
+    """What NFKD makes of each character, combining ones dropped; filled as they are met."""
+
+    def __missing__(self, character: str) -> str:
+        kept = unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
+        self[character] = kept
+        return kept
+
+
+# One by one gives the same as a text as a whole: NFKD reorders combining characters only.
+_CLEAN_CHARACTERS = _CharacterCleaner()
+
+
 def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> str:
     """Prepares a text for SentencePiece.
 
@@ -48,17 +61,20 @@ class AlignedText(NamedTuple):
 
     Attributes:
         text: the clean text, n characters.
-        ranges: n half-open ranges of raw characters, in order.
+        ranges: n half-open ranges of raw characters, in order; None where each clean character
+            stands where its raw one did.
     """
 
     text: str
-    ranges: list[tuple[int, int]]
+    ranges: list[tuple[int, int]] | None
 
     def raw_range(self, start: int, end: int) -> tuple[int, int]:
         """Turns a half-open range of clean characters into one of raw characters.
 
         An empty range stays empty, at the place where the next clean character begins.
         """
+        if self.ranges is None:
+            return start, end
         if start < end:
             return self.ranges[start][0], self.ranges[end - 1][1]
         place = self.ranges[start][0] if start < len(self.ranges) else self.ranges[-1][1]
@@ -78,9 +94,9 @@ def align_clean_text(text: str, do_lower_case: bool) -> AlignedText:
     Returns:
         The clean text with positions; `.text` equals `clean_text(text, do_lower_case)`.
     """
-    if text.isascii() and text == " ".join(text.split()):
-        ends = range(1, len(text) + 1)
-        return AlignedText(clean_text(text, do_lower_case), list(enumerate(ends)))
+    is_collapsed = text == " ".join(text.split())
+    if is_collapsed and all(len(_CLEAN_CHARACTERS[character]) == 1 for character in set(text)):
+        return AlignedText(clean_text(text, do_lower_case), None)
     parts: list[str] = []
     ranges: list[tuple[int, int]] = []
     gap = 0
@@ -114,8 +130,7 @@ def _align_word(word: str, start: int, parts: list[str], ranges: list[tuple[int,
         end = start + len(word)
         ranges.extend(zip(range(start, end), range(start + 1, end + 1), strict=True))
         return
-    # One by one gives the same as the word as a whole: NFKD reorders combining characters only.
     for position, character in enumerate(word, start):
-        kept = unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
+        kept = _CLEAN_CHARACTERS[character]
         parts.append(kept)
         ranges.extend([(position, position + 1)] * len(kept))

@@ -3,6 +3,7 @@
 import re
 import string
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 import sentencepiece
@@ -86,6 +87,12 @@ class SentencePieceTokenizer(Tokenizer):
             for piece, parts in self._parts.items()
         }
         self._taken_apart = frozenset(self._part_ids)
+        self._texts = [_text_of_piece(token) for token in self.tokens]
+        self._texts[self.unk_id] = ""  # it covers some text, but not its own name
+        self._lengths = [
+            self._part_lengths(i) if i in self._taken_apart else [len(text)]
+            for i, text in enumerate(self._texts)
+        ]
 
     def __reduce__(self) -> tuple[type, tuple]:
         """Pickles as the model file: worker processes build their own processor from it."""
@@ -124,12 +131,13 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_with_offsets(self, text: str) -> Encoding:
         """Gives the ids of a raw text and the characters each of them comes from."""
         aligned = align_clean_text(text, self.do_lower_case)
-        located = list(self._locate(aligned.text))
-        ranges = [aligned.raw_range(start, end) for _, start, end in located]
-        ids = [piece_id for piece_id, _, _ in located]
-        if ids and text[0].isspace() and self.tokens[ids[0]].startswith(WORD_START):
-            ranges[0] = self._with_leading_blank(text, ranges[0])
-        return Encoding(ids, [start for start, _ in ranges], [end for _, end in ranges])
+        ids, starts, ends = self._locate(aligned.text)
+        if aligned.ranges is not None:
+            ranges = list(map(aligned.raw_range, starts, ends))
+            if ids and text[0].isspace() and self.tokens[ids[0]].startswith(WORD_START):
+                ranges[0] = self._with_leading_blank(text, ranges[0])
+            starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+        return Encoding(ids, starts, ends)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Joins pieces to text, without [CLS], [SEP] and padding."""
@@ -158,8 +166,22 @@ class SentencePieceTokenizer(Tokenizer):
         blank, after = blank_range(text, 0, word_start)
         return (blank, after) if first[0] == first[1] else (blank, first[1])
 
-    def _locate(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """Yields id, first and one past the last character of each piece of a clean text."""
+    def _locate(self, text: str) -> Encoding:
+        """Gives the ids of a clean text and the characters of it that each of them comes from."""
+        ids = self._encode_clean(text, out_type=int)
+        if "".join(map(self._texts.__getitem__, ids)) != f" {text}":
+            located = list(self._locate_in_proto(text))
+            return Encoding(*([row[column] for row in located] for column in range(3)))
+        # The pieces spell the text, after a mark before its first character.
+        lengths = chain.from_iterable(map(self._lengths.__getitem__, ids))
+        starts = list(accumulate(lengths, initial=-1))
+        starts[0], ends = 0, starts[1:]
+        if not self._taken_apart.isdisjoint(ids):
+            ids = self._take_apart(ids)
+        return Encoding(ids, starts[:-1], ends)
+
+    def _locate_in_proto(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """Yields id, first and one past the last character of each piece of any clean text."""
         serialized = self._encode_clean(text, out_type="serialized_proto")
         characters = _characters_of_bytes(text)
         for piece in SentencePieceText.FromString(serialized).pieces:
@@ -176,6 +198,11 @@ class SentencePieceTokenizer(Tokenizer):
         parts = self._part_ids
         return [part for i in ids for part in parts.get(i, (i,))]
 
+    def _part_lengths(self, piece_id: int) -> list[int]:
+        """How many characters each part of a piece covers that is taken apart."""
+        places = _places_of_parts(self._parts[self.tokens[piece_id]], self._texts[piece_id])
+        return [end - start for start, end in places]
+
     def _digit_comma_parts(self) -> dict[str, list[str]]:
         """What each piece that ends in a comma after a digit is replaced by."""
         pieces = [p for p in self.tokens if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
@@ -187,6 +214,10 @@ class SentencePieceTokenizer(Tokenizer):
                 for piece, part in zip(pieces, parts, strict=True)
             ]
         return {piece: [*part, ","] for piece, part in zip(pieces, parts, strict=True)}
+
+
+def _text_of_piece(piece: str) -> str:
+    return piece.replace(WORD_START, " ")
 
 
 def _without_marker(pieces: list[str]) -> list[str]:
@@ -218,6 +249,6 @@ def _places_of_parts(parts: Sequence[str], text: str) -> Iterator[tuple[int, int
     end = 0
     for part in parts:
         start = end
-        for character in part.replace(WORD_START, " "):
+        for character in _text_of_piece(part):
             end = max(end, text.find(character, end) + 1)
         yield start, end

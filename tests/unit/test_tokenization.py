@@ -18,7 +18,7 @@ from albert_tf.tokenization import (
     load_tokenizer,
 )
 from albert_tf.tokenization.cleaning import align_clean_text, clean_text
-from albert_tf.tokenization.splitting import align_words, split_words
+from albert_tf.tokenization.splitting import align_words, split_stretches, split_words
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "light", "##house", "##s", "l", "cafe", "9", ",", "中", "国", "straße", "##ς", "σ"]
@@ -79,10 +79,43 @@ def test_aligned_forms_equal_the_fast_ones(lower, seed):
     for text in random_texts(PLAIN + ODD * 2, seed):
         aligned = align_clean_text(text, lower)
         assert aligned.text == clean_text(text, lower)
-        assert len(aligned.ranges) == len(aligned.text)
+        assert len(text if aligned.ranges is None else aligned.ranges) == len(aligned.text)
         words = align_words(text, lower)
         assert [word.text for word in words] == split_words(text, lower)
         assert all(len(word.text) == len(word.positions) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Émile’s 国 –", None),
+        ("a  b", [(0, 1), (1, 2), (3, 4)]),
+        # As many characters as before, but not each in its place.
+        ("½e\u0301\u0323c", [(0, 1), (0, 1), (0, 1), (1, 2), (4, 5)]),
+    ],
+)
+def test_ranges_are_kept_where_characters_move(text, expected):
+    aligned = align_clean_text(text, do_lower_case=True)
+    assert len(aligned.text) == len(text) - text.count("  ")
+    assert aligned.ranges == expected
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_words_of_stretches_are_those_of_the_text(lower):
+    longest = 0
+    for text in random_texts([*PLAIN, *ODD, *"。，中 .a"], seed=17):
+        stretches = split_stretches(text)
+        longest = max(longest, len(stretches))
+        assert "".join(stretches) == text
+        words, place = [], 0
+        for stretch in stretches:
+            words += [
+                (word.text, [place + position for position in word.positions])
+                for word in align_words(stretch, lower)
+            ]
+            place += len(stretch)
+        assert words == align_words(text, lower)
+    assert longest > 20
 
 
 def test_lower_casing_keeps_the_length_of_every_decomposed_character():
@@ -116,6 +149,16 @@ def test_lower_casing_keeps_the_length_of_every_decomposed_character():
 )
 def test_sentencepiece_offsets(spm, text, expected):
     assert slices(spm, text) == expected
+
+
+@pytest.mark.parametrize("stripped", [True, False])
+def test_lengths_of_pieces_place_them_as_sentencepiece_does(model_file, stripped, monkeypatch):
+    texts = random_texts([*PLAIN, *PLAIN, *"9,9, "], seed=19)
+    tokenizer = SentencePieceTokenizer(model_file.read_bytes(), strip_digit_marker=stripped)
+    by_lengths = [tokenizer.encode_with_offsets(text) for text in texts]
+    # No text equals its pieces any more, so that every one is placed by SentencePiece.
+    monkeypatch.setattr(tokenizer, "_texts", [""] * tokenizer.vocab_size)
+    assert by_lengths == [tokenizer.encode_with_offsets(text) for text in texts]
 
 
 def test_marks_of_digits_before_a_comma(spm):
