@@ -30,6 +30,9 @@ from albert_tf.training import Trainer
 
 RESULTS_FILE = "eval_results.txt"
 BEST_FILE = "best_trial.txt"
+# Scores that replace the one the original chooses by; the file names them, which has the form of
+# the original else.
+_NAMED_METRICS = frozenset({"char_f1"})
 
 Evaluate = Callable[[], Mapping[str, float]]  # scores the model as it is
 Record = Callable[[int, Mapping[str, float]], None]  # keeps the results of a step
@@ -130,7 +133,8 @@ class BestCheckpoint:
     """Keeps the weights that scored highest as `model.ckpt-best`.
 
     `best_trial.txt` remembers the score for runs to come: last step, best step and best value,
-    with colons between them.
+    with colons between them, and the name of a score that the original would not choose by. A
+    best checkpoint that was chosen by another score is not compared with.
 
     Args:
         directory: where the checkpoints are.
@@ -157,13 +161,26 @@ class BestCheckpoint:
         with tf.io.gfile.GFile(self._path) as file:
             content = file.read()
         try:
-            last_step, step, value = content.split(":")
-            return int(last_step), int(step), float(value)
+            last_step, step, value, *name = content.split(":")
+            found = int(last_step), int(step), float(value)
         except ValueError as error:
             raise ValueError(
                 f"{self._path} should read last_step:best_step:best_value, but reads {content!r}. "
                 f"Remove it to start comparing anew; {BEST} stays until a checkpoint is evaluated."
             ) from error
+        if name == self._name:
+            return found
+        logging.warning(
+            "%s: the best checkpoint was not chosen by %s; the next one evaluated takes its place",
+            self._path,
+            self.metric,
+        )
+        return found[0], -1, -math.inf
+
+    @property
+    def _name(self) -> list[str]:
+        """The score in `best_trial.txt`, if it is named there."""
+        return [self.metric] if self.metric in _NAMED_METRICS else []
 
     def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
         """Keeps the model's weights if their score is the best so far; NaN never is.
@@ -178,7 +195,8 @@ class BestCheckpoint:
             self.directory.save_best(step, model)
             logging.info("best_step=%d %s=%g", step, self.metric, self.value)
         with write_then_rename(self._path) as file:
-            file.write(f"{step}:{self.step}:{self.value}".encode())
+            fields = [str(step), str(self.step), str(self.value), *self._name]
+            file.write(":".join(fields).encode())
         return is_best
 
 

@@ -15,7 +15,7 @@ PREDICTIONS_FILE = "predictions.json"
 NBEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
 _STEP = "global_step = "
-_BEST = "best f1 = "
+_BEST = "best "
 
 
 def write_answers(output_dir: str, answers: SquadAnswers, threshold: float | None = None) -> None:
@@ -78,7 +78,13 @@ class SquadEvaluationResults:
         self._file = EvaluationResults(output_dir, step)
 
     def append(
-        self, step: int, results: Mapping[str, float], *, best_step: int, best_f1: float
+        self,
+        step: int,
+        results: Mapping[str, float],
+        *,
+        best_step: int,
+        best_f1: float,
+        name: str = "f1",
     ) -> None:
         """Adds the block of a checkpoint, in place of an earlier one of the same step.
 
@@ -87,12 +93,13 @@ class SquadEvaluationResults:
             results: numbers by name.
             best_step: step of the best checkpoint so far, this one included; -1 if none scored.
             best_f1: its score.
+            name: what kind of F1 that is.
         """
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
         best_lines = lines if best_step == step else self._results(best_step)
         ending = [*best_lines, f"best perf happened at step: {best_step}"]
         best = best_f1 if math.isfinite(best_f1) else -1
-        block = [*lines, f"{_STEP}{step}", f"{_BEST}{best}"]
+        block = [*lines, f"{_STEP}{step}", f"{_BEST}{name} = {best}"]
         self._file.append_lines(step, block, "\n".join(ending))
 
     def _results(self, step: int) -> list[str]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from absl import logging
 
-from albert_tf.data.squad import SquadData
+from albert_tf.data.squad import Question, SquadData
 from albert_tf.data.squad_features import SquadFeatures
 from albert_tf.evaluation import BestCheckpoint, result_lines
-from albert_tf.metrics.squad import has_references, v1_scores, v2_scores
+from albert_tf.metrics.squad import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.prediction import Predictor
 from albert_tf.squad_answers import AnswerSelector, SquadAnswers
 from albert_tf.squad_files import SquadEvaluationResults, write_answers
 
 THRESHOLD = "null_score_diff_threshold"
-# Which score chooses the best checkpoint, by version of SQuAD.
-BEST_METRICS = {1: "f1", 2: "best_f1"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,21 @@ def threshold_without_references(settings: SquadSettings) -> float | None:
     return settings.known_threshold if settings.threshold is None else settings.threshold
 
 
+def best_metric(questions: Sequence[Question], version: int) -> str:
+    """Returns the name of the score that chooses the best checkpoint.
+
+    Args:
+        questions: that are evaluated.
+        version: 1 or 2, of SQuAD.
+
+    Differs: where most references are Chinese, F1 of SQuAD 1.1 says little, because it takes what
+        stands between blanks for a word; CMRC 2018's of characters is taken.
+    """
+    if version == 2:
+        return "best_f1"
+    return "char_f1" if is_chinese(questions) else "f1"
+
+
 class SquadRun:
     """A model, the questions it answers, and the files of its run.
 
@@ -77,6 +90,7 @@ class SquadRun:
     Attributes:
         has_references: whether answers can be scored.
         best_metric: name of the score that chooses the best checkpoint.
+        best_name: what `eval_results.txt` calls it.
     """
 
     def __init__(
@@ -93,7 +107,8 @@ class SquadRun:
         self.settings = settings
         self.keep_threshold = keep_threshold
         self.has_references = has_references(data.questions, settings.version)
-        self.best_metric = BEST_METRICS[settings.version]
+        self.best_metric = best_metric(data.questions, settings.version)
+        self.best_name = self.best_metric.removeprefix("best_")
         self._written_step: int | None = None  # whose answers the files have
         self._selector()  # complains now of settings that it cannot take
 
@@ -172,7 +187,8 @@ class SquadRun:
                 logging.info(line)
         if scores and keeps_scores:
             results = SquadEvaluationResults(self.settings.output_dir)
-            results.append(step, scores, best_step=step, best_f1=scores[self.best_metric])
+            best = scores[self.best_metric]
+            results.append(step, scores, best_step=step, best_f1=best, name=self.best_name)
 
 
 class SquadEvaluation:
@@ -204,7 +220,8 @@ class SquadEvaluation:
         best, score = self._best, results[self._run.best_metric]
         is_best = score > best.value
         best_step, best_f1 = (step, score) if is_best else (best.step, best.value)
-        self._files.append(step, results, best_step=best_step, best_f1=best_f1)
+        name = self._run.best_name
+        self._files.append(step, results, best_step=best_step, best_f1=best_f1, name=name)
         if is_best:
             self._run.write(step, self._answers, results)
             if "best_f1_thresh" in results:

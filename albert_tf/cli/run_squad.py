@@ -40,7 +40,7 @@ from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.spans import export_spans
 from albert_tf.prediction import Predictor
 from albert_tf.squad_prediction import answer_file, check_questions
-from albert_tf.squad_run import BEST_METRICS, THRESHOLD, SquadRun
+from albert_tf.squad_run import THRESHOLD, SquadRun, best_metric
 from albert_tf.tasks.squad import SquadTask
 from albert_tf.training import Trainer
 
@@ -172,7 +172,7 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun
     fine_tuning.train(
         trainer,
         start_from_flags(values, job.source, job.task),
-        BEST_METRICS[job.version],
+        squad.best_metric if squad else best_metric([], job.version),
         prepare,
         squad.evaluation if squad and squad.has_references else None,
         {"task": job.task.to_dict(), "dropout_prob": values.dropout_prob},

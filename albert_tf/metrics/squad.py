@@ -79,6 +79,12 @@ def has_references(questions: Sequence[Question], version: int) -> bool:
     )
 
 
+def is_chinese(questions: Sequence[Question]) -> bool:
+    """Whether most of the questions that have a reference have one with Chinese characters."""
+    firsts = [question.answers[0][0] for question in questions if question.answers]
+    return sum(bool(re.search(f"[{_CHINESE}]", text)) for text in firsts) * 2 > len(firsts)
+
+
 def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Scores answers by SQuAD 1.1's definition.
 
@@ -109,7 +115,7 @@ def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
         "exact_match": [p is not None and exact_match(p, r) for p, r in pairs],
         "f1": [0.0 if p is None else f1(p, r, 1) for p, r in pairs],
     }
-    if sum(bool(re.search(f"[{_CHINESE}]", r[0])) for _, r in pairs) * 2 > len(pairs):
+    if is_chinese(questions):
         scores["char_exact_match"] = [p is not None and _cmrc_exact(p, r) for p, r in pairs]
         scores["char_f1"] = [0.0 if p is None else _cmrc_f1(p, r) for p, r in pairs]
     return {name: 100.0 * sum(values) / len(pairs) for name, values in scores.items()}

@@ -248,6 +248,9 @@ def test_chinese_with_wordpiece(tmp_path, golden):
     )  # fmt: skip
     results, _ = blocks(run.output / "eval_results.txt")
     assert results[-1].keys() >= {"f1", "exact_match", "char_f1", "char_exact_match"}
+    best = max(float(result["char_f1"]) for result in results)
+    _, _, value, name = (run.output / "best_trial.txt").read_text().split(":")
+    assert (float(value), name) == (pytest.approx(best), "char_f1")
     assert list(run.predictions()) == run.ids()
     before = run.predictions()
     run.must_work(**FROM_OUTPUT, do_predict=True)

@@ -59,6 +59,17 @@ class TestBestCheckpoint:
         assert stored_step(directory) == 10
         assert (tmp_path / "best_trial.txt").read_text() == "10:10:0.0"
 
+    def test_is_not_compared_with_one_that_another_score_chose(self, directory, model, tmp_path):
+        BestCheckpoint(directory, "f1").offer(5, {"f1": 60.0}, model)
+        best = BestCheckpoint(directory, "char_f1")
+        assert (best.last_step, best.step, best.value) == (5, -1, -math.inf)
+        best.offer(10, {"f1": 20.0, "char_f1": 40.0}, model)
+        assert (tmp_path / "best_trial.txt").read_text() == "10:10:40.0:char_f1"
+        again = BestCheckpoint(directory, "char_f1")
+        assert (again.last_step, again.step, again.value) == (10, 10, 40.0)
+        assert BestCheckpoint(directory, "f1").step == -1
+        assert stored_step(directory) == 10
+
     def test_names_the_file_that_is_damaged(self, directory, model, tmp_path):
         BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
         (tmp_path / "best_trial.txt").write_text("5:5")

@@ -1,5 +1,6 @@
 """What is kept of evaluations of a model that answers questions, and in which order."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -67,6 +68,32 @@ def test_the_best_answers_stay(run, tmp_path):
     assert (tmp_path / "best_trial.txt").read_text() == "5:10:30.0"
     assert best.step == 10
     assert len(run.kept) == (2 if run.settings.version == 2 else 0)
+
+
+@pytest.mark.parametrize("run", [1], indirect=True)
+def test_the_best_answers_in_chinese_are_those_with_the_best_characters(run, tmp_path):
+    questions = [
+        dataclasses.replace(question, answers=((text, 0),))
+        for question, text in zip(run.data.questions, ("北京", "5 years"), strict=True)
+    ]
+    # Half is not most.
+    for answer, metric in (("5 years", "f1"), ("在北京", "char_f1")):
+        questions[1] = dataclasses.replace(questions[1], answers=((answer, 0),))
+        data = dataclasses.replace(run.data, questions=questions)
+        squad = SquadRun(data, run.features, run.predictor, run.settings)
+        assert squad.best_metric == metric
+    best = BestCheckpoint(TrainingDirectory(str(tmp_path)), squad.best_metric)
+    evaluation = squad.evaluation(best)
+    for step, f1, char_f1 in ((5, 30.0, 50.0), (10, 20.0, 70.0), (15, 40.0, 60.0)):
+        evaluation.record(step, {**evaluation.evaluate(), "f1": f1, "char_f1": char_f1})
+    assert (tmp_path / "best_trial.txt").read_text() == "15:10:70.0:char_f1"
+    lines = (tmp_path / "eval_results.txt").read_text().splitlines()
+    assert [line for line in lines if line.startswith("best ")] == [
+        "best char_f1 = 50.0",
+        "best char_f1 = 70.0",
+        "best char_f1 = 70.0",
+        "best perf happened at step: 10",
+    ]
 
 
 def test_what_is_written_is_not_computed_again(run, tmp_path, monkeypatch):
