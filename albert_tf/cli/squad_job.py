@@ -38,7 +38,7 @@ _KEPT_FLAGS = {
     2: ("doc_stride", "max_query_length", "start_n_top", "end_n_top"),
 }
 _MANY_WINDOWS = 1.5  # windows a question from which on a pass over the questions misleads
-_QUESTIONS_A_PROCESS = 5000  # fewer are not worth starting another process for
+_QUESTIONS_A_PROCESS = 25_000  # fewer are not worth starting another process for
 
 
 def define_data_flags() -> None:

@@ -1,4 +1,7 @@
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,18 @@ def test_errors_of_processes_are_raised_here() -> None:
         assert next(results) == 2
         with pytest.raises(ZeroDivisionError):
             list(results)
+
+
+@pytest.mark.parametrize("script", ["create_pretraining_data.py", "run_squad.py"])
+def test_processes_of_a_script_start_without_tensorflow(script: str) -> None:
+    """A process that is started imports the script under this name."""
+    program = (
+        "import runpy, sys, albert_tf.data.squad_tokens\n"
+        f"runpy.run_path({script!r}, run_name='__mp_main__')\n"
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    root = Path(__file__).parents[3]
+    assert subprocess.run([sys.executable, "-c", program], cwd=root, check=False).returncode == 0
 
 
 def test_there_is_a_core() -> None:
