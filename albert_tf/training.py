@@ -20,7 +20,7 @@ from albert_tf.accumulation import SumsAndGradients, accumulate
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import check_batch_size, split_batch
+from albert_tf.distribution import check_batch_size, split_batch, split_batch_spec
 from albert_tf.losses import LossSum, means
 from albert_tf.optimization import clip_by_global_norm, create_optimizer
 from albert_tf.run_log import RunLog
@@ -82,7 +82,7 @@ class Trainer:
         self._gradients = tf.function(
             self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
         )
-        # Traced for the first length, and once more for all others: a trace takes seconds.
+        # Called without `train`, it is traced for the first length, and once more for all others.
         self.train_step = tf.function(
             self._train_step,
             autograph=False,
@@ -146,6 +146,11 @@ class Trainer:
             logging.info("Nothing to train: step %d of %d is done already", self.step, last)
             return
         iterator, description = self._input()
+        # One graph for all lengths: one made for the length that happens to come first rounds
+        # otherwise, and a resumed run begins with another length than the unbroken one.
+        self.train_step.get_concrete_function(
+            split_batch_spec(self.strategy, iterator.element_spec)
+        )
         unreported: list[Mapping[str, Any]] = []
         while self.step < last:
             try:

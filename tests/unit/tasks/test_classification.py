@@ -123,6 +123,19 @@ def test_the_seed_decides_a_run(tmp_path):
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
+def test_training_has_one_graph_for_all_lengths(replicas, tmp_path):
+    """One made for the length that happens to come first rounds otherwise than one for all.
+
+    A resumed run begins with another length than the unbroken one, and must compute the same.
+    """
+    task = make_task()
+    lengths = {batch["input_ids"].shape[1] for batch in task.train_dataset(4, seed=3).take(6)}
+    assert len(lengths) == 2
+    trainer = train(tmp_path, task, replicas, seed=3)
+    assert trainer.train_step.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_lengths_do_not_trace_a_step_each(replicas, tmp_path):
     trainer = make_trainer(tmp_path, make_task(), replicas)
     batches = make_task().train_dataset(4, seed=3).take(40)
