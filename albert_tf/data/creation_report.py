@@ -34,9 +34,7 @@ class CreationReport:
             f"made: instances={c['instances']:,} passes={self.settings.dupe_factor} "
             f"tokens={c['tokens']:,} padding={_share(padding, c['positions'])} "
             f"tokens_cut={_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])}",
-            f"masking: predictions={c['predictions']:,} "
-            f"masked_fraction={_share(c['predictions'], c['tokens'])} "
-            f"prediction_slots={self.settings.masking.prediction_slots} {self._ngrams()}",
+            f"masking: {self._masking()}",
             f"sentence pairs: {self._pairs()}",
             f"speed: tokens_per_second={c['tokens'] / self.seconds:,.0f} "
             f"seconds={self.seconds:,.1f}",
@@ -50,6 +48,17 @@ class CreationReport:
         return (
             f"sentence_loss={loss} swapped={_share(c['swapped'], c['instances'])} "
             f"random_document={_share(c['random_parts'], c['instances'])}"
+        )
+
+    def _masking(self) -> str:
+        """How much is masked, and in which n-grams."""
+        c, settings = self.counts, self.settings.masking
+        if not settings.masked_lm_prob:
+            return "none, for masking while training"
+        return (
+            f"predictions={c['predictions']:,} "
+            f"masked_fraction={_share(c['predictions'], c['tokens'])} "
+            f"prediction_slots={settings.prediction_slots} {self._ngrams()}"
         )
 
     def _ngrams(self) -> str:

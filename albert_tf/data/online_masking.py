@@ -202,7 +202,7 @@ def choose_ngrams(
     """
     S = order.shape[1]
     columns, steps = tf.range(S), tf.range(1, longest + 1)
-    visited = _visits(words, order, lengths, longest)
+    visited = _by_visit(words, order, lengths, longest)
 
     def waiting(visit: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
         return (left > 0) & (visit < words.counts)
@@ -210,7 +210,7 @@ def choose_ngrams(
     def visit_next(
         visit: tf.Tensor, left: tf.Tensor, chosen: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        word, length, sizes = (values[visit] for values in visited)
+        word, length, sizes = (values[:, visit] for values in (order, *visited))
         # Sizes grow with the length: so many lengths fit, and a single word is tried in any case.
         fits = (steps <= length[:, None]) & (sizes <= left[:, None])
         length = tf.maximum(tf.reduce_sum(tf.cast(fits, tf.int32), axis=1), 1)
@@ -230,17 +230,16 @@ def choose_ngrams(
     )[2]
 
 
-def _visits(
+def _by_visit(
     words: GraphWords, order: tf.Tensor, lengths: tf.Tensor, longest: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """By visit: word and length in words, int32 [S, B], and sizes in tokens, [S, B, longest]."""
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Lengths of the n-grams, int32 [B, S], and tokens in 1..longest words, [B, S, longest]."""
     S = order.shape[1]
     total = tf.repeat(words.begin[:, -1:], longest, axis=1)
     begin = tf.concat([words.begin, total], axis=1)
     ends = tf.stack([begin[:, n : n + S] for n in range(1, longest + 1)], axis=2)
     sizes = tf.gather(ends - begin[:, :S, None], order, batch_dims=1)
-    lengths = tf.gather(lengths, order, batch_dims=1)
-    return tf.transpose(order), tf.transpose(lengths), tf.transpose(sizes, [1, 0, 2])
+    return tf.gather(lengths, order, batch_dims=1), sizes
 
 
 def mask_tokens(

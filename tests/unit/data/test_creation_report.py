@@ -69,3 +69,10 @@ def test_limit_below_the_fraction_is_told() -> None:
     assert "asks for 77 predictions in 512 tokens" in warning
     assert "allows 20: 3.9%" in warning
     assert masking_limit_warning(128, MaskingSettings()) is None
+
+
+def test_report_says_how_to_train_on_plain_records() -> None:
+    settings = PretrainingDataSettings(masking=MaskingSettings(masked_lm_prob=0))
+    report = CreationReport(settings, COUNTS, 10.0)
+    assert "masking: none, for masking while training" in report.lines()
+    assert any("run_pretraining.py --masked_lm_prob=0.15" in line for line in report.warnings())
