@@ -26,7 +26,7 @@ from albert_tf.data.json_rows import whole_characters
 from albert_tf.data.plain_questions import PlainQuestion, read_plain_questions
 from albert_tf.data.rows import Oddities
 from albert_tf.data.squad import Question, SquadData
-from albert_tf.data.squad_features import SquadFeatures, squad_features
+from albert_tf.data.squad_features import SquadFeatures, cut_questions, squad_features
 from albert_tf.data.streams import can_be_read_twice, open_input, open_output, read_lines
 from albert_tf.prediction import Predictor
 from albert_tf.squad_answers import AnswerSelector, SquadAnswers
@@ -154,7 +154,7 @@ class QuestionAnswerer:
             is_training=False,
             is_logged=False,
         )
-        self._count_cut(questions, features)
+        self._count_cut(questions, data, features)
         selector = AnswerSelector(
             data,
             features,
@@ -186,18 +186,13 @@ class QuestionAnswerer:
             asked.append(Question(str(number), text, paragraph, (), False))
         return SquadData(list(contexts), asked, FLAG)
 
-    def _count_cut(self, questions: Sequence[PlainQuestion], features: SquadFeatures) -> None:
-        """Counts the questions that were cut off; one that fills the length may just fit."""
-        is_full = features.first_context_position - 2 == self.max_query_length
-        full = [
-            questions[i]
-            for i in features.question_indices[is_full & (features.doc_span_index == 0)]
-        ]
-        ids = self.tokenizer.encode_batch([question.question for question in full])
-        for question, tokens in zip(full, ids, strict=True):
-            if len(tokens) > self.max_query_length:
-                kind = f"a question longer than --max_query_length={self.max_query_length}, cut off"
-                self.oddities.add(kind, str(question.question_id))
+    def _count_cut(
+        self, questions: Sequence[PlainQuestion], data: SquadData, features: SquadFeatures
+    ) -> None:
+        """Counts the questions that were cut off."""
+        kind = f"a question longer than --max_query_length={self.max_query_length}, cut off"
+        for place in cut_questions(data, features, self.tokenizer, self.max_query_length):
+            self.oddities.add(kind, str(questions[place].question_id))
 
     def _answers(
         self, questions: Sequence[PlainQuestion], answers: SquadAnswers

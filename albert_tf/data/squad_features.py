@@ -181,7 +181,7 @@ def squad_features(
             max_seq_length,
             doc_stride,
         )
-    return SquadFeatures(
+    features = SquadFeatures(
         sequences=_sequences(tokens, windows, paragraphs, tokenizer),
         unique_ids=FIRST_UNIQUE_ID + np.arange(len(windows.starts)),
         question_indices=windows.questions,
@@ -194,6 +194,30 @@ def squad_features(
         paragraph_offsets=tokens.paragraph_offsets,
         **labels,
     )
+    if is_logged:
+        cut = cut_questions(data, features, tokenizer, max_query_length)
+        what = f"longer than --max_query_length={max_query_length} tokens, cut off"
+        _warn_of_questions(data, cut, what)
+    return features
+
+
+def cut_questions(
+    data: SquadData, features: SquadFeatures, tokenizer: Tokenizer, max_query_length: int
+) -> list[int]:
+    """Returns which questions were cut off, as places in `data.questions`.
+
+    Args:
+        data: the questions.
+        features: their windows.
+        tokenizer: that made them; one that fills the length may just fit, and is tokenized again.
+        max_query_length: see `squad_features`.
+    """
+    is_full = features.first_context_position - 2 == max_query_length
+    full = features.question_indices[is_full & (features.doc_span_index == 0)].tolist()
+    ids = tokenizer.encode_batch([data.questions[index].question for index in full])
+    return [
+        index for index, tokens in zip(full, ids, strict=True) if len(tokens) > max_query_length
+    ]
 
 
 def _check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
@@ -243,10 +267,12 @@ def _labels(data: SquadData, tokens: SquadTokens, windows: Windows) -> dict[str,
     is_shown: np.ndarray = np.zeros(len(data.questions), bool)
     is_shown[windows.questions[~is_impossible]] = True
     if not is_shown.any():
+        answered = sum(not question.is_impossible for question in data.questions)
         raise ValueError(
             f"{data.path}: no window holds a whole answer, so there is nothing to train on: "
-            f"{sum(not q.is_impossible for q in data.questions)} of {len(data.questions)} "
-            "questions have an answer. A larger --max_seq_length makes longer windows."
+            f"{answered} of {len(data.questions)} questions have an answer."
+            + " A larger --max_seq_length makes longer windows."
+            * (answered > 0)
         )
     _warn_of_answers_not_shown(data, is_shown)
     return {"start_positions": starts, "end_positions": ends, "is_impossible": is_impossible}
@@ -254,16 +280,24 @@ def _labels(data: SquadData, tokens: SquadTokens, windows: Windows) -> dict[str,
 
 def _warn_of_answers_not_shown(data: SquadData, is_shown: np.ndarray) -> None:
     hidden = [
-        question.qas_id
-        for question, shown in zip(data.questions, is_shown.tolist(), strict=True)
+        index
+        for index, (question, shown) in enumerate(
+            zip(data.questions, is_shown.tolist(), strict=True)
+        )
         if not shown and not question.is_impossible
     ]
-    if hidden:
+    what = "with an answer that is whole in no window, trained as unanswerable"
+    _warn_of_questions(data, hidden, what)
+
+
+def _warn_of_questions(data: SquadData, places: list[int], what: str) -> None:
+    """Warns of questions, if there are any, and names the first."""
+    if places:
         logging.warning(
-            "%s: questions=%d with an answer that is whole in no window, trained as unanswerable "
-            "(ids %s%s)",
+            "%s: questions=%d %s (ids %s%s)",
             data.path,
-            len(hidden),
-            ", ".join(hidden[:_IDS_NAMED]),
-            ", ..." if len(hidden) > _IDS_NAMED else "",
+            len(places),
+            what,
+            ", ".join(data.questions[place].qas_id for place in places[:_IDS_NAMED]),
+            ", ..." if len(places) > _IDS_NAMED else "",
         )

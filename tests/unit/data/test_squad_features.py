@@ -295,6 +295,17 @@ def test_lengths_that_leave_no_room(word_pieces, changes, words):
     squad_features(letters(0), word_pieces, is_training=True, **{**LENGTHS, "max_query_length": 19})
 
 
+def test_questions_that_are_cut_off_are_counted(word_pieces, caplog):
+    lengths = dict(zip("abcd", (6, 8, 7, 40), strict=True))
+    questions = [Question(name, "a " * n, 0, (), True) for name, n in lengths.items()]
+    data = SquadData(["b " * 50], questions, "long.json")
+    squad_features(data, word_pieces, is_training=False, **{**LENGTHS, "max_query_length": 7})
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        "long.json: questions=2 longer than --max_query_length=7 tokens, cut off (ids b, d)"
+    ]
+
+
 def test_answers_that_fit_into_no_window(word_pieces, caplog):
     contexts = [" ".join("abcdefgh" * 4), "a b"]
     long = [
@@ -309,8 +320,11 @@ def test_answers_that_fit_into_no_window(word_pieces, caplog):
         "x.json: questions=7 with an answer that is whole in no window, trained as unanswerable "
         "(ids long21, long22, long23, long24, long25, ...)"
     )
-    for questions in (long, [unanswerable]):
-        with pytest.raises(ValueError, match=r"x.json: no window holds a whole answer.*--max_seq"):
+    for questions, end in (
+        (long, r"7 of 7 questions have an answer. A larger --max_seq_length makes longer windows."),
+        ([unanswerable], r"0 of 1 questions have an answer."),
+    ):
+        with pytest.raises(ValueError, match=rf"x.json: no window holds a whole answer.*{end}$"):
             squad_features(
                 SquadData(contexts, questions, "x.json"), word_pieces, is_training=True, **LENGTHS
             )
