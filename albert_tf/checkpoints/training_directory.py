@@ -133,13 +133,13 @@ class TrainingDirectory:
             file.write("".join(f"{line}\n" for line in lines).encode())
 
     def _remove_all_but(self, kept: list[str]) -> None:
-        """Removes checkpoints and train states that `kept` does not name, halves included."""
+        """Removes checkpoints and train states that `kept` does not name, and all halves."""
         steps = {prefix.rsplit("-", 1)[1] for prefix in kept}
         stale = [
             name
             for name in tf.io.gfile.listdir(self.path)
             if (match := re.match(rf"(?:{CHECKPOINT}|{TRAIN_STATE})-(\d+)\.", name))
-            and match.group(1) not in steps
+            and (match.group(1) not in steps or ".tempstate" in name)
         ]
         # Index files first: without one, no reader takes the rest for a checkpoint.
         for name in sorted(stale, key=lambda name: not name.endswith(".index")):

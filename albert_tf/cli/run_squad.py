@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from absl import flags, logging
 
 from albert_tf import fine_tuning
@@ -84,7 +86,12 @@ def define_flags() -> None:
         "--train_batch_size * this. The log says how often each window is trained on.",
     )
     flags.DEFINE_float("warmup_proportion", 0.1, "Share of the steps that warm up.")
-    flags.DEFINE_integer("n_best_size", 20, "Candidates of each question that are written.")
+    flags.DEFINE_integer(
+        "n_best_size",
+        20,
+        "Candidates of each question that are written. Version 1 tries as many of the best starts "
+        "and ends, so that a small number may leave no answer.",
+    )
     flags.DEFINE_integer("max_answer_length", 30, "Tokens of the longest answer.")
     flags.DEFINE_integer("start_n_top", 5, "Starts for which ends are sought; version 2 alone.")
     flags.DEFINE_integer("end_n_top", 5, "Ends sought for each of them; version 2 alone.")
@@ -151,6 +158,9 @@ def _check_flags(values: flags.FlagValues) -> None:
     for name in ("start_n_top", "end_n_top"):
         if getattr(values, name) < 1:
             raise ValueError(f"--{name} must be at least 1. Received: {getattr(values, name)}")
+    threshold = getattr(values, THRESHOLD)
+    if threshold is not None and math.isnan(threshold):
+        raise ValueError(f"--{THRESHOLD} must be a number. Received: {threshold}")
     if values["use_einsum"].present:
         logging.info("--use_einsum changes nothing")
     if values.predict_feature_left_file:

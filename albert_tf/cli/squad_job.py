@@ -143,9 +143,11 @@ def _version(values: flags.FlagValues, trained: TrainedTask | None) -> int:
     ]
     version = values.squad_version or next(iter(of_model), None)
     if version is None:
+        of_other = f"a model of another task, {trained.name!r}" if trained else ""
         raise ValueError(
-            f"--squad_version is needed: {values.output_dir!r} holds no model that says what it "
-            "was trained for. Give 1 (every question has an answer) or 2 (some have none)."
+            f"--squad_version is needed: {values.output_dir!r} holds "
+            f"{of_other or 'no model that says what it was trained for'}. Give 1 (every question "
+            "has an answer) or 2 (some have none)."
         )
     if version not in SQUAD_TASKS:
         raise ValueError(f"--squad_version must be 1 or 2. Received: {version}")

@@ -8,7 +8,7 @@ process, and the processes that make records need nothing else from it.
 import glob
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
 
 
@@ -125,3 +125,22 @@ def write_then_rename(path: str) -> Iterator[IO[bytes]]:
     except BaseException:
         remove(temporary)
         raise
+
+
+@contextmanager
+def named_output(path: str, flag: str) -> Iterator[IO[bytes]]:
+    """Does what `write_then_rename` does; says which flag is to blame when that cannot begin.
+
+    Args:
+        path: the final name.
+        flag: where it came from.
+
+    Raises:
+        ValueError: the file cannot be opened.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(write_then_rename(path))
+        except OSError as error:
+            raise ValueError(f"{flag}: {path} cannot be written: {error}") from error
+        yield file

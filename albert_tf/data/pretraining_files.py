@@ -15,14 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from albert_tf.data.corpus import BLOCK_BYTES, Block, check_block, cut_into_blocks, read_documents
 from albert_tf.data.creation_report import CreationReport
-from albert_tf.data.files import is_remote, write_then_rename
+from albert_tf.data.files import is_remote, named_output, write_then_rename
 from albert_tf.data.jobs import available_cores, shuffled, worker_processes
 from albert_tf.data.pretraining import (
     PretrainingDataSettings,
@@ -141,7 +141,9 @@ def create_pretraining_data(
     counts: Counter[str] = Counter()
     rng = random.Random(mix_seed([settings.random_seed])[0])
     with ExitStack() as stack:
-        writers = [stack.enter_context(_output(path)) for path in output_files]
+        writers = [
+            stack.enter_context(named_output(path, "--output_file")) for path in output_files
+        ]
         folder = stack.enter_context(_token_folder(output_files[0], settings.dupe_factor))
         maker = RecordMaker(tokenizer, settings, folder)
         run = stack.enter_context(worker_processes(num_workers or available_cores(), maker))
@@ -176,17 +178,6 @@ def _check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> N
 
 def _same_name(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
-
-
-@contextmanager
-def _output(path: str) -> Iterator[IO[bytes]]:
-    """An output file; says which flag is to blame when it cannot be opened."""
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(write_then_rename(path))
-        except OSError as error:
-            raise ValueError(f"--output_file: {path} cannot be written: {error}") from error
-        yield file
 
 
 @contextmanager

@@ -329,6 +329,10 @@ BAD_INPUT = {
     "no candidates": ({"do_predict": True, "n_best_size": 0}, "--n_best_size must be at least 1"),
     "no beam": ({"start_n_top": 0, "squad_version": 2}, "--start_n_top must be at least 1"),
     "beams wider than the model": ({"end_n_top": 49, "squad_version": 2}, "--end_n_top=49"),
+    "a threshold that is no number": (
+        {"squad_version": 2, "do_predict": True, "null_score_diff_threshold": "nan"},
+        "--null_score_diff_threshold must be a number. Received: nan",
+    ),
     "no rate": ({"dropout_prob": 1.0}, "--dropout_prob must be a rate in [0, 1)"),
     "nothing to choose by": (
         {**PREDICT, "checkpoint": "all", "predict_file": "{folder}/asked.json"},
@@ -358,6 +362,13 @@ def test_the_directory_of_the_other_version_is_left_alone(broken, tmp_path):
     printed = broken.must_fail(do_train=True, output_dir=tmp_path)
     assert "labels.json in it says 'squad2.0', this command 'squad1.1'" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["labels.json"]
+
+
+def test_a_model_of_another_task_does_not_say_which_version(broken, tmp_path):
+    (tmp_path / "labels.json").write_text('{"task_name": "race", "settings": {}}')
+    printed = broken.must_fail(**PREDICT, squad_version=None, output_dir=tmp_path)
+    assert "--squad_version is needed" in printed
+    assert "holds a model of another task, 'race'" in printed
 
 
 def test_the_directory_of_a_pretrained_model_is_left_alone(broken, tmp_path):

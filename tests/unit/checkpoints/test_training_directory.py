@@ -190,6 +190,14 @@ class TestLeftovers:
         two.advance_to(16).save(directory)
         assert not [name for name in os.listdir(directory.path) if "-12" in name]
 
+    def test_a_file_that_was_being_written(self, directory, two, blank):
+        half = self.path(directory, "model.ckpt-9.partial.data-00000-of-00001.tempstate123")
+        with open(half, "w") as file:
+            file.write("half")
+        two.save(directory)
+        assert not os.path.exists(half)
+        assert restored_step(directory, blank) == 12
+
     def test_a_checkpoint_that_was_not_committed(self, directory, two, blank):
         committed = tf.io.gfile.GFile(self.path(directory, "checkpoint")).read()
         two.save(directory)

@@ -45,6 +45,12 @@ def test_an_output_file_is_there_when_all_of_it_is(tmp_path, capsysbinary):
     with open_output(str(path)) as out:
         out.write(b"whole")
     assert path.read_bytes() == b"whole"
+    below_a_file = str(path / "out.txt")
+    with (
+        pytest.raises(ValueError, match=r"--predict_output_file: .* cannot be written"),
+        open_output(below_a_file),
+    ):
+        pytest.fail("opened")
     with open_output(None) as out:
         out.write(b"to the terminal")
     assert capsysbinary.readouterr().out == b"to the terminal"
