@@ -2,12 +2,16 @@
 
 The floor is the time the matrix products of a step would take at the rate of one large float32
 product, measured in the same process between the rounds: forward pass 1, training step 3 times.
+With --gradient_accumulation_steps the step in micro-batches is timed beside the whole one. Peaks of
+memory are those of the process so far, so what needs least runs first.
 
     python -m benchmarks.pretraining_step --preset=base_v2 --batch_size=8 --max_seq_length=128
+    python -m benchmarks.pretraining_step --batch_size=16 --gradient_accumulation_steps=4
 """
 
 from __future__ import annotations
 
+import resource
 import statistics
 import tempfile
 
@@ -25,6 +29,7 @@ flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_integer("batch_size", 8, "Examples.")
 flags.DEFINE_integer("max_seq_length", 128, "Positions of a sequence.")
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots of a sequence.")
+flags.DEFINE_integer("gradient_accumulation_steps", 1, "Micro-batches, beside the whole batch.")
 flags.DEFINE_integer("rounds", 5, "Timings of each; the median ratio is printed.")
 flags.DEFINE_bool("xla", False, "As in run_pretraining.py.")
 FLAGS = flags.FLAGS
@@ -52,28 +57,62 @@ def forward_operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
     return encoder_operations(config, np.full(B, S)) + heads
 
 
+def peak_memory() -> float:
+    """The most memory the process has had so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def make_trainer(config: AlbertConfig, micro_batches: int) -> Trainer:
+    """A trainer of the flags' batches."""
+    with tempfile.TemporaryDirectory() as directory:
+        return Trainer(
+            PretrainingTask(
+                config,
+                max_seq_length=FLAGS.max_seq_length,
+                max_predictions_per_seq=FLAGS.max_predictions_per_seq,
+            ),
+            TrainerConfig(
+                output_dir=directory,
+                train_batch_size=FLAGS.batch_size,
+                jit_compile=FLAGS.xla,
+                gradient_accumulation_steps=micro_batches,
+            ),
+            OptimizerConfig(),
+            create_strategy("one_device"),
+        )
+
+
+def name_of_parts(micro_batches: int) -> str:
+    """What the step in micro-batches is called."""
+    return f"step in {micro_batches} micro-batches"
+
+
 def main(_: list[str]) -> None:
     """Prints the ratios."""
     config = AlbertConfig.from_preset(FLAGS.preset)
     B, S, P = FLAGS.batch_size, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
-    with tempfile.TemporaryDirectory() as directory:
-        trainer = Trainer(
-            PretrainingTask(config, max_seq_length=S, max_predictions_per_seq=P),
-            TrainerConfig(output_dir=directory, train_batch_size=B, jit_compile=FLAGS.xla),
-            OptimizerConfig(),
-            create_strategy("one_device"),
-        )
+    A = FLAGS.gradient_accumulation_steps
     batch = random_batch(config, B, S, P)
     rate = matmul_rate(config, B * S)
+    trainer = make_trainer(config, 1)
     forward = tf.function(lambda: trainer.model(batch)["masked_lm_logits"])
     runs = {
         "forward": lambda: forward().numpy(),
         "step": lambda: trainer.train_step(batch)["gradient_norm"].numpy(),
     }
-    for name, run in runs.items():
-        print(f"{name}: first run, tracing and compiling included: {seconds(run):.2f} s")
     operations = forward_operations(config, B, S, P)
     floors = {"forward": operations, "step": 3 * operations}
+    if A > 1:
+        in_parts = make_trainer(config, A)
+        floors = {name_of_parts(A): 3 * operations, **floors}
+        runs[name_of_parts(A)] = lambda: in_parts.train_step(batch)["gradient_norm"].numpy()
+    print(f"models and optimizers: peak memory {peak_memory():.2f} GB")
+    for name in floors:
+        took = seconds(runs[name])
+        print(
+            f"{name}: first run, tracing and compiling included: {took:.2f} s; "
+            f"peak memory {peak_memory():.2f} GB"
+        )
     ratios: dict[str, list[float]] = {name: [] for name in floors}
     for _ in range(FLAGS.rounds):
         peak = rate()
@@ -83,6 +122,12 @@ def main(_: list[str]) -> None:
             print(f"  {name}: {took:.3f} s, {ratios[name][-1]:.2f} of {peak / 1e9:.0f} GFLOP/s")
     for name, values in ratios.items():
         print(f"{name}: {statistics.median(values):.2f} of the matmul peak (median)")
+    if A > 1:
+        slower = statistics.median(
+            whole / parts
+            for parts, whole in zip(ratios[name_of_parts(A)], ratios["step"], strict=True)
+        )
+        print(f"{name_of_parts(A)}: {slower:.2f} times the whole step (median)")
 
 
 if __name__ == "__main__":
