@@ -11,7 +11,9 @@ from absl import app, flags, logging
 UserError = (ValueError, OSError)
 
 
-def run_command(define_flags: Callable[[], None], run: Callable[[], None]) -> None:
+def run_command(
+    define_flags: Callable[[], None], run: Callable[..., None], takes_arguments: bool = False
+) -> None:
     """Defines the flags, parses the command line and runs the command.
 
     An error the user can put right ends the process with its message and exit status 1;
@@ -20,13 +22,14 @@ def run_command(define_flags: Callable[[], None], run: Callable[[], None]) -> No
     Args:
         define_flags: defines the flags of the command.
         run: the command; reads `flags.FLAGS`.
+        takes_arguments: whether `run` is given what follows a -- on the command line, as a list.
     """
 
     def main(argv: Sequence[str]) -> None:
-        if len(argv) > 1:
+        if len(argv) > 1 and not (takes_arguments and "--" in sys.argv):
             raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
         try:
-            run()
+            run(argv[1:]) if takes_arguments else run()
         except UserError as error:
             logging.debug("Where the error came from:", exc_info=True)
             sys.exit(f"error: {error}")

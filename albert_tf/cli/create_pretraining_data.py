@@ -1,11 +1,17 @@
-"""Makes pretraining records from text: flags to settings, then `data.pretraining_files`."""
+"""Makes pretraining records from text: flags to settings, then `data.pretraining_files`.
+
+With --runner it is `data.beam` that makes the same records, on many machines.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
 from albert_tf.cli.masking_flags import define_ngram_flags
-from albert_tf.data.creation_report import masking_limit_warning
-from albert_tf.data.files import match_files
+from albert_tf.data.creation_report import CreationReport, masking_limit_warning
+from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.masking import MaskingSettings
 from albert_tf.data.pretraining import PretrainingDataSettings
 from albert_tf.data.pretraining_files import create_pretraining_data
@@ -25,7 +31,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "output_file",
         None,
-        "TFRecord file to write, or several, comma-separated; records go to them in turn.",
+        "TFRecord file to write, or several, comma-separated; records go to them in turn. name@3 "
+        "stands for name-00000-of-00003, name-00001-of-00003 and name-00002-of-00003.",
         required=True,
     )
     flags.DEFINE_string(
@@ -46,6 +53,13 @@ def define_flags() -> None:
         "Processes to use; one for each processor core if not given. Does not change what is "
         "written.",
         lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "runner",
+        None,
+        "Apache Beam runner to make the records with, such as DataflowRunner, FlinkRunner, "
+        "SparkRunner or DirectRunner; the same records are written. Beam's own options follow the "
+        "flags of this command after a --.",
     )
 
 
@@ -124,9 +138,38 @@ def _sentence_loss(values: flags.FlagValues) -> str:
     return loss
 
 
-def run() -> None:
+def _way_of_making(
+    values: flags.FlagValues, beam_options: Sequence[str]
+) -> Callable[..., CreationReport]:
+    """The function that makes the records: in processes of this machine, or with Beam.
+
+    Raises:
+        ValueError: Beam is not installed, or flags of the one are given for the other.
+    """
+    if values.runner is None:
+        if beam_options:
+            raise ValueError(f"{' '.join(beam_options)}: options of Beam need --runner.")
+        return partial(create_pretraining_data, num_workers=values.num_workers)
+    if values.num_workers is not None:
+        raise ValueError(
+            f"--num_workers={values.num_workers} is for processes of this machine; with --runner "
+            "give the runner's own option after a --, such as -- --direct_num_workers=2."
+        )
+    try:
+        from albert_tf.data import beam
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"--runner={values.runner} needs Apache Beam ({error}). Install it with: "
+            'pip install "apache-beam>=2.77,<3" (with [gcp] after its name for Dataflow).'
+        ) from error
+    return partial(beam.create_pretraining_data, values.runner, beam_options)
+
+
+def run(beam_options: Sequence[str]) -> None:
     """Makes the records that the flags ask for, and reports what was made."""
     values = flags.FLAGS
+    create = _way_of_making(values, beam_options)
+    output_files = expand_shards(values.output_file)
     settings = settings_from_flags(values)
     tokenizer = load_tokenizer(
         spm_model_file=values.spm_model_file,
@@ -137,13 +180,7 @@ def run() -> None:
     logging.info("input_files=%d output=%s", len(files), values.output_file)
     if warning := masking_limit_warning(settings.segments.max_seq_length, settings.masking):
         logging.warning(warning)
-    report = create_pretraining_data(
-        files,
-        [path.strip() for path in values.output_file.split(",") if path.strip()],
-        tokenizer,
-        settings,
-        values.num_workers,
-    )
+    report = create(files, output_files, tokenizer, settings)
     for line in report.lines():
         logging.info(line)
     for line in report.warnings():
@@ -152,7 +189,7 @@ def run() -> None:
 
 def main() -> None:
     """Runs the command."""
-    run_command(define_flags, run)
+    run_command(define_flags, run, takes_arguments=True)
 
 
 if __name__ == "__main__":

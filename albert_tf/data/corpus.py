@@ -8,9 +8,11 @@ number of processes.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.data.segments import Documents
@@ -19,6 +21,7 @@ from albert_tf.tokenization.sentence_piece import sentencepiece_starts_word
 
 BLOCK_BYTES = 4 << 20
 _FIRST_LOOK_BYTES = 64 << 10  # a document mostly ends within this
+_SIZES_AT_A_TIME = 16
 _EMPTY_LINE = re.compile(rb"\n[ \t\r\f\v]*\n")
 
 
@@ -60,6 +63,99 @@ class Block:
         return sum(span.end - span.start for span in self.spans)
 
 
+class Cut(NamedTuple):
+    """A place where a block ends and the next one begins.
+
+    Attributes:
+        place: bytes from the start of the first file, all files taken as one row of bytes.
+        inside: a document is cut here.
+    """
+
+    place: int
+    inside: bool
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Files as one row of bytes, and where to look for cuts in it.
+
+    Each cut is looked for on its own, so any number of processes can share the search.
+
+    Attributes:
+        files: text files; each begins a new document.
+        starts: bytes of all files before each of them, and the total.
+        block_bytes: size of a block to aim at.
+    """
+
+    files: tuple[str, ...]
+    starts: tuple[int, ...]
+    block_bytes: int = BLOCK_BYTES
+
+    @classmethod
+    def of(cls, files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> "Corpus":
+        """Asks for the sizes of the files, many at a time: remote ones take long to answer."""
+        with ThreadPoolExecutor(_SIZES_AT_A_TIME) as pool:
+            sizes = pool.map(file_size, files)
+            return cls(tuple(files), tuple(accumulate(sizes, initial=0)), block_bytes)
+
+    @property
+    def size(self) -> int:
+        """Bytes of text."""
+        return self.starts[-1]
+
+    @property
+    def searches(self) -> range:
+        """Numbers to call `find_cut` with, once each."""
+        return range(1, self._aims)
+
+    def find_cut(self, number: int) -> Cut | None:
+        """Looks for a cut near the end of the `number`-th share of the text.
+
+        Args:
+            number: one of `searches`.
+
+        Returns:
+            The first place there where a document begins, or else a line; None if there is none.
+        """
+        low = self._aim(number)
+        found = _find_cut(self._spans(low, self._aim(number + 1)))
+        return found and Cut(low + found.place, found.inside)
+
+    def blocks(self, cuts: Iterable[Cut | None]) -> list[Block]:
+        """The blocks between cuts.
+
+        Args:
+            cuts: of all `searches`, in their order.
+
+        Returns:
+            Blocks in the order of the text, without empty ones.
+        """
+        limits = [Cut(0, False), *filter(None, cuts), Cut(self.size, False)]
+        blocks = (
+            Block(self._spans(low.place, high.place), low.inside) for low, high in pairwise(limits)
+        )
+        return [block for block in blocks if block.spans]
+
+    @property
+    def _aims(self) -> int:
+        return max(1, round(self.size / self.block_bytes))
+
+    def _aim(self, number: int) -> int:
+        return self.size * number // self._aims
+
+    def _spans(self, low: int, high: int) -> tuple[Span, ...]:
+        """The parts of files that the bytes [low, high) fall on."""
+        starts = self.starts
+        first, last = bisect_right(starts, low) - 1, bisect_left(starts, high)
+        return tuple(
+            Span(
+                self.files[k], max(low, starts[k]) - starts[k], min(high, starts[k + 1]) - starts[k]
+            )
+            for k in range(first, last)
+            if starts[k] < starts[k + 1]
+        )
+
+
 def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> list[Block]:
     """Cuts files into blocks of about `block_bytes`.
 
@@ -71,55 +167,28 @@ def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> lis
     Returns:
         Blocks in the order of the text, without empty ones.
     """
-    sizes = [file_size(path) for path in files]
-    starts = list(accumulate(sizes, initial=0))
-    total = starts[-1]
-    number = max(1, round(total / block_bytes))
-    aims = [total * k // number for k in range(number + 1)]
-    cuts = [(0, False)]
-    for low, high in pairwise(aims[1:]):
-        spans = _spans(files, starts, low, high)
-        cut = _find_cut(spans)
-        if cut is not None:
-            offset, inside = cut
-            cuts.append((low + offset, inside))
-    cuts.append((total, False))
-    blocks = [
-        Block(_spans(files, starts, low, high), inside)
-        for (low, inside), (high, _) in pairwise(cuts)
-    ]
-    return [block for block in blocks if block.spans]
+    corpus = Corpus.of(files, block_bytes)
+    return corpus.blocks(map(corpus.find_cut, corpus.searches))
 
 
-def _spans(files: Sequence[str], starts: Sequence[int], low: int, high: int) -> tuple[Span, ...]:
-    """The parts of files that the bytes [low, high) of all files together fall on."""
-    first, last = bisect_right(starts, low) - 1, bisect_left(starts, high)
-    return tuple(
-        Span(files[k], max(low, starts[k]) - starts[k], min(high, starts[k + 1]) - starts[k])
-        for k in range(first, last)
-        if starts[k] < starts[k + 1]
-    )
-
-
-def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
+def _find_cut(spans: Sequence[Span]) -> Cut | None:
     """The first place where a document begins, or else a line.
 
     Returns:
-        Bytes from the start of the first span, and whether a document is cut there; None if there
-        is no line end at all.
+        The place, counted from the start of the first span; None if there is no line end at all.
     """
     first = spans[0]
     if first.start == 0:
-        return 0, False
+        return Cut(0, False)
     length = first.end - first.start
     for window in (_FIRST_LOOK_BYTES, length):
         text = Span(first.path, first.start, min(first.end, first.start + window)).read()
         if match := _EMPTY_LINE.search(text):
-            return match.end(), False
+            return Cut(match.end(), False)
     if len(spans) > 1:
-        return length, False
+        return Cut(length, False)
     newline = text.find(b"\n")
-    return (newline + 1, True) if newline >= 0 else None
+    return Cut(newline + 1, True) if newline >= 0 else None
 
 
 def check_block(block: Block) -> bool:

@@ -7,6 +7,9 @@ process, and the processes that make records need nothing else from it.
 
 import glob
 import os
+import re
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
@@ -83,6 +86,29 @@ def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
     return list(files)
 
 
+def expand_shards(names: str) -> list[str]:
+    """Expands comma-separated names of files to write.
+
+    Args:
+        names: for example "a.tfrecord,b.tfrecord", or "wiki@2" for wiki-00000-of-00002 and
+            wiki-00001-of-00002.
+
+    Raises:
+        ValueError: a number of files is 0.
+    """
+    paths = []
+    for name in filter(None, (part.strip() for part in names.split(","))):
+        sharded = re.fullmatch(r"(.+)@(\d+)", name)
+        if not sharded:
+            paths.append(name)
+            continue
+        count = int(sharded[2])
+        if not count:
+            raise ValueError(f"--output_file={name} asks for 0 files; give at least 1 after the @.")
+        paths += [f"{sharded[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
+    return paths
+
+
 def make_parent_folder(path: str) -> None:
     """Creates the folder that will hold `path`, if it is not there."""
     folder = os.path.dirname(path)
@@ -109,6 +135,14 @@ def remove(path: str) -> None:
         _gfile().remove(path)
 
 
+def remove_folder(path: str) -> None:
+    """Removes a folder and what lies in it; nothing happens when it is not there."""
+    if not is_remote(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif _gfile().isdir(path):
+        _gfile().rmtree(path)
+
+
 @contextmanager
 def write_then_rename(path: str) -> Iterator[IO[bytes]]:
     """Opens a temporary file that takes the name `path` only when the block ends without an error.
@@ -116,15 +150,35 @@ def write_then_rename(path: str) -> Iterator[IO[bytes]]:
     Args:
         path: the final name; its folder is created if need be.
     """
-    make_parent_folder(path)
-    temporary = f"{path}.tmp-{os.getpid()}"
+    temporary = f"{path}.tmp-{uuid.uuid4().hex[:12]}"  # two machines may write to one folder
     try:
-        with open_binary(temporary, "wb") as file:
+        with _open_new(temporary) as file:
             yield file
         rename(temporary, path)
     except BaseException:
         remove(temporary)
         raise
+
+
+def _open_new(path: str) -> IO[bytes]:
+    """Opens a file to write; it is there from now on, even if nothing is written."""
+    if not is_remote(path):
+        make_parent_folder(path)
+        return open(path, "wb")
+    try:
+        make_parent_folder(path)
+        file = open_binary(path, "wb")
+        file.write(b"")  # TensorFlow makes the file only then
+    except _gfile_error() as error:
+        raise OSError(f"{path}: {error}") from error
+    return file
+
+
+def _gfile_error() -> type[Exception]:
+    """What TensorFlow raises instead of an OSError."""
+    import tensorflow as tf
+
+    return tf.errors.OpError
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""Work spread over processes with its results in order, and shuffling in bounded memory."""
+"""Work spread over processes, with its results in order."""
 
 import os
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -69,26 +68,3 @@ def _keep(shared: Any) -> None:
 
 def _call(method: Callable[[Any, Any], T], item: Any) -> T:
     return method(_shared, item)
-
-
-def shuffled(records: Iterable[bytes], capacity: int, rng: random.Random) -> Iterator[bytes]:
-    """Yields records in random order.
-
-    Args:
-        records: any number of records.
-        capacity: bytes of records held at a time. If all fit, every order is equally likely; else
-            each record waits a random time among that many others.
-        rng: decides the order.
-    """
-    pool: list[bytes] = []
-    size = 0
-    for record in records:
-        pool.append(record)
-        size += len(record)
-        while size > capacity:
-            chosen = int(rng.random() * len(pool))
-            pool[chosen], pool[-1] = pool[-1], pool[chosen]
-            size -= len(pool[-1])
-            yield pool.pop()
-    rng.shuffle(pool)
-    yield from pool

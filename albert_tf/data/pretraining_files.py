@@ -1,9 +1,9 @@
 """From text files to files of pretraining records, in many processes and in bounded memory.
 
 Each pass over each block of documents is a job with random numbers of its own. Jobs run in random
-order wherever there is a free process; their records come back in the order of the jobs, go through
-a pool that is as large as memory is meant to be, and leave it in random order. So the bytes written
-depend on text, settings and seed, not on the number of processes.
+order wherever there is a free process; their records come back in the order of the jobs and are
+shuffled in chunks as large as memory is meant to be. So the bytes written depend on text, settings
+and seed, not on the number of processes, and `data.beam` writes the same ones on a cluster.
 """
 
 import os
@@ -23,7 +23,7 @@ from tqdm import tqdm
 from albert_tf.data.corpus import BLOCK_BYTES, Block, check_block, cut_into_blocks, read_documents
 from albert_tf.data.creation_report import CreationReport
 from albert_tf.data.files import is_remote, named_output, write_then_rename
-from albert_tf.data.jobs import available_cores, shuffled, worker_processes
+from albert_tf.data.jobs import available_cores, worker_processes
 from albert_tf.data.pretraining import (
     PretrainingDataSettings,
     make_examples,
@@ -31,10 +31,9 @@ from albert_tf.data.pretraining import (
     mix_seed,
 )
 from albert_tf.data.segments import Documents
+from albert_tf.data.shuffling import SHUFFLE_BYTES, shuffled
 from albert_tf.data.tfrecord import frame_records
 from albert_tf.tokenization import Tokenizer
-
-SHUFFLE_BYTES = 256 << 20  # about 95,000 records of 512 tokens are mixed at a time
 
 
 class Job(NamedTuple):
@@ -71,16 +70,23 @@ class RecordMaker:
 
     def make(self, job: Job) -> tuple[list[bytes], Counter[str]]:
         """The framed records of a job, and counts of what they hold and what was read."""
-        documents = self._documents(job)
-        seed = self.settings.random_seed, job.pass_number, job.block_number
-        counts = _count_documents(documents, job.block) if job.pass_number == 0 else Counter()
-        records = []
-        for examples, made in make_examples(
-            documents, self.settings, masking_vocabulary(self.tokenizer), seed
-        ):
-            records += frame_records(examples)
+        records: list[bytes] = []
+        counts: Counter[str] = Counter()
+        for framed, made in self.make_batches(self._documents(job), job):
+            records += framed
             counts.update(made)
         return records, counts
+
+    def make_batches(
+        self, documents: Documents, job: Job
+    ) -> Iterator[tuple[list[bytes], Counter[str]]]:
+        """Yields what `make` returns, in parts; `documents` are those of the job's block."""
+        if job.pass_number == 0:
+            yield [], _count_documents(documents, job.block)
+        seed = self.settings.random_seed, job.pass_number, job.block_number
+        vocabulary = masking_vocabulary(self.tokenizer)
+        for examples, counts in make_examples(documents, self.settings, vocabulary, seed):
+            yield frame_records(examples), counts
 
     def _documents(self, job: Job) -> Documents:
         if self.folder is None:
@@ -122,7 +128,7 @@ def create_pretraining_data(
         settings: what instances look like; its seed alone decides every random choice.
         num_workers: processes; None takes one for each core. Does not change what is written.
         block_bytes: text a job works on. A random second part comes from the same block.
-        shuffle_bytes: records that are mixed at a time; smaller outputs are shuffled completely.
+        shuffle_bytes: records that are shuffled at a time; smaller outputs are shuffled completely.
 
     Returns:
         Counts of what was read and made.
@@ -136,10 +142,9 @@ def create_pretraining_data(
         second part comes from the same block, not from the whole corpus. The end
         of a file ends its last document.
     """
-    _check_outputs(input_files, output_files)
+    check_outputs(input_files, output_files)
     start = time.monotonic()
     counts: Counter[str] = Counter()
-    rng = random.Random(mix_seed([settings.random_seed])[0])
     with ExitStack() as stack:
         writers = [
             stack.enter_context(named_output(path, "--output_file")) for path in output_files
@@ -150,16 +155,16 @@ def create_pretraining_data(
         blocks = cut_into_blocks(input_files, block_bytes)
         if not _has_text(blocks, run(RecordMaker.check, blocks)):
             raise ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
-        jobs = _shuffled_jobs(blocks, settings.dupe_factor, rng)
-        records = _collect(jobs, run(RecordMaker.make, jobs), counts)
-        for number, record in enumerate(shuffled(records, shuffle_bytes, rng)):
+        jobs = shuffled_jobs(blocks, settings)
+        made = _collect(jobs, run(RecordMaker.make, jobs), counts)
+        for number, record in enumerate(shuffled(made, shuffle_bytes, settings.random_seed)):
             writers[number % len(writers)].write(record)
         if not counts["instances"]:
             raise ValueError(f"There is no token in --input_file: {', '.join(input_files)}")
     return CreationReport(settings, counts, time.monotonic() - start)
 
 
-def _check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
+def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
     """Refuses output names that would destroy an input or each other."""
     if not output_files:
         raise ValueError("--output_file names no file.")
@@ -191,13 +196,14 @@ def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
         yield folder
 
 
-def _shuffled_jobs(blocks: Sequence[Block], passes: int, rng: random.Random) -> list[Job]:
+def shuffled_jobs(blocks: Sequence[Block], settings: PretrainingDataSettings) -> list[Job]:
+    """Every pass over every block, in the order in which records are put together."""
     jobs = [
         Job(pass_number, block_number, block)
-        for pass_number in range(passes)
+        for pass_number in range(settings.dupe_factor)
         for block_number, block in enumerate(blocks)
     ]
-    rng.shuffle(jobs)
+    random.Random(mix_seed([settings.random_seed])[0]).shuffle(jobs)
     return jobs
 
 
@@ -215,12 +221,12 @@ def _collect(
     jobs: Sequence[Job],
     results: Iterable[tuple[list[bytes], Counter[str]]],
     counts: Counter[str],
-) -> Iterator[bytes]:
-    """Yields the records of all jobs, adds up the counts and shows the progress."""
+) -> Iterator[list[bytes]]:
+    """Yields the records of each job, adds up the counts and shows the progress."""
     start = time.monotonic()
     with _progress("creating", [job.block for job in jobs]) as progress:
         for job, (records, made) in zip(jobs, results, strict=True):
-            yield from records
+            yield records
             counts.update(made)
             rate = counts["tokens"] / (time.monotonic() - start)
             progress.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)

@@ -23,12 +23,13 @@ def no_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def run(path: str, **flags: object) -> subprocess.CompletedProcess[str]:
+def run(path: str, *options: str, **flags: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
             sys.executable,
             "create_pretraining_data.py",
-            *(f"--{name}={value}" for name, value in flags.items()),
+            *(f"--{name}={value}" if name else "--" for name, value in flags.items()),
+            *options,
         ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path},
@@ -61,6 +62,27 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     result = run(no_tensorflow, output_file=",".join(map(str, again)), num_workers=1, **flags)
     assert result.returncode == 0, result.stderr
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in outputs]
+
+
+def test_beam_writes_the_same_files(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:
+    flags = {
+        "input_file": golden / "pretraining_data" / "corpus.txt",
+        "spm_model_file": golden / "tokenizer" / "small_1000.model",
+        "max_seq_length": 64,
+        "dupe_factor": 2,
+    }
+    made = {}
+    for folder, options, beam in (
+        ("local", (), {"num_workers": 1}),
+        ("beam", ("--", "--direct_running_mode", "in_memory"), {"runner": "DirectRunner"}),
+    ):
+        output = tmp_path / folder / "records@3"
+        result = run(no_tensorflow, *options, output_file=output, **flags, **beam)
+        assert result.returncode == 0, result.stderr
+        assert "documents=60" in result.stderr
+        made[folder] = {path.name: path.read_bytes() for path in output.parent.iterdir()}
+    assert made["beam"] == made["local"]
+    assert sorted(made["beam"]) == [f"records-0000{k}-of-00003" for k in range(3)]
 
 
 def test_word_piece_records_with_permutation(
@@ -115,6 +137,18 @@ def test_sentence_losses(golden: Path, tmp_path: Path, no_tensorflow: str) -> No
         check_sentence_pairs([str(tmp_path / "none")], "sop")
 
 
+def test_beam_that_is_not_installed(golden: Path, tmp_path: Path) -> None:
+    (tmp_path / "apache_beam.py").write_text("raise ModuleNotFoundError('no apache_beam')\n")
+    result = run(
+        str(tmp_path),
+        input_file=golden / "pretraining_data" / "corpus.txt",
+        output_file=tmp_path / "records",
+        runner="DirectRunner",
+    )
+    assert result.returncode == 1
+    assert 'Install it with: pip install "apache-beam>=' in result.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -134,6 +168,11 @@ def test_sentence_losses(golden: Path, tmp_path: Path, no_tensorflow: str) -> No
         ({"vocab_file": ""}, "--spm_model_file"),
         ({"vocab_file": "README.txt"}, "[CLS]"),
         ({"num_workers": 0}, "--num_workers"),
+        ({"output_file": "records@0"}, "--output_file=records@0 asks for 0 files"),
+        ({"runner": "Spork"}, "--runner=Spork: "),
+        ({"runner": "DirectRunner", "num_workers": 2}, "--num_workers=2 is for processes of this"),
+        ({"": "", "region": "here"}, "--region=here: options of Beam need --runner"),
+        ({"runner": "DirectRunner", "": "", "regon": "here"}, "Beam has no option --regon"),
     ],
 )
 def test_wrong_flags_are_named(
@@ -147,7 +186,7 @@ def test_wrong_flags_are_named(
         "vocab_file": golden / "tokenizer" / "vocab.txt",
     }
     output = tmp_path / "records" / "file"
-    result = run(no_tensorflow, output_file=output, **(right | flags))
+    result = run(no_tensorflow, **({"output_file": output} | right | flags))
     assert result.returncode != 0
     assert message in result.stderr
     assert not output.parent.exists()

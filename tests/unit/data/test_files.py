@@ -2,7 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.data.files import file_exists, folder_names, match_files, write_then_rename
+from albert_tf.data.files import (
+    expand_shards,
+    file_exists,
+    file_size,
+    folder_names,
+    match_files,
+    remove_folder,
+    write_then_rename,
+)
 
 
 def test_patterns_are_expanded_in_order_without_repetition(tmp_path: Path) -> None:
@@ -64,3 +72,37 @@ def test_what_there_is(tmp_path: Path, scheme: str) -> None:
     assert folder_names(path) == ["a", "b"]
     assert folder_names(f"{path}/b") == folder_names(f"{path}/c") == []
     assert [file_exists(f"{path}/{name}") for name in "abc"] == [False, True, False]
+
+
+def test_shards_are_expanded() -> None:
+    assert expand_shards("a.tfrecord, b@c ,,d/e@2") == [
+        "a.tfrecord",
+        "b@c",
+        "d/e-00000-of-00002",
+        "d/e-00001-of-00002",
+    ]
+    assert expand_shards(" ,") == []
+    with pytest.raises(ValueError, match=r"--output_file=a@0 asks for 0 files"):
+        expand_shards("b,a@0")
+
+
+def test_file_that_nothing_is_written_to_is_made(tmp_path: Path) -> None:
+    for path in (f"{tmp_path}/a", f"file://{tmp_path}/b/c"):
+        with write_then_rename(path):
+            pass
+        assert file_size(path) == 0
+
+
+def test_remote_file_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OSError, match="file/a"), write_then_rename(f"file://{tmp_path}/file/a"):
+        pass
+
+
+def test_folder_is_removed_with_what_lies_in_it(tmp_path: Path) -> None:
+    for path in (f"{tmp_path}/a", f"file://{tmp_path}/b"):
+        with write_then_rename(f"{path}/c/d") as file:
+            file.write(b"e")
+        remove_folder(path)
+        remove_folder(path)
+    assert not list(tmp_path.iterdir())

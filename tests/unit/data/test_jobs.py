@@ -1,11 +1,10 @@
-import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from albert_tf.data.jobs import available_cores, shuffled, worker_processes
+from albert_tf.data.jobs import available_cores, worker_processes
 
 
 def test_this_process_does_the_work_alone() -> None:
@@ -41,39 +40,3 @@ def test_processes_of_a_script_start_without_tensorflow(script: str) -> None:
 
 def test_there_is_a_core() -> None:
     assert available_cores() >= 1
-
-
-RECORDS = [bytes([k]) * 10 for k in range(50)]
-
-
-def test_everything_is_shuffled_if_it_fits() -> None:
-    first = [list(shuffled(RECORDS, 500, random.Random(seed))) for seed in range(200)]
-    assert all(sorted(records) == RECORDS for records in first)
-    assert len({records[0] for records in first}) > 40
-    assert len({records[-1] for records in first}) > 40
-
-
-def test_pool_keeps_to_its_capacity() -> None:
-    taken = 0
-
-    def source() -> "list[bytes]":
-        nonlocal taken
-        for record in RECORDS:
-            taken += 1
-            yield record
-
-    result = []
-    for number, record in enumerate(shuffled(source(), 85, random.Random(3))):
-        result.append(record)
-        assert taken - number <= 9 or taken == 50
-    assert sorted(result) == RECORDS
-    assert result != RECORDS
-
-
-def test_record_larger_than_the_pool_passes() -> None:
-    assert list(shuffled([b"abc", b"d"], 1, random.Random(0))) == [b"abc", b"d"]
-
-
-def test_seed_decides_the_order() -> None:
-    orders = [list(shuffled(RECORDS, 100, random.Random(seed))) for seed in (1, 1, 2)]
-    assert orders[0] == orders[1] != orders[2]

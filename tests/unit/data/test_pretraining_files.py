@@ -1,4 +1,4 @@
-import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,11 +89,11 @@ def test_every_pass_is_there_and_different(
     assert len(both) > 1.9 * len(first)
 
 
-def test_small_pool_shuffles_too(corpus: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_small_chunks_are_shuffled_too(corpus: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
     (all_at_once,), _ = create(corpus, tmp_path / "a", tokenizer, files=1)
-    (pool,), _ = create(corpus, tmp_path / "b", tokenizer, files=1, shuffle_bytes=9000)
-    assert sorted(read_records(pool)) == sorted(read_records(all_at_once))
-    assert content([pool]) != content([all_at_once])
+    (chunks,), _ = create(corpus, tmp_path / "b", tokenizer, files=1, shuffle_bytes=9000)
+    assert sorted(read_records(chunks)) == sorted(read_records(all_at_once))
+    assert content([chunks]) != content([all_at_once])
 
 
 def test_remote_paths_are_read_and_written(
@@ -109,7 +109,7 @@ def test_remote_paths_are_read_and_written(
 
 def test_jobs_run_in_random_order() -> None:
     blocks = [pretraining_files.Block(()) for _ in range(9)]
-    jobs = pretraining_files._shuffled_jobs(blocks, 5, random.Random(1))
+    jobs = pretraining_files.shuffled_jobs(blocks, replace(SETTINGS, dupe_factor=5))
     assert {(job.pass_number, job.block_number) for job in jobs} == {
         (p, b) for p in range(5) for b in range(9)
     }
