@@ -28,6 +28,7 @@ from albert_tf.data.corpus import BLOCK_BYTES, Block, Corpus, Cut, read_document
 from albert_tf.data.creation_report import CreationReport
 from albert_tf.data.files import (
     file_exists,
+    named_output,
     open_binary,
     remove_folder,
     rename,
@@ -260,19 +261,12 @@ def _scratch_folders(output_files: Sequence[str]) -> Iterator[list[str]]:
     folders = {os.path.join(folder, name) for folder, _ in places}
     try:
         for folder in folders:
-            _check_writable(folder)
+            with named_output(os.path.join(folder, "empty"), "--output_file"):
+                pass
         yield [os.path.join(folder, name, base) for folder, base in places]
     finally:
         for folder in folders:
             remove_folder(folder)
-
-
-def _check_writable(folder: str) -> None:
-    try:
-        with write_then_rename(os.path.join(folder, "empty")):
-            pass
-    except OSError as error:
-        raise ValueError(f"--output_file: {folder} cannot be written: {error}") from error
 
 
 def _run(pipeline: beam.Pipeline, runner: str) -> Counter[str]:
@@ -285,4 +279,4 @@ def _run(pipeline: beam.Pipeline, runner: str) -> Counter[str]:
     if state not in (None, PipelineState.DONE):
         raise ValueError(f"--runner={runner} ended in the state {state}; see the log of the job.")
     found = result.metrics().query(MetricsFilter().with_namespace(_METRICS))["counters"]
-    return Counter({counter.key.metric.name: counter.result for counter in found})
+    return Counter({counter.key.metric.name: counter.result or 0 for counter in found})

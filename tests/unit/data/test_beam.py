@@ -60,9 +60,10 @@ def create(
     files: int,
     options: tuple[str, ...] = (),
     settings: PretrainingDataSettings = SETTINGS,
+    runner: str = "DirectRunner",
 ) -> CreationReport:
     return beam.create_pretraining_data(
-        "DirectRunner",
+        runner,
         options,
         inputs,
         outputs(folder, files),
@@ -75,11 +76,16 @@ def create(
 
 
 @pytest.mark.parametrize(
-    "options",
-    [(), ("--direct_running_mode=multi_processing", "--direct_num_workers=2")],
-    ids=["in_memory", "multi_processing"],
+    ("runner", "options"),
+    [
+        ("DirectRunner", ()),
+        ("DirectRunner", ("--direct_running_mode=multi_processing", "--direct_num_workers=2")),
+        ("PortableRunner", ("--job_endpoint=embed", "--environment_type=LOOPBACK")),
+    ],
+    ids=["in_memory", "multi_processing", "job_server"],
 )
 def test_bytes_and_counts_are_those_of_the_local_path(
+    runner: str,
     options: tuple[str, ...],
     inputs: list[str],
     tmp_path: Path,
@@ -88,16 +94,16 @@ def test_bytes_and_counts_are_those_of_the_local_path(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the processes of workers
     local = create_local(inputs, tmp_path / "local", tokenizer, 3)
-    direct = create(inputs, tmp_path / "direct", tokenizer, 3, options)
-    assert content(tmp_path / "direct") == content(tmp_path / "local")
-    assert direct.counts == local.counts
+    report = create(inputs, tmp_path / "beam", tokenizer, 3, options, runner=runner)
+    assert content(tmp_path / "beam") == content(tmp_path / "local")
+    assert report.counts == local.counts
     sizes = [len(data) for data in content(tmp_path / "local").values()]
     assert min(sizes) > PART_BYTES  # every file was joined from parts
     assert sum(sizes) > 2 * CHUNK_BYTES
 
 
 def test_seed_changes_the_bytes(inputs: list[str], tmp_path: Path, tokenizer: Tokenizer) -> None:
-    create(inputs, tmp_path / "a", tokenizer, 2)
+    create_local(inputs, tmp_path / "a", tokenizer, 2)
     create(inputs, tmp_path / "b", tokenizer, 2, settings=replace(SETTINGS, random_seed=8))
     a, b = content(tmp_path / "a"), content(tmp_path / "b")
     assert a.keys() == b.keys() == {"0.tfrecord", "1.tfrecord"}
