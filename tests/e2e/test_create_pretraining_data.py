@@ -169,7 +169,6 @@ def test_beam_that_is_not_installed(golden: Path, tmp_path: Path) -> None:
         ({"vocab_file": "README.txt"}, "[CLS]"),
         ({"num_workers": 0}, "--num_workers"),
         ({"output_file": "records@0"}, "--output_file=records@0 asks for 0 files"),
-        ({"runner": "Spork"}, "--runner=Spork: "),
         ({"runner": "DirectRunner", "num_workers": 2}, "--num_workers=2 is for processes of this"),
         ({"": "", "region": "here"}, "--region=here: options of Beam need --runner"),
         ({"runner": "DirectRunner", "": "", "regon": "here"}, "Beam has no option --regon"),
