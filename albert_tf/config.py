@@ -414,6 +414,7 @@ class TrainerConfig:
             replicas all but their reduction and the update.
         gradient_accumulation_steps: A, micro-batches of a replica's batch, whose gradients are
             summed before the update; memory is that of one.
+        remat: keep only the input of each block for the backward pass, and recompute the rest.
 
     Raises:
         ValueError: a value is out of range.
@@ -427,6 +428,7 @@ class TrainerConfig:
     seed: int = 12345
     jit_compile: bool = False
     gradient_accumulation_steps: int = 1
+    remat: bool = False
 
     def __post_init__(self) -> None:
         """Refuses values no run can use."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,6 +18,7 @@ from albert_tf.layers import (
     split_seed,
 )
 from albert_tf.parameter_sharing import BlockPlace, block_places, block_runs
+from albert_tf.rematerialization import Run, run_rematerialized
 
 
 class ConfiguredModel(keras.Model):
@@ -67,6 +68,11 @@ class AlbertEncoder(ConfiguredModel):
         config: the model's configuration.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
+    Attributes:
+        remat: whether training calls keep only the input of each block run for the backward pass
+            and recompute the rest; the numbers are the same. False at first, and not saved with
+            the model. Calls with `output_attentions` keep everything.
+
     Source: modeling.py of the original release, class AlbertModel; paper section 3.1.
     """
 
@@ -78,6 +84,7 @@ class AlbertEncoder(ConfiguredModel):
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         config, dtype = self.config, self.dtype_policy
+        self.remat = False
         self.embeddings = FactorizedEmbedding(
             config, use_one_hot_embeddings, name="embeddings", dtype=dtype
         )
@@ -141,11 +148,12 @@ class AlbertEncoder(ConfiguredModel):
         embedded, words = self.embeddings(input_ids, tf.cast(segment_ids, tf.int32), embedding_seed)
         x = embedded if self.embedding_projection is None else self.embedding_projection(embedded)
 
-        encoder_outputs, attention_probs = [], []
-        for block, seed in zip(self._blocks_in_order(), block_seeds, strict=True):
-            x, probabilities = block(x, attention_mask, seed)
-            encoder_outputs.append(x)
-            attention_probs.append(probabilities)
+        if self.remat and training and not output_attentions:
+            encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds))
+            attention_probs = []
+        else:
+            encoder_outputs, attention_probs = self._run(x, attention_mask, block_seeds)
+        x = encoder_outputs[-1]
 
         outputs = {
             "pooled_output": tf.tanh(self.pooler(x[:, 0])),
@@ -173,6 +181,26 @@ class AlbertEncoder(ConfiguredModel):
                 dtype=self.dtype_policy,
             )
         return list(blocks.values())
+
+    def _run(
+        self, x: tf.Tensor, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Output and attention probabilities of every block run."""
+        encoder_outputs, attention_probs = [], []
+        for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
+            x, probabilities = block(x, attention_mask, seed)
+            encoder_outputs.append(x)
+            attention_probs.append(probabilities)
+        return encoder_outputs, attention_probs
+
+    def _runs(self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[Run]:
+        """The block runs, for rematerialisation."""
+        runs = []
+        for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
+            inputs = (attention_mask,) if seed is None else (attention_mask, seed)
+            # Defaults bind the block of this turn.
+            runs.append(Run(lambda *args, block=block: block(*args)[0], inputs, block.weights))
+        return runs
 
     @property
     def _num_block_runs(self) -> int:

@@ -75,6 +75,7 @@ class Trainer:
         keras.utils.set_random_seed(config.seed)
         with strategy.scope():
             self.model = task.build_model()
+            self.model.encoder.remat = config.remat
             self.optimizer = create_optimizer(optimizer_config)
             self._variables = [v for v in original_names(self.model).values() if v.trainable]
             self.optimizer.build(self._variables)

@@ -95,6 +95,12 @@ def define_trainer_flags(defaults: TrainerConfig) -> None:
     )
     flags.DEFINE_integer("log_steps", defaults.log_steps, "Steps between log lines.")
     flags.DEFINE_integer("seed", defaults.seed, "Decides initial weights, input order and dropout.")
+    flags.DEFINE_bool(
+        "remat",
+        defaults.remat,
+        "Keep only the input of each block for the backward pass and recompute the rest: the same "
+        "numbers in less memory and more time.",
+    )
     flags.DEFINE_bool("xla", defaults.jit_compile, "Compile the training step with XLA.")
 
 
@@ -113,6 +119,7 @@ def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
         seed=values.seed,
         jit_compile=values.xla,
         gradient_accumulation_steps=values.gradient_accumulation_steps,
+        remat=values.remat,
     )
 
 

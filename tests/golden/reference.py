@@ -39,9 +39,10 @@ class Reference:
         """The content of `<name>.json`."""
         return json.loads((self.folder / f"{name}.json").read_text())
 
-    def model(self, use_one_hot_embeddings: bool = False) -> AlbertForPretraining:
+    def model(self, use_one_hot_embeddings: bool = False, **config_changes) -> AlbertForPretraining:
         """Our model with the recorded weights, every one of them."""
-        model = AlbertForPretraining(self.config, use_one_hot_embeddings)
+        config = self.config.replace(**config_changes)
+        model = AlbertForPretraining(config, use_one_hot_embeddings)
         load_weights(model, self.checkpoint).check_complete()
         return model
 
@@ -101,12 +102,15 @@ def pretraining_outputs(
 
 
 def pretraining_gradients(
-    model: AlbertForPretraining, task: PretrainingTask, features: dict[str, tf.Tensor]
+    model: AlbertForPretraining,
+    task: PretrainingTask,
+    features: dict[str, tf.Tensor],
+    training: bool = False,
 ) -> dict[str, tf.Tensor]:
     """d total_loss / d variable, by the original's names."""
     variables = original_names(model)
     with tf.GradientTape() as tape:
-        losses = task.losses(model(features), features)
+        losses = task.losses(model(features, training=training), features)
         loss = task.total_loss(losses)
     return dict(zip(variables, tape.gradient(loss, list(variables.values())), strict=True))
 

@@ -87,6 +87,13 @@ def test_gradients_equal_the_original(reference, model):
     assert_gradients_equal(gradients, reference)
 
 
+def test_recomputed_blocks_give_the_gradients_of_the_original(reference):
+    model = reference.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model.encoder.remat = True
+    gradients = pretraining_gradients(model, reference.task, reference.inputs, training=True)
+    assert_gradients_equal(gradients, reference)
+
+
 def test_one_hot_embeddings_give_the_same_numbers(reference):
     model = reference.model(use_one_hot_embeddings=True)
     assert_outputs_equal(pretraining_outputs(model, reference.task, reference.inputs), reference)

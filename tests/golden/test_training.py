@@ -16,18 +16,20 @@ from albert_tf.training import Trainer
 from tests.golden.reference import Reference, numbered
 
 KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
-# Update rule, replicas, micro-batches of each, XLA.
+# Update rule, replicas, micro-batches of each, XLA, rematerialisation.
 RUNS = [
-    ("lamb", 2, 1, False),
-    ("adamw", 2, 1, False),
-    ("lamb", 1, 2, False),
-    ("adamw", 2, 3, False),
-    ("lamb", 1, 3, True),
-    pytest.param("lamb", 2, 3, True, marks=pytest.mark.slow),
+    ("lamb", 2, 1, False, False),
+    ("adamw", 2, 1, False, True),
+    ("lamb", 1, 2, False, False),
+    ("adamw", 2, 3, False, False),
+    ("lamb", 1, 3, True, True),
+    pytest.param("lamb", 2, 3, True, False, marks=pytest.mark.slow),
 ]
 
 
-def make_trainer(task, folder, optimizer_config, replicas, micro_batches, jit_compile):
+def make_trainer(
+    task, folder, optimizer_config, replicas, micro_batches, jit_compile, remat=False
+):
     """A trainer of the recorded batches, of six rows each."""
     return Trainer(
         task,
@@ -36,6 +38,7 @@ def make_trainer(task, folder, optimizer_config, replicas, micro_batches, jit_co
             train_batch_size=6,
             jit_compile=jit_compile,
             gradient_accumulation_steps=micro_batches,
+            remat=remat,
         ),
         optimizer_config,
         create_strategy("one_device" if replicas == 1 else "mirrored"),
@@ -54,6 +57,7 @@ def follow(
     micro_batches=1,
     *,
     jit_compile=False,
+    remat=False,
     task_class=PretrainingTask,
 ):
     """Repeats a recorded run of eight steps; returns the weights and the recording."""
@@ -75,6 +79,7 @@ def follow(
         replicas,
         micro_batches,
         jit_compile,
+        remat,
     )
     load_weights(trainer.model, reference.checkpoint).check_complete()
     with np.load(golden / "optimization" / "batches.npz") as batches:
@@ -101,12 +106,13 @@ def whole_batch(golden, tmp_path_factory):
     )
 
 
-@pytest.mark.parametrize(("optimizer", "replicas", "micro_batches", "jit_compile"), RUNS)
+@pytest.mark.parametrize(("optimizer", "replicas", "micro_batches", "jit_compile", "remat"), RUNS)
 def test_split_batches_train_as_whole_ones_and_as_the_original(
-    golden, tmp_path, whole_batch, optimizer, replicas, micro_batches, jit_compile
+    golden, tmp_path, whole_batch, optimizer, replicas, micro_batches, jit_compile, remat
 ):
     whole, recorded = whole_batch(optimizer, jit_compile)
-    split, _ = follow(golden, tmp_path, optimizer, replicas, micro_batches, jit_compile=jit_compile)
+    options = {"jit_compile": jit_compile, "remat": remat}
+    split, _ = follow(golden, tmp_path, optimizer, replicas, micro_batches, **options)
     expected = {name: recorded[f"step_8/{name}"] for name in whole}
     assert_same_weights(whole, expected, share=1e-5)
     assert_same_weights(split, expected, share=1e-5)

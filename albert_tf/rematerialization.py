@@ -1,0 +1,138 @@
+"""A stack of blocks that keeps only their inputs for the backward pass, and recomputes the rest.
+
+The backward pass goes from the last run of a block to the first. It recomputes one run, takes its
+gradients and adds those of the parameters to what the later runs gave, before the next run is
+touched: neither the inner tensors of two runs nor the parameter gradients of two are ever there
+together. Summed at the end, as a tape would, the gradients of a shared parameter would all wait
+for it: twelve times 0.8 GB in xxlarge.
+
+For that, parameters travel through the runs: each run takes their values and hands them on, so that
+the gradient of what it hands on is the sum over all later runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+
+class Run(NamedTuple):
+    """One application of a block, or of a part of one.
+
+    Attributes:
+        function: maps (x, *inputs) to the next x; float tensors of one shape and dtype.
+        inputs: tensors it takes besides, which need no gradient: masks, seeds of dropout.
+        variables: every variable it reads. Runs that share parameters name the same ones.
+    """
+
+    function: Callable[..., tf.Tensor]
+    inputs: tuple[tf.Tensor, ...]
+    variables: Sequence[keras.Variable]
+
+
+def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
+    """Applies the runs one after the other, with the gradients described above.
+
+    Args:
+        x: input of the first run.
+        runs: at least one. What is random in them has to be decided by their inputs, so that a
+            recomputed run equals the first.
+
+    Returns:
+        The output of every run; each can be differentiated.
+    """
+    variables = {id(variable): variable for run in runs for variable in run.variables}
+    reader = _StoredValues(lambda: [tf.convert_to_tensor(v) for v in variables.values()])
+    values = dict(zip(variables, reader(x), strict=True))
+    last_use = {id(v): number for number, run in enumerate(runs) for v in run.variables}
+    outputs = []
+    for number, run in enumerate(runs):
+        used = [id(variable) for variable in run.variables]
+        is_used_later = [last_use[key] > number for key in used]
+        x, *handed_on = _rematerialized(run, is_used_later)(x, *(values[key] for key in used))
+        later = (key for key, is_later in zip(used, is_used_later, strict=True) if is_later)
+        values.update(zip(later, handed_on, strict=True))
+        outputs.append(x)
+    return outputs
+
+
+class _StoredValues(keras.layers.Layer):
+    """Reads variables in the precision they are stored in.
+
+    Inside a mixed-precision layer they would come in its half precision, in which gradients must
+    not be summed; a layer of its own is the way out of that.
+    """
+
+    def __init__(self, read: Callable[[], list[tf.Tensor]]) -> None:
+        super().__init__(autocast=False, name="stored_values")
+        self._read = read
+
+    def call(self, x: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the values; the argument is what Keras asks a layer to have."""
+        del x
+        return self._read()
+
+
+def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., list[tf.Tensor]]:
+    """The function (x, *values) -> (next x, *values handed on), with its own gradient."""
+
+    def compute(x: tf.Tensor, inputs: Sequence[tf.Tensor], values: Sequence) -> tf.Tensor:
+        with keras.StatelessScope(list(zip(run.variables, values, strict=True))):
+            return run.function(x, *inputs)
+
+    @tf.custom_gradient
+    def apply(*arguments: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list]]:
+        # Stopped, because no tape outside shall keep what happens in here.
+        x, *values = (tf.stop_gradient(argument) for argument in arguments)
+        inputs = [tf.identity(tensor) for tensor in run.inputs]
+        handed_on = [v for v, is_later in zip(values, is_used_later, strict=True) if is_later]
+
+        def gradient(to_output: tf.Tensor, *to_handed_on: tf.Tensor) -> list:
+            with tf.control_dependencies([to_output]):
+                again, *inputs_again = _after([to_output], [x, *inputs])
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch([again, *values])
+                    output = compute(again, inputs_again, values)
+                to_x, *to_values = tape.gradient(output, [again, *values], to_output)
+            sums = _add(to_values, to_handed_on, is_used_later)
+            done = [total for total in sums if total is not None]
+            with tf.control_dependencies(done):
+                (to_x,) = _after(done, [to_x])
+            return [to_x, *sums]
+
+        return [compute(x, inputs, values), *map(tf.identity, handed_on)], gradient
+
+    return apply
+
+
+def _add(
+    gradients: Sequence[tf.Tensor | None],
+    of_later_runs: Sequence[tf.Tensor],
+    is_used_later: Sequence[bool],
+) -> list[tf.Tensor | None]:
+    """Gradients of one run's parameters, plus those of later runs where there are any."""
+    remaining = iter(of_later_runs)
+    sums = []
+    for gradient, is_later in zip(gradients, is_used_later, strict=True):
+        later = next(remaining) if is_later else None
+        sums.append(gradient if later is None else later if gradient is None else later + gradient)
+    return sums
+
+
+def _after(earlier: Sequence[tf.Tensor], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The same tensors, but to be had only once some others are there.
+
+    A control dependency says so to TensorFlow, but XLA knows data alone: it would merge the
+    recomputation with the first computation. So something is added that is 0 unless an earlier
+    tensor has gone bad, which no compiler can know; then all gradients are bad anyway.
+
+    Args:
+        earlier: float tensors.
+        tensors: float or integer tensors, returned after them.
+    """
+    first_entries = [tf.cast(tf.reshape(tensor, [-1])[:1], tf.float32) for tensor in earlier]
+    is_bad = tf.reduce_any(tf.math.is_nan(tf.concat(first_entries, axis=0)))
+    return [tensor + tf.cast(is_bad, tensor.dtype) for tensor in tensors]
