@@ -150,7 +150,6 @@ class AlbertEncoder(ConfiguredModel):
 
         if self.remat and training and not output_attentions:
             encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds))
-            attention_probs = []
         else:
             encoder_outputs, attention_probs = self._run(x, attention_mask, block_seeds)
         x = encoder_outputs[-1]
