@@ -1,10 +1,11 @@
 """A stack of blocks that keeps only their inputs for the backward pass, and recomputes the rest.
 
-The backward pass goes from the last run of a block to the first. It recomputes one run, takes its
-gradients and adds those of the parameters to what the later runs gave, before the next run is
-touched: neither the inner tensors of two runs nor the parameter gradients of two are ever there
-together. Summed at the end, as a tape would, the gradients of a shared parameter would all wait
-for it: twelve times 0.8 GB in xxlarge.
+The backward pass goes from the last run of a block to the first. The last is kept whole, since it
+is needed at once. Each of the others is recomputed, its gradients are taken, and those of the
+parameters are added to what the later runs gave, before the next one is touched: neither the inner
+tensors of two runs nor the parameter gradients of two are ever there together. Summed at the end,
+as a tape would, the gradients of a shared parameter would all wait for it: twelve times 0.8 GB in
+xxlarge.
 
 For that, parameters travel through the runs: each run takes their values and hands them on, so that
 the gradient of what it hands on is the sum over all later runs.
@@ -49,13 +50,15 @@ def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
     values = dict(zip(variables, reader(x), strict=True))
     last_use = {id(v): number for number, run in enumerate(runs) for v in run.variables}
     outputs = []
-    for number, run in enumerate(runs):
+    for number, run in enumerate(runs[:-1]):
         used = [id(variable) for variable in run.variables]
         is_used_later = [last_use[key] > number for key in used]
         x, *handed_on = _rematerialized(run, is_used_later)(x, *(values[key] for key in used))
         later = (key for key, is_later in zip(used, is_used_later, strict=True) if is_later)
         values.update(zip(later, handed_on, strict=True))
         outputs.append(x)
+    last = runs[-1]
+    outputs.append(_compute(last, x, last.inputs, [values[id(v)] for v in last.variables]))
     return outputs
 
 
@@ -76,12 +79,16 @@ class _StoredValues(keras.layers.Layer):
         return self._read()
 
 
+def _compute(
+    run: Run, x: tf.Tensor, inputs: Sequence[tf.Tensor], values: Sequence[tf.Tensor]
+) -> tf.Tensor:
+    """The output of a run whose variables have the given values."""
+    with keras.StatelessScope(list(zip(run.variables, values, strict=True))):
+        return run.function(x, *inputs)
+
+
 def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., list[tf.Tensor]]:
     """The function (x, *values) -> (next x, *values handed on), with its own gradient."""
-
-    def compute(x: tf.Tensor, inputs: Sequence[tf.Tensor], values: Sequence) -> tf.Tensor:
-        with keras.StatelessScope(list(zip(run.variables, values, strict=True))):
-            return run.function(x, *inputs)
 
     @tf.custom_gradient
     def apply(*arguments: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list]]:
@@ -91,11 +98,12 @@ def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., li
         handed_on = [v for v, is_later in zip(values, is_used_later, strict=True) if is_later]
 
         def gradient(to_output: tf.Tensor, *to_handed_on: tf.Tensor) -> list:
-            with tf.control_dependencies([to_output]):
-                again, *inputs_again = _after([to_output], [x, *inputs])
+            later = [to_output, *to_handed_on]
+            with tf.control_dependencies(later):
+                again, *inputs_again = _after(later, [x, *inputs])
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch([again, *values])
-                    output = compute(again, inputs_again, values)
+                    output = _compute(run, again, inputs_again, values)
                 to_x, *to_values = tape.gradient(output, [again, *values], to_output)
             sums = _add(to_values, to_handed_on, is_used_later)
             done = [total for total in sums if total is not None]
@@ -103,7 +111,7 @@ def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., li
                 (to_x,) = _after(done, [to_x])
             return [to_x, *sums]
 
-        return [compute(x, inputs, values), *map(tf.identity, handed_on)], gradient
+        return [_compute(run, x, inputs, values), *map(tf.identity, handed_on)], gradient
 
     return apply
 
