@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import resource
 import statistics
-import tempfile
 
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
-from albert_tf.distribution import create_strategy
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.config import AlbertConfig
 from albert_tf.training import Trainer
 from benchmarks.matmul import encoder_operations, matmul_rate, seconds
+from benchmarks.pretraining import pretraining_trainer, random_batch
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_integer("batch_size", 8, "Examples.")
@@ -33,21 +31,6 @@ flags.DEFINE_integer("gradient_accumulation_steps", 1, "Micro-batches, beside th
 flags.DEFINE_integer("rounds", 5, "Timings of each; the median ratio is printed.")
 flags.DEFINE_bool("xla", False, "As in run_pretraining.py.")
 FLAGS = flags.FLAGS
-
-
-def random_batch(config: AlbertConfig, B: int, S: int, P: int) -> dict[str, tf.Tensor]:
-    """A full batch of random tokens, as records would give it."""
-    rng = np.random.default_rng(0)
-    columns = {
-        "input_ids": rng.integers(5, config.vocab_size, (B, S)),
-        "input_mask": np.ones((B, S)),
-        "segment_ids": np.arange(S) >= rng.integers(1, S, (B, 1)),
-        "masked_lm_positions": np.sort(rng.integers(1, S, (B, P))),
-        "masked_lm_ids": rng.integers(5, config.vocab_size, (B, P)),
-        "next_sentence_labels": rng.integers(0, 2, (B, 1)),
-    }
-    batch = {name: tf.constant(values.astype(np.int32)) for name, values in columns.items()}
-    return {**batch, "masked_lm_weights": tf.ones([B, P]), "example_weights": tf.ones([B])}
 
 
 def forward_operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
@@ -64,22 +47,14 @@ def peak_memory() -> float:
 
 def make_trainer(config: AlbertConfig, micro_batches: int) -> Trainer:
     """A trainer of the flags' batches."""
-    with tempfile.TemporaryDirectory() as directory:
-        return Trainer(
-            PretrainingTask(
-                config,
-                max_seq_length=FLAGS.max_seq_length,
-                max_predictions_per_seq=FLAGS.max_predictions_per_seq,
-            ),
-            TrainerConfig(
-                output_dir=directory,
-                train_batch_size=FLAGS.batch_size,
-                jit_compile=FLAGS.xla,
-                gradient_accumulation_steps=micro_batches,
-            ),
-            OptimizerConfig(),
-            create_strategy("one_device"),
-        )
+    return pretraining_trainer(
+        config,
+        FLAGS.max_seq_length,
+        FLAGS.max_predictions_per_seq,
+        train_batch_size=FLAGS.batch_size,
+        jit_compile=FLAGS.xla,
+        gradient_accumulation_steps=micro_batches,
+    )
 
 
 def name_of_parts(micro_batches: int) -> str:

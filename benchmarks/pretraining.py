@@ -1,0 +1,50 @@
+"""A pretraining to time: a trainer without records, and batches of random tokens for it."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.distribution import create_strategy
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training import Trainer
+
+
+def pretraining_trainer(
+    config: AlbertConfig, S: int, P: int, *, optimizer: str = "lamb", **settings: Any
+) -> Trainer:
+    """A trainer on one device, with random weights; it writes nothing.
+
+    Args:
+        config: the model.
+        S: positions of a sequence.
+        P: prediction slots of a sequence.
+        optimizer: update rule.
+        **settings: what else `TrainerConfig` takes.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        return Trainer(
+            PretrainingTask(config, max_seq_length=S, max_predictions_per_seq=P),
+            TrainerConfig(output_dir=directory, **settings),
+            OptimizerConfig(optimizer=optimizer),
+            create_strategy("one_device"),
+        )
+
+
+def random_batch(config: AlbertConfig, B: int, S: int, P: int) -> dict[str, tf.Tensor]:
+    """A full batch of random tokens, as records would give it."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "input_ids": rng.integers(5, config.vocab_size, (B, S)),
+        "input_mask": np.ones((B, S)),
+        "segment_ids": np.arange(S) >= rng.integers(1, S, (B, 1)),
+        "masked_lm_positions": np.sort(rng.integers(1, S, (B, P))),
+        "masked_lm_ids": rng.integers(5, config.vocab_size, (B, P)),
+        "next_sentence_labels": rng.integers(0, 2, (B, 1)),
+    }
+    batch = {name: tf.constant(values.astype(np.int32)) for name, values in columns.items()}
+    return {**batch, "masked_lm_weights": tf.ones([B, P]), "example_weights": tf.ones([B])}

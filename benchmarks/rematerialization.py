@@ -1,0 +1,110 @@
+"""Time and peak memory of a pretraining step with blocks kept and with blocks recomputed.
+
+Each runs in a process of its own, whose peak is read from the operating system (Linux) and printed
+beside the estimate of `albert_tf.cli.memory`. Starting up, tracing and compiling count for memory,
+not for time. Processor time is printed too: other programs disturb it less than time on the clock.
+
+    python -m benchmarks.rematerialization --preset=base_v2 --batch_size=8 --max_seq_length=512
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+
+from albert_tf.config import AlbertConfig
+from albert_tf.memory import TrainingSetting, estimate_memory
+
+flags.DEFINE_string("preset", "base_v2", "Model.")
+flags.DEFINE_integer("batch_size", 8, "Examples.")
+flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence.")
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots of a sequence.")
+flags.DEFINE_integer("gradient_accumulation_steps", 1, "Micro-batches.")
+flags.DEFINE_enum("optimizer", "lamb", ["lamb", "adamw"], "Update rule.")
+flags.DEFINE_bool("xla", False, "As in run_pretraining.py.")
+flags.DEFINE_integer("steps", 4, "Steps; the first is not timed.")
+flags.DEFINE_enum("remat", "both", ["both", "no", "yes"], "What is run; one of them, alone.")
+FLAGS = flags.FLAGS
+
+_RESULT = "result: "
+
+
+def setting(remat: bool) -> TrainingSetting:
+    """The step the flags describe."""
+    return TrainingSetting(
+        train_batch_size=FLAGS.batch_size,
+        max_seq_length=FLAGS.max_seq_length,
+        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
+        remat=remat,
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
+        optimizer=FLAGS.optimizer,
+    )
+
+
+def run_steps(remat: bool) -> dict[str, float]:
+    """Trains in this process; returns medians in seconds and the peak in GB."""
+    from benchmarks.pretraining import pretraining_trainer, random_batch
+
+    config, step = AlbertConfig.from_preset(FLAGS.preset), setting(remat)
+    B, S, P = step.train_batch_size, step.max_seq_length, step.max_predictions_per_seq
+    trainer = pretraining_trainer(
+        config,
+        S,
+        P,
+        optimizer=step.optimizer,
+        train_batch_size=B,
+        gradient_accumulation_steps=step.gradient_accumulation_steps,
+        remat=remat,
+        jit_compile=FLAGS.xla,
+    )
+    batch = random_batch(config, B, S, P)
+    walls, processors = [], []
+    for _ in range(FLAGS.steps):
+        wall, processor = time.perf_counter(), time.process_time()
+        norm = trainer.train_step(batch)["gradient_norm"].numpy()
+        walls.append(time.perf_counter() - wall)
+        processors.append(time.process_time() - processor)
+    timed = slice(min(1, FLAGS.steps - 1), None)
+    return {
+        "seconds": statistics.median(walls[timed]),
+        "processor_seconds": statistics.median(processors[timed]),
+        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+        "gradient_norm": float(norm),
+    }
+
+
+def run_elsewhere(remat: bool) -> dict[str, float]:
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.rematerialization", *sys.argv[1:]]
+    command.append(f"--remat={'yes' if remat else 'no'}")
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    (line,) = (line for line in output.splitlines() if line.startswith(_RESULT))
+    return json.loads(line.removeprefix(_RESULT))
+
+
+def main(_: list[str]) -> None:
+    """Prints the figures, and the ratios where both were run."""
+    if FLAGS.remat != "both":
+        print(_RESULT + json.dumps(run_steps(FLAGS.remat == "yes")))
+        return
+    kept, recomputed = run_elsewhere(remat=False), run_elsewhere(remat=True)
+    config = AlbertConfig.from_preset(FLAGS.preset)
+    for name, remat, result in (("kept", False, kept), ("recomputed", True, recomputed)):
+        estimate = estimate_memory(config, setting(remat)).peak / 1e9
+        print(
+            f"blocks {name}: {result['seconds']:.2f} s a step "
+            f"({result['processor_seconds']:.2f} s of processors), peak {result['peak_gb']:.2f} GB "
+            f"(estimate {estimate:.2f}), gradient norm {result['gradient_norm']:.6f}"
+        )
+    for name in ("seconds", "processor_seconds", "peak_gb"):
+        print(f"{name}: {recomputed[name] / kept[name]:.2f} times")
+
+
+if __name__ == "__main__":
+    app.run(main)
