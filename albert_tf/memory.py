@@ -1,8 +1,8 @@
-"""How many parameters a configuration has, and how much memory its training takes.
+"""How much memory the training of a configuration takes.
 
-Parameters are exact. Memory is an estimate, made of what is known to be kept (weights, moments,
-gradients, the tensors the backward pass needs) and of what was measured to come with it. It holds
-for one replica; on a CPU it is the peak of the process.
+An estimate, made of what is known to be kept (weights, moments, gradients, the tensors the backward
+pass needs) and of what was measured to come with it. It holds for one replica; on a CPU it is the
+peak of the process.
 
 Letters: b examples of a micro-batch, S sequence, P predictions, and the sizes of the configuration.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 
 from albert_tf.config import AlbertConfig
+from albert_tf.parameter_counts import parameter_counts
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # The process itself before it holds a tensor: interpreter, TensorFlow, its graphs and threads.
@@ -107,34 +108,6 @@ class MemoryEstimate:
         return sum(dataclasses.astuple(self))
 
 
-def parameter_counts(config: AlbertConfig) -> dict[str, int]:
-    """The parameters of the pretraining model, by part, each shared one once.
-
-    Args:
-        config: the model.
-    """
-    E, H, F, V = (
-        config.embedding_size,
-        config.hidden_size,
-        config.intermediate_size,
-        config.vocab_size,
-    )
-    tables = V + config.type_vocab_size + config.max_position_embeddings
-    blocks = config.num_hidden_groups * config.inner_group_num
-    return {
-        "embeddings": tables * E + 2 * E,
-        "embedding projection": (E * H + H) * config.projects_embeddings,
-        "attention": blocks * (4 * (H * H + H) + 2 * H),
-        "feed-forward": blocks * (2 * H * F + F + H + 2 * H),
-        "pooler": H * H + H,
-        "masked-LM head": H * E + E + 2 * E + V,
-        "sentence-order head": 2 * H + 2,
-    }
-
-
-HEADS = ("masked-LM head", "sentence-order head")
-
-
 def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEstimate:
     """Memory of a pretraining step.
 
@@ -146,7 +119,7 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
         ValueError: the model has no positions for such sequences.
     """
     config.check_sequence_length(setting.max_seq_length, "--max_seq_length")
-    parameters = sum(parameter_counts(config).values())
+    parameters = parameter_counts(config).pretraining
     accumulates = setting.gradient_accumulation_steps > 1
     block, runs = _block_bytes(config, setting), config.num_hidden_layers * config.inner_group_num
     kept = runs * _hidden_bytes(config, setting) + block if setting.remat else runs * block

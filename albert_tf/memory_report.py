@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from albert_tf.config import PRESETS, AlbertConfig
-from albert_tf.memory import (
-    HEADS,
-    TrainingSetting,
-    estimate_memory,
-    largest_batch,
-    parameter_counts,
-)
+from albert_tf.memory import TrainingSetting, estimate_memory, largest_batch
+from albert_tf.parameter_counts import parameter_counts
 
 _SIZES = ("base_v2", "large_v2", "xlarge_v2", "xxlarge_v2")
 _BATCHES = (1, 8, 32, 64)
@@ -38,9 +35,8 @@ def memory_report(
 
 def _parameters(config: AlbertConfig) -> str:
     counts = parameter_counts(config)
-    total = sum(counts.values())
-    encoder = total - sum(counts[name] for name in HEADS)
-    rows = {**counts, "encoder with pooler": encoder, "with both heads": total}
+    parts = {name.replace("_", " "): n for name, n in dataclasses.asdict(counts).items()}
+    rows = {**parts, "encoder with pooler": counts.encoder, "with both heads": counts.pretraining}
     return "\n".join(["Parameters", *(f"  {name:22}{n:>15,}" for name, n in rows.items())])
 
 

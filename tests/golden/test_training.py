@@ -27,9 +27,7 @@ RUNS = [
 ]
 
 
-def make_trainer(
-    task, folder, optimizer_config, replicas, micro_batches, jit_compile, remat=False
-):
+def make_trainer(task, folder, optimizer_config, replicas, micro_batches, jit_compile, remat=False):
     """A trainer of the recorded batches, of six rows each."""
     return Trainer(
         task,
