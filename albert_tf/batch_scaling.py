@@ -16,18 +16,17 @@ def scale_to_batch_size(
 ) -> OptimizerConfig:
     """Carries settings over to another batch: as many examples in all, at a suitable rate.
 
-    Steps and warm-up are multiplied by reference / batch_size, the learning rate by the root of
-    batch_size / reference.
+    Steps are multiplied by reference / batch_size, the learning rate by the root of
+    batch_size / reference; the warm-up keeps its number of steps.
 
     Args:
         config: settings for batches of `reference` examples.
         batch_size: examples of a step over all devices; at least 1.
         reference: at least 1.
 
-    Source: the root, LAMB's rule for another batch (https://arxiv.org/abs/1904.00962), is what
-        issue 111 of the original release advises, with as many examples in all.
-    Differs: there the warm-up keeps its number of steps; here it keeps its share of the run, which
-        for smaller batches is the longer warm-up.
+    Source: the square root and the warm-up, whose epochs grow with the batch so that its steps stay
+        the same, are the rules of LAMB's authors (https://arxiv.org/abs/1904.00962); issue 111 of
+        the original release advises the same.
     """
 
     def steps(count: int) -> int:
@@ -37,7 +36,6 @@ def scale_to_batch_size(
         config,
         learning_rate=config.learning_rate * math.sqrt(batch_size / reference),
         num_train_steps=max(1, steps(config.num_train_steps)),
-        num_warmup_steps=steps(config.num_warmup_steps),
         start_warmup_step=steps(config.start_warmup_step),
     )
 
@@ -54,7 +52,6 @@ def scaling_report(
     ]
     for flag, name in (
         (given.STEPS_FLAG, "num_train_steps"),
-        (given.WARMUP_FLAG, "num_warmup_steps"),
         ("--start_warmup_step", "start_warmup_step"),
     ):
         before, after = getattr(given, name), getattr(used, name)
@@ -63,6 +60,8 @@ def scaling_report(
                 f"{flag}={before} becomes {after}: times {reference}/{batch_size}, for as many "
                 "examples"
             )
+    if given.num_warmup_steps:
+        lines.append(f"{given.WARMUP_FLAG}={given.num_warmup_steps} stays as it is, LAMB's rule")
     if given.optimizer != "lamb":
         lines.append(f"No rule was published for --optimizer={given.optimizer}: watch the loss")
     return lines

@@ -27,7 +27,7 @@ def test_a_scaled_run_says_so_and_resumes_as_it_was(tmp_path):
     assert "--learning_rate=0.02 becomes 0.01: times the square root of 6/24" in printed
     assert "--num_train_steps=2 becomes 8" in printed
     config = json.loads((run.output / "run_config.json").read_text())["config"]
-    assert config["optimizer"]["num_warmup_steps"] == 4
+    assert config["optimizer"]["num_warmup_steps"] == 1
     assert config["scale_from_batch_size"] == 24
     unbroken = weights(run)
     for path in run.output.glob("*-8.*"):
