@@ -1,13 +1,48 @@
-"""Where a run computes: the only module that names a strategy class."""
+"""Where a run computes: the only module that names a strategy class.
+
+A run has one process, or one on each machine of a cluster: its workers. Each worker drives one or
+more devices, the replicas. What a user must not notice is where a batch was computed: the same
+global batch gives the same weights. The chief, the first of the workers, is the only one that
+writes what all share.
+"""
 
 from __future__ import annotations
 
+import signal
+import socket
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 
 import tensorflow as tf
+from absl import logging
 
-STRATEGIES = ("auto", "one_device", "mirrored")
+from albert_tf.cluster import TF_CONFIG, Cluster, LostWorkerError, cluster_from_environment
+from albert_tf.data.batching import WHOLE, Shard
+
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+
+_LOCAL_TPU = "local"  # that of the machine the program runs on
+_PORT_SECONDS = 10.0
+_SECONDS_BETWEEN_WORDS = 30.0
+
+
+@dataclass(frozen=True)
+class TpuAddress:
+    """Which TPU to compute on.
+
+    Attributes:
+        name: its name, its address (grpc://host:port), or "local" for that of this machine.
+        zone: of a TPU with a name; None for that of this machine.
+        project: of a TPU with a name; None for that of this machine.
+        num_cores: cores it must have; None takes what there is.
+    """
+
+    name: str | None = None
+    zone: str | None = None
+    project: str | None = None
+    num_cores: int | None = None
 
 
 def split_cpu(num_devices: int) -> None:
@@ -29,20 +64,69 @@ def split_cpu(num_devices: int) -> None:
         raise ValueError(f"--num_logical_cpu_devices came too late: {error}") from error
 
 
-def create_strategy(name: str = "auto") -> tf.distribute.Strategy:
-    """Returns the strategy a flag names.
+def settle_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
+    """Decides what "auto" is, as far as TF_CONFIG decides it, and checks what goes together.
 
     Args:
-        name: "one_device", the first GPU or else the CPU; "mirrored", all GPUs or else all logical
-            CPU devices of this machine; "auto", mirrored where there is more than one GPU.
+        name: one of `STRATEGIES`.
+        num_logical_cpu_devices: see `split_cpu`.
+
+    Returns:
+        The strategy; "auto" where it depends on the devices of this machine.
 
     Raises:
-        ValueError: the name is none of these.
+        ValueError: the name is no strategy, TF_CONFIG is malformed, or one contradicts the other.
     """
     if name not in STRATEGIES:
         raise ValueError(
             f"--distribution_strategy must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
         )
+    cluster = cluster_from_environment()
+    num_workers = len(cluster.workers) if cluster else 1
+    if name == "auto" and num_workers > 1:
+        name = "multi_worker"
+    if name == "multi_worker":
+        if cluster is None:
+            raise ValueError(
+                "--distribution_strategy=multi_worker needs the addresses of the workers in the "
+                f"environment variable {TF_CONFIG}; for the first of two: "
+                '{"cluster": {"worker": ["one:2222", "two:2222"]}, '
+                '"task": {"type": "worker", "index": 0}}'
+            )
+        if num_logical_cpu_devices > 1:
+            raise ValueError(
+                "--num_logical_cpu_devices does not go with several workers: TensorFlow uses one "
+                "CPU device of each. Start more workers instead."
+            )
+    elif num_workers > 1:
+        raise ValueError(
+            f"{TF_CONFIG} names {num_workers} workers, but with --distribution_strategy={name} each"
+            " would train for itself, in the same --output_dir. Give "
+            f"--distribution_strategy=multi_worker, or unset {TF_CONFIG}."
+        )
+    return name
+
+
+def create_strategy(name: str = "auto", tpu: TpuAddress | None = None) -> tf.distribute.Strategy:
+    """Returns the strategy a flag names.
+
+    Several workers must be the first thing TensorFlow is asked for in a process.
+
+    Args:
+        name: "one_device", the first GPU or else the CPU; "mirrored", all GPUs or else all logical
+            CPU devices of this machine; "multi_worker", those of all machines in TF_CONFIG; "tpu",
+            the cores of a TPU; "auto", multi_worker where TF_CONFIG names several workers, else
+            mirrored where there is more than one GPU.
+        tpu: which TPU.
+
+    Raises:
+        ValueError: the name is none of these, or what it needs is not there.
+    """
+    name = settle_strategy(name)
+    if name == "multi_worker":
+        return _multi_worker()
+    if name == "tpu":
+        return _tpu(tpu or TpuAddress())
     gpus = tf.config.list_logical_devices("GPU")
     devices = [device.name for device in gpus or tf.config.list_logical_devices("CPU")]
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
@@ -59,11 +143,123 @@ def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     return tf.distribute.MirroredStrategy(devices)
 
 
-def check_batch_size(
-    strategy: tf.distribute.Strategy, batch_size: int, flag: str, *, micro_batches: int = 1
-) -> None:
+@cache
+def _multi_worker() -> tf.distribute.MultiWorkerMirroredStrategy:
+    cluster = _own_cluster()
+    logging.info(
+        "This is worker %d of %d (%s); waiting for the others to start: %s",
+        cluster.index,
+        len(cluster.workers),
+        cluster.workers[cluster.index],
+        ", ".join(a for a in cluster.workers if a != cluster.workers[cluster.index]),
+    )
+    if not cluster.is_chief:
+        _wait_for_port(cluster.workers[0])
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        # TensorFlow notes the signal and goes on, so that nothing but kill -9 ends the process.
+        signal.signal(signal.SIGTERM, on_sigterm)
+        return strategy
+    except RuntimeError as error:
+        raise ValueError(
+            f"Several workers cannot be used any more in this process: {error}"
+        ) from error
+    except tf.errors.OpError as error:
+        raise LostWorkerError(
+            f"The workers of {TF_CONFIG} ({', '.join(cluster.workers)}) did not come together: "
+            f"{_first_line(error)}"
+        ) from error
+
+
+def _wait_for_port(address: str) -> None:
+    """Returns when the chief is there; waiting for it in TensorFlow cannot be interrupted."""
+    next_word = time.monotonic() + _SECONDS_BETWEEN_WORDS
+    while (reason := _unreachable(address)) is not None:
+        if time.monotonic() > next_word:
+            logging.warning("The chief does not answer at %s yet: %s", address, reason)
+            next_word += _SECONDS_BETWEEN_WORDS
+        time.sleep(0.2)
+
+
+def _own_cluster() -> Cluster:
+    """The cluster this process belongs to."""
+    cluster = cluster_from_environment()
+    assert cluster is not None
+    return cluster
+
+
+@cache
+def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
+    """The strategy of a TPU; a second start would lose what the first has on it."""
+    name = address.name or _LOCAL_TPU
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            name, zone=address.zone, project=address.project
+        )
+        # TensorFlow would wait for ever.
+        reason = _unreachable(resolver.master().removeprefix("grpc://"))
+        if reason is not None:
+            raise reason
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (tf.errors.OpError, RuntimeError, ValueError, OSError, ImportError) as error:
+        raise ValueError(
+            f"No TPU can be reached as --tpu_name={name}: {_first_line(error)} Give the name of a "
+            "TPU with --tpu_zone and --gcp_project, its address as --tpu_name=grpc://host:8470, or "
+            "on a TPU machine itself --tpu_name=local. Without a TPU leave out --use_tpu."
+        ) from error
+    strategy = tf.distribute.TPUStrategy(resolver)
+    if address.num_cores not in (None, strategy.num_replicas_in_sync):
+        raise ValueError(
+            f"The TPU {name} has {strategy.num_replicas_in_sync} cores. Received: "
+            f"--num_tpu_cores={address.num_cores}; leave it out, or give that number."
+        )
+    return strategy
+
+
+def _unreachable(address: str) -> OSError | None:
+    """Why nothing answers at host:port; None where something does, or there is no port to ask."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()):
+        return None
+    try:
+        socket.create_connection((host, int(port)), timeout=_PORT_SECONDS).close()
+    except OSError as error:
+        return error
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return line if line.endswith(".") else f"{line}."
+
+
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether the replicas are cores of a TPU, for which everything is compiled by shape."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def worker_shard(strategy: tf.distribute.Strategy) -> Shard:
+    """Returns which share of each global batch this process computes."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return WHOLE
+    cluster = _own_cluster()
+    return Shard(cluster.index, len(cluster.workers))
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes what all share; where there is but one, it does."""
+    return worker_shard(strategy).index == 0
+
+
+def local_replicas(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of replicas this process drives."""
+    return strategy.num_replicas_in_sync // worker_shard(strategy).count
+
+
+def check_batch_size(replicas: int, batch_size: int, flag: str, *, micro_batches: int = 1) -> None:
     """Raises ValueError unless the replicas, and then their micro-batches, share a batch evenly."""
-    replicas = strategy.num_replicas_in_sync
     parts = replicas * micro_batches
     if not batch_size % parts:
         return
@@ -82,22 +278,22 @@ def check_batch_size(
 def split_batch(
     strategy: tf.distribute.Strategy, features: Mapping[str, tf.Tensor]
 ) -> Mapping[str, tf.Tensor]:
-    """Gives each replica its rows of a batch.
+    """Gives each replica of this process its rows.
 
     Args:
-        strategy: R replicas.
-        features: each [B, ...], B a multiple of R.
+        strategy: drives R replicas in this process.
+        features: the rows of this process, each [B, ...], B a multiple of R.
 
     Returns:
         Per-replica values, [B / R, ...] each, for `strategy.run`.
     """
-    replicas = strategy.num_replicas_in_sync
-    if replicas == 1:
+    replicas = local_replicas(strategy)
+    if strategy.num_replicas_in_sync == 1:
         return features
 
     def rows(context: tf.distribute.ValueContext, values: tf.Tensor) -> tf.Tensor:
         share = values.shape[0] // replicas
-        start = context.replica_id_in_sync_group * share
+        start = context.replica_id_in_sync_group % replicas * share
         return values[start : start + share]
 
     return {

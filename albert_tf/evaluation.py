@@ -21,7 +21,7 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import BEST, TrainingDirectory
 from albert_tf.data.batching import pad_batch
 from albert_tf.data.files import write_then_rename
-from albert_tf.distribution import check_batch_size, split_batch
+from albert_tf.distribution import check_batch_size, local_replicas, split_batch
 from albert_tf.losses import means
 from albert_tf.model_directory import warn_of_another_config
 from albert_tf.run_log import RunLog
@@ -39,13 +39,13 @@ Record = Callable[[int, Mapping[str, float]], None]  # keeps the results of a st
 
 
 class Evaluator:
-    """Evaluates a model, any number of times.
+    """Evaluates a model, any number of times, on the devices of this process alone.
 
     Args:
         task: data and metrics.
         model: made under `strategy`.
         strategy: the replicas.
-        batch_size: examples of a batch over all replicas.
+        batch_size: examples of a batch over all replicas of this process.
         max_batches: cap on the batches evaluated, reported where it bites; None takes all.
 
     Raises:
@@ -60,7 +60,7 @@ class Evaluator:
         batch_size: int,
         max_batches: int | None = None,
     ) -> None:
-        check_batch_size(strategy, batch_size, "--eval_batch_size")
+        check_batch_size(local_replicas(strategy), batch_size, "--eval_batch_size")
         self.task = task
         self.model = model
         self.strategy = strategy
@@ -98,17 +98,15 @@ class Evaluator:
 
     @tf.function(autograph=False)
     def _sums(self, batch: Features) -> Mapping[str, Any]:
-        """The sums of one batch over all replicas."""
+        """The sums of one batch over the replicas of this process; other workers are not asked."""
 
         def replica_sums(features: Features) -> Mapping[str, Any]:
             outputs = self.model(features, training=False)
-            sums = {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
-            replica = tf.distribute.get_replica_context()
-            return replica.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+            return {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
 
         results = self.strategy.run(replica_sums, args=(batch,))
         return tf.nest.map_structure(
-            lambda value: self.strategy.experimental_local_results(value)[0], results
+            lambda value: tf.add_n(self.strategy.experimental_local_results(value)), results
         )
 
 
@@ -203,7 +201,7 @@ class BestCheckpoint:
 def train_and_evaluate(
     trainer: Trainer, log: RunLog, evaluate: Evaluate, record: Record, last_evaluated: int
 ) -> None:
-    """Trains, and evaluates at every checkpoint.
+    """Trains, and evaluates at every checkpoint: the chief does, while other workers wait.
 
     Args:
         trainer: initialized.
@@ -218,7 +216,7 @@ def train_and_evaluate(
         log.evaluation(step, results)
         record(step, results)
 
-    if trainer.step > 0 and last_evaluated != trainer.step:
+    if trainer.is_chief and trainer.step > 0 and last_evaluated != trainer.step:
         on_checkpoint(trainer.step)  # the run that wrote this checkpoint ended before it could
     trainer.train(log, on_checkpoint=on_checkpoint)
 

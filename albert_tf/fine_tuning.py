@@ -70,9 +70,10 @@ def train(
         trainer: of the run; its task needs no data before `prepare`.
         start: where a fresh run starts.
         best_metric: name of the score the best checkpoint is chosen by.
-        prepare: makes the output directory that of the job.
+        prepare: makes the output directory that of the job; called on every worker, of which the
+            chief alone may write.
         evaluation: from the best checkpoint so far and the step to go on from, what evaluates
-            every checkpoint; None evaluates none.
+            every checkpoint, on the chief; None evaluates none.
         settings: of the job, for `run_config.json`.
 
     Raises:
@@ -86,8 +87,13 @@ def train(
     )
     best = BestCheckpoint(trainer.directory, best_metric)
     prepare()
-    evaluated = evaluation(best, trainer.step) if evaluation else None
-    log = RunLog(trainer.config.output_dir, trainer.optimizer_config.num_train_steps, trainer.step)
+    evaluated = evaluation(best, trainer.step) if evaluation and trainer.is_chief else None
+    log = RunLog(
+        trainer.config.output_dir,
+        trainer.optimizer_config.num_train_steps,
+        trainer.step,
+        write=trainer.is_chief,
+    )
     log.write_config(
         {
             "model": trainer.model.config.to_dict(),

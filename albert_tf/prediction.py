@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from albert_tf.data.length_batching import batches_by_length
 from albert_tf.data.sequences import TokenSequences
+from albert_tf.distribution import local_replicas
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
@@ -26,10 +27,10 @@ class Predictor:
     Args:
         model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary; made
             under `strategy`.
-        strategy: the replicas, which share the rows of each batch.
+        strategy: the replicas; those of this process share the rows of each batch.
         outputs: names of the outputs wanted, each [B, ...].
         max_seq_length: length that no sequence exceeds.
-        tokens_per_batch: positions of a batch over all replicas, padding included.
+        tokens_per_batch: positions of a batch over these replicas, padding included.
         padding: one of `length_batching.PADDINGS`.
     """
 
@@ -92,7 +93,7 @@ class Predictor:
             self.tokens_per_batch,
             max_seq_length=self.max_seq_length,
             padding=self.padding,
-            multiple_of=self.strategy.num_replicas_in_sync,
+            multiple_of=local_replicas(self.strategy),
         )
         bar = tqdm(
             total=len(sequences), desc=description, unit="example", disable=None, leave=False
@@ -113,7 +114,7 @@ class Predictor:
 
     def _start(self, features: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
         """Runs one batch, filled up with rows of zeros until the replicas can share it."""
-        missing = -len(features[INPUTS[0]]) % self.strategy.num_replicas_in_sync
+        missing = -len(features[INPUTS[0]]) % local_replicas(self.strategy)
         columns = (np.pad(features[name], [(0, missing), (0, 0)]) for name in INPUTS)
         return self._run(*map(tf.constant, columns))
 
@@ -127,9 +128,9 @@ class Predictor:
 
     def _run_replica(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
         """The outputs of this replica's rows; every replica is handed the whole batch."""
-        context = tf.distribute.get_replica_context()
-        share = tf.shape(columns[0])[0] // context.num_replicas_in_sync
-        start = context.replica_id_in_sync_group * share
+        context, replicas = tf.distribute.get_replica_context(), local_replicas(self.strategy)
+        share = tf.shape(columns[0])[0] // replicas
+        start = context.replica_id_in_sync_group % replicas * share
         features = {
             name: values[start : start + share]
             for name, values in zip(INPUTS, columns, strict=True)

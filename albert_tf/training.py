@@ -8,7 +8,9 @@ of micro-batches too.
 
 from __future__ import annotations
 
+import json
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,11 +22,19 @@ from albert_tf.accumulation import SumsAndGradients, accumulate
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import check_batch_size, split_batch, split_batch_spec
+from albert_tf.distribution import (
+    check_batch_size,
+    is_chief,
+    is_tpu,
+    split_batch,
+    split_batch_spec,
+    worker_shard,
+)
 from albert_tf.losses import LossSum, means
 from albert_tf.optimization import clip_by_global_norm, create_optimizer
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.base import Features, Task
+from albert_tf.workers import explain_lost_workers, values_of_workers
 
 
 class TrainingDivergedError(ValueError):
@@ -49,6 +59,7 @@ class Trainer:
         model: the task's model, under the strategy.
         optimizer: the optimizer, its moments created.
         directory: the checkpoints of the run.
+        is_chief: whether this process writes what all workers share.
         step: finished steps.
     """
 
@@ -60,7 +71,7 @@ class Trainer:
         strategy: tf.distribute.Strategy,
     ) -> None:
         check_batch_size(
-            strategy,
+            strategy.num_replicas_in_sync,
             config.train_batch_size,
             "--train_batch_size",
             micro_batches=config.gradient_accumulation_steps,
@@ -70,6 +81,7 @@ class Trainer:
         self.optimizer_config = optimizer_config
         self.strategy = strategy
         self.directory = TrainingDirectory(config.output_dir, config.keep_checkpoint_max)
+        self.is_chief = is_chief(strategy)
         self.step = 0
         self._saved_step = 0
         keras.utils.set_random_seed(config.seed)
@@ -79,7 +91,8 @@ class Trainer:
             self.optimizer = create_optimizer(optimizer_config)
             self._variables = [v for v in original_names(self.model).values() if v.trainable]
             self.optimizer.build(self._variables)
-        jit_compile = config.jit_compile or None
+        # A TPU compiles everything, asked or not.
+        jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
         self._gradients = tf.function(
             self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
         )
@@ -110,6 +123,7 @@ class Trainer:
 
         Raises:
             LoadError: a checkpoint that does not fit the model.
+            ValueError: other workers see another checkpoint.
         """
         newest = self.directory.newest()
         if newest is not None:
@@ -128,15 +142,30 @@ class Trainer:
             logging.info("Starting from %s", report.summary())
         else:
             logging.info("Starting from random weights, seed=%d", self.config.seed)
+        self._check_same_step()
 
+    def _check_same_step(self) -> None:
+        """Raises ValueError unless all workers go on from the same step."""
+        steps = values_of_workers(self.strategy, self.step)
+        if len(set(steps)) > 1:
+            seen = ", ".join(f"worker {number}: {step}" for number, step in enumerate(steps))
+            raise ValueError(
+                f"The workers do not see the same checkpoints in --output_dir="
+                f"{self.config.output_dir} (newest step of {seen}). It must be one directory that "
+                "all of them reach by this name: on a shared file system, or gs://."
+            )
+
+    @explain_lost_workers()
     def train(self, log: RunLog, on_checkpoint: Callable[[int], None] | None = None) -> None:
         """Trains up to `num_train_steps`, reporting and saving on the way.
 
         Args:
             log: told of every interval.
-            on_checkpoint: called with the step after each checkpoint.
+            on_checkpoint: called with the step after each checkpoint, by the chief alone: the
+                other workers wait in their next step. It must not reduce over the workers.
 
         Raises:
+            LostWorkerError: another worker has ended.
             TrainingDivergedError: a loss, a gradient norm or a weight is not finite; nothing was
                 saved since.
             RecordError: a record cannot be read; the message names it. The steps before it were
@@ -171,7 +200,7 @@ class Trainer:
             if is_checkpoint:
                 with log.pause():
                     self._save(iterator, description)
-                    if on_checkpoint:
+                    if on_checkpoint and self.is_chief:
                         on_checkpoint(self.step)
 
     def _input(self) -> tuple[Any, dict[str, Any]]:
@@ -191,12 +220,29 @@ class Trainer:
         if newest is not None:
             stored = self.directory.input_description(newest) or {}
             description["order_seed"] = stored.get("order_seed", seed)
-        iterator = iter(self.task.train_dataset(batch_size, description["order_seed"]))
-        if newest is None or self.directory.restore_input(newest, iterator, description):
-            return iterator, description
-        # Another order than that of the run's beginning, which the model has seen.
-        description["order_seed"] = seed + self.step
-        return iter(self.task.train_dataset(batch_size, seed + self.step)), description
+        iterator = self._batches(description["order_seed"])
+        if newest and not self.directory.restore_input(newest, iterator, description):
+            # Another order than that of the run's beginning, which the model has seen.
+            description["order_seed"] = seed + self.step
+            iterator = self._batches(seed + self.step)
+        self._check_same_settings(description)
+        return iterator, description
+
+    def _batches(self, order_seed: int) -> Any:
+        """An iterator over this worker's rows of the batches."""
+        shard = worker_shard(self.strategy)
+        return iter(self.task.train_dataset(self.config.train_batch_size, order_seed, shard))
+
+    def _check_same_settings(self, input_description: Mapping[str, Any]) -> None:
+        """Raises ValueError unless all workers read the same input and train in the same way."""
+        settings = (input_description, vars(self.config), vars(self.optimizer_config))
+        digests = values_of_workers(self.strategy, zlib.crc32(json.dumps(settings).encode()))
+        if len(set(digests)) > 1:
+            raise ValueError(
+                "The workers do not train alike: their flags, or the names or sizes of their input "
+                f"files, differ (digests by worker: {', '.join(map(str, digests))}). Start all of "
+                "them with the same flags, on the same files."
+            )
 
     def _save(
         self, iterator: Any = None, input_description: Mapping[str, Any] | None = None
@@ -211,9 +257,10 @@ class Trainer:
         # The losses cannot tell: they were computed before the last update.
         if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._variables):
             raise self._diverged(f"Step {self.step}: the updated weights are not finite")
-        self.directory.save(
-            self.step, self.model, self.optimizer, iterator, input_description or {}
-        )
+        if self.is_chief:
+            self.directory.save(
+                self.step, self.model, self.optimizer, iterator, input_description or {}
+            )
         self._saved_step = self.step
 
     def _train_step(self, batch: Features) -> dict[str, Any]:

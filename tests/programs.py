@@ -4,12 +4,15 @@ They are forked from one process that has imported TensorFlow already, which sav
 time; nothing else is shared.
 """
 
+import contextlib
 import itertools
+import json
 import multiprocessing
 import multiprocessing.forkserver
 import os
 import runpy
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,13 +51,21 @@ class Program:
         script: its file name in the root of the repository.
         folder: takes what it prints, as a file.
         flags: by name; a bool becomes `--name` or `--noname`, None is left out.
+        environment: variables to be set, by name.
     """
 
-    def __init__(self, script: str, folder: Path, flags: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        script: str,
+        folder: Path,
+        flags: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._printed = folder / f"printed-{next(_numbers)}.txt"
         _start_server()
         self._process = _processes.Process(
-            target=_run, args=(script, command_line(flags), str(self._printed))
+            target=_run,
+            args=(script, command_line(flags), str(self._printed), dict(environment or {})),
         )
         self._process.start()
 
@@ -103,10 +114,30 @@ def _start_server() -> None:
         os.chdir(here)
 
 
-def _run(script: str, arguments: list[str], printed: str) -> None:
+def start_workers(
+    script: str, folder: Path, flags: Mapping[str, Any], count: int = 2
+) -> list[Program]:
+    """Starts a script once for each worker of a cluster on this machine, the chief first."""
+    cluster = {"worker": [f"localhost:{port}" for port in _free_ports(count)]}
+    configs = (
+        {"cluster": cluster, "task": {"type": "worker", "index": index}} for index in range(count)
+    )
+    return [Program(script, folder, flags, {"TF_CONFIG": json.dumps(c)}) for c in configs]
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for own in sockets:
+            own.bind(("localhost", 0))
+        return [own.getsockname()[1] for own in sockets]
+
+
+def _run(script: str, arguments: list[str], printed: str, environment: Mapping[str, str]) -> None:
     with open(printed, "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.chdir(ROOT)
+    os.environ.update(environment)
     sys.argv = [script, *arguments]
     runpy.run_path(str(ROOT / script), run_name="__main__")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.checkpoints.choice import CHOICES
@@ -14,6 +15,7 @@ from albert_tf.cli.flags import define_weight_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists
 from albert_tf.data.length_batching import PADDINGS
+from albert_tf.distribution import is_tpu
 from albert_tf.fine_tuning import CHECKPOINT_FLAG, Start
 from albert_tf.model_directory import ModelDirectory
 from albert_tf.model_source import ModelSource, model_source
@@ -94,6 +96,16 @@ def define_padding_flag(changes: str = "Changes no result.") -> None:
         "Length of a batch: what its longest sequence needs, one of a few lengths, or always "
         f"--max_seq_length. {changes}",
     )
+
+
+def settle_padding(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:
+    """Changes --padding where a TPU would compile anew for batch after batch."""
+    if is_tpu(strategy) and values.padding == "longest":
+        logging.info(
+            "--padding=longest becomes buckets: a TPU compiles for every length. --padding=max "
+            "compiles once."
+        )
+        values["padding"].value = "buckets"
 
 
 def checkpoint_elsewhere(values: flags.FlagValues) -> str | None:

@@ -11,7 +11,13 @@ from absl import flags, logging
 
 from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import STRATEGIES, create_strategy, split_cpu
+from albert_tf.distribution import (
+    STRATEGIES,
+    TpuAddress,
+    create_strategy,
+    settle_strategy,
+    split_cpu,
+)
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 # Flags of the original release that TensorFlow 2 has no use for.
@@ -199,8 +205,10 @@ def define_device_flags() -> None:
         "distribution_strategy",
         "auto",
         STRATEGIES,
-        "one_device: the first GPU, or the CPU. mirrored: all GPUs of this machine. auto: mirrored"
-        " where there is more than one GPU.",
+        "one_device: the first GPU, or the CPU. mirrored: all GPUs of this machine. multi_worker: "
+        "the GPUs of every machine in the environment variable TF_CONFIG. tpu: as --use_tpu. auto: "
+        "multi_worker where TF_CONFIG names several workers, else mirrored where there is more "
+        "than one GPU.",
     )
     flags.DEFINE_integer(
         "num_logical_cpu_devices",
@@ -208,11 +216,20 @@ def define_device_flags() -> None:
         "Show the CPU as so many devices, to try --distribution_strategy=mirrored without GPUs.",
         lower_bound=1,
     )
-    flags.DEFINE_bool("use_tpu", False, "Train on a TPU. Not supported yet: an error.")
-    flags.DEFINE_string("tpu_name", None, "Name of the TPU; used with --use_tpu.")
-    flags.DEFINE_string("tpu_zone", None, "Zone of the TPU; used with --use_tpu.")
-    flags.DEFINE_string("gcp_project", None, "Project of the TPU; used with --use_tpu.")
-    flags.DEFINE_integer("num_tpu_cores", 8, "Cores of the TPU; used with --use_tpu.")
+    flags.DEFINE_bool("use_tpu", False, "Compute on a TPU.")
+    flags.DEFINE_string(
+        "tpu_name",
+        None,
+        "The TPU: its name, its address grpc://host:port, or local for that of this machine, which "
+        "is taken without the flag.",
+    )
+    flags.DEFINE_string("tpu_zone", None, "Zone of a TPU with a name; not given: this machine's.")
+    flags.DEFINE_string(
+        "gcp_project", None, "Project of a TPU with a name; not given: this machine's."
+    )
+    flags.DEFINE_integer(
+        "num_tpu_cores", 8, "Cores the TPU must have; not given: any number.", lower_bound=1
+    )
     flags.DEFINE_string("master", None, "Accepted for older commands; changes nothing.")
     flags.DEFINE_integer(
         "iterations_per_loop", 1000, "Accepted for older commands; changes nothing."
@@ -220,31 +237,40 @@ def define_device_flags() -> None:
 
 
 def check_device_flags(values: flags.FlagValues) -> None:
-    """Refuses a TPU, and says which flags given on the command line change nothing.
+    """Checks what goes together, and says which flags given on the command line change nothing.
 
     Raises:
-        ValueError: --use_tpu.
+        ValueError: flags, or flags and TF_CONFIG, contradict each other.
     """
-    if values.use_tpu:
+    name = values.distribution_strategy
+    if values.use_tpu and name not in ("auto", "tpu"):
         raise ValueError(
-            "--use_tpu is not supported yet. Leave it out to train on the GPUs of this machine "
-            "(--distribution_strategy=mirrored) or on its CPU."
+            f"--use_tpu and --distribution_strategy={name} contradict each other: leave out one."
         )
-    for name, reason in _WITHOUT_MEANING.items():
-        if values[name].present:
-            logging.info("--%s changes nothing: %s", name, reason)
-    for name in _TPU_ONLY:
-        if values[name].present:
-            logging.info("--%s changes nothing without --use_tpu", name)
+    if not _uses_tpu(values):
+        settle_strategy(name, num_logical_cpu_devices=values.num_logical_cpu_devices)
+    for other, reason in _WITHOUT_MEANING.items():
+        if values[other].present:
+            logging.info("--%s changes nothing: %s", other, reason)
+    for other in _TPU_ONLY:
+        if values[other].present and not _uses_tpu(values):
+            logging.info("--%s changes nothing without --use_tpu", other)
+
+
+def _uses_tpu(values: flags.FlagValues) -> bool:
+    return values.use_tpu or values.distribution_strategy == "tpu"
 
 
 def strategy_from_flags(values: flags.FlagValues) -> tf.distribute.Strategy:
-    """Returns where to compute.
+    """Returns where to compute; with several workers, nothing may use TensorFlow before.
 
     Raises:
         ValueError: there is no such strategy here.
     """
+    name = "tpu" if values.use_tpu else values.distribution_strategy
     split_cpu(values.num_logical_cpu_devices)
-    strategy = create_strategy(values.distribution_strategy)
+    num_cores = values.num_tpu_cores if values["num_tpu_cores"].present else None
+    tpu = TpuAddress(values.tpu_name, values.tpu_zone, values.gcp_project, num_cores)
+    strategy = create_strategy(name, tpu)
     logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
     return strategy

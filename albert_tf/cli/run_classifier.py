@@ -23,6 +23,7 @@ from albert_tf.cli.fine_tuning_flags import (
     define_padding_flag,
     define_recipe_flag,
     prepare_output,
+    settle_padding,
     start_from_flags,
 )
 from albert_tf.cli.flags import (
@@ -37,11 +38,13 @@ from albert_tf.cli.flags import (
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.data.text_examples import TRAIN
+from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.classification import export_classifier
 from albert_tf.tasks.classification import ClassificationTask
 from albert_tf.text_prediction import check_file
 from albert_tf.training import Trainer
+from albert_tf.workers import wait_for_workers
 
 
 def define_flags() -> None:
@@ -99,16 +102,18 @@ def run() -> None:
     """Does what the flags say; everything is checked before the first file is written."""
     values = flags.FLAGS
     _check_flags(values)
+    strategy = strategy_from_flags(values)
+    settle_padding(values, strategy)
     job = job_from_flags(values)
     if values.predict_file:
         check_file(values.predict_file, job.task.is_pair)
-    strategy = strategy_from_flags(values)
     training = ClassificationTask(
         job.directory.config,
         job.data.labels,
         max_seq_length=values.max_seq_length,
         classifier_dropout_prob=values.classifier_dropout_prob,
         padding=values.padding,
+        use_one_hot_embeddings=is_tpu(strategy),
     )
     if values.do_train:
         optimizer_config = optimizer_config_from_flags(values, FineTuningOptimizerConfig)
@@ -119,10 +124,12 @@ def run() -> None:
         with strategy.scope():
             model = training.build_model()
         classification = _classification(values, job, model, strategy)
-        if values.do_eval:
+        if values.do_eval and is_chief(strategy):
             _evaluate(values, job, classification)
-    if values.do_predict or values.predict_file or values.export_dir:
+    is_applied = values.do_predict or values.predict_file or values.export_dir
+    if is_applied and is_chief(strategy):
         _apply(values, job, classification)
+    wait_for_workers(strategy)
 
 
 def _check_flags(values: flags.FlagValues) -> None:
@@ -141,7 +148,7 @@ def _classification(
 ) -> ClassificationRun:
     settings = RunSettings(
         output_dir=values.output_dir,
-        cache_dir=values.cached_dir,
+        cache_dir=values.cached_dir if is_chief(strategy) else None,
         max_seq_length=values.max_seq_length,
         eval_batch_size=values.eval_batch_size,
         predict_batch_size=values.predict_batch_size,
@@ -160,7 +167,8 @@ def _train(
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
 
     def prepare() -> None:
-        prepare_output(job.directory, job.task, is_training=True)
+        if trainer.is_chief:
+            prepare_output(job.directory, job.task, is_training=True)
         # Only now: features may be written to a cache.
         training.train = classification.features(TRAIN)
 

@@ -31,6 +31,7 @@ from albert_tf.data.creation_report import masking_limit_warning
 from albert_tf.data.files import match_files
 from albert_tf.data.online_masking import OnlineMasking
 from albert_tf.data.segments import SENTENCE_LOSSES, SOP
+from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import (
     BestCheckpoint,
     Evaluator,
@@ -52,6 +53,7 @@ from albert_tf.trained_sentence_loss import (
     warn_of_another_loss,
 )
 from albert_tf.training import Trainer
+from albert_tf.workers import wait_for_workers
 
 
 def define_flags() -> None:
@@ -136,19 +138,21 @@ def run() -> None:
         _optimizer_config(values),
     )
     config = AlbertConfig.from_json_file(values.albert_config_file)
+    strategy = strategy_from_flags(values)
     model_directory = ModelDirectory(
         values.output_dir, config, values.albert_config_file, tokenizer_from_flags(values)
     )
-    task = _task(values, config, _masking(values, model_directory))
-    strategy = strategy_from_flags(values)
+    task = _task(values, config, _masking(values, model_directory), strategy)
     if values.do_train:
         trainer = Trainer(task, trainer_config, optimizer_config, strategy)
         _train(values, task, trainer, model_directory)
     else:
         with strategy.scope():
             model = task.build_model()
-        evaluator = _evaluator(values, task, model, strategy)
-        _evaluate(values, evaluator, optimizer_config.num_train_steps)
+        if is_chief(strategy):
+            evaluator = _evaluator(values, task, model, strategy)
+            _evaluate(values, evaluator, optimizer_config.num_train_steps)
+    wait_for_workers(strategy)
 
 
 def _check_flags(values: flags.FlagValues) -> None:
@@ -193,7 +197,10 @@ def _optimizer_config(values: flags.FlagValues) -> OptimizerConfig:
 
 
 def _task(
-    values: flags.FlagValues, config: AlbertConfig, masking: OnlineMasking | None
+    values: flags.FlagValues,
+    config: AlbertConfig,
+    masking: OnlineMasking | None,
+    strategy: tf.distribute.Strategy,
 ) -> PretrainingTask:
     eval_flag = "eval_input_file" if values.eval_input_file else "input_file"
     return PretrainingTask(
@@ -207,6 +214,7 @@ def _task(
         shuffle_buffer_size=values.shuffle_buffer_size,
         sentence_loss=values.sentence_loss,
         masking=masking,
+        use_one_hot_embeddings=is_tpu(strategy),
     )
 
 
@@ -229,8 +237,10 @@ def _train(
         init_from_group0=values.init_from_group0,
         allow_partial=values.allow_partial_checkpoint,
     )
-    model_directory.write()
-    log = RunLog(values.output_dir, trainer.optimizer_config.num_train_steps, trainer.step)
+    if trainer.is_chief:
+        model_directory.write()
+    num_train_steps = trainer.optimizer_config.num_train_steps
+    log = RunLog(values.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
     log.write_config(
         {
             "model": task.config.to_dict(),

@@ -16,6 +16,7 @@ from albert_tf.cli.fine_tuning_flags import (
     define_recipe_flag,
     is_feature_file_wanted,
     prepare_output,
+    settle_padding,
     start_from_flags,
 )
 from albert_tf.cli.flags import (
@@ -32,11 +33,13 @@ from albert_tf.cli.race_job import FEATURE_FILES, Job, define_data_flags, job_fr
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.data.choice_records import write_choice_records
 from albert_tf.data.text_examples import TRAIN
+from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.choice import export_choice
 from albert_tf.models import AlbertForMultipleChoice
 from albert_tf.tasks.multiple_choice import MultipleChoiceTask
 from albert_tf.training import Trainer
+from albert_tf.workers import wait_for_workers
 
 
 def define_flags() -> None:
@@ -83,14 +86,16 @@ def run() -> None:
     check_rate(values.dropout_prob, "--dropout_prob")
     if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
         raise ValueError("Nothing to do: give --do_train, --do_eval, --do_predict or --export_dir.")
-    job = job_from_flags(values)
     strategy = strategy_from_flags(values)
+    settle_padding(values, strategy)
+    job = job_from_flags(values)
     training = MultipleChoiceTask(
         job.directory.config,
         job.features.get(TRAIN),
         max_seq_length=values.max_seq_length,
         dropout_prob=values.dropout_prob,
         padding=values.padding,
+        use_one_hot_embeddings=is_tpu(strategy),
     )
     if values.do_train:
         optimizer_config = optimizer_config_from_flags(values, FineTuningOptimizerConfig)
@@ -101,10 +106,11 @@ def run() -> None:
         with strategy.scope():
             model = training.build_model()
         choice = _choice_run(values, job, model, strategy)
-        if values.do_eval:
+        if values.do_eval and is_chief(strategy):
             _evaluate(values, job, choice)
-    if values.do_predict or values.export_dir:
+    if (values.do_predict or values.export_dir) and is_chief(strategy):
         _apply(values, job, choice)
+    wait_for_workers(strategy)
 
 
 def _choice_run(
@@ -129,7 +135,7 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, choice: ChoiceR
         trainer,
         start_from_flags(values, job.source, job.task),
         BEST_METRIC,
-        lambda: _prepare(values, job),
+        lambda: _prepare(values, job) if trainer.is_chief else None,
         choice.evaluation if values.do_eval else None,
         {"task": job.task.to_dict(), "dropout_prob": values.dropout_prob},
     )

@@ -16,6 +16,7 @@ from albert_tf.cli.fine_tuning_flags import (
     define_recipe_flag,
     is_feature_file_wanted,
     prepare_output,
+    settle_padding,
     start_from_flags,
 )
 from albert_tf.cli.flags import (
@@ -38,6 +39,7 @@ from albert_tf.cli.squad_job import (
 )
 from albert_tf.config import SquadOptimizerConfig, TrainerConfig
 from albert_tf.data.squad_records import write_squad_records
+from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.spans import export_spans
 from albert_tf.prediction import Predictor
@@ -45,6 +47,7 @@ from albert_tf.squad_prediction import answer_file, check_questions
 from albert_tf.squad_run import THRESHOLD, SquadRun, best_metric
 from albert_tf.tasks.squad import SquadTask
 from albert_tf.training import Trainer
+from albert_tf.workers import wait_for_workers
 
 
 def define_flags() -> None:
@@ -117,11 +120,12 @@ def run() -> None:
     """Does what the flags say; everything is checked before the first file is written."""
     values = flags.FLAGS
     _check_flags(values)
+    strategy = strategy_from_flags(values)
+    settle_padding(values, strategy)
     job = job_from_flags(values)
     if values.predict_json:
         check_questions(values.predict_json)
     config = optimizer_config(values, job.train) if job.train else None
-    strategy = strategy_from_flags(values)
     training = SquadTask(
         job.directory.config,
         job.version,
@@ -131,6 +135,7 @@ def run() -> None:
         start_n_top=values.start_n_top,
         end_n_top=values.end_n_top,
         dropout_prob=values.dropout_prob,
+        use_one_hot_embeddings=is_tpu(strategy),
     )
     if config:
         trainer = Trainer(training, trainer_config_from_flags(values), config, strategy)
@@ -142,10 +147,12 @@ def run() -> None:
             model = training.build_model()
         predictor = predictor_from_flags(values, job.version, model, strategy)
         squad = squad_run_from_flags(values, job, predictor)
-        if squad and values.checkpoint == "all":
+        if squad and values.checkpoint == "all" and is_chief(strategy):
             _evaluate(values, job, squad)
-    if values.do_predict or values.predict_json or values.export_dir:
+    is_applied = values.do_predict or values.predict_json or values.export_dir
+    if is_applied and is_chief(strategy):
         _apply(values, job, predictor, squad)
+    wait_for_workers(strategy)
 
 
 def _check_flags(values: flags.FlagValues) -> None:
@@ -171,8 +178,9 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun
     """Trains; every checkpoint is scored and the best one kept, if there is something to score."""
 
     def prepare() -> None:
-        prepare_output(job.directory, job.task, is_training=True)
-        _write_features(values, job)
+        if trainer.is_chief:
+            prepare_output(job.directory, job.task, is_training=True)
+            _write_features(values, job)
 
     if squad and not squad.has_references:
         logging.warning(

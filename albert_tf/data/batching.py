@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -20,6 +21,27 @@ Transform = Callable[[Features, tf.Tensor], Features]
 _MAX_OPEN_FILES = 16  # read in turn, so that neighbours in a file are not neighbours in a batch
 
 
+@dataclass(frozen=True)
+class Shard:
+    """Which rows of every global batch a worker computes: equal shares, in the workers' order.
+
+    Attributes:
+        index: of the worker.
+        count: of all workers.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def rows(self, batch_size: int) -> slice:
+        """Returns the worker's rows of a batch whose size is a multiple of `count`."""
+        share = batch_size // self.count
+        return slice(self.index * share, (self.index + 1) * share)
+
+
+WHOLE = Shard()
+
+
 def training_batches(
     files: Sequence[str],
     specs: Sequence[FeatureSpec],
@@ -28,8 +50,12 @@ def training_batches(
     seed: int,
     shuffle_buffer_size: int,
     transform: Transform | None = None,
+    shard: Shard = WHOLE,
 ) -> tf.data.Dataset:
     """Endless batches in an order that the seed decides, another one in every pass.
+
+    All workers read the same records, and each parses its own: the position of one's iterator is
+    that of everyone's, whatever their number.
 
     Args:
         files: TFRecord files.
@@ -38,9 +64,11 @@ def training_batches(
         seed: decides the order.
         shuffle_buffer_size: records among which the next one is drawn.
         transform: see `Transform`; None leaves the features as they are.
+        shard: the worker's; B is a multiple of the number of workers.
 
     Returns:
-        A data set of features, each [B, length], and `example_weights` float32 [B].
+        A data set of features, each [B / workers, length], and `example_weights` float32
+        [B / workers].
     """
     records = (
         tf.data.Dataset.from_tensor_slices(list(files))
@@ -56,7 +84,14 @@ def training_batches(
     )
     # Only where the numbers are used: they are part of the saved position.
     records = records.enumerate() if transform else records
-    return _parsed(records.batch(batch_size, drop_remainder=True), specs, transform)
+    batches = records.batch(batch_size, drop_remainder=True).prefetch(2)
+
+    # Last, and not in parallel, so that no rows made ahead are part of the position: they would be
+    # those of one worker alone.
+    options = _options()
+    options.experimental_optimization.map_parallelization = False
+    options.experimental_optimization.inject_prefetch = False
+    return batches.map(_parser(specs, transform, shard.rows(batch_size))).with_options(options)
 
 
 def evaluation_batches(
@@ -74,29 +109,36 @@ def evaluation_batches(
         transform: as of `training_batches`.
 
     Returns:
-        As `training_batches`.
+        A data set of features, each [B, length], and `example_weights` float32 [B].
     """
     records = tf.data.TFRecordDataset(list(files))
     records = records.enumerate() if transform else records
-    return _parsed(records.batch(batch_size), specs, transform)
+    parse = _parser(specs, transform, slice(None))
+    parsed = records.batch(batch_size).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    return parsed.prefetch(2).with_options(_options())
 
 
-def _parsed(
-    batches: tf.data.Dataset, specs: Sequence[FeatureSpec], transform: Transform | None
-) -> tf.data.Dataset:
+def _parser(
+    specs: Sequence[FeatureSpec], transform: Transform | None, rows: slice
+) -> Callable[..., Features]:
+    """What makes features of some rows of a batch of records, or of numbered records."""
+
     def parse(serialized: tf.Tensor) -> Features:
+        serialized = serialized[rows]
         weights = tf.ones(tf.shape(serialized)[0])
         return {**parse_batch(serialized, specs), EXAMPLE_WEIGHTS: weights}
 
     def parse_numbered(numbers: tf.Tensor, serialized: tf.Tensor) -> Features:
         assert transform is not None
-        return transform(parse(serialized), numbers)
+        return transform(parse(serialized), numbers[rows])
 
+    return parse_numbered if transform else parse
+
+
+def _options() -> tf.data.Options:
     options = tf.data.Options()
     options.deterministic = True
-    parse_elements = parse_numbered if transform else parse
-    parsed = batches.map(parse_elements, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
-    return parsed.with_options(options)
+    return options
 
 
 def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:

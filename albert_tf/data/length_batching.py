@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.batching import EXAMPLE_WEIGHTS, Features
+from albert_tf.data.batching import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
 from albert_tf.data.sequences import TokenSequences
 
 # "longest": as long as the longest sequence of the batch needs; "buckets": one of a few lengths,
@@ -141,6 +141,7 @@ def training_batches(
     max_seq_length: int,
     padding: str = "longest",
     sequences_per_example: int = 1,
+    shard: Shard = WHOLE,
 ) -> tf.data.Dataset:
     """Endless batches; every example once in an epoch, whose order the seed decides.
 
@@ -156,6 +157,8 @@ def training_batches(
         max_seq_length: what no sequence exceeds.
         padding: one of `PADDINGS`; decides S, batch by batch.
         sequences_per_example: C.
+        shard: the worker's, whose rows alone are made: B / workers, instead of B, below; S is that
+            of all rows. B is a multiple of the number of workers.
 
     Returns:
         A data set of `input_ids`, `input_mask`, `segment_ids` int32 [B, S], or [B, C, S] if C > 1;
@@ -170,15 +173,17 @@ def training_batches(
             f"{len(sequences)} sequences, {sequences_per_example} an example, do not go with "
             f"columns of { ({name: len(values) for name, values in columns.items()}) } rows."
         )
-    padded = _padder(sequences, max_seq_length, padding, (batch_size, sequences_per_example))
+    rows = shard.rows(batch_size)
+    num_rows = rows.stop - rows.start
+    padded = _padder(sequences, max_seq_length, padding, (num_rows, sequences_per_example))
     with tf.device("/CPU:0"):  # where tf.data works; captured, so no part of the graph's definition
         constants = {name: tf.constant(values) for name, values in columns.items()}
 
     def make(number: tf.Tensor) -> Features:
         positions = number * batch_size + tf.range(batch_size, dtype=tf.int64)
         examples = _shuffled(positions, count, seed)
-        batch = {name: tf.gather(values, examples) for name, values in constants.items()}
-        return {**padded(examples), **batch, EXAMPLE_WEIGHTS: tf.ones(batch_size)}
+        batch = {name: tf.gather(values, examples[rows]) for name, values in constants.items()}
+        return {**padded(examples, rows), **batch, EXAMPLE_WEIGHTS: tf.ones(num_rows)}
 
     options = tf.data.Options()
     options.deterministic = True
@@ -219,9 +224,12 @@ def _order_keys(epochs: tf.Tensor, seed: int) -> tf.Tensor:
 
 def _padder(
     sequences: TokenSequences, max_seq_length: int, padding: str, shape: tuple[int, int]
-) -> Callable[[tf.Tensor], Features]:
-    """The graph's way to do `TokenSequences.padded`, of the sequences of examples int64 [B]."""
-    batch_size, choices = shape
+) -> Callable[[tf.Tensor, slice], Features]:
+    """The graph's way to do `TokenSequences.padded`, of some of the examples int64 [B].
+
+    They become as long as the longest of all.
+    """
+    num_rows, choices = shape
     longest = int(sequences.lengths.max(initial=0))
     padded_length(longest, max_seq_length, padding)  # complains before anything runs
     table = [padded_length(length, max_seq_length, padding) for length in range(longest + 1)]
@@ -236,15 +244,16 @@ def _padder(
                 np.array(table, np.int32),
             ),
         )
-    static = [batch_size, choices, max_seq_length if padding == "max" else None]
+    static = [num_rows, choices, max_seq_length if padding == "max" else None]
     if choices == 1:
         del static[1]
 
-    def padded(examples: tf.Tensor) -> Features:
-        rows = examples[:, None] * choices + tf.range(choices, dtype=tf.int64)
-        rows = tf.reshape(rows, static[:-1])
+    def padded(examples: tf.Tensor, wanted: slice) -> Features:
+        all_rows = examples[:, None] * choices + tf.range(choices, dtype=tf.int64)
+        length = tf.gather(padded_lengths, tf.reduce_max(tf.gather(lengths, all_rows)))
+        positions = tf.range(length)
+        rows = tf.reshape(all_rows[wanted], static[:-1])
         row_lengths = tf.gather(lengths, rows)
-        positions = tf.range(tf.gather(padded_lengths, tf.reduce_max(row_lengths)))
         is_real = positions < row_lengths[..., None]
         is_second = is_real & (positions >= tf.gather(first_lengths, rows)[..., None])
         places = tf.gather(starts, rows)[..., None] + tf.cast(positions, tf.int64)

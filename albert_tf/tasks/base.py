@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
+from albert_tf.data.batching import WHOLE, Shard
 from albert_tf.losses import LossSum
 
 Features = Mapping[str, tf.Tensor]
@@ -17,8 +18,12 @@ Features = Mapping[str, tf.Tensor]
 class Task(Protocol):
     """Data, model and loss of one job: what the trainer needs."""
 
-    def train_dataset(self, batch_size: int, seed: int) -> tf.data.Dataset:
-        """Returns endless training batches of `batch_size` examples, in the seed's order."""
+    def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
+        """Returns endless training batches of `batch_size` examples, in the seed's order.
+
+        Of each batch only the rows of `shard` are made. The state of the iterator must not depend
+        on the shard: the chief's is saved, and every worker restores it.
+        """
         ...
 
     def explain_read_errors(self) -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.batching import WHOLE, Shard
 from albert_tf.data.length_batching import training_batches
 from albert_tf.data.sequences import TokenSequences
 
@@ -58,7 +59,7 @@ class InMemoryTask(ABC):
             ValueError: nothing is.
         """
 
-    def train_dataset(self, batch_size: int, seed: int) -> tf.data.Dataset:
+    def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Task`."""
         sequences, columns = self._training_data()
         return training_batches(
@@ -69,6 +70,7 @@ class InMemoryTask(ABC):
             max_seq_length=self.max_seq_length,
             padding=self.padding,
             sequences_per_example=self.sequences_per_example,
+            shard=shard,
         )
 
     def explain_read_errors(self) -> AbstractContextManager[None]:

@@ -13,6 +13,8 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.data.batching import (
     EXAMPLE_WEIGHTS,
+    WHOLE,
+    Shard,
     Transform,
     evaluation_batches,
     training_batches,
@@ -41,6 +43,7 @@ _LABELS = "next_sentence_labels"  # 1 = the segments are not as in the text
 _SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}
 
 _EVAL_MASK_SEED = 0  # not that of the run: every evaluation meets the same masks
+_PIPELINE = 2  # to be raised when the saved position of an iterator means something else
 
 
 class PretrainingTask:
@@ -116,7 +119,7 @@ class PretrainingTask:
     def _transform(self, seed: int) -> Transform | None:
         return partial(self.masking, seed=seed) if self.masking else None
 
-    def train_dataset(self, batch_size: int, seed: int) -> tf.data.Dataset:
+    def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Task`."""
         return training_batches(
             self.train_files,
@@ -125,6 +128,7 @@ class PretrainingTask:
             seed=seed,
             shuffle_buffer_size=self.shuffle_buffer_size,
             transform=self._transform(seed),
+            shard=shard,
         )
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
@@ -143,6 +147,7 @@ class PretrainingTask:
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""
         description = {
+            "pipeline": _PIPELINE,
             "files": [[path, file_size(path)] for path in self.train_files],
             "shuffle_buffer_size": self.shuffle_buffer_size,
             "features": [[spec.name, spec.length] for spec in self.specs],

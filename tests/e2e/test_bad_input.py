@@ -34,7 +34,7 @@ def must_fail(run, *messages, **changes):
 WRONG_FLAGS = {
     "a typo": ({"lerning_rate": 0.1}, "Did you mean: learning_rate"),
     "nothing to do": ({"do_train": False}, "--do_train, --do_eval or both"),
-    "TPU": ({"use_tpu": True}, "--use_tpu is not supported"),
+    "TPU": ({"use_tpu": True}, "No TPU can be reached as --tpu_name=local"),
     "two fractions to mask": (
         {"masked_lm_budget": 0.15, "masked_lm_prob": 0.2},
         "--masked_lm_prob=0.2 and --masked_lm_budget=0.15 are two names",

@@ -244,7 +244,7 @@ BAD_INPUT = {
         "pretrained.ckpt does not fill the encoder",
     ),
     "nothing to predict with": (NO_TRAINING, "has no checkpoint for --checkpoint=best"),
-    "a TPU": ({"use_tpu": True}, "--use_tpu is not supported yet"),
+    "a TPU": ({"use_tpu": True}, "No TPU can be reached as --tpu_name=local"),
 }
 
 

@@ -1,10 +1,18 @@
 """From files to batches: nothing lost, nothing twice, an order that the seed decides."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.batching import evaluation_batches, pad_batch, training_batches
+from albert_tf.data.batching import (
+    WHOLE,
+    Shard,
+    evaluation_batches,
+    pad_batch,
+    training_batches,
+)
 from albert_tf.data.examples import FeatureSpec, encode_examples
 from albert_tf.data.tfrecord import frame_records
 
@@ -124,3 +132,42 @@ def test_numbers_go_on_where_a_saved_iterator_stood(files, tmp_path):
     resumed = iter(batches)
     tf.train.Checkpoint(iterator=resumed).read(saved).assert_consumed()
     assert [next(resumed)["numbers"].numpy().tolist() for _ in range(4)] == unbroken[5:]
+
+
+def test_shards_are_equal_shares_in_order():
+    assert [Shard(index, 3).rows(12) for index in range(3)] == [
+        slice(0, 4),
+        slice(4, 8),
+        slice(8, 12),
+    ]
+    assert WHOLE.rows(5) == slice(0, 5)
+
+
+def sharded_iterator(files, shard):
+    return iter(
+        training_batches(
+            files, SPECS, 6, seed=1, shuffle_buffer_size=7, transform=numbered, shard=shard
+        )
+    )
+
+
+@pytest.mark.parametrize("saved", [WHOLE, Shard(0, 2), Shard(2, 3)])
+def test_the_position_of_one_worker_is_that_of_any_number_of_workers(files, tmp_path, saved):
+    """Rows made ahead must not be part of it: they are those of the worker that saved it."""
+    first = sharded_iterator(files, saved)
+    unbroken = sharded_iterator(files, WHOLE)
+    for _ in range(4):
+        batch = next(unbroken)
+        np.testing.assert_array_equal(next(first)["ids"], batch["ids"][saved.rows(6)])
+    time.sleep(0.1)  # for batches to be made ahead
+    prefix = tf.train.Checkpoint(iterator=first).write(str(tmp_path / "state"))
+    following = [next(unbroken) for _ in range(5)]
+    expected = [(batch["ids"], batch["numbers"]) for batch in following]
+    for shard in (WHOLE, Shard(1, 2), Shard(0, 3)):
+        restored = sharded_iterator(files, shard)
+        tf.train.Checkpoint(iterator=restored).read(prefix).assert_consumed()
+        for ids, numbers in expected:
+            batch = next(restored)
+            np.testing.assert_array_equal(batch["ids"], ids[shard.rows(6)])
+            assert batch["numbers"].numpy().tolist() == numbers.numpy().tolist()[shard.rows(6)]
+            assert batch["example_weights"].shape == 6 // shard.count

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.data.batching import WHOLE, Shard
 from albert_tf.data.length_batching import (
     PADDINGS,
     batches_by_length,
@@ -207,3 +208,30 @@ def test_inputs_that_do_not_go_together_are_refused():
         training_set(TokenSequences.concatenate([]), 2)
     with pytest.raises(ValueError, match=r"more than --max_seq_length=20"):
         training_set(sequences, 2, max_seq_length=20)
+
+
+@pytest.mark.parametrize(("choices", "padding"), [(1, "longest"), (3, "buckets"), (1, "max")])
+def test_workers_make_the_rows_of_one_batch_and_share_its_position(tmp_path, choices, padding):
+    """The rows of a worker are as long as those of all: what is padding must not depend on them."""
+    sequences = random_sequences(15)
+    settings = {"sequences_per_example": choices, "padding": padding}
+
+    def iterator(shard):
+        return iter(training_set(sequences, 6, shard=shard, **settings))
+
+    shards = [WHOLE, Shard(0, 2), Shard(1, 2), Shard(2, 3)]
+    iterators = {shard: iterator(shard) for shard in shards}
+    for number in range(8):
+        if number == 5:
+            prefix = tf.train.Checkpoint(iterator=iterators[Shard(0, 2)]).write(
+                str(tmp_path / "state")
+            )
+            for shard in shards:
+                iterators[shard] = iterator(shard)
+                tf.train.Checkpoint(iterator=iterators[shard]).read(prefix).assert_consumed()
+        batch = next(iterators[WHOLE])
+        for shard in shards[1:]:
+            part = next(iterators[shard])
+            assert part.keys() == batch.keys()
+            for name, values in batch.items():
+                np.testing.assert_array_equal(part[name], values[shard.rows(6)], err_msg=name)

@@ -1,0 +1,84 @@
+"""What the workers of a training agree on, and what becomes of them when one is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import tensorflow as tf
+
+from albert_tf.cluster import LostWorkerError
+from albert_tf.distribution import local_replicas, worker_shard
+
+
+def values_of_workers(strategy: tf.distribute.Strategy, value: int) -> list[int]:
+    """Returns the values of all workers, in their order.
+
+    All workers must call this at the same point of the program: whoever comes first waits.
+
+    Args:
+        strategy: the replicas.
+        value: that of this worker.
+
+    Raises:
+        LostWorkerError: another worker has ended.
+    """
+    if worker_shard(strategy).count == 1:
+        return [value]
+    with explain_lost_workers():
+        return _gather(strategy)(tf.constant(value, tf.int64)).numpy().tolist()
+
+
+@cache
+def _gather(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
+    """One function a strategy: workers number their reductions by the graphs they make."""
+    shard, replicas = worker_shard(strategy), local_replicas(strategy)
+
+    def gathered(value: tf.Tensor) -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        is_first = tf.cast(context.replica_id_in_sync_group % replicas == 0, tf.int64)
+        own = tf.one_hot(shard.index, shard.count, dtype=tf.int64) * value * is_first
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+    @tf.function(autograph=False)
+    def run(value: tf.Tensor) -> tf.Tensor:
+        results = strategy.run(gathered, args=(value,))
+        return strategy.experimental_local_results(results)[0]
+
+    return run
+
+
+def is_any_worker(strategy: tf.distribute.Strategy, condition: bool) -> bool:
+    """Whether the condition holds on a worker; the same answer on all. See `values_of_workers`."""
+    return any(values_of_workers(strategy, int(condition)))
+
+
+def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
+    """Waits until all workers have come here; the end of one is otherwise a fault to the others."""
+    values_of_workers(strategy, 0)
+
+
+@contextmanager
+def explain_lost_workers() -> Iterator[None]:
+    """Turns what TensorFlow raises when a worker is gone into what a user can act on.
+
+    Raises:
+        LostWorkerError: a reduction over the workers was broken off.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if "ollective" not in str(error):
+            raise
+        raise LostWorkerError(
+            "Another worker ended or cannot be reached, so this one stops as well; the log of that "
+            "one says why. Start all workers again with the same flags: training goes on from the "
+            f"newest checkpoint in --output_dir. TensorFlow said: {_reason(error)}"
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The line of a long message that names the cause."""
+    lines = str(error).splitlines()
+    return next((line for line in lines if "ollective" in line and "node" not in line), lines[0])
