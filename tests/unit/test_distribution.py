@@ -5,23 +5,21 @@ import time
 import pytest
 import tensorflow as tf
 
+from albert_tf.cluster import LostWorkerError
 from albert_tf.data.batching import WHOLE
 from albert_tf.distribution import (
-    LostWorkerError,
     TpuAddress,
     check_batch_size,
     create_strategy,
-    explain_lost_workers,
-    is_any_worker,
     is_chief,
     is_tpu,
     local_replicas,
     settle_strategy,
     split_batch,
     split_cpu,
-    values_of_workers,
     worker_shard,
 )
+from albert_tf.workers import explain_lost_workers, is_any_worker, values_of_workers
 
 
 def test_a_strategy_has_the_replicas_its_name_says():

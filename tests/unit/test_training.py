@@ -151,3 +151,54 @@ def test_a_run_that_masks_its_input_resumes_with_the_same_masks(tmp_path, caplog
         np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
     weights_after(tmp_path / "changed", records, batch_size=4, last_step=7, masking=changed)
     assert "(masking changed): reading from the start" in caplog.text
+
+
+def small_run(folder, records, **settings):
+    """A trainer of four steps, with a checkpoint at every second."""
+    trainer = Trainer(
+        PretrainingTask(
+            small_config(num_hidden_layers=2, inner_group_num=1),
+            train_files=[str(records)],
+            max_seq_length=LENGTH,
+            max_predictions_per_seq=PREDICTIONS,
+        ),
+        TrainerConfig(str(folder), 3, save_checkpoints_steps=2, **settings),
+        OptimizerConfig(num_train_steps=4, num_warmup_steps=1),
+        create_strategy("one_device"),
+    )
+    return trainer, RunLog(str(folder), 4, write=False)
+
+
+def test_a_worker_that_is_not_the_chief_writes_nothing(tmp_path):
+    records = write_records(tmp_path / "records", pretraining_columns(7, seed=0))
+    trainer, log = small_run(tmp_path / "run", records)
+    trainer.is_chief = False
+    checkpoints = []
+    trainer.initialize()
+    trainer.train(log, on_checkpoint=checkpoints.append)
+    assert trainer.step == 4
+    assert checkpoints == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_workers_that_do_not_see_the_same_stop_before_the_first_step(tmp_path, monkeypatch):
+    records = write_records(tmp_path / "records", pretraining_columns(7, seed=0))
+    trainer, log = small_run(tmp_path / "run", records)
+    values = []
+
+    def another_worker_has(value):
+        monkeypatch.setattr(
+            "albert_tf.training.values_of_workers",
+            lambda _, own: [values.append(own) or own, value],
+        )
+
+    another_worker_has(2)
+    with pytest.raises(ValueError, match=r"newest step of worker 0: 0, worker 1: 2.*shared file"):
+        trainer.initialize()
+    another_worker_has(-1)
+    for changes in ({}, {"seed": 5}):
+        trainer, log = small_run(tmp_path / "run", records, **changes)
+        with pytest.raises(ValueError, match="The workers do not train alike"):
+            trainer.train(log)
+    assert trainer.step == 0
+    assert values[1] != values[2]  # the seed counts
