@@ -87,7 +87,7 @@ class MemoryEstimate:
         gradients: of all parameters; with accumulation, their sums too.
         kept: tensors that wait for the backward pass.
         passing: tensors that come and go where most of them are there at a time: inside a block,
-            at the heads, or in the update of the largest variable.
+            at the heads, or in the update of the largest variables.
     """
 
     program: int
@@ -123,10 +123,10 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
     accumulates = setting.gradient_accumulation_steps > 1
     block, runs = _block_bytes(config, setting), config.num_hidden_layers * config.inner_group_num
     kept = runs * _hidden_bytes(config, setting) + block if setting.remat else runs * block
+    # The update has no activations beside it, but the gradients before clipping.
+    update = _update_bytes(config) + (0 if accumulates else 4 * parameters)
     passing = max(
-        _passing_block_bytes(config, setting),
-        _head_bytes(config, setting),
-        _update_bytes(config) - kept,
+        _passing_block_bytes(config, setting), _head_bytes(config, setting), update - kept
     )
     return MemoryEstimate(
         program=PROGRAM_BYTES,
