@@ -1,0 +1,202 @@
+"""Trains the models of the paper's comparisons on your records, one after the other, fairly.
+
+    python run_ablations.py --albert_config_file=base.json --input_file=... --eval_input_file=...
+        --output_dir=ablations --num_train_steps=2000 -- --max_seq_length=128 ...
+
+What stands after `--` goes to every run of `run_pretraining.py` as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from absl import flags, logging
+
+from albert_tf.cli.command import run_command
+
+# What every run gets from here; after `--` it would make runs differ from what the table says.
+_OWN_FLAGS = frozenset(
+    {"input_file", "eval_input_file", "output_dir", "albert_config_file", "seed", "sentence_loss"}
+    | {"num_train_steps", "do_train", "do_eval", "eval_checkpoint", "init_checkpoint"}
+)
+SETTINGS_FILE = "ablation_settings.json"
+
+
+def define_flags() -> None:
+    """Defines the flags of this command; nothing is defined by importing it."""
+    flags.DEFINE_string(
+        "albert_config_file", None, "The base, of which all models are variants.", required=True
+    )
+    flags.DEFINE_string(
+        "output_dir",
+        None,
+        "Directory of the results and of a directory for each run. Runs found there are not "
+        "repeated, those that were cut off go on.",
+        required=True,
+    )
+    flags.DEFINE_integer(
+        "num_train_steps", None, "Steps of every run.", required=True, lower_bound=1
+    )
+    _define_record_flags()
+    flags.DEFINE_list(
+        "comparisons",
+        ["embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"],
+        "What to compare.",
+    )
+    flags.DEFINE_list("embedding_sizes", [], "Sizes E; if not given: half, double, and H.")
+    flags.DEFINE_list("depths", [], "Numbers of layers; if not given: one, half, double.")
+    flags.DEFINE_list("widths", [], "Sizes H; if not given: half, double.")
+    flags.DEFINE_list("seeds", ["12345"], "Every model is trained with each of these seeds.")
+    flags.DEFINE_list(
+        "base_seeds", [], "Further seeds of the base alone: their spread is the noise of the table."
+    )
+
+
+def _define_record_flags() -> None:
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Records to train on (made with --sentence_loss=sop, the default): files or globs.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "eval_input_file", None, "Held-out records to evaluate on: files or globs.", required=True
+    )
+    for loss in ("nsp", "none"):
+        without = (
+            "without them that loss is left out."
+            if loss == "nsp"
+            else "without them that model learns the masked tokens of --input_file alone."
+        )
+        flags.DEFINE_string(
+            f"{loss}_input_file", None, f"Records made with --sentence_loss={loss}; {without}"
+        )
+        flags.DEFINE_string(
+            f"{loss}_eval_input_file", None, f"Held-out records made with --sentence_loss={loss}."
+        )
+
+
+def run(training_flags: list[str]) -> None:
+    """Trains what is missing and writes the table anew after each run.
+
+    Args:
+        training_flags: flags for `run_pretraining.py`.
+    """
+    from albert_tf.ablation_runs import Ablations
+    from albert_tf.ablations import choose_variants
+    from albert_tf.config import AlbertConfig
+
+    values = flags.FLAGS
+    _check_training_flags(training_flags)
+    records = _records(values)
+    base = AlbertConfig.from_json_file(values.albert_config_file)
+    sizes = {
+        "embedding_size": _numbers(values, "embedding_sizes"),
+        "depth": _numbers(values, "depths"),
+        "width": _numbers(values, "widths"),
+    }
+    variants = choose_variants(base, values.comparisons, sizes, list(records))
+    seeds, base_seeds = _numbers(values, "seeds"), _numbers(values, "base_seeds")
+    if not seeds:
+        raise ValueError("--seeds names no seed.")
+    if "sentence_loss" in values.comparisons and "nsp" not in records:
+        logging.warning("No --nsp_input_file: next-sentence prediction is not compared")
+    settings = {
+        "base": base.to_dict(),
+        "num_train_steps": values.num_train_steps,
+        "records": records,
+        "training_flags": training_flags,
+    }
+    _keep_settings(values.output_dir, settings)
+    Ablations(values.output_dir, base, records, values.num_train_steps, training_flags).run(
+        variants, seeds, base_seeds, compare_losses="sentence_loss" in values.comparisons
+    )
+
+
+def _check_training_flags(training_flags: list[str]) -> None:
+    for flag in training_flags:
+        name = flag.lstrip("-").split("=")[0]
+        if not flag.startswith("-"):
+            raise ValueError(f"After --, write --name=value. Received: {flag!r}")
+        if name in _OWN_FLAGS or name.removeprefix("no") in _OWN_FLAGS:
+            raise ValueError(
+                f"{flag!r} cannot stand after --: run_ablations.py itself gives it to the runs."
+            )
+
+
+def _records(values: flags.FlagValues) -> dict[str, tuple[list[str], list[str]]]:
+    """Files to train and to evaluate on, for each sentence loss that has some.
+
+    Raises:
+        ValueError: a file is missing, or of two flags that need each other one.
+    """
+    from albert_tf.data.files import match_files
+
+    sop = (
+        match_files(values.input_file, "--input_file"),
+        match_files(values.eval_input_file, "--eval_input_file"),
+    )
+    records = {"sop": sop, "none": sop}
+    for loss in ("nsp", "none"):
+        train, held_out = f"{loss}_input_file", f"{loss}_eval_input_file"
+        patterns = values.flag_values_dict()
+        if bool(patterns[train]) != bool(patterns[held_out]):
+            raise ValueError(f"Give --{train} and --{held_out} together, or neither.")
+        if patterns[train]:
+            records[loss] = (
+                match_files(patterns[train], f"--{train}"),
+                match_files(patterns[held_out], f"--{held_out}"),
+            )
+    return records
+
+
+def _numbers(values: flags.FlagValues, flag: str) -> list[int]:
+    numbers = []
+    for text in values.flag_values_dict()[flag]:
+        if not text.strip().isdecimal():
+            raise ValueError(f"--{flag} should be whole numbers with commas. Received: {text!r}")
+        numbers.append(int(text))
+    return numbers
+
+
+def _keep_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
+    """Writes what all runs have in common, or holds it against what the runs there had.
+
+    Raises:
+        ValueError: they differ, so that the models could not be compared.
+    """
+    from albert_tf.data.files import file_exists, open_binary, write_then_rename
+
+    path = os.path.join(output_dir, SETTINGS_FILE)
+    now = json.loads(json.dumps(settings))
+    if not file_exists(path):
+        with write_then_rename(path) as file:
+            file.write((json.dumps(now, indent=2) + "\n").encode())
+        return
+    with open_binary(path, "rb") as file:
+        before = json.loads(file.read())
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise ValueError(
+                f"--output_dir {output_dir!r} holds runs with other settings, with which no model "
+                f"could be compared. {name} was {before.get(name)!r}, and is {value!r} now. Give "
+                "the same, or a fresh directory."
+            )
+
+
+def main() -> None:
+    """Runs the command."""
+    training_flags: list[str] = []
+    if "--" in sys.argv:
+        place = sys.argv.index("--")
+        training_flags = sys.argv[place + 1 :]
+        del sys.argv[place:]
+    run_command(define_flags, lambda: run(training_flags))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""Trains the models of the paper's comparisons: the command albert_tf.cli.run_ablations."""
+
+from albert_tf.cli.run_ablations import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The comparisons, trained as a user does; a run that was cut off goes on."""
+
+import json
+
+import pytest
+
+from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
+from tests.programs import run_program
+
+SCRIPT = "run_ablations.py"
+PASSED = (
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "train_batch_size",
+    "num_warmup_steps",
+    "save_checkpoints_steps",
+    "eval_batch_size",
+)
+
+
+def flags(run, output, **changes):
+    """Six steps of a base of two layers and of a model of one."""
+    own = {
+        "albert_config_file": run.folder / "model" / "albert_config.json",
+        "input_file": run.folder / "train-*.tfrecord",
+        "eval_input_file": run.eval_file,
+        "output_dir": output,
+        "comparisons": "depth",
+        "depths": "1,2",
+        "seeds": "3",
+        "num_train_steps": 6,
+        **changes,
+    }
+    given = run.flags(save_checkpoints_steps=2, num_warmup_steps=1)
+    return {
+        **own,
+        "": True,
+        **{name: given[name] for name in PASSED},
+    }  # the second is typed `--`: what follows is for the runs
+
+
+@pytest.mark.slow  # each run imports TensorFlow; unit tests cover the rest
+def test_a_cut_off_comparison_goes_on_and_ends_as_an_unbroken_one(tmp_path):
+    run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2, num_hidden_groups=1)
+    output = tmp_path / "ablations"
+    result = run_program(SCRIPT, tmp_path, flags(run, output))
+    assert result.code == 0, result.output
+    table = (output / "ablations.md").read_text()
+    assert "| layers L | 1 |" in table
+    assert table in result.output
+    config = json.loads((output / "depth-1-seed3" / "albert_config.json").read_text())
+    assert config["num_hidden_layers"] == 1
+    unbroken = read_checkpoint(output / "depth-1-seed3" / "model.ckpt-6")
+
+    cut_off = output / "depth-1-seed3"
+    for path in [*cut_off.glob("*-6.*"), cut_off / "checkpoint", cut_off / "eval_results.txt"]:
+        path.unlink()
+    finished = (output / "base-seed3.log").read_bytes()
+    result = run_program(SCRIPT, tmp_path, flags(run, output))
+    assert result.code == 0, result.output
+    assert (output / "base-seed3.log").read_bytes() == finished
+    assert "at step 4" in (output / "depth-1-seed3.log").read_text()
+    assert_same_bits(read_checkpoint(cut_off / "model.ckpt-6"), unbroken)
+    assert (output / "ablations.md").read_text().count("\n") == table.count("\n")
