@@ -1,6 +1,7 @@
 """The comparisons, trained as a user does; a run that was cut off goes on."""
 
 import json
+import re
 
 import pytest
 
@@ -62,3 +63,38 @@ def test_a_cut_off_comparison_goes_on_and_ends_as_an_unbroken_one(tmp_path):
     assert "at step 4" in (output / "depth-1-seed3.log").read_text()
     assert_same_bits(read_checkpoint(cut_off / "model.ckpt-6"), unbroken)
     assert (output / "ablations.md").read_text().count("\n") == table.count("\n")
+
+
+def test_mistakes_are_told_before_anything_is_written(tmp_path):
+    run = PretrainingRun(tmp_path, num_hidden_groups=1)
+    output = tmp_path / "ablations"
+    mistakes = [
+        ({"seed": 4}, {}, r"'--seed=4' cannot stand after --"),
+        ({"nodo_eval": True}, {}, r"'--nodo_eval' cannot stand after --"),
+        ({}, {"nsp_input_file": run.eval_file}, r"--nsp_input_file and --nsp_eval_input_file"),
+        ({}, {"depths": "2,deep"}, r"--depths should be whole numbers .*'deep'"),
+        ({}, {"depths": "0"}, r"depth-0 cannot be built: .*num_hidden_layers"),
+        ({}, {"comparisons": "depth,weight"}, r"--comparisons: there is no 'weight'"),
+        (
+            {},
+            {"none_eval_input_file": "no", "none_input_file": "no"},
+            r"--none_input_file: no file",
+        ),
+    ]
+    for passed, own, message in mistakes:
+        result = run_program(SCRIPT, tmp_path, {**flags(run, output, **own), **passed})
+        assert result.code == 1
+        assert re.search(message, result.output), result.output
+    assert not output.exists()
+
+
+def test_runs_of_other_settings_are_not_mixed(tmp_path):
+    run = PretrainingRun(tmp_path, num_hidden_groups=1)
+    output = tmp_path / "ablations"
+    output.mkdir()
+    settings = {"num_train_steps": 7}
+    (output / "ablation_settings.json").write_text(json.dumps(settings))
+    result = run_program(SCRIPT, tmp_path, flags(run, output, num_train_steps=6))
+    assert result.code == 1
+    assert re.search(r"base was None, and is \{", result.output)
+    assert [path.name for path in output.iterdir()] == ["ablation_settings.json"]
