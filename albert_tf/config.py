@@ -21,6 +21,8 @@ from albert_tf.data.files import write_then_rename
 ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
 # What the layers of a group share; see parameter_sharing.py.
 SHARING_MODES = ("all", "attention", "ffn", "none")
+# What a training does whose numbers went bad.
+ON_DIVERGENCE = ("stop", "rollback")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -415,6 +417,10 @@ class TrainerConfig:
         gradient_accumulation_steps: A, micro-batches of a replica's batch, whose gradients are
             summed before the update; memory is that of one.
         remat: keep only the input of each block for the backward pass, and recompute the rest.
+        on_divergence: "stop", or "rollback": go back to the newest checkpoint, skip the batches
+            since, and go on.
+        max_loss_spike: a loss above so many times the median of those before it counts as
+            divergence too; above 1, or 0 to look at none.
 
     Raises:
         ValueError: a value is out of range.
@@ -429,6 +435,8 @@ class TrainerConfig:
     jit_compile: bool = False
     gradient_accumulation_steps: int = 1
     remat: bool = False
+    on_divergence: str = "stop"
+    max_loss_spike: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuses values no run can use."""
@@ -443,5 +451,16 @@ class TrainerConfig:
         _require_natural_number("--seed", self.seed)
         if self.seed >= 2**31:
             raise ValueError(f"--seed must be below 2^31, to fit an int32. Received: {self.seed}")
+        if self.on_divergence not in ON_DIVERGENCE:
+            raise ValueError(
+                f"--on_divergence must be one of {', '.join(ON_DIVERGENCE)}. "
+                f"Received: {self.on_divergence!r}"
+            )
+        _require_not_negative("--max_loss_spike", self.max_loss_spike)
+        if 0 < self.max_loss_spike <= 1:
+            raise ValueError(
+                "--max_loss_spike must be above 1, for half of all losses lie above their median, "
+                f"or 0 to look for no spikes. Received: {self.max_loss_spike}"
+            )
         if not self.output_dir:
             raise ValueError("--output_dir must name a directory. Received: ''")

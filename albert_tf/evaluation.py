@@ -216,7 +216,8 @@ def train_and_evaluate(
         log.evaluation(step, results)
         record(step, results)
 
-    if trainer.is_chief and trainer.step > 0 and last_evaluated != trainer.step:
+    is_missed = trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
+    if trainer.is_chief and is_missed:
         on_checkpoint(trainer.step)  # the run that wrote this checkpoint ended before it could
     trainer.train(log, on_checkpoint=on_checkpoint)
 

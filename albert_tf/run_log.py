@@ -4,7 +4,8 @@ In the output directory: `run_config.json` (settings, versions, devices, command
 `metrics.jsonl` (one JSON object a line), `tensorboard/` and `training_curves.png`. On the terminal:
 one `key=value` line an interval and a progress bar. Metrics have the same names everywhere.
 
-A run that resumes from step s forgets what was recorded after s, so no step appears twice.
+A run that resumes from step s, or goes back to it, forgets what was recorded after s, so no step
+appears twice.
 """
 
 from __future__ import annotations
@@ -167,6 +168,21 @@ class RunLog:
             self._report("eval", step, metrics)
             self._draw_curves()
 
+    def roll_back(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Forgets what was reported after `step`, which training went back to; reports that.
+
+        Args:
+            step: finished steps from now on.
+            metrics: how often, how far; a record of phase "roll_back".
+        """
+        if not self._write:
+            return
+        self._close_writers()
+        self._forget_after(step)
+        self._bar.n = step
+        self._interval_step, self._interval_start = step, self._clock()
+        self._report("roll_back", step, metrics)
+
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Keeps the time spent inside (evaluating, saving) out of the rates of training."""
@@ -179,10 +195,14 @@ class RunLog:
     def close(self) -> None:
         """Draws the curves and closes everything; nothing can be reported afterwards."""
         self._bar.close()
-        for writer in self._writers.values():
-            writer.close()
+        self._close_writers()
         if self._records:
             self._draw_curves()
+
+    def _close_writers(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
 
     def _report(
         self,

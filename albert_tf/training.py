@@ -1,4 +1,4 @@
-"""The trainer: one step, the loop around it, resuming, and stopping when numbers go bad.
+"""The trainer: one step, the loop around it, resuming, stopping and going back.
 
 A step, in order: forward pass under the tape, loss sums, division by the weights of all replicas,
 gradients, their sum over micro-batches and replicas, clipping of that sum by its global norm,
@@ -9,7 +9,6 @@ of micro-batches too.
 from __future__ import annotations
 
 import json
-import math
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +21,7 @@ from albert_tf.accumulation import SumsAndGradients, accumulate
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.data.damaged_records import SkippedRecords
 from albert_tf.distribution import (
     check_batch_size,
     is_chief,
@@ -30,15 +30,22 @@ from albert_tf.distribution import (
     split_batch_spec,
     worker_shard,
 )
+from albert_tf.divergence import DivergenceGuard, TrainingDivergedError
+from albert_tf.interruption import Interruption
 from albert_tf.losses import LossSum, means
 from albert_tf.optimization import clip_by_global_norm, create_optimizer
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.base import Features, Task
-from albert_tf.workers import explain_lost_workers, values_of_workers
+from albert_tf.training_input import TrainingInput
+from albert_tf.workers import (
+    explain_lost_workers,
+    is_any_worker,
+    values_of_workers,
+    wait_for_workers,
+)
 
-
-class TrainingDivergedError(ValueError):
-    """The loss, the gradients or the weights stopped being finite numbers."""
+# In the description of the input, beside what decides it: what else a resumed run must know.
+_GUARD, _SKIPPED = "divergence", "skipped_records"
 
 
 class Trainer:
@@ -84,6 +91,7 @@ class Trainer:
         self.is_chief = is_chief(strategy)
         self.step = 0
         self._saved_step = 0
+        self._guard = DivergenceGuard(config)
         keras.utils.set_random_seed(config.seed)
         with strategy.scope():
             self.model = task.build_model()
@@ -125,10 +133,8 @@ class Trainer:
             LoadError: a checkpoint that does not fit the model.
             ValueError: other workers see another checkpoint.
         """
-        newest = self.directory.newest()
+        newest = self._restore_newest()
         if newest is not None:
-            self.step = self.directory.restore(newest, self.model, self.optimizer)
-            self._saved_step = self.step
             unused = f"; --init_checkpoint={init_checkpoint} is not used" if init_checkpoint else ""
             logging.info("Resuming from %s at step %d%s", newest, self.step, unused)
         elif init_checkpoint:
@@ -155,6 +161,18 @@ class Trainer:
                 "all of them reach by this name: on a shared file system, or gs://."
             )
 
+    def _restore_newest(self) -> str | None:
+        """Goes to the newest checkpoint that is whole; returns its prefix, None without one."""
+        newest = self.directory.restore_newest(self.model, self.optimizer)
+        if newest is not None:
+            self.step = self._saved_step = int(self.optimizer.iterations)
+        return newest
+
+    def is_checkpoint(self) -> bool:
+        """Whether a checkpoint is due at the present step."""
+        last = self.optimizer_config.num_train_steps
+        return self.step % self.config.save_checkpoints_steps == 0 or self.step == last
+
     @explain_lost_workers()
     def train(self, log: RunLog, on_checkpoint: Callable[[int], None] | None = None) -> None:
         """Trains up to `num_train_steps`, reporting and saving on the way.
@@ -166,49 +184,87 @@ class Trainer:
 
         Raises:
             LostWorkerError: another worker has ended.
-            TrainingDivergedError: a loss, a gradient norm or a weight is not finite; nothing was
-                saved since.
+            TrainingDivergedError: a number is not finite, or the loss jumped, and training does not
+                go back, or did so in vain; nothing was saved since.
+            TrainingInterrupted: a signal asked for the end; the steps so far were saved.
             RecordError: a record cannot be read; the message names it. The steps before it were
                 saved.
+            SaveError: a checkpoint cannot be written.
         """
         last = self.optimizer_config.num_train_steps
         if self.step >= last:
             logging.info("Nothing to train: step %d of %d is done already", self.step, last)
             return
-        iterator, description = self._input()
+        source = self._input()
         # One graph for all lengths: one made for the length that happens to come first rounds
         # otherwise, and a resumed run begins with another length than the unbroken one.
-        self.train_step.get_concrete_function(
-            split_batch_spec(self.strategy, iterator.element_spec)
-        )
+        self.train_step.get_concrete_function(split_batch_spec(self.strategy, source.batch_spec))
+        with Interruption() as interruption:
+            while self.step < last:
+                try:
+                    stops = self._train_to_checkpoint(source, log, interruption)
+                    with log.pause():
+                        self._save(source)
+                except TrainingDivergedError as error:
+                    if source.is_broken or not self._may_roll_back():
+                        raise
+                    self._roll_back(error.problem, log)
+                    continue
+                if stops:
+                    wait_for_workers(self.strategy)
+                    raise interruption.stopped(self.step)
+                if on_checkpoint and self.is_chief:
+                    with log.pause(), interruption.nothing_to_save(self.step):
+                        on_checkpoint(self.step)
+
+    def _train_to_checkpoint(
+        self, source: TrainingInput, log: RunLog, interruption: Interruption
+    ) -> bool:
+        """Trains until a checkpoint is due, or earlier where a signal asks for one.
+
+        Returns:
+            Whether a signal asks for the end of the training; the same on all workers.
+        """
         unreported: list[Mapping[str, Any]] = []
-        while self.step < last:
+        while True:
             try:
                 with self.task.explain_read_errors():
-                    batch = next(iterator)
+                    batch = source.next_batch()
             except Exception:  # whatever it is, the steps so far must not be lost
-                self._report(log, unreported)
-                self._save()
+                self._report(log, unreported, source)
+                self._save(source)
                 raise
             unreported.append(self.train_step(split_batch(self.strategy, batch)))
             self.step += 1
             log.advance(self.step)
-            is_checkpoint = self.step % self.config.save_checkpoints_steps == 0 or self.step == last
-            if is_checkpoint or self.step % self.config.log_steps == 0:
-                self._report(log, unreported)
+            stops = is_any_worker(self.strategy, interruption.signal is not None)
+            is_due = stops or self.is_checkpoint()
+            if is_due or self.step % self.config.log_steps == 0:
+                self._report(log, unreported, source)
                 unreported = []
-            if is_checkpoint:
-                with log.pause():
-                    self._save(iterator, description)
-                    if on_checkpoint and self.is_chief:
-                        on_checkpoint(self.step)
+            if is_due:
+                return stops
 
-    def _input(self) -> tuple[Any, dict[str, Any]]:
-        """The training input, where the checkpoint the run resumes from left it.
+    def _may_roll_back(self) -> bool:
+        return self._guard.may_roll_back() and self.directory.newest() is not None
 
-        Returns:
-            The iterator, and what decides its batches, to be saved with its position.
-        """
+    def _roll_back(self, problem: str, log: RunLog) -> None:
+        """Goes back to the newest checkpoint; the input stays, so that its batches are skipped."""
+        diverged = self.step
+        self._restore_newest()
+        self._check_same_step()
+        batches = diverged - self.step
+        self._guard.rolled_back(batches)
+        logging.warning(
+            "%s. Going back to step %d; %d batches are skipped", problem, self.step, batches
+        )
+        log.roll_back(
+            self.step,
+            {"roll_backs": self._guard.roll_backs, "skipped_batches": self._guard.skipped_batches},
+        )
+
+    def _input(self) -> TrainingInput:
+        """The training input, where the checkpoint the run resumes from left it."""
         batch_size, seed = self.config.train_batch_size, self.config.seed
         description = {
             **self.task.describe_input(),
@@ -217,16 +273,19 @@ class Trainer:
             "order_seed": seed,
         }
         newest = self.directory.newest() if self.step else None
+        skipped = SkippedRecords()
         if newest is not None:
             stored = self.directory.input_description(newest) or {}
             description["order_seed"] = stored.get("order_seed", seed)
+            self._guard.restore(stored.get(_GUARD, {}))
+            skipped = SkippedRecords(stored.get(_SKIPPED, ()))
         iterator = self._batches(description["order_seed"])
         if newest and not self.directory.restore_input(newest, iterator, description):
             # Another order than that of the run's beginning, which the model has seen.
             description["order_seed"] = seed + self.step
             iterator = self._batches(seed + self.step)
         self._check_same_settings(description)
-        return iterator, description
+        return TrainingInput(iterator, description, skipped)
 
     def _batches(self, order_seed: int) -> Any:
         """An iterator over this worker's rows of the batches."""
@@ -244,12 +303,11 @@ class Trainer:
                 "them with the same flags, on the same files."
             )
 
-    def _save(
-        self, iterator: Any = None, input_description: Mapping[str, Any] | None = None
-    ) -> None:
+    def _save(self, source: TrainingInput) -> None:
         """Writes a checkpoint, unless it is there already; never of weights that went bad.
 
         Raises:
+            SaveError: it cannot be written.
             TrainingDivergedError: a weight is not finite.
         """
         if self.step == self._saved_step:
@@ -259,9 +317,18 @@ class Trainer:
             raise self._diverged(f"Step {self.step}: the updated weights are not finite")
         if self.is_chief:
             self.directory.save(
-                self.step, self.model, self.optimizer, iterator, input_description or {}
+                self.step,
+                self.model,
+                self.optimizer,
+                source.saved_iterator(),
+                {
+                    **source.description,
+                    _GUARD: self._guard.state(),
+                    _SKIPPED: list(source.skipped.places),
+                },
             )
         self._saved_step = self.step
+        self._guard.saved()
 
     def _train_step(self, batch: Features) -> dict[str, Any]:
         results = self.strategy.run(self._replica_step, args=(batch,))
@@ -328,7 +395,7 @@ class Trainer:
             )
         return {**losses, **self.task.metrics(outputs, features)}, tape.gradient(share, variables)
 
-    def _report(self, log: RunLog, steps: list[Mapping[str, Any]]) -> None:
+    def _report(self, log: RunLog, steps: list[Mapping[str, Any]], source: TrainingInput) -> None:
         """Tells the log of the steps since its last report.
 
         Raises:
@@ -339,28 +406,29 @@ class Trainer:
         steps = tf.nest.map_structure(float, steps)
         first = self.step - len(steps) + 1
         losses = [float(self.task.total_loss(step["sums"])) for step in steps]
-        for number, (loss, step) in enumerate(zip(losses, steps, strict=True), start=first):
-            if not (math.isfinite(loss) and math.isfinite(step["gradient_norm"])):
-                raise self._diverged(
-                    f"Step {number}: loss={loss}, gradient_norm={step['gradient_norm']}"
-                )
+        problem = self._guard.problem(losses, [step["gradient_norm"] for step in steps], first)
+        if problem:
+            raise self._diverged(problem)
         metrics = {
             "loss": sum(losses) / len(losses),
             **means([step["sums"] for step in steps]),
             "gradient_norm": sum(step["gradient_norm"] for step in steps) / len(steps),
             "learning_rate": steps[-1]["learning_rate"],
         }
+        if source.skipped.count:
+            metrics["skipped_records"] = source.skipped.count
         log.train(self.step, metrics, len(steps) * self.config.train_batch_size)
 
     def _diverged(self, what: str) -> TrainingDivergedError:
         newest = self.directory.newest()
         return TrainingDivergedError(
-            f"{what}. Nothing was saved since; "
+            what,
+            "Nothing was saved since; "
             + (
                 f"the last good checkpoint is {newest}."
                 if newest
                 else "there is no checkpoint yet."
             )
-            + " A lower --learning_rate, a longer warm-up "
-            f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help."
+            + f" {self._guard.advice()} A lower --learning_rate, a longer warm-up "
+            f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help.",
         )

@@ -78,7 +78,11 @@ class Program:
 
     def kill(self) -> None:
         """Ends it as a power cut would."""
-        os.kill(self._process.pid, signal.SIGKILL)
+        self.send(signal.SIGKILL)
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
+        os.kill(self._process.pid, number)
 
     def wait(self, seconds: float = 120.0) -> Result:
         """Waits for its end, which must come in time."""

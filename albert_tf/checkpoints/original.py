@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, LoadError, LoadReport
+from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, DamagedError, LoadError, LoadReport
 from albert_tf.checkpoints.warm_start import names_by_place
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
@@ -37,6 +37,16 @@ PARTIAL = ".partial"  # ends the prefix of a checkpoint that is being written
 SLOT_NAMES = ("adam_m", "adam_v")
 # What TensorFlow's checkpoint reader raises, depending on the damage.
 READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+# Those of them that say nothing of the files: trying again later may well succeed.
+_PASSING_ERRORS = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnauthenticatedError,
+    tf.errors.UnavailableError,
+)
 
 NamedVariables = Iterator[tuple[str, keras.Variable]]
 
@@ -260,13 +270,18 @@ def open_checkpoint(prefix: str) -> tuple[Any, dict[str, list[int]]]:
     """Returns TensorFlow's reader of a checkpoint, and the shape of every variable in it.
 
     Raises:
-        LoadError: the files are not a checkpoint, or are damaged.
+        DamagedError: the files are not a checkpoint, or are damaged.
+        LoadError: they cannot be reached.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
         return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
     except READ_ERRORS as error:
-        raise LoadError(f"{prefix!r} cannot be read as a checkpoint: {error}") from error
+        raise _kind(error)(f"{prefix!r} cannot be read as a checkpoint: {error}") from error
+
+
+def _kind(error: Exception) -> type[LoadError]:
+    return LoadError if isinstance(error, _PASSING_ERRORS) else DamagedError
 
 
 def read_variables(reader: Any, prefix: str, names: Iterable[str]) -> dict[str, np.ndarray]:
@@ -278,12 +293,35 @@ def read_variables(reader: Any, prefix: str, names: Iterable[str]) -> dict[str, 
         names: of variables that are in it.
 
     Raises:
-        LoadError: the data file is missing or damaged.
+        DamagedError: the data file is missing or damaged.
+        LoadError: it cannot be reached.
     """
     try:
         return {name: reader.get_tensor(name) for name in names}
     except READ_ERRORS as error:
-        raise LoadError(f"The checkpoint {prefix!r} is damaged: {error}") from error
+        raise _kind(error)(f"The checkpoint {prefix!r} is damaged: {error}") from error
+
+
+def check_tensors(prefix: str) -> None:
+    """Reads every tensor of an object-based checkpoint and compares its checksum.
+
+    Args:
+        prefix: of what `tf.train.Checkpoint.write` wrote; the state of an input may be in it.
+
+    Raises:
+        DamagedError: a file is missing or damaged.
+        LoadError: it cannot be reached.
+    """
+    try:
+        dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+        tf.raw_ops.RestoreV2(  # unlike the reader, it takes the variants that iterators are
+            prefix=prefix,
+            tensor_names=list(dtypes),
+            shape_and_slices=[""] * len(dtypes),
+            dtypes=list(dtypes.values()),
+        )
+    except READ_ERRORS as error:
+        raise _kind(error)(f"{prefix!r} is damaged: {error}") from error
 
 
 def read_global_step(prefix: str) -> int:

@@ -15,6 +15,14 @@ class LoadError(ValueError):
     """Weights that do not fit the model they were to fill."""
 
 
+class DamagedError(LoadError):
+    """Files that lost a part of what was written to them."""
+
+
+class SaveError(OSError):
+    """A checkpoint that could not be written; those written before are as they were."""
+
+
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
     """The outcome of matching a checkpoint with a model, in the original release's names.

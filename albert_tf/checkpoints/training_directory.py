@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import keras
@@ -21,18 +22,28 @@ from absl import logging
 
 from albert_tf.checkpoints.original import (
     GLOBAL_STEP,
+    check_tensors,
     open_checkpoint,
     original_names,
     read_variables,
     slot_variables,
     write_checkpoint,
 )
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.data.files import write_then_rename
 
 CHECKPOINT = "model.ckpt"
 BEST = "model.ckpt-best"
 TRAIN_STATE = "train_state"
+_TEMPORARY = "_temp"  # ends the folder in which TensorFlow writes a train state first
+
+
+def _remove(path: str) -> None:
+    """Removes a file, or the folder of a train state that was being written."""
+    if path.rstrip("/").endswith(_TEMPORARY):
+        tf.io.gfile.rmtree(path)
+    else:
+        tf.io.gfile.remove(path)
 
 
 class TrainingDirectory:
@@ -46,20 +57,25 @@ class TrainingDirectory:
     def __init__(self, path: str, keep_checkpoint_max: int = 5) -> None:
         self.path = path
         self.keep_checkpoint_max = keep_checkpoint_max
+        self._damaged: set[str] = set()  # prefixes `restore_newest` passed over
 
     def checkpoints(self) -> list[str]:
-        """Returns the prefixes of the finished step checkpoints, oldest first."""
+        """Returns the prefixes of the finished step checkpoints, oldest first.
+
+        Those that `restore_newest` found damaged are not among them.
+        """
         steps = {
             int(match.group(1))
             for name in (tf.io.gfile.listdir(self.path) if tf.io.gfile.isdir(self.path) else [])
             if (match := re.fullmatch(rf"{CHECKPOINT}-(\d+)\.index", name))
         }
         newest = self._committed_step()
-        return [
+        prefixes = [
             self._prefix(CHECKPOINT, step)
             for step in sorted(steps)
             if newest is None or step <= newest
         ]
+        return [prefix for prefix in prefixes if prefix not in self._damaged]
 
     def newest(self) -> str | None:
         """Returns the prefix of the checkpoint to resume from, None in a fresh directory."""
@@ -75,13 +91,19 @@ class TrainingDirectory:
 
     def _committed_step(self) -> int | None:
         """The step the file `checkpoint` names, None where there is no such file or step."""
-        state = tf.train.get_checkpoint_state(self.path)
+        step = self._named_step()
+        if step is None or not tf.io.gfile.exists(self._prefix(CHECKPOINT, step) + ".index"):
+            return None
+        return step
+
+    def _named_step(self) -> int | None:
+        try:
+            state = tf.train.get_checkpoint_state(self.path)
+        except ValueError:  # the file is empty or no text: the names of the others decide
+            return None
         # Only the name matters: a directory may have been moved since it was written.
         match = state and re.search(rf"{CHECKPOINT}-(\d+)$", state.model_checkpoint_path)
-        if not match:
-            return None
-        step = int(match.group(1))
-        return step if tf.io.gfile.exists(self._prefix(CHECKPOINT, step) + ".index") else None
+        return int(match.group(1)) if match else None
 
     def save(
         self,
@@ -100,21 +122,41 @@ class TrainingDirectory:
             iterator: the `tf.data` iterator the next batch will come from; None where there is no
                 good one, so that a resumed run starts its input anew.
             input_description: JSON that tells whether another run has the same input.
+
+        Raises:
+            SaveError: the disk is full, or the directory may not be written to.
         """
-        tf.io.gfile.makedirs(self.path)
-        if iterator is not None:
-            self._write_input_position(step, iterator, input_description)
-
         prefix = self._prefix(CHECKPOINT, step)
-        variables = {**original_names(model), **slot_variables(model, optimizer)}
-        write_checkpoint(prefix, variables, step)
-
-        kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
-        if self.keep_checkpoint_max:
-            kept = kept[-self.keep_checkpoint_max :]
-        self._commit([os.path.basename(prefix) for prefix in kept])
+        try:
+            tf.io.gfile.makedirs(self.path)
+            if iterator is not None:
+                self._write_input_position(step, iterator, input_description)
+            variables = {**original_names(model), **slot_variables(model, optimizer)}
+            write_checkpoint(prefix, variables, step)
+            kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
+            if self.keep_checkpoint_max:
+                kept = kept[-self.keep_checkpoint_max :]
+            self._commit([os.path.basename(prefix) for prefix in kept])
+        except (OSError, tf.errors.OpError) as error:
+            raise self._not_saved(step, error) from error
+        self._damaged.discard(prefix)
         self._remove_all_but(kept)
         return prefix
+
+    def _not_saved(self, step: int, error: Exception) -> SaveError:
+        """The error of a save that failed, after what it wrote was removed, as far as that goes."""
+        prefix = self._prefix(CHECKPOINT, step)
+        newest = self.newest()
+        if newest != prefix:  # else all was written, and it was the file `checkpoint` that failed
+            with suppress(OSError, tf.errors.OpError):
+                for path in tf.io.gfile.glob(self._prefix(TRAIN_STATE, step) + "[._]*"):
+                    _remove(path)
+        what = f"the newest is {newest}" if newest else "there is none yet"
+        return SaveError(
+            f"Step {step} could not be saved in --output_dir {self.path!r}: {error}. The "
+            f"checkpoints saved before are as they were; {what}. Make room (--keep_checkpoint_max "
+            "sets how many are kept) or allow writing there, and give the same command again."
+        )
 
     def _write_input_position(
         self, step: int, iterator: Any, input_description: Mapping[str, Any]
@@ -138,12 +180,67 @@ class TrainingDirectory:
         stale = [
             name
             for name in tf.io.gfile.listdir(self.path)
-            if (match := re.match(rf"(?:{CHECKPOINT}|{TRAIN_STATE})-(\d+)\.", name))
+            if (
+                match := re.match(rf"(?:{CHECKPOINT}|{TRAIN_STATE})-(\d+)(?:\.|{_TEMPORARY})", name)
+            )
             and (match.group(1) not in steps or ".tempstate" in name)
         ]
         # Index files first: without one, no reader takes the rest for a checkpoint.
         for name in sorted(stale, key=lambda name: not name.endswith(".index")):
-            tf.io.gfile.remove(os.path.join(self.path, name))
+            _remove(os.path.join(self.path, name))
+        for prefix in sorted(self._damaged):
+            logging.info("Removed %s, which was damaged: a newer one is complete", prefix)
+        self._damaged.clear()
+
+    def restore_newest(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer
+    ) -> str | None:
+        """Restores the newest checkpoint that is whole; damaged ones are passed over, and named.
+
+        Args:
+            model: takes the weights.
+            optimizer: takes the moments and, as `iterations`, the step.
+
+        Returns:
+            The checkpoint's prefix, None in a fresh directory.
+
+        Raises:
+            DamagedError: every checkpoint is damaged.
+            LoadError: the newest whole one does not fit the model, or cannot be reached.
+        """
+        named = self._named_step()
+        if named is not None and self._committed_step() is None:
+            logging.warning(
+                "%s is passed over: its index file is missing", self._prefix(CHECKPOINT, named)
+            )
+        damages: list[str] = []
+        for prefix in reversed(self.checkpoints()):
+            damage = self._restore_whole(prefix, model, optimizer)
+            if damage is None:
+                return prefix
+            logging.warning("%s is passed over for the one before it: %s", prefix, damage)
+            damages.append(str(damage))
+            self._damaged.add(prefix)
+        if damages:
+            self._damaged.clear()
+            raise DamagedError(
+                f"No checkpoint in --output_dir {self.path!r} is whole. To begin anew, give a fresh"
+                " --output_dir. " + " ".join(damages)
+            )
+        return None
+
+    def _restore_whole(
+        self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer
+    ) -> DamagedError | None:
+        """Restores a checkpoint if it and the train state beside it are whole; else says why."""
+        try:
+            # That there is no train state is no damage: the original writes none.
+            if self.input_description(prefix) is not None:
+                check_tensors(self._train_state(prefix))
+            self.restore(prefix, model, optimizer)
+        except DamagedError as error:
+            return error
+        return None
 
     def restore(
         self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer
@@ -156,8 +253,8 @@ class TrainingDirectory:
             optimizer: takes the moments and, as `iterations`, the step.
 
         Raises:
-            LoadError: the checkpoint is damaged, or not one of this model with this kind of
-                optimizer.
+            DamagedError: the checkpoint is damaged.
+            LoadError: it is not one of this model with this kind of optimizer.
         """
         reader, shapes = open_checkpoint(prefix)
         variables = {**original_names(model), **slot_variables(model, optimizer)}
@@ -182,12 +279,20 @@ class TrainingDirectory:
         return step
 
     def input_description(self, prefix: str) -> dict[str, Any] | None:
-        """Returns what `save` was told of the input, None where no position was saved."""
+        """Returns what `save` was told of the input, None where no position was saved.
+
+        Raises:
+            DamagedError: that is no longer to be read.
+        """
         path = self._train_state(prefix) + ".json"
         if not tf.io.gfile.exists(path):
             return None
-        with tf.io.gfile.GFile(path) as file:
-            return json.load(file)
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
+        try:
+            return dict(json.loads(content))
+        except (ValueError, TypeError) as error:
+            raise DamagedError(f"{path!r} is damaged: {error}") from error
 
     def _train_state(self, prefix: str) -> str:
         """The train state beside a step checkpoint."""

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
-from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.config import ON_DIVERGENCE, OptimizerConfig, TrainerConfig
 from albert_tf.distribution import (
     STRATEGIES,
     TpuAddress,
@@ -108,6 +108,19 @@ def define_trainer_flags(defaults: TrainerConfig) -> None:
         "numbers in less memory and more time.",
     )
     flags.DEFINE_bool("xla", defaults.jit_compile, "Compile the training step with XLA.")
+    flags.DEFINE_enum(
+        "on_divergence",
+        defaults.on_divergence,
+        ON_DIVERGENCE,
+        "When a loss, a gradient or a weight is no finite number. stop: end with an error. rollback"
+        ": go back to the newest checkpoint, skip the batches since and go on, up to three times.",
+    )
+    flags.DEFINE_float(
+        "max_loss_spike",
+        defaults.max_loss_spike,
+        "Do the same when a step's loss is above so many times the median of the 100 before it; 0 "
+        "never does.",
+    )
 
 
 def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
@@ -126,6 +139,8 @@ def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
         jit_compile=values.xla,
         gradient_accumulation_steps=values.gradient_accumulation_steps,
         remat=values.remat,
+        on_divergence=values.on_divergence,
+        max_loss_spike=values.max_loss_spike,
     )
 
 

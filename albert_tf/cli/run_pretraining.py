@@ -101,6 +101,12 @@ def define_flags() -> None:
         "Records among which the next training example is drawn.",
         lower_bound=1,
     )
+    flags.DEFINE_bool(
+        "skip_damaged_records",
+        False,
+        "Leave out records of --input_file that cannot be read while training, and name and count "
+        "them, instead of ending with an error.",
+    )
     flags.DEFINE_string(
         "eval_checkpoint",
         "newest",
@@ -213,6 +219,7 @@ def _task(
         max_predictions_per_seq=values.max_predictions_per_seq,
         shuffle_buffer_size=values.shuffle_buffer_size,
         sentence_loss=values.sentence_loss,
+        skip_damaged_records=values.skip_damaged_records,
         masking=masking,
         use_one_hot_embeddings=is_tpu(strategy),
     )

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.data.damaged_records import (
+    SKIPPED,
+    carry_places,
+    files_and_sizes,
+    good_records,
+)
 from albert_tf.data.records import FeatureSpec, parse_batch
 
 # Added to every batch: 1 for an example, 0 for a row that only fills the batch up.
@@ -51,6 +59,7 @@ def training_batches(
     shuffle_buffer_size: int,
     transform: Transform | None = None,
     shard: Shard = WHOLE,
+    skip_damaged: bool = False,
 ) -> tf.data.Dataset:
     """Endless batches in an order that the seed decides, another one in every pass.
 
@@ -65,16 +74,20 @@ def training_batches(
         shuffle_buffer_size: records among which the next one is drawn.
         transform: see `Transform`; None leaves the features as they are.
         shard: the worker's; B is a multiple of the number of workers.
+        skip_damaged: leave out records that cannot be read; their places are then in the batches,
+            see `damaged_records`. The order of the others stays.
 
     Returns:
         A data set of features, each [B / workers, length], and `example_weights` float32
         [B / workers].
     """
+    sources = (
+        files_and_sizes(files) if skip_damaged else tf.data.Dataset.from_tensor_slices(list(files))
+    )
     records = (
-        tf.data.Dataset.from_tensor_slices(list(files))
-        .shuffle(len(files), seed=seed)
+        sources.shuffle(len(files), seed=seed)
         .interleave(
-            tf.data.TFRecordDataset,
+            partial(good_records, specs=specs) if skip_damaged else tf.data.TFRecordDataset,
             cycle_length=min(len(files), _MAX_OPEN_FILES),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
@@ -82,6 +95,8 @@ def training_batches(
         .shuffle(shuffle_buffer_size, seed=seed)
         .repeat()
     )
+    if skip_damaged:
+        records = carry_places(records)
     # Only where the numbers are used: they are part of the saved position.
     records = records.enumerate() if transform else records
     batches = records.batch(batch_size, drop_remainder=True).prefetch(2)
@@ -123,14 +138,16 @@ def _parser(
 ) -> Callable[..., Features]:
     """What makes features of some rows of a batch of records, or of numbered records."""
 
-    def parse(serialized: tf.Tensor) -> Features:
+    def parse(serialized: tf.Tensor, *skipped: tf.Tensor) -> Features:
         serialized = serialized[rows]
         weights = tf.ones(tf.shape(serialized)[0])
-        return {**parse_batch(serialized, specs), EXAMPLE_WEIGHTS: weights}
+        features = {**parse_batch(serialized, specs), EXAMPLE_WEIGHTS: weights}
+        # Of all rows: the chief tells of what every worker leaves out.
+        return {**features, **({SKIPPED: skipped[0]} if skipped else {})}
 
-    def parse_numbered(numbers: tf.Tensor, serialized: tf.Tensor) -> Features:
+    def parse_numbered(numbers: tf.Tensor, records: Any) -> Features:
         assert transform is not None
-        return transform(parse(serialized), numbers[rows])
+        return transform(parse(*tf.nest.flatten(records)), numbers[rows])
 
     return parse_numbered if transform else parse
 

@@ -19,6 +19,7 @@ from albert_tf.data.batching import (
     evaluation_batches,
     training_batches,
 )
+from albert_tf.data.damaged_records import files_that_begin_well
 from albert_tf.data.examples import FeatureSpec
 from albert_tf.data.files import file_size
 from albert_tf.data.online_masking import TOKEN_BOUNDARY, OnlineMasking
@@ -59,6 +60,7 @@ class PretrainingTask:
         sentence_loss: what is learnt of two segments: "sop", "nsp" (the same, under other names) or
             "none", which trains a model without that head.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
+        skip_damaged_records: leave out records to train on that cannot be read.
         masking: masks plain records while training; None reads records that are masked already.
             Records to evaluate on may be masked already in both cases; plain ones are masked the
             same way every time.
@@ -80,6 +82,7 @@ class PretrainingTask:
         sentence_loss: str = SOP,
         use_one_hot_embeddings: bool = False,
         masking: OnlineMasking | None = None,
+        skip_damaged_records: bool = False,
     ) -> None:
         config.check_sequence_length(max_seq_length, "--max_seq_length")
         check_sentence_loss(sentence_loss)
@@ -91,6 +94,7 @@ class PretrainingTask:
         self._sentence = _SENTENCE_NAMES.get(sentence_loss)
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.masking = masking
+        self.skip_damaged_records = skip_damaged_records
         specs = [
             spec
             for spec in pretraining_feature_specs(
@@ -98,18 +102,23 @@ class PretrainingTask:
             )
             if self._sentence or spec.name != _LABELS
         ]
+        # Of files to train on, what they begin with is looked at; where that is to be skipped, not.
+        readable = files_that_begin_well(self.train_files) if skip_damaged_records else []
+        self._files_to_check = readable or self.train_files
         if masking:
-            check_plain(self.train_files, masking.mask_id)
+            check_plain(self._files_to_check, masking.mask_id)
         else:
-            check_masked([*self.train_files, *self.eval_files])
+            check_masked([*self._files_to_check, *self.eval_files])
         self._mask_evaluation = masking is not None and not are_masked_alike(
             self.eval_files, masking.mask_id
         )
         self.specs = _specs_to_read(specs, masked=masking is None)
         self.eval_specs = _specs_to_read(specs, masked=not self._mask_evaluation)
-        for files, read in self._inputs():
-            check_record_files(files, read)
-            check_sentence_pairs(files, sentence_loss)
+        inputs = (self._files_to_check, self.specs), (self.eval_files, self.eval_specs)
+        for files, read in inputs:
+            if files:
+                check_record_files(files, read)
+                check_sentence_pairs(files, sentence_loss)
 
     def _inputs(self) -> list[tuple[list[str], list[FeatureSpec]]]:
         """Files that are read, and what is read of them."""
@@ -129,6 +138,7 @@ class PretrainingTask:
             shuffle_buffer_size=self.shuffle_buffer_size,
             transform=self._transform(seed),
             shard=shard,
+            skip_damaged=self.skip_damaged_records,
         )
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
@@ -146,14 +156,18 @@ class PretrainingTask:
 
     def describe_input(self) -> dict[str, Any]:
         """See `Task`."""
-        description = {
+        description: dict[str, Any] = {
             "pipeline": _PIPELINE,
             "files": [[path, file_size(path)] for path in self.train_files],
             "shuffle_buffer_size": self.shuffle_buffer_size,
             "features": [[spec.name, spec.length] for spec in self.specs],
         }
-        # The key is left out without masking, as in runs made before there was any.
-        return {**description, "masking": self.masking.describe()} if self.masking else description
+        # Keys are left out where they say nothing, as in runs made before there were any.
+        if self.masking:
+            description["masking"] = self.masking.describe()
+        if self.skip_damaged_records:
+            description["skip_damaged_records"] = True
+        return description
 
     def build_model(self) -> keras.Model:
         """See `Task`."""

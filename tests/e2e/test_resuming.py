@@ -1,12 +1,15 @@
 """A run that is killed and started again is the run that was never killed."""
 
+import os
 import random
 import shutil
+import signal
 import time
 
 import pytest
 import tensorflow as tf
 
+from albert_tf.checkpoints.original import DATA_SUFFIX
 from albert_tf.data.tfrecord import RecordError, read_records
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
 from tests.small_records import (
@@ -44,26 +47,35 @@ def committed_step(output):
     return int(state.model_checkpoint_path.rsplit("-", 1)[1]) if state else 0
 
 
-def kill_after(run, flags, step):
-    """Kills the run at some moment after the checkpoint of a step; returns the last one saved."""
+def end_after(run, flags, step, number=signal.SIGKILL):
+    """Ends the run at some moment after the checkpoint of a step; returns what it printed."""
     program = run.start(**flags)
     while committed_step(run.output) < step:
         assert program.is_running(), program.wait().output
         time.sleep(0.002)
     time.sleep(random.uniform(0.0, 0.1))
-    program.kill()
+    program.send(number)
     result = program.wait()
-    assert result.code == -9, f"it ended before it was killed:\n{result.output}"
-    return committed_step(run.output)
+    status = {signal.SIGKILL: -9, signal.SIGTERM: 143}[number]
+    assert result.code == status, f"it ended before it was killed:\n{result.output}"
+    return result.output
 
 
 def test_killed_runs_end_bit_equal(run, flags, unkilled):
+    """Two kills, a SIGTERM, and a newest checkpoint that was damaged before the last start."""
     metrics, weights = unkilled
-    first = kill_after(run, flags, 2 * EVERY)
-    second = kill_after(run, flags, first + EVERY)
-    assert first < second < STEPS
+    end_after(run, flags, 2 * EVERY)
+    first = committed_step(run.output)
+    end_after(run, flags, first + EVERY)
+    second = committed_step(run.output)
+    printed = end_after(run, flags, second + EVERY, signal.SIGTERM)
+    stopped = committed_step(run.output)
+    assert first < second < stopped < STEPS
+    assert f"SIGTERM: stopped after step {stopped}, which is saved" in printed
+    os.truncate(run.output / f"model.ckpt-{stopped}{DATA_SUFFIX}", 2000)
     printed = run.must_work(**flags)
-    assert f"model.ckpt-{second} at step {second}" in printed
+    assert f"model.ckpt-{stopped} is passed over" in printed
+    assert f"model.ckpt-{(stopped - 1) // EVERY * EVERY} at step" in printed
     assert_same_bits(read_checkpoint(run.output / f"model.ckpt-{STEPS}"), weights)
     again = run.metrics()
     assert again.keys() == metrics.keys()
@@ -92,6 +104,9 @@ def test_unreadable_input_loses_no_step(run, tmp_path):
     assert f"error: {file}, record 70: the checksum differs" in result.output
     step = committed_step(tmp_path)
     assert 8 < step < 70 // 6
+    skipping = {"output_dir": tmp_path / "skipping", "skip_damaged_records": True}
+    printed = run.must_work(**{**flags, **skipping}, num_train_steps=14)
+    assert f"Skipped as damaged: {file}, record 70 and all after it" in printed
     file.write_bytes(whole)
     printed = run.must_work(**flags, num_train_steps=14)
     assert f"model.ckpt-{step} at step {step}" in printed

@@ -2,13 +2,17 @@
 
 import json
 import os
+import resource
+import shutil
+import tempfile
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import DATA_SUFFIX, original_names
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.models import AlbertForPretraining
 from albert_tf.optimization import Lamb
@@ -183,6 +187,7 @@ class TestLeftovers:
         ):
             with open(self.path(directory, name), "w") as file:
                 file.write("half")
+        os.makedirs(self.path(directory, "train_state-12_temp/part"))
         assert restored_step(directory, blank) == 9
         two.save(directory)
         assert restored_step(directory, blank) == 12
@@ -216,6 +221,188 @@ class TestLeftovers:
         moved = TrainingDirectory(str(tmp_path / "moved"))
         os.rename(directory.path, moved.path)
         assert restored_step(moved, blank) == 9
+
+
+def cut(path):
+    with open(path, "r+b") as file:
+        file.truncate(os.path.getsize(path) // 2)
+
+
+def flip(path):
+    with open(path, "r+b") as file:
+        file.seek(os.path.getsize(path) // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 4]))
+
+
+def empty(path):
+    open(path, "wb").close()
+
+
+DAMAGES = [
+    ("model.ckpt-9" + DATA_SUFFIX, cut),
+    ("model.ckpt-9" + DATA_SUFFIX, flip),
+    ("model.ckpt-9" + DATA_SUFFIX, empty),
+    ("model.ckpt-9" + DATA_SUFFIX, os.remove),
+    ("model.ckpt-9.index", cut),
+    ("model.ckpt-9.index", empty),
+    ("model.ckpt-9.index", os.remove),
+    ("train_state-9" + DATA_SUFFIX, cut),
+    ("train_state-9" + DATA_SUFFIX, flip),
+    ("train_state-9.index", cut),
+    ("train_state-9.index", os.remove),
+    ("train_state-9.json", cut),
+    ("train_state-9.json", empty),
+]
+
+
+class TestDamage:
+    """Files that were whole once: the checkpoint before is taken, and nothing is lost."""
+
+    @pytest.fixture(scope="class")
+    def saved(self, tmp_path_factory):
+        path = tmp_path_factory.mktemp("whole") / "run"
+        state = State()
+        for step in (2, 4, 9):
+            state.advance_to(step).save(TrainingDirectory(str(path), keep_checkpoint_max=3))
+        return path
+
+    @pytest.fixture
+    def three(self, saved, tmp_path):
+        shutil.copytree(saved, tmp_path / "run")
+        return TrainingDirectory(str(tmp_path / "run"), keep_checkpoint_max=3)
+
+    @pytest.mark.parametrize(("name", "damage"), DAMAGES)
+    def test_the_one_before_is_taken(self, three, blank, caplog, name, damage):
+        damage(os.path.join(three.path, name))
+        before = sorted(os.listdir(three.path))
+        directory = TrainingDirectory(three.path, keep_checkpoint_max=3)
+        caplog.set_level("WARNING")
+        prefix = directory.restore_newest(blank.model, blank.optimizer)
+        assert prefix.endswith("model.ckpt-4")
+        assert restored_step(directory, blank) == 4
+        (message,) = (m for m in caplog.messages if "is passed over" in m)
+        assert "model.ckpt-9 is passed over" in message
+        assert sorted(os.listdir(three.path)) == before  # nothing better is there yet
+
+    def test_the_damaged_one_goes_once_a_newer_one_is_complete(self, three, blank, caplog):
+        cut(three.newest() + ".index")
+        directory = TrainingDirectory(three.path, keep_checkpoint_max=2)
+        directory.restore_newest(blank.model, blank.optimizer)
+        caplog.set_level("INFO")
+        state = State().advance_to(6).save(directory)
+        # Two are kept, and the damaged one is none of them.
+        assert steps_of(TrainingDirectory(three.path)) == [4, 6]
+        assert not [name for name in os.listdir(three.path) if "-9" in name]
+        assert any("model.ckpt-9, which was damaged" in message for message in caplog.messages)
+        state.advance_to(9).save(directory)
+        assert restored_step(TrainingDirectory(three.path), blank) == 9
+
+    def test_the_same_step_takes_the_place_of_a_damaged_one(self, three, blank):
+        cut(three.newest() + DATA_SUFFIX)
+        three.restore_newest(blank.model, blank.optimizer)
+        State().advance_to(9).save(three)
+        assert steps_of(three) == [2, 4, 9]
+        assert restored_step(TrainingDirectory(three.path), blank) == 9
+
+    def test_two_may_be_damaged_but_not_all(self, three, blank):
+        cut(os.path.join(three.path, "model.ckpt-9.index"))
+        flip(os.path.join(three.path, "model.ckpt-4" + DATA_SUFFIX))
+        assert three.restore_newest(blank.model, blank.optimizer).endswith("model.ckpt-2")
+        cut(os.path.join(three.path, "model.ckpt-2.index"))
+        names = sorted(os.listdir(three.path))
+        with pytest.raises(DamagedError, match=r"No checkpoint in --output_dir .* is whole"):
+            TrainingDirectory(three.path).restore_newest(blank.model, blank.optimizer)
+        assert sorted(os.listdir(three.path)) == names
+
+    def test_another_model_is_no_damage(self, three):
+        config = small_config(
+            num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1, vocab_size=33
+        )
+        model, optimizer = AlbertForPretraining(config), Lamb(0.1)
+        optimizer.build(list(original_names(model).values()))
+        with pytest.raises(LoadError, match=r"model\.ckpt-9 cannot be continued"):
+            three.restore_newest(model, optimizer)
+
+    @pytest.mark.parametrize("content", [b"", b"\xff\x00garbage", b'model_checkpoint_path: "mod'])
+    def test_a_damaged_checkpoint_file_leaves_the_names(self, three, blank, content):
+        with open(os.path.join(three.path, "checkpoint"), "wb") as file:
+            file.write(content)
+        assert restored_step(three, blank) == 9
+
+    def test_a_storage_that_does_not_answer_is_no_damage(self, three, blank, monkeypatch):
+        def fail(prefix):
+            raise tf.errors.UnavailableError(None, None, "try again")
+
+        monkeypatch.setattr(tf.train, "load_checkpoint", fail)
+        with pytest.raises(LoadError, match="try again") as raised:
+            three.restore_newest(blank.model, blank.optimizer)
+        assert not isinstance(raised.value, DamagedError)
+
+
+@contextmanager
+def file_size_limit(size):
+    """No file of this process may grow beyond so many bytes, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def another_user():
+    """Root may write everywhere; the user nobody may not."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+class TestNoRoom:
+    """Saving fails: what was saved before is as it was, and training goes on from it."""
+
+    @pytest.fixture
+    def two(self, directory):
+        state = State()
+        for step in (4, 9):
+            state.advance_to(step).save(directory)
+        return state.advance_to(12)
+
+    # Bytes that suffice for nothing, for the input position, for all but the checkpoint's data.
+    @pytest.mark.parametrize("size", [0, 100, 400, 1000, 5000])
+    def test_a_full_disk(self, directory, two, blank, size):
+        assert os.path.getsize(directory.newest() + DATA_SUFFIX) > 5000
+        names = sorted(os.listdir(directory.path))
+        with (
+            file_size_limit(size),
+            pytest.raises(SaveError, match="Step 12 could not be saved") as raised,
+        ):
+            two.save(directory)
+        assert f"the newest is {directory.path}/model.ckpt-9" in str(raised.value)
+        assert "Make room" in str(raised.value)
+        assert sorted(os.listdir(directory.path)) == names
+        assert restored_step(TrainingDirectory(directory.path), blank) == 9
+        two.save(directory)
+        assert restored_step(directory, blank) == 12
+
+    def test_a_directory_that_is_read_only(self, two, blank):
+        with tempfile.TemporaryDirectory() as folder:  # where another user may look
+            directory = TrainingDirectory(os.path.join(folder, "run"), keep_checkpoint_max=2)
+            State().advance_to(9).save(directory)
+            os.chmod(folder, 0o755)
+            os.chmod(directory.path, 0o555)
+            try:
+                with another_user(), pytest.raises(SaveError, match="ermission denied"):
+                    two.save(directory)
+            finally:
+                os.chmod(directory.path, 0o755)
+            assert restored_step(directory, blank) == 9
 
 
 class TestRestoring:
