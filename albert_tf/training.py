@@ -163,9 +163,11 @@ class Trainer:
 
     def _restore_newest(self) -> str | None:
         """Goes to the newest checkpoint that is whole; returns its prefix, None without one."""
-        newest = self.directory.restore_newest(self.model, self.optimizer)
-        if newest is not None:
-            self.step = self._saved_step = int(self.optimizer.iterations)
+        restored = self.directory.restore_newest(self.model, self.optimizer)
+        if restored is None:
+            return None
+        newest, self.step = restored
+        self._saved_step = self.step
         return newest
 
     def is_checkpoint(self) -> bool:

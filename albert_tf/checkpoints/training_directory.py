@@ -194,7 +194,7 @@ class TrainingDirectory:
 
     def restore_newest(
         self, model: keras.Model, optimizer: keras.optimizers.Optimizer
-    ) -> str | None:
+    ) -> tuple[str, int] | None:
         """Restores the newest checkpoint that is whole; damaged ones are passed over, and named.
 
         Args:
@@ -202,7 +202,7 @@ class TrainingDirectory:
             optimizer: takes the moments and, as `iterations`, the step.
 
         Returns:
-            The checkpoint's prefix, None in a fresh directory.
+            The checkpoint's prefix and its step, None in a fresh directory.
 
         Raises:
             DamagedError: every checkpoint is damaged.
@@ -215,11 +215,11 @@ class TrainingDirectory:
             )
         damages: list[str] = []
         for prefix in reversed(self.checkpoints()):
-            damage = self._restore_whole(prefix, model, optimizer)
-            if damage is None:
-                return prefix
-            logging.warning("%s is passed over for the one before it: %s", prefix, damage)
-            damages.append(str(damage))
+            step_or_damage = self._restore_whole(prefix, model, optimizer)
+            if isinstance(step_or_damage, int):
+                return prefix, step_or_damage
+            logging.warning("%s is passed over for the one before it: %s", prefix, step_or_damage)
+            damages.append(str(step_or_damage))
             self._damaged.add(prefix)
         if damages:
             self._damaged.clear()
@@ -231,16 +231,15 @@ class TrainingDirectory:
 
     def _restore_whole(
         self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer
-    ) -> DamagedError | None:
+    ) -> int | DamagedError:
         """Restores a checkpoint if it and the train state beside it are whole; else says why."""
         try:
             # That there is no train state is no damage: the original writes none.
             if self.input_description(prefix) is not None:
                 check_tensors(self._train_state(prefix))
-            self.restore(prefix, model, optimizer)
+            return self.restore(prefix, model, optimizer)
         except DamagedError as error:
             return error
-        return None
 
     def restore(
         self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer

@@ -19,8 +19,8 @@ from albert_tf.data.files import file_size
 from albert_tf.data.records import parse_batch
 from albert_tf.data.tfrecord import RecordError, read_records
 
-# In a batch, string [B], of the rows of all workers: what was left out before each example; lines `file TAB first TAB last`,
-# numbers of records, the last one -1 for the rest of the file.
+# In a batch, string [B], of the rows of all workers: what was left out before each example; lines
+# `file TAB first TAB last`, numbers of records, the last one -1 for the rest of the file.
 SKIPPED = "skipped_records"
 
 _REST = -1

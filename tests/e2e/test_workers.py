@@ -1,5 +1,6 @@
 """Several processes train as one: the same weights, one set of files, and no end without a word."""
 
+import signal
 import time
 
 import numpy as np
@@ -23,6 +24,11 @@ FLAGS = {
 def run(tmp_path_factory):
     """A run without dropout, whose masks would differ from replica to replica."""
     return PretrainingRun(tmp_path_factory.mktemp("workers"))
+
+
+def committed_step(output):
+    """The step of the newest checkpoint."""
+    return int(tf.train.latest_checkpoint(str(output)).rsplit("-", 1)[1])
 
 
 def train(run, output, **changes):
@@ -89,8 +95,19 @@ def test_a_killed_worker_ends_the_others_and_all_resume_bit_equal(run, two_worke
     assert result.code == 1
     assert "Another worker ended or cannot be reached" in result.output
     assert "Traceback" not in result.output
-    step = int(tf.train.latest_checkpoint(str(output)).rsplit("-", 1)[1])
+    step = committed_step(output)
     assert step < STEPS
+    chief, other = start_workers(SCRIPT, run.folder, flags)
+    while committed_step(output) == step:
+        assert chief.is_running(), chief.wait().output
+        time.sleep(0.02)
+    other.send(signal.SIGTERM)
+    results = chief.wait(), other.wait()
+    step = committed_step(output)
+    assert step < STEPS
+    for result, asked in zip(results, (" of another worker", ""), strict=True):
+        assert result.code == 143, result.output
+        assert f"SIGTERM{asked}: stopped after step {step}, which is saved" in result.output
     for printed in train(run, output):
         assert f"model.ckpt-{step} at step {step}" in printed
     assert_same_bits(

@@ -279,8 +279,9 @@ class TestDamage:
         before = sorted(os.listdir(three.path))
         directory = TrainingDirectory(three.path, keep_checkpoint_max=3)
         caplog.set_level("WARNING")
-        prefix = directory.restore_newest(blank.model, blank.optimizer)
+        prefix, step = directory.restore_newest(blank.model, blank.optimizer)
         assert prefix.endswith("model.ckpt-4")
+        assert step == 4
         assert restored_step(directory, blank) == 4
         (message,) = (m for m in caplog.messages if "is passed over" in m)
         assert "model.ckpt-9 is passed over" in message
@@ -309,7 +310,7 @@ class TestDamage:
     def test_two_may_be_damaged_but_not_all(self, three, blank):
         cut(os.path.join(three.path, "model.ckpt-9.index"))
         flip(os.path.join(three.path, "model.ckpt-4" + DATA_SUFFIX))
-        assert three.restore_newest(blank.model, blank.optimizer).endswith("model.ckpt-2")
+        assert three.restore_newest(blank.model, blank.optimizer)[1] == 2
         cut(os.path.join(three.path, "model.ckpt-2.index"))
         names = sorted(os.listdir(three.path))
         with pytest.raises(DamagedError, match=r"No checkpoint in --output_dir .* is whole"):
