@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -195,6 +196,8 @@ def main() -> None:
         place = sys.argv.index("--")
         training_flags = sys.argv[place + 1 :]
         del sys.argv[place:]
+    # Leaves by an exception, which ends the running process too: left behind, it would still write.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     run_command(define_flags, lambda: run(training_flags))
 
 

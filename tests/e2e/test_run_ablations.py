@@ -2,11 +2,17 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
-from tests.programs import run_program
+from tests.programs import ROOT, command_line, run_program
 
 SCRIPT = "run_ablations.py"
 PASSED = (
@@ -63,6 +69,35 @@ def test_a_cut_off_comparison_goes_on_and_ends_as_an_unbroken_one(tmp_path):
     assert "at step 4" in (output / "depth-1-seed3.log").read_text()
     assert_same_bits(read_checkpoint(cut_off / "model.ckpt-6"), unbroken)
     assert (output / "ablations.md").read_text().count("\n") == table.count("\n")
+
+
+@pytest.mark.slow
+def test_being_ended_leaves_no_run_behind(tmp_path):
+    run = PretrainingRun(tmp_path, num_hidden_groups=1)
+    output = tmp_path / "ablations"
+    log = output / "base-seed3.log"
+    arguments = command_line(flags(run, output, num_train_steps=99999))
+    with open(tmp_path / "printed.txt", "wb") as printed:
+        program = subprocess.Popen(
+            [sys.executable, SCRIPT, *arguments], cwd=ROOT, stdout=printed, stderr=printed
+        )
+    until = time.monotonic() + 100
+    while not (log.exists() and "random weights" in log.read_text()):
+        assert time.monotonic() < until, (tmp_path / "printed.txt").read_text()
+        time.sleep(0.2)
+    assert processes_with(str(output)) == 2
+    program.terminate()
+    assert program.wait(30) == 128 + signal.SIGTERM
+    assert processes_with(str(output)) == 0
+
+
+def processes_with(text):
+    """How many processes have a text in their command line."""
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            found += text.encode() in path.read_bytes()
+    return found
 
 
 def test_mistakes_are_told_before_anything_is_written(tmp_path):
