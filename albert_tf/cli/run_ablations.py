@@ -13,11 +13,15 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
+
+if TYPE_CHECKING:
+    from albert_tf.ablations import Variant
+    from albert_tf.config import AlbertConfig
 
 # What every run gets from here; after `--` it would make runs differ from what the table says.
 _OWN_FLAGS = frozenset(
@@ -88,24 +92,16 @@ def run(training_flags: list[str]) -> None:
         training_flags: flags for `run_pretraining.py`.
     """
     from albert_tf.ablation_runs import Ablations
-    from albert_tf.ablations import choose_variants
     from albert_tf.config import AlbertConfig
 
     values = flags.FLAGS
     _check_training_flags(training_flags)
     records = _records(values)
     base = AlbertConfig.from_json_file(values.albert_config_file)
-    sizes = {
-        "embedding_size": _numbers(values, "embedding_sizes"),
-        "depth": _numbers(values, "depths"),
-        "width": _numbers(values, "widths"),
-    }
-    variants = choose_variants(base, values.comparisons, sizes, list(records))
+    variants = _variants(values, base, list(records))
     seeds, base_seeds = _numbers(values, "seeds"), _numbers(values, "base_seeds")
     if not seeds:
         raise ValueError("--seeds names no seed.")
-    if "sentence_loss" in values.comparisons and "nsp" not in records:
-        logging.warning("No --nsp_input_file: next-sentence prediction is not compared")
     settings = {
         "base": base.to_dict(),
         "num_train_steps": values.num_train_steps,
@@ -113,9 +109,21 @@ def run(training_flags: list[str]) -> None:
         "training_flags": training_flags,
     }
     _keep_settings(values.output_dir, settings)
-    Ablations(values.output_dir, base, records, values.num_train_steps, training_flags).run(
-        variants, seeds, base_seeds, compare_losses="sentence_loss" in values.comparisons
-    )
+    runs = Ablations(values.output_dir, base, records, values.num_train_steps, training_flags)
+    runs.run(variants, seeds, base_seeds, compare_losses="sentence_loss" in values.comparisons)
+
+
+def _variants(values: flags.FlagValues, base: AlbertConfig, losses: list[str]) -> list[Variant]:
+    from albert_tf.ablations import choose_variants
+
+    if "sentence_loss" in values.comparisons and "nsp" not in losses:
+        logging.warning("No --nsp_input_file: next-sentence prediction is not compared")
+    sizes = {
+        "embedding_size": _numbers(values, "embedding_sizes"),
+        "depth": _numbers(values, "depths"),
+        "width": _numbers(values, "widths"),
+    }
+    return choose_variants(base, values.comparisons, sizes, losses)
 
 
 def _check_training_flags(training_flags: list[str]) -> None:
