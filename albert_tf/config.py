@@ -23,6 +23,8 @@ ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
 SHARING_MODES = ("all", "attention", "ffn", "none")
 # What a training does whose numbers went bad.
 ON_DIVERGENCE = ("stop", "rollback")
+# What the matrix products are computed in; see precision.py.
+PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -421,6 +423,7 @@ class TrainerConfig:
             since, and go on.
         max_loss_spike: a loss above so many times the median of those before it counts as
             divergence too; above 1, or 0 to look at none.
+        precision: of the matrix products, one of `PRECISIONS`.
 
     Raises:
         ValueError: a value is out of range.
@@ -437,6 +440,7 @@ class TrainerConfig:
     remat: bool = False
     on_divergence: str = "stop"
     max_loss_spike: float = 0.0
+    precision: str = FLOAT32
 
     def __post_init__(self) -> None:
         """Refuses values no run can use."""
@@ -461,6 +465,10 @@ class TrainerConfig:
             raise ValueError(
                 "--max_loss_spike must be above 1, for half of all losses lie above their median, "
                 f"or 0 to look for no spikes. Received: {self.max_loss_spike}"
+            )
+        if self.precision not in PRECISIONS:
+            raise ValueError(
+                f"--precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}"
             )
         if not self.output_dir:
             raise ValueError("--output_dir must name a directory. Received: ''")

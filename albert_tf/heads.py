@@ -1,4 +1,4 @@
-"""What stands on the encoder, one class a job."""
+"""What stands on the encoder, one class a job. Scores are float32, whatever comes before them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf import kernels
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import (
     ConfiguredLayer,
@@ -33,7 +34,10 @@ class MaskedLmHead(ConfiguredLayer):
         self.activation = activation_function(self.config.hidden_act)
         self.layer_norm = self._layer_norm(E, "LayerNorm")
         self.output_bias = self.add_weight(
-            name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
+            name="output_bias",
+            shape=(self.config.vocab_size,),
+            initializer="zeros",
+            autocast=False,
         )
         self.built = True
 
@@ -51,13 +55,13 @@ class MaskedLmHead(ConfiguredLayer):
             word_embeddings: float [V, E], the embedding table of the encoder.
 
         Returns:
-            Logits, float [B, P, V].
+            Logits, float32 [B, P, V].
         """
         gathered = tf.gather(sequence_output, masked_lm_positions, batch_dims=1)
         rows = tf.reshape(gathered, [-1, self.config.hidden_size])
         transformed = self.layer_norm(self.activation(self.transform(rows)))
         logits = tf.matmul(transformed, tf.convert_to_tensor(word_embeddings), transpose_b=True)
-        logits += self.output_bias
+        logits = kernels.widened(logits) + kernels.widened(self.output_bias)
         shape = tf.concat([tf.shape(masked_lm_positions), [self.config.vocab_size]], axis=0)
         return tf.reshape(logits, shape)
 
@@ -100,7 +104,7 @@ class ClassificationHead(ConfiguredLayer):
             initializer=matrix_initializer(initializer_range),
         )
         self.output_bias = self.add_weight(
-            name="output_bias", shape=(num_labels,), initializer="zeros"
+            name="output_bias", shape=(num_labels,), initializer="zeros", autocast=False
         )
         self.built = True
 
@@ -112,10 +116,11 @@ class ClassificationHead(ConfiguredLayer):
             dropout_seed: int32 [2], or None for no dropout.
 
         Returns:
-            Logits, float [B, K].
+            Logits, float32 [B, K].
         """
         kept = dropout(pooled_output, self.dropout_prob, dropout_seed)
-        return tf.matmul(kept, self.output_weights, transpose_b=True) + self.output_bias
+        logits = tf.matmul(kept, self.output_weights, transpose_b=True)
+        return kernels.widened(logits) + kernels.widened(self.output_bias)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

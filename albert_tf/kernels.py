@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import keras
 import tensorflow as tf
 
 # gelu(x) = x * sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3)
@@ -26,8 +27,9 @@ _CUBIC = 0.044715
 Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor, ...]]
 
 
-def _widened(x: tf.Tensor) -> tf.Tensor:
-    """Half precision as float32, everything else as it is."""
+def widened(x: tf.Tensor | keras.Variable) -> tf.Tensor:
+    """Returns half precision as float32, everything else as it is."""
+    x = tf.convert_to_tensor(x)
     return tf.cast(x, tf.float32) if x.dtype in (tf.bfloat16, tf.float16) else x
 
 
@@ -36,14 +38,14 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     """Gaussian error linear unit in its tanh approximation, element by element.
 
     The forward pass is `tf.nn.gelu`, the form that TensorFlow's graph rewriter fuses into the
-    matrix product before it where no gradient is taken.
+    matrix product before it where no gradient is taken (and where precision is single).
 
     Source: modeling.py of the original release.
     """
     inner_x = tf.identity(x)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        wide = _widened(inner_x)
+        wide = widened(inner_x)
         x_squared = tf.square(wide)
         gate = tf.sigmoid(wide * (_TWO_ROOT_TWO_OVER_PI * (1.0 + _CUBIC * x_squared)))
         slope = _TWO_ROOT_TWO_OVER_PI * (1.0 + 3.0 * _CUBIC * x_squared)
@@ -51,7 +53,18 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
 
     # The name matters for speed: the rewriter sorts the factors of a product by name, and knows the
     # function only if x comes first. "intermediate/..." sorts before this, but not before "Gelu".
-    return tf.nn.gelu(x, approximate=True, name="tanh_gelu"), gradient
+    result = tf.nn.gelu(widened(x), approximate=True, name="tanh_gelu")
+    return tf.cast(result, x.dtype), gradient
+
+
+def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
+    """Returns x + bias, in the precision of x.
+
+    Args:
+        x: float [..., K].
+        bias: float [K]; float32 beside half precision, or its gradient is rounded once more.
+    """
+    return tf.cast(widened(x) + widened(bias), x.dtype)
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -86,7 +99,7 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) 
 
         return normalized * gamma + beta, gradient
 
-    return tf.cast(normalize(_widened(x), _widened(gamma), _widened(beta)), x.dtype)
+    return tf.cast(normalize(widened(x), widened(gamma), widened(beta)), x.dtype)
 
 
 @tf.custom_gradient
@@ -103,7 +116,7 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradi
     inner_ids, num_rows = tf.identity(ids), tf.shape(table)[0]
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        summed = tf.math.unsorted_segment_sum(_widened(upstream), inner_ids, num_rows)
+        summed = tf.math.unsorted_segment_sum(widened(upstream), inner_ids, num_rows)
         return tf.cast(summed, table.dtype), None
 
     return tf.gather(table, ids), gradient

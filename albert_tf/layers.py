@@ -8,6 +8,11 @@ constructed: weights can be loaded before the first call. Matrices are two-dimen
 variable stands for one variable of the original release, because LAMB's trust ratio is taken per
 variable and because converting weights is then a map of names alone.
 
+Under a mixed-precision policy (`keras.DTypePolicy`, "mixed_bfloat16" or "mixed_float16") matrix
+products are in half precision; softmax, layer normalisation, GELU, the draws of dropout and all
+sums over a batch are in float32. Variables that only ever meet such sums (`autocast=False`: biases,
+layer norms, small tables) are not rounded to half precision at all.
+
 Dropout is stateless. A layer that drops takes `dropout_seed`, int32 [2]: the same seed gives the
 same mask, in a recomputed layer and in a resumed run too; None means no dropout.
 """
@@ -66,7 +71,11 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
     """
     if seed is None or rate == 0.0:
         return x
-    return tf.nn.experimental.stateless_dropout(x, rate, seed, rng_alg="auto_select")
+    # The draws take the precision of their argument: in bfloat16 there would be 128 different ones,
+    # and a rate of 0.1 would mean 0.102.
+    wide = kernels.widened(x)
+    kept = tf.nn.experimental.stateless_dropout(wide, rate, seed, rng_alg="auto_select")
+    return tf.cast(kept, x.dtype)
 
 
 def split_seed(seed: tf.Tensor | None, num: int) -> list[tf.Tensor | None]:
@@ -98,7 +107,9 @@ class Projection(keras.layers.Layer):
             shape=(input_size, output_size),
             initializer=matrix_initializer(initializer_range),
         )
-        self.bias = self.add_weight(name="bias", shape=(output_size,), initializer="zeros")
+        self.bias = self.add_weight(
+            name="bias", shape=(output_size,), initializer="zeros", autocast=False
+        )
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
@@ -110,7 +121,7 @@ class Projection(keras.layers.Layer):
 
     def _project(self, rows: tf.Tensor) -> tf.Tensor:
         # Not tf.nn.bias_add: its gradient, in bfloat16 on a CPU, stops growing after 512 rows.
-        return tf.matmul(rows, self.kernel) + self.bias
+        return kernels.add_bias(tf.matmul(rows, self.kernel), self.bias)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -138,8 +149,10 @@ class LayerNorm(keras.layers.Layer):
     def __init__(self, size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.size = size
-        self.beta = self.add_weight(name="beta", shape=(size,), initializer="zeros")
-        self.gamma = self.add_weight(name="gamma", shape=(size,), initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=(size,), initializer="zeros", autocast=False)
+        self.gamma = self.add_weight(
+            name="gamma", shape=(size,), initializer="ones", autocast=False
+        )
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
@@ -195,19 +208,20 @@ class FactorizedEmbedding(ConfiguredLayer):
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.word_embeddings = self._add_table("word_embeddings", self.config.vocab_size)
         self.token_type_embeddings = self._add_table(
-            "token_type_embeddings", self.config.type_vocab_size
+            "token_type_embeddings", self.config.type_vocab_size, autocast=False
         )
         self.position_embeddings = self._add_table(
-            "position_embeddings", self.config.max_position_embeddings
+            "position_embeddings", self.config.max_position_embeddings, autocast=False
         )
         self.layer_norm = self._layer_norm(self.config.embedding_size, "LayerNorm")
         self.built = True
 
-    def _add_table(self, name: str, rows: int) -> keras.Variable:
+    def _add_table(self, name: str, rows: int, autocast: bool = True) -> keras.Variable:
         return self.add_weight(
             name=name,
             shape=(rows, self.config.embedding_size),
             initializer=matrix_initializer(self.config.initializer_range),
+            autocast=autocast,
         )
 
     def _look_up(self, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
@@ -240,7 +254,9 @@ class FactorizedEmbedding(ConfiguredLayer):
         words = self._look_up(self.word_embeddings, input_ids)
         segments = self._look_up(self.token_type_embeddings, segment_ids)
         positions = tf.convert_to_tensor(self.position_embeddings)[:length]
-        embedded = self.layer_norm(words + segments + positions)
+        embedded = self.layer_norm(
+            kernels.widened(words) + kernels.widened(segments) + kernels.widened(positions)
+        )
         return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
 
     def _checked_length(self, input_ids: tf.Tensor) -> int | tf.Tensor:
@@ -305,9 +321,10 @@ class SelfAttention(ConfiguredLayer):
         key = self._split_heads(self.key(x))
         value = self._split_heads(self.value(x))
 
-        masked_score = (1.0 - tf.cast(attention_mask, x.dtype)) * MASKED_SCORE
-        scores = tf.matmul(query, key, transpose_b=True) + masked_score[:, tf.newaxis, tf.newaxis]
-        probabilities = tf.nn.softmax(scores)
+        scores = kernels.widened(tf.matmul(query, key, transpose_b=True))
+        masked_score = (1.0 - tf.cast(attention_mask, scores.dtype)) * MASKED_SCORE
+        scores += masked_score[:, tf.newaxis, tf.newaxis]
+        probabilities = tf.cast(tf.nn.softmax(scores), x.dtype)
         kept = dropout(probabilities, self.config.attention_probs_dropout_prob, dropout_seed)
 
         context = tf.transpose(tf.matmul(kept, value), [0, 2, 1, 3])

@@ -90,8 +90,8 @@ class AlbertForPretraining(ConfiguredModel):
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
 
         Returns:
-            The encoder's outputs, `masked_lm_logits` float [B, P, V] and, with that head,
-            `sentence_order_logits` float [B, 2].
+            The encoder's outputs, `masked_lm_logits` float32 [B, P, V] and, with that head,
+            `sentence_order_logits` float32 [B, 2].
         """
         outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
         masked_lm_logits = self.masked_lm_head(
@@ -154,7 +154,7 @@ class AlbertForClassification(EncoderAndHead):
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
 
         Returns:
-            The encoder's outputs, and `logits` float [B, K].
+            The encoder's outputs, and `logits` float32 [B, K].
         """
         dropout_seed, head_seed = self.seeds(training, dropout_seed)
         outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
@@ -219,7 +219,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
         dropout_seed, head_seed = self.seeds(training, dropout_seed)
         outputs = self.encoder(_one_by_one(inputs), training=training, dropout_seed=dropout_seed)
         logits = self.classifier(outputs["pooled_output"], head_seed)
-        return {**outputs, "logits": _by_example(tf.cast(logits, tf.float32), inputs)}
+        return {**outputs, "logits": _by_example(logits, inputs)}
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

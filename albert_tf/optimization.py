@@ -278,6 +278,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         gradients: Sequence[tf.Tensor | None],
         variables: Sequence[keras.Variable],
         learning_rate: tf.Tensor | float | None = None,
+        is_skipped: tf.Tensor | None = None,
     ) -> None:
         """Updates the variables with gradients that are final; counts one iteration.
 
@@ -289,6 +290,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 variable and its slots as they are.
             variables: model variables the optimiser was built with.
             learning_rate: rate of this update; None takes the optimiser's own.
+            is_skipped: bool [], the same on every replica; True leaves all variables and slots as
+                they are. None for False.
 
         Raises:
             ValueError: the optimiser is not built.
@@ -299,7 +302,12 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         tf.distribute.get_replica_context().merge_call(
             self._update_on_every_replica,
-            args=([g for g, _ in pairs], [_raw(v) for _, v in pairs], tf.convert_to_tensor(rate)),
+            args=(
+                [g for g, _ in pairs],
+                [_raw(v) for _, v in pairs],
+                tf.convert_to_tensor(rate),
+                is_skipped,
+            ),
         )
         self.iterations.assign_add(1)
 
@@ -309,12 +317,28 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         gradients: Sequence[Any],
         variables: Sequence[tf.Variable],
         learning_rate: Any,
+        is_skipped: Any,
     ) -> None:
-        def update(variable: tf.Variable, gradient: tf.Tensor, rate: tf.Tensor) -> None:
-            self.update_step(gradient, variable, rate)
+        def update(
+            variable: tf.Variable,
+            gradient: tf.Tensor,
+            rate: tf.Tensor,
+            is_skipped: tf.Tensor | None = None,
+        ) -> None:
+            if is_skipped is None:
+                self.update_step(gradient, variable, rate)
+            else:
+                tf.cond(
+                    is_skipped,
+                    lambda: None,
+                    lambda: self.update_step(gradient, variable, rate),
+                )
 
+        more = () if is_skipped is None else (is_skipped,)
         for gradient, variable in zip(gradients, variables, strict=True):
-            strategy.extended.update(variable, update, args=(gradient, learning_rate), group=False)
+            strategy.extended.update(
+                variable, update, args=(gradient, learning_rate, *more), group=False
+            )
 
     def update_step(
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor

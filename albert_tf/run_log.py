@@ -301,10 +301,10 @@ def draw_curves(records: Sequence[Record]) -> bytes:
 
 def _panel(name: str) -> str | None:
     """The panel a metric is drawn in; None for one that says nothing as a curve."""
+    if name in ("learning_rate", "gradient_norm", "loss_scale"):
+        return name.replace("_", " ")
     if "loss" in name or name == "MSE":
         return "loss"
-    if name in ("learning_rate", "gradient_norm"):
-        return name.replace("_", " ")
     is_score = any(word in name for word in _SCORES)
     return "score" if is_score and "thresh" not in name else None
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf import kernels
 from albert_tf.config import AlbertConfig
 from albert_tf.heads import MASKED_LOGIT
 from albert_tf.layers import ConfiguredLayer, dropout, matrix_initializer, register
@@ -26,15 +27,18 @@ class SpanHead(ConfiguredLayer):
             shape=(2, self.config.hidden_size),
             initializer=matrix_initializer(0.02),
         )
-        self.output_bias = self.add_weight(name="output_bias", shape=(2,), initializer="zeros")
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(2,), initializer="zeros", autocast=False
+        )
         self.built = True
 
     def call(self, sequence_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Maps float [B, S, H] to the scores of starts and of ends, float32 [B, S] each."""
         rows = tf.reshape(sequence_output, [-1, self.config.hidden_size])
-        logits = tf.matmul(rows, self.output_weights, transpose_b=True) + self.output_bias
+        logits = tf.matmul(rows, self.output_weights, transpose_b=True)
+        logits = kernels.widened(logits) + kernels.widened(self.output_bias)
         logits = tf.reshape(logits, tf.concat([tf.shape(sequence_output)[:2], [2]], axis=0))
-        start_logits, end_logits = tf.unstack(tf.cast(logits, tf.float32), axis=-1)
+        start_logits, end_logits = tf.unstack(logits, axis=-1)
         return start_logits, end_logits
 
 
@@ -143,7 +147,9 @@ class SpanBeamHead(ConfiguredLayer):
         end_kernel, start_kernel = tf.split(tf.convert_to_tensor(self.end_dense_0.kernel), 2)
         start_features = tf.gather(sequence_output, starts, batch_dims=1)
         by_start = tf.einsum("bkh,hi->bki", start_features, start_kernel)
-        by_end = tf.einsum("bsh,hi->bsi", sequence_output, end_kernel) + self.end_dense_0.bias
+        by_end = kernels.add_bias(
+            tf.einsum("bsh,hi->bsi", sequence_output, end_kernel), self.end_dense_0.bias
+        )
         hidden = tf.tanh(by_end[:, None] + by_start[:, :, None])
         logits = self.end_dense_1(self.end_layer_norm(hidden))
         return _masked_log_softmax(tf.squeeze(logits, -1), p_mask[:, None])

@@ -20,7 +20,7 @@ from absl import logging
 from albert_tf.accumulation import SumsAndGradients, accumulate
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.config import FLOAT16, OptimizerConfig, TrainerConfig
 from albert_tf.data.damaged_records import SkippedRecords
 from albert_tf.distribution import (
     check_batch_size,
@@ -32,8 +32,10 @@ from albert_tf.distribution import (
 )
 from albert_tf.divergence import DivergenceGuard, TrainingDivergedError
 from albert_tf.interruption import Interruption
+from albert_tf.loss_scale import LossScale
 from albert_tf.losses import LossSum, means
 from albert_tf.optimization import clip_by_global_norm, create_optimizer
+from albert_tf.precision import build_model
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.base import Features, Task
 from albert_tf.training_input import TrainingInput
@@ -45,7 +47,7 @@ from albert_tf.workers import (
 )
 
 # In the description of the input, beside what decides it: what else a resumed run must know.
-_GUARD, _SKIPPED = "divergence", "skipped_records"
+_GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
 
 
 class Trainer:
@@ -93,8 +95,11 @@ class Trainer:
         self._saved_step = 0
         self._guard = DivergenceGuard(config)
         keras.utils.set_random_seed(config.seed)
+        self.model = build_model(
+            task.build_model, config.precision, strategy, jit_compile=config.jit_compile
+        )
         with strategy.scope():
-            self.model = task.build_model()
+            self._loss_scale = LossScale() if config.precision == FLOAT16 else None
             self.model.encoder.remat = config.remat
             self.optimizer = create_optimizer(optimizer_config)
             self._variables = [v for v in original_names(self.model).values() if v.trainable]
@@ -281,6 +286,8 @@ class Trainer:
             description["order_seed"] = stored.get("order_seed", seed)
             self._guard.restore(stored.get(_GUARD, {}))
             skipped = SkippedRecords(stored.get(_SKIPPED, ()))
+            if self._loss_scale is not None:
+                self._loss_scale.restore(stored.get(_LOSS_SCALE, {}))
         iterator = self._batches(description["order_seed"])
         if newest and not self.directory.restore_input(newest, iterator, description):
             # Another order than that of the run's beginning, which the model has seen.
@@ -317,6 +324,7 @@ class Trainer:
         # The losses cannot tell: they were computed before the last update.
         if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._variables):
             raise self._diverged(f"Step {self.step}: the updated weights are not finite")
+        scaling = {_LOSS_SCALE: self._loss_scale.state()} if self._loss_scale is not None else {}
         if self.is_chief:
             self.directory.save(
                 self.step,
@@ -327,6 +335,7 @@ class Trainer:
                     **source.description,
                     _GUARD: self._guard.state(),
                     _SKIPPED: list(source.skipped.places),
+                    **scaling,
                 },
             )
         self._saved_step = self.step
@@ -351,10 +360,16 @@ class Trainer:
         # A variable the loss does not reach is left out, as in the original.
         trained = [v for v, g in zip(self._variables, gradients, strict=True) if g is not None]
         sums, gradients = sum_over_replicas((sums, [g for g in gradients if g is not None]))
+        scaling = {}
+        if self._loss_scale is not None:
+            scaling["loss_scale"] = tf.convert_to_tensor(self._loss_scale.scale)
+            gradients = self._loss_scale.unscaled(gradients)
         gradients, norm = clip_by_global_norm(gradients, self.optimizer_config.clip_norm)
+        if self._loss_scale is not None:
+            scaling["is_skipped"] = self._loss_scale.update(norm)
         rate = self.optimizer.learning_rate
-        self.optimizer.apply_reduced(gradients, trained, rate)
-        return {"sums": sums, "gradient_norm": norm, "learning_rate": rate}
+        self.optimizer.apply_reduced(gradients, trained, rate, scaling.get("is_skipped"))
+        return {"sums": sums, "gradient_norm": norm, "learning_rate": rate, **scaling}
 
     def _dropout_seed(self, step: tf.Tensor) -> tf.Tensor:
         """int32 [2]: other masks in every step and on every replica, the same after a resume."""
@@ -395,6 +410,8 @@ class Trainer:
             share = self.task.total_loss(
                 {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
             )
+            if self._loss_scale is not None:
+                share *= self._loss_scale.scale
         return {**losses, **self.task.metrics(outputs, features)}, tape.gradient(share, variables)
 
     def _report(self, log: RunLog, steps: list[Mapping[str, Any]], source: TrainingInput) -> None:
@@ -407,16 +424,24 @@ class Trainer:
             return
         steps = tf.nest.map_structure(float, steps)
         first = self.step - len(steps) + 1
-        losses = [float(self.task.total_loss(step["sums"])) for step in steps]
-        problem = self._guard.problem(losses, [step["gradient_norm"] for step in steps], first)
-        if problem:
-            raise self._diverged(problem)
-        metrics = {
-            "loss": sum(losses) / len(losses),
-            **means([step["sums"] for step in steps]),
-            "gradient_norm": sum(step["gradient_norm"] for step in steps) / len(steps),
-            "learning_rate": steps[-1]["learning_rate"],
-        }
+        # Of a step that made no update, because float16 overflowed, no number means anything.
+        updates = {n: step for n, step in enumerate(steps, first) if not step.get("is_skipped")}
+        losses = [float(self.task.total_loss(step["sums"])) for step in updates.values()]
+        norms = [step["gradient_norm"] for step in updates.values()]
+        for number, loss, norm in zip(updates, losses, norms, strict=True):
+            if problem := self._guard.problem([loss], [norm], number):
+                raise self._diverged(problem)
+        metrics = {"learning_rate": steps[-1]["learning_rate"]}
+        if updates:
+            metrics = {
+                "loss": sum(losses) / len(losses),
+                **means([step["sums"] for step in updates.values()]),
+                "gradient_norm": sum(norms) / len(norms),
+                **metrics,
+            }
+        if self._loss_scale is not None:
+            metrics["loss_scale"] = steps[-1]["loss_scale"]
+            metrics["skipped_steps"] = float(len(steps) - len(updates))
         if source.skipped.count:
             metrics["skipped_records"] = source.skipped.count
         log.train(self.step, metrics, len(steps) * self.config.train_batch_size)

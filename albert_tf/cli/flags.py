@@ -10,7 +10,13 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
-from albert_tf.config import ON_DIVERGENCE, OptimizerConfig, TrainerConfig
+from albert_tf.config import (
+    FLOAT32,
+    ON_DIVERGENCE,
+    PRECISIONS,
+    OptimizerConfig,
+    TrainerConfig,
+)
 from albert_tf.distribution import (
     STRATEGIES,
     TpuAddress,
@@ -141,6 +147,7 @@ def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
         remat=values.remat,
         on_divergence=values.on_divergence,
         max_loss_spike=values.max_loss_spike,
+        precision=values.precision,
     )
 
 
@@ -215,7 +222,15 @@ def optimizer_config_from_flags(
 
 
 def define_device_flags() -> None:
-    """Where to compute; the original's TPU flags among them."""
+    """Where to compute and how exactly; the original's TPU flags among them."""
+    flags.DEFINE_enum(
+        "precision",
+        FLOAT32,
+        PRECISIONS,
+        "What matrix products are computed in, when training, evaluating and predicting. Weights, "
+        "losses and files are float32. bfloat16: for TPUs, newer GPUs, and processors with "
+        "instructions for it. float16: for older GPUs; the loss is scaled.",
+    )
     flags.DEFINE_enum(
         "distribution_strategy",
         "auto",

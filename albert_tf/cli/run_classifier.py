@@ -41,6 +41,7 @@ from albert_tf.data.text_examples import TRAIN
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.classification import export_classifier
+from albert_tf.precision import build_model
 from albert_tf.tasks.classification import ClassificationTask
 from albert_tf.text_prediction import check_file
 from albert_tf.training import Trainer
@@ -121,8 +122,7 @@ def run() -> None:
         classification = _classification(values, job, trainer.model, strategy)
         _train(values, job, trainer, training, classification)
     else:
-        with strategy.scope():
-            model = training.build_model()
+        model = build_model(training.build_model, values.precision, strategy)
         classification = _classification(values, job, model, strategy)
         if values.do_eval and is_chief(strategy):
             _evaluate(values, job, classification)

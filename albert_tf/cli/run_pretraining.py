@@ -45,6 +45,7 @@ from albert_tf.model_directory import (
     make_output_dir,
     warn_of_another_config,
 )
+from albert_tf.precision import build_model
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
 from albert_tf.trained_sentence_loss import (
@@ -153,8 +154,7 @@ def run() -> None:
         trainer = Trainer(task, trainer_config, optimizer_config, strategy)
         _train(values, task, trainer, model_directory)
     else:
-        with strategy.scope():
-            model = task.build_model()
+        model = build_model(task.build_model, values.precision, strategy)
         if is_chief(strategy):
             evaluator = _evaluator(values, task, model, strategy)
             _evaluate(values, evaluator, optimizer_config.num_train_steps)

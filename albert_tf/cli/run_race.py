@@ -37,6 +37,7 @@ from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.choice import export_choice
 from albert_tf.models import AlbertForMultipleChoice
+from albert_tf.precision import build_model
 from albert_tf.tasks.multiple_choice import MultipleChoiceTask
 from albert_tf.training import Trainer
 from albert_tf.workers import wait_for_workers
@@ -103,8 +104,7 @@ def run() -> None:
         choice = _choice_run(values, job, trainer.model, strategy)
         _train(values, job, trainer, choice)
     else:
-        with strategy.scope():
-            model = training.build_model()
+        model = build_model(training.build_model, values.precision, strategy)
         choice = _choice_run(values, job, model, strategy)
         if values.do_eval and is_chief(strategy):
             _evaluate(values, job, choice)

@@ -42,6 +42,7 @@ from albert_tf.data.squad_records import write_squad_records
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.spans import export_spans
+from albert_tf.precision import build_model
 from albert_tf.prediction import Predictor
 from albert_tf.squad_prediction import answer_file, check_questions
 from albert_tf.squad_run import THRESHOLD, SquadRun, best_metric
@@ -143,8 +144,7 @@ def run() -> None:
         squad = squad_run_from_flags(values, job, predictor)
         _train(values, job, trainer, squad)
     else:
-        with strategy.scope():
-            model = training.build_model()
+        model = build_model(training.build_model, values.precision, strategy)
         predictor = predictor_from_flags(values, job.version, model, strategy)
         squad = squad_run_from_flags(values, job, predictor)
         if squad and values.checkpoint == "all" and is_chief(strategy):
