@@ -193,11 +193,17 @@ class RunLog:
             self._interval_start += self._clock() - start
 
     def close(self) -> None:
-        """Draws the curves and closes everything; nothing can be reported afterwards."""
+        """Draws the curves and closes everything; nothing can be reported afterwards.
+
+        That something cannot be written is told as a warning: a run may be ending because of that.
+        """
         self._bar.close()
-        self._close_writers()
-        if self._records:
-            self._draw_curves()
+        try:
+            self._close_writers()
+            if self._records:
+                self._draw_curves()
+        except (OSError, tf.errors.OpError) as error:
+            logging.warning("The curves of the run cannot be written: %s", error)
 
     def _close_writers(self) -> None:
         for writer in self._writers.values():
@@ -216,12 +222,19 @@ class RunLog:
         record = {"step": step, "phase": phase, "time": _iso_time(self._clock()), **values}
         is_repeated = (phase, step) in self._records
         self._records[phase, step] = record
-        if is_repeated:
-            self._rewrite_metrics()
-        else:
-            with tf.io.gfile.GFile(self._path(METRICS_FILE), "a") as file:
-                file.write(_to_line(record))
-        self._write_summaries(phase, step, values)
+        try:
+            if is_repeated:
+                self._rewrite_metrics()
+            else:
+                with tf.io.gfile.GFile(self._path(METRICS_FILE), "a") as file:
+                    file.write(_to_line(record))
+            self._write_summaries(phase, step, values)
+        except (OSError, tf.errors.OpError) as error:
+            raise OSError(
+                f"Step {step} cannot be recorded in --output_dir {self._output_dir!r}: {error}. "
+                "Checkpoints are as they were. Make room or allow writing there, and give the same "
+                "command again."
+            ) from error
 
     def _log_line(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         pairs = " ".join(f"{name}={value:.6g}" for name, value in values.items())

@@ -2,12 +2,14 @@
 
 import json
 import signal
+from contextlib import ExitStack
 
 import pytest
 
 from albert_tf.evaluation import train_and_evaluate
 from albert_tf.interruption import Interruption, TrainingInterrupted
 from albert_tf.run_log import RunLog
+from tests.full_disk import file_size_limit
 from tests.small_records import damage_record, pretraining_columns, write_records
 from tests.small_training import assert_same_state, make_task, make_trainer, state_of, train
 
@@ -142,3 +144,16 @@ def test_skipped_records_are_counted_and_remembered_over_a_stop(tmp_path):
         assert json.loads(lines[-1])["skipped_records"] == 1
         description = json.loads((tmp_path / run / "train_state-8.json").read_text())
         assert description["skipped_records"] == [f"{file}\t25\t-1"]
+
+
+def test_a_full_disk_ends_the_run_with_a_message_and_loses_nothing(task, unbroken, tmp_path):
+    class FullFromStepFive(RunLog):
+        def advance(self, step):
+            super().advance(step)
+            if step == 5:
+                limit.enter_context(file_size_limit(1000))
+
+    with pytest.raises(OSError, match="Make room") as raised, ExitStack() as limit:
+        train(make_trainer(tmp_path, task, STEPS), FullFromStepFive)
+    assert str(tmp_path) in str(raised.value)
+    assert_same_state(train(make_trainer(tmp_path, task, STEPS)), unbroken)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.models import AlbertForPretraining
 from albert_tf.optimization import Lamb
+from tests.full_disk import file_size_limit
 from tests.small_model import small_config
 
 INPUT = {"files": [["a.tfrecord", 17]], "seed": 3}
@@ -340,17 +340,6 @@ class TestDamage:
         with pytest.raises(LoadError, match="try again") as raised:
             three.restore_newest(blank.model, blank.optimizer)
         assert not isinstance(raised.value, DamagedError)
-
-
-@contextmanager
-def file_size_limit(size):
-    """No file of this process may grow beyond so many bytes, as on a disk that is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @contextmanager
