@@ -2,9 +2,10 @@
 
 `model.ckpt-<step>` has weights, moments and step under the original release's names, so tools made
 for the original read it, and a directory of the original can be continued. What the original never
-saved lies beside it in `train_state-<step>`: the position in the input. Order of writing: the
-train state, the checkpoint, and at last the file `checkpoint` that names it. A run killed anywhere
-in between leaves the directory as it was before.
+saved lies in the folder `train_state`, named by the step: the position in the input. (A folder,
+because the original takes every index file beside its checkpoints for one of them.) Order of
+writing: the train state, the checkpoint, and at last the file `checkpoint` that names it. A run
+killed anywhere in between leaves the directory as it was before.
 """
 
 from __future__ import annotations
@@ -128,9 +129,9 @@ class TrainingDirectory:
         """
         prefix = self._prefix(CHECKPOINT, step)
         try:
-            tf.io.gfile.makedirs(self.path)
+            tf.io.gfile.makedirs(self._train_states())
             if iterator is not None:
-                self._write_input_position(step, iterator, input_description)
+                self._write_input_position(prefix, iterator, input_description)
             variables = {**original_names(model), **slot_variables(model, optimizer)}
             write_checkpoint(prefix, variables, step)
             kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
@@ -149,7 +150,7 @@ class TrainingDirectory:
         newest = self.newest()
         if newest != prefix:  # else all was written, and it was the file `checkpoint` that failed
             with suppress(OSError, tf.errors.OpError):
-                for path in tf.io.gfile.glob(self._prefix(TRAIN_STATE, step) + "[._]*"):
+                for path in tf.io.gfile.glob(self._train_state(prefix) + "[._]*"):
                     _remove(path)
         what = f"the newest is {newest}" if newest else "there is none yet"
         return SaveError(
@@ -159,10 +160,10 @@ class TrainingDirectory:
         )
 
     def _write_input_position(
-        self, step: int, iterator: Any, input_description: Mapping[str, Any]
+        self, prefix: str, iterator: Any, input_description: Mapping[str, Any]
     ) -> None:
         """Writes the train state; without its JSON file, which comes last, it does not exist."""
-        state = self._prefix(TRAIN_STATE, step)
+        state = self._train_state(prefix)
         tf.train.Checkpoint(iterator=iterator).write(state)
         with write_then_rename(state + ".json") as file:
             file.write(json.dumps(input_description, indent=2).encode())
@@ -177,17 +178,17 @@ class TrainingDirectory:
     def _remove_all_but(self, kept: list[str]) -> None:
         """Removes checkpoints and train states that `kept` does not name, and all halves."""
         steps = {prefix.rsplit("-", 1)[1] for prefix in kept}
-        stale = [
-            name
-            for name in tf.io.gfile.listdir(self.path)
-            if (
-                match := re.match(rf"(?:{CHECKPOINT}|{TRAIN_STATE})-(\d+)(?:\.|{_TEMPORARY})", name)
-            )
-            and (match.group(1) not in steps or ".tempstate" in name)
-        ]
-        # Index files first: without one, no reader takes the rest for a checkpoint.
-        for name in sorted(stale, key=lambda name: not name.endswith(".index")):
-            _remove(os.path.join(self.path, name))
+        for folder, name in ((self.path, f"{CHECKPOINT}-"), (self._train_states(), "")):
+            pattern = re.compile(rf"{name}(\d+)(?:\.|{_TEMPORARY})")
+            stale = [
+                name
+                for name in tf.io.gfile.listdir(folder)
+                if (match := pattern.match(name))
+                and (match.group(1) not in steps or ".tempstate" in name)
+            ]
+            # Index files first: without one, no reader takes the rest for a checkpoint.
+            for name in sorted(stale, key=lambda name: not name.endswith(".index")):
+                _remove(os.path.join(folder, name))
         for prefix in sorted(self._damaged):
             logging.info("Removed %s, which was damaged: a newer one is complete", prefix)
         self._damaged.clear()
@@ -294,8 +295,11 @@ class TrainingDirectory:
             raise DamagedError(f"{path!r} is damaged: {error}") from error
 
     def _train_state(self, prefix: str) -> str:
-        """The train state beside a step checkpoint."""
-        return os.path.join(self.path, f"{TRAIN_STATE}-{prefix.rsplit('-', 1)[1]}")
+        """The train state of a step checkpoint."""
+        return os.path.join(self._train_states(), prefix.rsplit("-", 1)[1])
+
+    def _train_states(self) -> str:
+        return os.path.join(self.path, TRAIN_STATE)
 
     def restore_input(
         self, prefix: str, iterator: Any, input_description: Mapping[str, Any]

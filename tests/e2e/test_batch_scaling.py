@@ -30,7 +30,7 @@ def test_a_scaled_run_says_so_and_resumes_as_it_was(tmp_path):
     assert config["optimizer"]["num_warmup_steps"] == 1
     assert config["scale_from_batch_size"] == 24
     unbroken = weights(run)
-    for path in run.output.glob("*-8.*"):
+    for path in run.output.rglob("*8.*"):
         path.unlink()
     (run.output / "checkpoint").unlink()
     printed = run.must_work(**SETTINGS)

@@ -60,7 +60,7 @@ def test_a_cut_off_comparison_goes_on_and_ends_as_an_unbroken_one(tmp_path):
     unbroken = read_checkpoint(output / "depth-1-seed3" / "model.ckpt-6")
 
     cut_off = output / "depth-1-seed3"
-    for path in [*cut_off.glob("*-6.*"), cut_off / "checkpoint", cut_off / "eval_results.txt"]:
+    for path in [*cut_off.rglob("*6.*"), cut_off / "checkpoint", cut_off / "eval_results.txt"]:
         path.unlink()
     finished = (output / "base-seed3.log").read_bytes()
     result = run_program(SCRIPT, tmp_path, flags(run, output))

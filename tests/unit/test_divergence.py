@@ -83,7 +83,7 @@ def test_goes_back_and_skips_the_batches_that_led_there(records, rolled_back, tm
     ]
     assert records_of_run[2][2]["roll_backs"] == 1
     assert records_of_run[2][2]["skipped_batches"] == 3
-    description = json.loads((folder / "train_state-10.json").read_text())
+    description = json.loads((folder / "train_state/10.json").read_text())
     assert description["divergence"] == {"roll_backs": 1, "skipped_batches": 3}
 
 
@@ -91,12 +91,12 @@ def test_goes_back_and_skips_the_batches_that_led_there(records, rolled_back, tm
 def test_a_run_killed_before_or_after_going_back_ends_the_same(rolled_back, tmp_path, kept):
     task, folder, state = rolled_back
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    for path in tmp_path.glob("*-*.*"):
-        if int(path.name.split("-")[1].split(".")[0]) > kept:
+    for path in [*tmp_path.glob("*-*.*"), *tmp_path.glob("train_state/*.*")]:
+        if int(path.name.split("-")[-1].split(".")[0]) > kept:
             path.unlink()
     (tmp_path / "checkpoint").unlink()
     assert_same_state(train(make_trainer(tmp_path, task, STEPS, **ROLL_BACK)), state)
-    description = json.loads((tmp_path / "train_state-10.json").read_text())
+    description = json.loads((tmp_path / "train_state/10.json").read_text())
     assert description["divergence"] == {"roll_backs": 1, "skipped_batches": 3}
 
 

@@ -142,7 +142,7 @@ def test_skipped_records_are_counted_and_remembered_over_a_stop(tmp_path):
     for run in ("unbroken", "run"):
         lines = (tmp_path / run / "metrics.jsonl").read_text().splitlines()
         assert json.loads(lines[-1])["skipped_records"] == 1
-        description = json.loads((tmp_path / run / "train_state-8.json").read_text())
+        description = json.loads((tmp_path / run / "train_state/8.json").read_text())
         assert description["skipped_records"] == [f"{file}\t25\t-1"]
 
 

@@ -127,7 +127,7 @@ def test_a_resumed_run_repeats_the_unbroken_one(tmp_path):
     records = write_records(tmp_path / "records", pretraining_columns(17, seed=0))
     run, copy = tmp_path / "run", tmp_path / "copy"
     unbroken = train(run, records)
-    state = json.loads((run / "train_state-4.json").read_text())["loss_scale"]
+    state = json.loads((run / "train_state/4.json").read_text())["loss_scale"]
     assert state == {"scale": 2.0**18, "good_steps": 0}
     shutil.copytree(run, copy)
     for path in [*copy.glob("*-6.*"), *copy.glob("*-8.*")]:

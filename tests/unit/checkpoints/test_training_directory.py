@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -77,6 +78,12 @@ def directory(tmp_path):
     return TrainingDirectory(str(tmp_path / "run"), keep_checkpoint_max=2)
 
 
+def all_files(directory):
+    """Paths of all files and folders in the directory, relative to it; no folder train_state."""
+    root = pathlib.Path(directory.path)
+    return {str(path.relative_to(root)) for path in root.rglob("*")} - {"train_state"}
+
+
 class TestSaving:
     def test_a_fresh_directory_has_nothing(self, directory):
         assert directory.newest() is None
@@ -88,10 +95,13 @@ class TestSaving:
         for step in (4, 9, 10):
             state.advance_to(step).save(directory)
         assert steps_of(directory) == [9, 10]
-        data = {f"{name}-{step}" for name in ("model.ckpt", "train_state") for step in (9, 10)}
+        data = {f"{name}{step}" for name in ("model.ckpt-", "train_state/") for step in (9, 10)}
         files = {f"{name}{suffix}" for name in data for suffix in (".index", DATA_SUFFIX)}
-        descriptions = {"train_state-9.json", "train_state-10.json"}
-        assert {*os.listdir(directory.path)} == files | descriptions | {"checkpoint"}
+        descriptions = {"train_state/9.json", "train_state/10.json"}
+        assert all_files(directory) == files | descriptions | {"checkpoint"}
+        # The original takes every index file it finds there for a checkpoint.
+        indices = {name for name in os.listdir(directory.path) if name.endswith(".index")}
+        assert indices == {"model.ckpt-9.index", "model.ckpt-10.index"}
         assert tf.train.latest_checkpoint(directory.path) == directory.newest()
         assert restored_step(directory, blank) == 10
 
@@ -183,17 +193,17 @@ class TestLeftovers:
             "model.ckpt-12.partial.data-00000-of-00001",
             "model.ckpt-12.partial.index",
             "model.ckpt-12.data-00000-of-00001",
-            "train_state-12.index",
+            "train_state/12.index",
         ):
             with open(self.path(directory, name), "w") as file:
                 file.write("half")
-        os.makedirs(self.path(directory, "train_state-12_temp/part"))
+        os.makedirs(self.path(directory, "train_state/12_temp/part"))
         assert restored_step(directory, blank) == 9
         two.save(directory)
         assert restored_step(directory, blank) == 12
         two.advance_to(15).save(directory)
         two.advance_to(16).save(directory)
-        assert not [name for name in os.listdir(directory.path) if "-12" in name]
+        assert not [name for name in all_files(directory) if "12" in name]
 
     def test_a_file_that_was_being_written(self, directory, two, blank):
         half = self.path(directory, "model.ckpt-9.partial.data-00000-of-00001.tempstate123")
@@ -211,7 +221,7 @@ class TestLeftovers:
         assert restored_step(directory, blank) == 9
         two.advance_to(15).save(directory)
         assert steps_of(directory) == [9, 15]
-        assert not [name for name in os.listdir(directory.path) if "-12" in name]
+        assert not [name for name in all_files(directory) if "12" in name]
 
     def test_no_checkpoint_file(self, directory, two, blank):
         os.remove(self.path(directory, "checkpoint"))
@@ -248,12 +258,12 @@ DAMAGES = [
     ("model.ckpt-9.index", cut),
     ("model.ckpt-9.index", empty),
     ("model.ckpt-9.index", os.remove),
-    ("train_state-9" + DATA_SUFFIX, cut),
-    ("train_state-9" + DATA_SUFFIX, flip),
-    ("train_state-9.index", cut),
-    ("train_state-9.index", os.remove),
-    ("train_state-9.json", cut),
-    ("train_state-9.json", empty),
+    ("train_state/9" + DATA_SUFFIX, cut),
+    ("train_state/9" + DATA_SUFFIX, flip),
+    ("train_state/9.index", cut),
+    ("train_state/9.index", os.remove),
+    ("train_state/9.json", cut),
+    ("train_state/9.json", empty),
 ]
 
 
@@ -276,7 +286,7 @@ class TestDamage:
     @pytest.mark.parametrize(("name", "damage"), DAMAGES)
     def test_the_one_before_is_taken(self, three, blank, caplog, name, damage):
         damage(os.path.join(three.path, name))
-        before = sorted(os.listdir(three.path))
+        before = sorted(all_files(three))
         directory = TrainingDirectory(three.path, keep_checkpoint_max=3)
         caplog.set_level("WARNING")
         prefix, step = directory.restore_newest(blank.model, blank.optimizer)
@@ -285,7 +295,7 @@ class TestDamage:
         assert restored_step(directory, blank) == 4
         (message,) = (m for m in caplog.messages if "is passed over" in m)
         assert "model.ckpt-9 is passed over" in message
-        assert sorted(os.listdir(three.path)) == before  # nothing better is there yet
+        assert sorted(all_files(three)) == before  # nothing better is there yet
 
     def test_the_damaged_one_goes_once_a_newer_one_is_complete(self, three, blank, caplog):
         cut(three.newest() + ".index")
@@ -295,7 +305,7 @@ class TestDamage:
         state = State().advance_to(6).save(directory)
         # Two are kept, and the damaged one is none of them.
         assert steps_of(TrainingDirectory(three.path)) == [4, 6]
-        assert not [name for name in os.listdir(three.path) if "-9" in name]
+        assert not [name for name in all_files(three) if "9" in name]
         assert any("model.ckpt-9, which was damaged" in message for message in caplog.messages)
         state.advance_to(9).save(directory)
         assert restored_step(TrainingDirectory(three.path), blank) == 9
@@ -312,10 +322,10 @@ class TestDamage:
         flip(os.path.join(three.path, "model.ckpt-4" + DATA_SUFFIX))
         assert three.restore_newest(blank.model, blank.optimizer)[1] == 2
         cut(os.path.join(three.path, "model.ckpt-2.index"))
-        names = sorted(os.listdir(three.path))
+        names = sorted(all_files(three))
         with pytest.raises(DamagedError, match=r"No checkpoint in --output_dir .* is whole"):
             TrainingDirectory(three.path).restore_newest(blank.model, blank.optimizer)
-        assert sorted(os.listdir(three.path)) == names
+        assert sorted(all_files(three)) == names
 
     def test_another_model_is_no_damage(self, three):
         config = small_config(
@@ -368,7 +378,7 @@ class TestNoRoom:
     @pytest.mark.parametrize("size", [0, 100, 400, 1000, 5000])
     def test_a_full_disk(self, directory, two, blank, size):
         assert os.path.getsize(directory.newest() + DATA_SUFFIX) > 5000
-        names = sorted(os.listdir(directory.path))
+        names = sorted(all_files(directory))
         with (
             file_size_limit(size),
             pytest.raises(SaveError, match="Step 12 could not be saved") as raised,
@@ -376,7 +386,7 @@ class TestNoRoom:
             two.save(directory)
         assert f"the newest is {directory.path}/model.ckpt-9" in str(raised.value)
         assert "Make room" in str(raised.value)
-        assert sorted(os.listdir(directory.path)) == names
+        assert sorted(all_files(directory)) == names
         assert restored_step(TrainingDirectory(directory.path), blank) == 9
         two.save(directory)
         assert restored_step(directory, blank) == 12
@@ -428,12 +438,12 @@ class TestRestoring:
 
     def test_a_directory_of_the_original_has_no_position(self, directory):
         State().advance_to(4).save(directory)
-        os.remove(os.path.join(directory.path, "train_state-4.json"))
+        os.remove(os.path.join(directory.path, "train_state/4.json"))
         iterator = iter(tf.data.Dataset.range(1000))
         assert not directory.restore_input(directory.newest(), iterator, INPUT)
 
 
 def test_the_description_of_the_input_is_readable(directory):
     State().advance_to(4).save(directory)
-    with open(os.path.join(directory.path, "train_state-4.json")) as file:
+    with open(os.path.join(directory.path, "train_state/4.json")) as file:
         assert json.load(file) == INPUT
