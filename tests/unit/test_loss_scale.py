@@ -86,9 +86,12 @@ def numbers(trainer):
     return [v.numpy() for v in (*trainer._variables, *slots)]
 
 
-@pytest.mark.parametrize(("replicas", "micro_batches"), [(1, 3), (2, 1)])
-def test_an_overflow_skips_the_step_and_halves_the_scale(tmp_path, replicas, micro_batches):
-    trainer = make_trainer(tmp_path, replicas=replicas, gradient_accumulation_steps=micro_batches)
+@pytest.mark.parametrize(
+    ("replicas", "settings"),
+    [(1, {"gradient_accumulation_steps": 3, "jit_compile": True, "remat": True}), (2, {})],
+)
+def test_an_overflow_skips_the_step_and_halves_the_scale(tmp_path, replicas, settings):
+    trainer = make_trainer(tmp_path, replicas=replicas, **settings)
     batch = split_batch(trainer.strategy, pretraining_batch(6, seed=1))
     first = tf.nest.map_structure(float, trainer.train_step(batch))
     assert (first["loss_scale"], first["is_skipped"]) == (2.0**15, 0.0)

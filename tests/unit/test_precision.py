@@ -1,6 +1,7 @@
 """Every precision on a tiny model: what is half, what stays float32, and that training agrees."""
 
 import os
+import re
 
 import keras
 import numpy as np
@@ -28,6 +29,8 @@ REWRITE = "auto_mixed_precision_onednn_bfloat16"
 MOVING = {"Cast", "Const", "GatherV2", "Reshape", "SelectV2", "StridedSlice", "StridedSliceGrad"}
 MOVING |= {"Transpose"}
 PRODUCTS = {"BatchMatMulV2", "MatMul"}
+HLO_OPERATIONS = {"dot": {"bf16"}, "exponential": {"f32"}, "log": {"f32"}, "reduce": {"f32"}}
+HLO_OPERATIONS |= {"rsqrt": {"f32"}}
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +118,16 @@ def test_float16_softmax_norms_and_losses_are_float32(runs):
     for op in ("Softmax", "Mean", "Sum", "Rsqrt", "Pow"):
         assert op not in half, op
     assert "SparseSoftmaxCrossEntropyWithLogits" not in half
+
+
+def test_a_compiled_step_reduces_in_float32(tmp_path, monkeypatch):
+    """What a TPU would run: products in bfloat16, whatever is summed or normalised in float32."""
+    monkeypatch.setattr(module, "_device_type", lambda strategy: "TPU")
+    trainer = make_trainer(tmp_path, "bfloat16", jit_compile=True)
+    batch = pretraining_batch(6, seed=0)
+    program = trainer.train_step.experimental_get_compiler_ir(batch)(stage="hlo")
+    types = {op: set(re.findall(rf"= (\w+)\[[^=]* {op}\(", program)) for op in HLO_OPERATIONS}
+    assert types == HLO_OPERATIONS
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
