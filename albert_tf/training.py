@@ -1,48 +1,36 @@
-"""The trainer: one step, the loop around it, resuming, stopping and going back.
-
-A step, in order: forward pass under the tape, loss sums, division by the weights of all replicas,
-gradients, their sum over micro-batches and replicas, clipping of that sum by its global norm,
-update. Clipping after the reduction makes the number of replicas invisible in the weights, and that
-of micro-batches too.
-"""
+"""The trainer: the loop around a training step, resuming, stopping and going back."""
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.accumulation import SumsAndGradients, accumulate
-from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.original import load_weights
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.config import FLOAT16, OptimizerConfig, TrainerConfig
+from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.data.damaged_records import SkippedRecords
 from albert_tf.distribution import (
     check_batch_size,
     is_chief,
-    is_tpu,
     split_batch,
     split_batch_spec,
     worker_shard,
 )
 from albert_tf.divergence import DivergenceGuard, TrainingDivergedError
 from albert_tf.interruption import Interruption
-from albert_tf.loss_scale import LossScale
-from albert_tf.losses import LossSum, means
-from albert_tf.optimization import clip_by_global_norm, create_optimizer
-from albert_tf.precision import build_model
+from albert_tf.losses import means
 from albert_tf.run_log import RunLog
-from albert_tf.tasks.base import Features, Task
+from albert_tf.tasks.base import Task
 from albert_tf.training_input import TrainingInput
+from albert_tf.training_step import TrainingStep
 from albert_tf.workers import (
+    check_same_settings,
+    check_same_step,
     explain_lost_workers,
     is_any_worker,
-    values_of_workers,
     wait_for_workers,
 )
 
@@ -63,8 +51,7 @@ class Trainer:
         ValueError: the batch cannot be shared by the replicas and their micro-batches.
 
     Attributes:
-        train_step: makes one update from a batch that `split_batch` split; returns what is
-            reported of it, tensors: the sums, the gradient's norm, the learning rate.
+        train_step: makes one update, see `TrainingStep.update`.
         model: the task's model, under the strategy.
         optimizer: the optimizer, its moments created.
         directory: the checkpoints of the run.
@@ -94,29 +81,9 @@ class Trainer:
         self.step = 0
         self._saved_step = 0
         self._guard = DivergenceGuard(config)
-        keras.utils.set_random_seed(config.seed)
-        self.model = build_model(
-            task.build_model, config.precision, strategy, jit_compile=config.jit_compile
-        )
-        with strategy.scope():
-            self._loss_scale = LossScale() if config.precision == FLOAT16 else None
-            self.model.encoder.remat = config.remat
-            self.optimizer = create_optimizer(optimizer_config)
-            self._variables = [v for v in original_names(self.model).values() if v.trainable]
-            self.optimizer.build(self._variables)
-        # A TPU compiles everything, asked or not.
-        jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
-        self._gradients = tf.function(
-            self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
-        )
-        # Called without `train`, it is traced for the first length, and once more for all others.
-        self.train_step = tf.function(
-            self._train_step,
-            autograph=False,
-            reduce_retracing=True,
-            # XLA takes the whole step; several replicas meet outside of what it compiles.
-            jit_compile=jit_compile if strategy.num_replicas_in_sync == 1 else None,
-        )
+        self._training = TrainingStep(task, config, optimizer_config, strategy)
+        self.model, self.optimizer = self._training.model, self._training.optimizer
+        self.train_step = self._training.update
 
     def initialize(
         self,
@@ -153,18 +120,7 @@ class Trainer:
             logging.info("Starting from %s", report.summary())
         else:
             logging.info("Starting from random weights, seed=%d", self.config.seed)
-        self._check_same_step()
-
-    def _check_same_step(self) -> None:
-        """Raises ValueError unless all workers go on from the same step."""
-        steps = values_of_workers(self.strategy, self.step)
-        if len(set(steps)) > 1:
-            seen = ", ".join(f"worker {number}: {step}" for number, step in enumerate(steps))
-            raise ValueError(
-                f"The workers do not see the same checkpoints in --output_dir="
-                f"{self.config.output_dir} (newest step of {seen}). It must be one directory that "
-                "all of them reach by this name: on a shared file system, or gs://."
-            )
+        check_same_step(self.strategy, self.step, self.config.output_dir)
 
     def _restore_newest(self) -> str | None:
         """Goes to the newest checkpoint that is whole; returns its prefix, None without one."""
@@ -259,7 +215,7 @@ class Trainer:
         """Goes back to the newest checkpoint; the input stays, so that its batches are skipped."""
         diverged = self.step
         self._restore_newest()
-        self._check_same_step()
+        check_same_step(self.strategy, self.step, self.config.output_dir)
         batches = diverged - self.step
         self._guard.rolled_back(batches)
         logging.warning(
@@ -286,31 +242,21 @@ class Trainer:
             description["order_seed"] = stored.get("order_seed", seed)
             self._guard.restore(stored.get(_GUARD, {}))
             skipped = SkippedRecords(stored.get(_SKIPPED, ()))
-            if self._loss_scale is not None:
-                self._loss_scale.restore(stored.get(_LOSS_SCALE, {}))
+            if self._training.loss_scale is not None:
+                self._training.loss_scale.restore(stored.get(_LOSS_SCALE, {}))
         iterator = self._batches(description["order_seed"])
         if newest and not self.directory.restore_input(newest, iterator, description):
             # Another order than that of the run's beginning, which the model has seen.
             description["order_seed"] = seed + self.step
             iterator = self._batches(seed + self.step)
-        self._check_same_settings(description)
+        settings = (description, vars(self.config), vars(self.optimizer_config))
+        check_same_settings(self.strategy, settings)
         return TrainingInput(iterator, description, skipped)
 
     def _batches(self, order_seed: int) -> Any:
         """An iterator over this worker's rows of the batches."""
         shard = worker_shard(self.strategy)
         return iter(self.task.train_dataset(self.config.train_batch_size, order_seed, shard))
-
-    def _check_same_settings(self, input_description: Mapping[str, Any]) -> None:
-        """Raises ValueError unless all workers read the same input and train in the same way."""
-        settings = (input_description, vars(self.config), vars(self.optimizer_config))
-        digests = values_of_workers(self.strategy, zlib.crc32(json.dumps(settings).encode()))
-        if len(set(digests)) > 1:
-            raise ValueError(
-                "The workers do not train alike: their flags, or the names or sizes of their input "
-                f"files, differ (digests by worker: {', '.join(map(str, digests))}). Start all of "
-                "them with the same flags, on the same files."
-            )
 
     def _save(self, source: TrainingInput) -> None:
         """Writes a checkpoint, unless it is there already; never of weights that went bad.
@@ -322,9 +268,10 @@ class Trainer:
         if self.step == self._saved_step:
             return
         # The losses cannot tell: they were computed before the last update.
-        if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._variables):
+        if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._training.variables):
             raise self._diverged(f"Step {self.step}: the updated weights are not finite")
-        scaling = {_LOSS_SCALE: self._loss_scale.state()} if self._loss_scale is not None else {}
+        loss_scale = self._training.loss_scale
+        scaling = {} if loss_scale is None else {_LOSS_SCALE: loss_scale.state()}
         if self.is_chief:
             self.directory.save(
                 self.step,
@@ -340,79 +287,6 @@ class Trainer:
             )
         self._saved_step = self.step
         self._guard.saved()
-
-    def _train_step(self, batch: Features) -> dict[str, Any]:
-        results = self.strategy.run(self._replica_step, args=(batch,))
-        # The same on every replica: sums over all of them.
-        return tf.nest.map_structure(
-            lambda value: self.strategy.experimental_local_results(value)[0], results
-        )
-
-    def _replica_step(self, features: Features) -> dict[str, Any]:
-        replica = tf.distribute.get_replica_context()
-
-        def sum_over_replicas(values: Any) -> Any:
-            return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-        weights = sum_over_replicas(self.task.loss_weights(features))
-        step = tf.cast(self.optimizer.iterations, tf.int32)
-        sums, gradients = self._gradients(features, weights, self._dropout_seed(step))
-        # A variable the loss does not reach is left out, as in the original.
-        trained = [v for v, g in zip(self._variables, gradients, strict=True) if g is not None]
-        sums, gradients = sum_over_replicas((sums, [g for g in gradients if g is not None]))
-        scaling = {}
-        if self._loss_scale is not None:
-            scaling["loss_scale"] = tf.convert_to_tensor(self._loss_scale.scale)
-            gradients = self._loss_scale.unscaled(gradients)
-        gradients, norm = clip_by_global_norm(gradients, self.optimizer_config.clip_norm)
-        if self._loss_scale is not None:
-            scaling["is_skipped"] = self._loss_scale.update(norm)
-        rate = self.optimizer.learning_rate
-        self.optimizer.apply_reduced(gradients, trained, rate, scaling.get("is_skipped"))
-        return {"sums": sums, "gradient_norm": norm, "learning_rate": rate, **scaling}
-
-    def _dropout_seed(self, step: tf.Tensor) -> tf.Tensor:
-        """int32 [2]: other masks in every step and on every replica, the same after a resume."""
-        replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
-        seed = tf.stack([tf.constant(self.config.seed, tf.int32), step])
-        return tf.random.experimental.stateless_fold_in(seed, replica_id)
-
-    def _loss_sums_and_gradients(
-        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
-    ) -> SumsAndGradients:
-        """The sums of this replica's batch, and its share of the gradient of the whole batch.
-
-        Args:
-            features: the replica's batch.
-            weights: of each loss, over all replicas and micro-batches.
-            dropout_seed: int32 [2].
-        """
-        num_steps = self.config.gradient_accumulation_steps
-        if num_steps == 1:
-            return self._micro_step(features, weights, dropout_seed)
-
-        def micro_step(part: Features, number: tf.Tensor) -> SumsAndGradients:
-            seed = tf.random.experimental.stateless_fold_in(dropout_seed, number)
-            return self._micro_step(part, weights, seed)
-
-        return accumulate(micro_step, features, self._variables, num_steps)
-
-    def _micro_step(
-        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
-    ) -> SumsAndGradients:
-        """The same for the rows that are in memory at a time."""
-        variables = [variable.value for variable in self._variables]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            outputs = self.model(features, training=True, dropout_seed=dropout_seed)
-            losses = self.task.losses(outputs, features)
-            # These rows' share of the loss: shares add up, because the weights are everyone's.
-            share = self.task.total_loss(
-                {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
-            )
-            if self._loss_scale is not None:
-                share *= self._loss_scale.scale
-        return {**losses, **self.task.metrics(outputs, features)}, tape.gradient(share, variables)
 
     def _report(self, log: RunLog, steps: list[Mapping[str, Any]], source: TrainingInput) -> None:
         """Tells the log of the steps since its last report.
@@ -439,7 +313,7 @@ class Trainer:
                 "gradient_norm": sum(norms) / len(norms),
                 **metrics,
             }
-        if self._loss_scale is not None:
+        if self._training.loss_scale is not None:
             metrics["loss_scale"] = steps[-1]["loss_scale"]
             metrics["skipped_steps"] = float(len(steps) - len(updates))
         if source.skipped.count:

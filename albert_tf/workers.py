@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import tensorflow as tf
 
@@ -57,6 +60,34 @@ def is_any_worker(strategy: tf.distribute.Strategy, condition: bool) -> bool:
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
     """Waits until all workers have come here; the end of one is otherwise a fault to the others."""
     values_of_workers(strategy, 0)
+
+
+def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str) -> None:
+    """Raises ValueError unless all workers go on from the same step of `output_dir`."""
+    steps = values_of_workers(strategy, step)
+    if len(set(steps)) > 1:
+        seen = ", ".join(f"worker {number}: {step}" for number, step in enumerate(steps))
+        raise ValueError(
+            f"The workers do not see the same checkpoints in --output_dir={output_dir} (newest "
+            f"step of {seen}). It must be one directory that all of them reach by this name: on a "
+            "shared file system, or gs://."
+        )
+
+
+def check_same_settings(strategy: tf.distribute.Strategy, settings: Any) -> None:
+    """Raises ValueError unless all workers train in the same way.
+
+    Args:
+        strategy: the replicas.
+        settings: JSON of all that decides the training, the input included.
+    """
+    digests = values_of_workers(strategy, zlib.crc32(json.dumps(settings).encode()))
+    if len(set(digests)) > 1:
+        raise ValueError(
+            "The workers do not train alike: their flags, or the names or sizes of their input "
+            f"files, differ (digests by worker: {', '.join(map(str, digests))}). Start all of "
+            "them with the same flags, on the same files."
+        )
 
 
 @contextmanager

@@ -82,8 +82,8 @@ class TestScale:
 
 
 def numbers(trainer):
-    slots = [s for v in trainer._variables for s in trainer.optimizer.slots(v).values()]
-    return [v.numpy() for v in (*trainer._variables, *slots)]
+    slots = [s for v in trainer._training.variables for s in trainer.optimizer.slots(v).values()]
+    return [v.numpy() for v in (*trainer._training.variables, *slots)]
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_an_overflow_skips_the_step_and_halves_the_scale(tmp_path, replicas, set
     first = tf.nest.map_structure(float, trainer.train_step(batch))
     assert (first["loss_scale"], first["is_skipped"]) == (2.0**15, 0.0)
     before = numbers(trainer)
-    trainer._loss_scale.restore({"scale": 2.0**30, "good_steps": 4})
+    trainer._training.loss_scale.restore({"scale": 2.0**30, "good_steps": 4})
     overflown = tf.nest.map_structure(float, trainer.train_step(batch))
     assert overflown["is_skipped"] == 1.0
     assert not np.isfinite(overflown["gradient_norm"])
     for a, b in zip(numbers(trainer), before, strict=True):
         np.testing.assert_array_equal(a, b)
     assert trainer.optimizer.iterations.numpy() == 2  # a step of the schedule all the same
-    assert trainer._loss_scale.state() == {"scale": 2.0**29, "good_steps": 0}
-    trainer._loss_scale.restore({"scale": 2.0**11, "good_steps": 0})
+    assert trainer._training.loss_scale.state() == {"scale": 2.0**29, "good_steps": 0}
+    trainer._training.loss_scale.restore({"scale": 2.0**11, "good_steps": 0})
     again = tf.nest.map_structure(float, trainer.train_step(batch))
     assert again["is_skipped"] == 0.0
     assert any((a != b).any() for a, b in zip(numbers(trainer), before, strict=True))
@@ -118,7 +118,7 @@ def train(folder, records):
 
     def spoil(step):
         if step == 2:
-            trainer._loss_scale.restore({"scale": 2.0**20, "good_steps": 2})
+            trainer._training.loss_scale.restore({"scale": 2.0**20, "good_steps": 2})
 
     trainer.train(log, on_checkpoint=spoil)
     log.close()
@@ -153,7 +153,7 @@ def test_numbers_that_overflow_at_a_scale_of_one_have_diverged(tmp_path):
     records = write_records(tmp_path / "records", pretraining_columns(17, seed=0))
     trainer = make_trainer(tmp_path / "run", files=[str(records)])
     trainer.initialize()
-    trainer._loss_scale.restore({"scale": 2.0, "good_steps": 0})
+    trainer._training.loss_scale.restore({"scale": 2.0, "good_steps": 0})
     trainer.model.encoder.pooler.kernel.assign(tf.fill([12, 12], np.float32(np.nan)))
     with pytest.raises(TrainingDivergedError, match=r"Step 2: loss=nan"):
         trainer.train(RunLog(str(tmp_path / "log"), 8))

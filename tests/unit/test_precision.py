@@ -86,8 +86,8 @@ def test_half_precision_trains_as_single_precision_does(runs, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_weights_moments_and_checkpoints_are_float32(runs, precision):
     _, _, trainer, checkpoint = runs[precision]
-    slots = [s for v in trainer._variables for s in trainer.optimizer.slots(v).values()]
-    assert {v.dtype for v in [*trainer._variables, *slots]} == {"float32"}
+    slots = [s for v in trainer._training.variables for s in trainer.optimizer.slots(v).values()]
+    assert {v.dtype for v in [*trainer._training.variables, *slots]} == {"float32"}
     twin = AlbertForPretraining(CONFIG)
     load_weights(twin, checkpoint).check_complete()
     for name, variable in original_names(twin).items():

@@ -188,7 +188,7 @@ def test_workers_that_do_not_see_the_same_stop_before_the_first_step(tmp_path, m
 
     def another_worker_has(value):
         monkeypatch.setattr(
-            "albert_tf.training.values_of_workers",
+            "albert_tf.workers.values_of_workers",
             lambda _, own: [values.append(own) or own, value],
         )
 
