@@ -24,7 +24,7 @@ from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 
 Model = TypeVar("Model", bound=keras.Model)
 
-_POLICIES = {FLOAT32: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
+_POLICIES = {BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 # The rewriter's "infer list": what it would take along beside or between matrix products. Read by
 # TensorFlow whenever it optimises a graph.
@@ -54,8 +54,9 @@ def build_model(
     them.
 
     Args:
-        build: makes the model, in Keras's present policy.
-        precision: one of `config.PRECISIONS`.
+        build: makes the model, in the policy that Keras has when called.
+        precision: one of `config.PRECISIONS`; float32 keeps to Keras's present policy, which is
+            float32 unless the program set another, float64 for one.
         strategy: the replicas.
         jit_compile: whether XLA compiles its training.
 
@@ -67,7 +68,8 @@ def build_model(
     is_rewritten = device_type == "CPU" and precision == BFLOAT16
     _rewrite_matrix_products(is_rewritten)
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(_POLICIES[FLOAT32 if is_rewritten else precision])
+    if precision != FLOAT32 and not is_rewritten:
+        keras.config.set_dtype_policy(_POLICIES[precision])
     try:
         with strategy.scope():
             return build()

@@ -174,6 +174,16 @@ class FakeStrategy:
         return tf.distribute.get_strategy().scope()
 
 
+def test_single_precision_leaves_a_policy_of_the_program_alone():
+    keras.config.set_dtype_policy("float64")
+    try:
+        model = build_model(lambda: keras.layers.Dense(2), "float32", FakeStrategy("GPU"))
+        assert keras.config.dtype_policy().name == "float64"
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert model.dtype_policy.name == "float64"
+
+
 @pytest.mark.parametrize("device_type", ["GPU", "TPU"])
 def test_accelerators_get_a_policy(device_type):
     def layer():
