@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -58,8 +58,16 @@ def is_any_worker(strategy: tf.distribute.Strategy, condition: bool) -> bool:
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all workers have come here; the end of one is otherwise a fault to the others."""
+    """Waits until all workers have come here; the end of one is otherwise a fault to the others.
+
+    Raises:
+        LostWorkerError: another worker has ended without coming here.
+    """
     values_of_workers(strategy, 0)
+    # The first to know that all are here may end while others still wait for its answer. Whoever
+    # ends has been told here, a second time, so all others know of the first, and none is missed.
+    with suppress(LostWorkerError):
+        values_of_workers(strategy, 0)
 
 
 def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str) -> None:
