@@ -100,10 +100,11 @@ class DivergenceGuard:
         self.skipped_batches += batches
         self._losses = deque(self._losses_of_checkpoint, maxlen=_WINDOW)
 
-    def advice(self) -> str:
-        """What became of going back, and how to turn it on."""
+    def advice(self, has_checkpoint: bool) -> str:
+        """What became of going back, and how to turn it on where there is a checkpoint."""
         if not self._rolls_back:
-            return "--on_divergence=rollback goes back to it and skips the batches since."
+            flag = "--on_divergence=rollback"
+            return f"{flag} goes back to it and skips the batches since." if has_checkpoint else ""
         if self._returns:
             return f"Going back to it and skipping batches did not help {self._returns} times."
         return "Without a checkpoint --on_divergence=rollback cannot go back."

@@ -322,14 +322,12 @@ class Trainer:
 
     def _diverged(self, what: str) -> TrainingDivergedError:
         newest = self.directory.newest()
-        return TrainingDivergedError(
-            what,
-            "Nothing was saved since; "
-            + (
-                f"the last good checkpoint is {newest}."
-                if newest
-                else "there is no checkpoint yet."
-            )
-            + f" {self._guard.advice()} A lower --learning_rate, a longer warm-up "
+        sentences = (
+            f"Nothing was saved since; the last good checkpoint is {newest}."
+            if newest
+            else "Nothing was saved since; there is no checkpoint yet.",
+            self._guard.advice(has_checkpoint=newest is not None),
+            "A lower --learning_rate, a longer warm-up "
             f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help.",
         )
+        return TrainingDivergedError(what, " ".join(filter(None, sentences)))

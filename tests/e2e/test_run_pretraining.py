@@ -288,10 +288,10 @@ def test_plain_records_are_masked_while_training(tmp_path):
 def test_half_precision_evaluates_and_continues_a_run(trained, tmp_path):
     run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2)
     shutil.copytree(trained.output, run.output)
-    single = run.results()
+    single = run.metrics("eval")[12]
     printed = run.must_work(precision="bfloat16", do_train=False, do_eval=True)
     half = run.results()
-    assert half["global_step"] == single["global_step"] == 12
+    assert half["global_step"] == 12
     assert 0 < abs(half["loss"] / single["loss"] - 1) < 0.01
     printed = run.must_work(precision="float16", num_train_steps=14)
     assert "trainer.precision changes at step 12: 'float32' until now, 'float16'" in printed

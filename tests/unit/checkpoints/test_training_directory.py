@@ -301,7 +301,7 @@ class TestDamage:
         cut(three.newest() + ".index")
         directory = TrainingDirectory(three.path, keep_checkpoint_max=2)
         directory.restore_newest(blank.model, blank.optimizer)
-        caplog.set_level("INFO")
+        caplog.set_level("INFO", logger="absl")
         state = State().advance_to(6).save(directory)
         # Two are kept, and the damaged one is none of them.
         assert steps_of(TrainingDirectory(three.path)) == [4, 6]

@@ -32,7 +32,7 @@ def test_a_loss_of_pairs_refuses_single_runs(files: list[str], loss: str) -> Non
 def test_no_loss_takes_both_and_tells_of_pairs(
     files: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         check_sentence_pairs(files[1:], "none")
         assert not caplog.messages
         check_sentence_pairs(files, "none")
