@@ -22,7 +22,7 @@ RUNS = [
     ("adamw", 2, 1, False, True),
     ("lamb", 1, 2, False, False),
     ("adamw", 2, 3, False, False),
-    ("lamb", 1, 3, True, True),
+    pytest.param("lamb", 1, 3, True, True, marks=pytest.mark.slow),
     pytest.param("lamb", 2, 3, True, False, marks=pytest.mark.slow),
 ]
 
@@ -186,7 +186,12 @@ def double_precision():
 
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize(
-    ("optimizer", "replicas", "micro_batches"), [("lamb", 2, 1), ("adamw", 2, 3), ("lamb", 1, 2)]
+    ("optimizer", "replicas", "micro_batches"),
+    [
+        pytest.param("lamb", 2, 1, marks=pytest.mark.slow),
+        ("adamw", 2, 3),
+        pytest.param("lamb", 1, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_only_rounding_tells_split_batches_from_whole_ones(
     golden, tmp_path, optimizer, replicas, micro_batches

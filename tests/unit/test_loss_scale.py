@@ -88,7 +88,14 @@ def numbers(trainer):
 
 @pytest.mark.parametrize(
     ("replicas", "settings"),
-    [(1, {"gradient_accumulation_steps": 3, "jit_compile": True, "remat": True}), (2, {})],
+    [
+        (2, {}),
+        pytest.param(
+            1,
+            {"gradient_accumulation_steps": 3, "jit_compile": True, "remat": True},
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_an_overflow_skips_the_step_and_halves_the_scale(tmp_path, replicas, settings):
     trainer = make_trainer(tmp_path, replicas=replicas, **settings)
