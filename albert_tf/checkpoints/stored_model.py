@@ -1,0 +1,51 @@
+"""What every format of a model comes down to: where its parts lie, and a reader of its weights.
+
+The original release's names are the canonical ones. A format is a module of this package with one
+map from its names to those, and says what lies in a directory as a `StoredModel`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import numpy as np
+
+from albert_tf.config import AlbertConfig
+
+
+class WeightsReader(Protocol):
+    """Weights of any format under the original's names; TensorFlow's checkpoint reader is one.
+
+    What has no name in the original keeps its own, so that reports can say it is ignored.
+    """
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        """Returns the shape of every variable, as the original has it, without reading values."""
+
+    def get_tensor(self, name: str) -> np.ndarray:
+        """Returns the value of a variable, in the original's layout."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredModel:
+    """What lies in a directory of some format; None for what it does not hold.
+
+    Attributes:
+        path: the directory.
+        format: its name, as `convert_checkpoint.py --format` has it.
+        checkpoint: its weights: the file, or the prefix of TensorFlow's files. `load_weights` and
+            `open_checkpoint` take it, and tell by it which format it is.
+        config: the model's configuration.
+        config_file: the file that was read from.
+        tokenizer_file: SentencePiece model or vocabulary.
+        do_lower_case: whether the model's text was lower-cased.
+    """
+
+    path: str
+    format: str
+    checkpoint: str
+    config: AlbertConfig | None = None
+    config_file: str | None = None
+    tokenizer_file: str | None = None
+    do_lower_case: bool | None = None
