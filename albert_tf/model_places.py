@@ -7,11 +7,12 @@ import os
 
 import tensorflow as tf
 
-from albert_tf.checkpoints.hub_module import HANDLE_FLAG, is_hub_module, read_hub_module
+from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.model_directory import CONFIG_FILE, find_tokenizer_file
 
+HANDLE_FLAG = "--albert_hub_module_handle"
 CONFIG_FLAG = "--albert_config_file"
 CHECKPOINT_FLAG = "--init_checkpoint"
 OUTPUT_FLAG = "--output_dir"
@@ -54,8 +55,8 @@ def place_of_model(value: str | None, flag: str) -> ModelPlace | None:
     """
     if not value:
         return None
-    if is_hub_module(value):
-        module = read_hub_module(value, flag)
+    if tf1_hub.is_here(value):
+        module = tf1_hub.read(value, flag)
         place = ModelPlace(
             flag,
             value,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from albert_tf.checkpoints.hub_module import is_hub_module, read_hub_module
+from albert_tf.checkpoints import tf1_hub
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.files import file_exists
 from albert_tf.data.glue_tasks import GLUE_TASKS
@@ -38,8 +38,8 @@ def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], floa
 
 
 def _released_name(model: str) -> str | None:
-    if is_hub_module(model):
-        config_file = read_hub_module(model, "--model").config_file
+    if tf1_hub.is_here(model):
+        config_file = tf1_hub.read(model, "--model").config_file
     else:
         config_file = os.path.join(model, CONFIG_FILE)
     if config_file is None:

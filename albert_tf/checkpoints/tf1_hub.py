@@ -8,22 +8,25 @@ no trainable variables: an encoder read that way would stay as it is while a hea
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+from albert_tf.checkpoints.hub_cache import fetch, is_url
 from albert_tf.checkpoints.original import open_checkpoint
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
+from albert_tf.config import AlbertConfig
 
-HANDLE_FLAG = "--albert_hub_module_handle"
+FORMAT = "tf1_hub"
 GRAPH_FILE = "saved_model.pb"
+VARIABLES = os.path.join("variables", "variables")
 CONFIG_ASSET = "albert_config.json"
 TOKENIZATION_INFO = "tokenization_info"
+_OF_TF2 = "_CHECKPOINTABLE_OBJECT_GRAPH"  # among the variables of every SavedModel of TF2
 _SHARED_LAYERS = "bert/encoder/transformer/group_0/inner_group_0/"
 _EXPECTED = (
     f"Expected a TF1 module with variables of an ALBERT encoder ({_SHARED_LAYERS}...), as the "
@@ -32,70 +35,58 @@ _EXPECTED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class HubModule:
-    """What a module holds of a model.
-
-    Attributes:
-        path: the module's directory.
-        config_file: its `albert_config.json`, None where it has none.
-        tokenizer_file: its SentencePiece model or vocabulary, None where it names none.
-        do_lower_case: whether its text was lower-cased, None where it does not say.
-        checkpoint: prefix of its variables, for `load_weights`.
-    """
-
-    path: str
-    config_file: str | None
-    tokenizer_file: str | None
-    do_lower_case: bool | None
-    checkpoint: str
+def is_here(path: str) -> bool:
+    """Whether a path is a URL, or a directory with a SavedModel that is not known to be TF2's."""
+    if is_url(path):
+        return True
+    if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
+        return False
+    try:
+        _, shapes = open_checkpoint(os.path.join(path, VARIABLES))
+    except LoadError:
+        return True  # what is wrong with it, `read` says
+    return _OF_TF2 not in shapes
 
 
-def is_hub_module(path: str) -> bool:
-    """Whether a path is a URL, which only TF-Hub can resolve, or a directory with a SavedModel."""
-    return _is_url(path) or tf.io.gfile.exists(os.path.join(path, GRAPH_FILE))
-
-
-def read_hub_module(handle: str, flag: str = HANDLE_FLAG) -> HubModule:
+def read(path: str, flag: str) -> StoredModel:
     """Reads what a TF-Hub module holds of a model, without running it.
 
     Args:
-        handle: a module's directory, or its URL, which `tensorflow_hub` fetches into its cache
-            (TFHUB_CACHE_DIR).
-        flag: the flag the handle came from, for messages.
+        path: a module's directory, or its URL, see `hub_cache.fetch`.
+        flag: the flag the path came from, for messages.
 
     Raises:
         LoadError: there is no such module, it cannot be fetched, or it is of another kind.
+        ValueError: its configuration cannot be used.
     """
-    path = _fetch(handle, flag) if _is_url(handle) else handle
+    handle, path = path, fetch(path, flag) if is_url(path) else path
     graph = _inference_graph(_read_saved_model(path, handle, flag), handle, flag)
-    checkpoint = os.path.join(path, "variables", "variables")
+    checkpoint = os.path.join(path, VARIABLES)
     _check_variables(checkpoint, graph, handle, flag)
     outputs = graph.signature_def[TOKENIZATION_INFO].outputs
-    return HubModule(
+    config_file = _asset(path, CONFIG_ASSET)
+    return StoredModel(
         path=path,
-        config_file=_asset(path, CONFIG_ASSET),
+        format=FORMAT,
+        checkpoint=checkpoint,
+        config=AlbertConfig.from_json_file(config_file) if config_file else None,
+        config_file=config_file,
         tokenizer_file=_asset(path, _asset_name(graph, outputs["vocab_file"].name)),
         do_lower_case=_constant(graph, outputs["do_lower_case"].name),
-        checkpoint=checkpoint,
     )
 
 
-def _is_url(handle: str) -> bool:
-    return re.match(r"https?://", handle) is not None
+def open_weights(checkpoint: str) -> WeightsReader:
+    """Returns a reader of a module's variables, which have the original's names.
 
+    Args:
+        checkpoint: `<module>/variables/variables`.
 
-def _fetch(handle: str, flag: str) -> str:
-    """The directory of a module that is given by its URL."""
-    import tensorflow_hub  # seconds to import, and needed for URLs only
-
-    try:
-        return tensorflow_hub.resolve(handle)
-    except Exception as error:  # whatever the network, the archive or the server does
-        raise LoadError(
-            f"{flag}={handle} cannot be fetched: {error}. On a machine without network, fetch the "
-            "module elsewhere, unpack it, and give its directory."
-        ) from error
+    Raises:
+        LoadError: they cannot be read.
+    """
+    reader, _ = open_checkpoint(checkpoint)
+    return reader
 
 
 def _read_saved_model(path: str, handle: str, flag: str) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.hub_module import read_hub_module
+from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.original import load_weights, open_checkpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.model_source import model_source
@@ -56,7 +56,7 @@ def assert_equals_recorded(outputs, hub, name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_outputs_of_every_signature_equal_the_original(hub, inputs, name):
-    module = read_hub_module(str(hub / name))
+    module = tf1_hub.read(str(hub / name), "--albert_hub_module_handle")
     config = AlbertConfig.from_json_file(module.config_file)
     assert_equals_recorded(our_outputs(config, module.checkpoint, inputs), hub, name)
 
@@ -64,7 +64,7 @@ def test_outputs_of_every_signature_equal_the_original(hub, inputs, name):
 @pytest.mark.parametrize("name", MODULES)
 def test_tokenization_info_is_what_the_original_says(hub, name):
     recorded = json.loads((hub / "module_info.json").read_text())[name]
-    module = read_hub_module(str(hub / name))
+    module = tf1_hub.read(str(hub / name), "--albert_hub_module_handle")
     assert module.do_lower_case is recorded["tokenization_info"]["do_lower_case"]
     assert module.tokenizer_file.endswith(recorded["tokenization_info"]["vocab_file_ends_with"])
     _, shapes = open_checkpoint(module.checkpoint)

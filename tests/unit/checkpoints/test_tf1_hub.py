@@ -9,11 +9,13 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from albert_tf.checkpoints.hub_module import is_hub_module, read_hub_module
+from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.original import load_weights, original_names, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.encoder import AlbertEncoder
 from tests.small_model import small_config
+
+FLAG = "--albert_hub_module_handle"
 
 
 @pytest.fixture
@@ -33,15 +35,15 @@ def edit(module, change):
 
 
 def test_urls_and_saved_models_are_modules(module):
-    assert is_hub_module(str(module))
-    assert is_hub_module("https://tfhub.dev/google/albert_base/1")
-    assert not is_hub_module(str(module / "assets"))
-    assert not is_hub_module(str(module / "absent"))
-    assert not is_hub_module("albert_base")
+    assert tf1_hub.is_here(str(module))
+    assert tf1_hub.is_here("https://tfhub.dev/google/albert_base/1")
+    assert not tf1_hub.is_here(str(module / "assets"))
+    assert not tf1_hub.is_here(str(module / "absent"))
+    assert not tf1_hub.is_here("albert_base")
 
 
 def test_a_module_is_read_from_where_it_lies(module):
-    read = read_hub_module(str(module))
+    read = tf1_hub.read(str(module), FLAG)
     assert read.path == str(module)
     assert read.config_file == str(module / "assets" / "albert_config.json")
     assert read.tokenizer_file == str(module / "assets" / "30k-clean.model")
@@ -52,8 +54,8 @@ def test_reading_starts_no_device_and_imports_no_hub(module):
     """Devices can be split only before the first is used; importing TF-Hub takes seconds."""
     program = (
         "import sys, tensorflow as tf\n"
-        "from albert_tf.checkpoints.hub_module import read_hub_module\n"
-        f"read_hub_module({str(module)!r})\n"
+        "from albert_tf.checkpoints import tf1_hub\n"
+        f"tf1_hub.read({str(module)!r}, {FLAG!r})\n"
         "cpu = tf.config.list_physical_devices('CPU')[0]\n"
         "two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
         "tf.config.set_logical_device_configuration(cpu, two)\n"
@@ -65,7 +67,7 @@ def test_reading_starts_no_device_and_imports_no_hub(module):
 
 def test_a_module_without_configuration_or_tokenizer_says_so(module):
     shutil.rmtree(module / "assets")
-    read = read_hub_module(str(module))
+    read = tf1_hub.read(str(module), FLAG)
     assert (read.config_file, read.tokenizer_file) == (None, None)
     assert read.do_lower_case is True
 
@@ -76,12 +78,12 @@ def test_the_tokenizer_is_the_asset_the_module_names(module):
         outputs["vocab_file"].name = "vocab_file:0"
 
     edit(module, swap)
-    assert read_hub_module(str(module)).tokenizer_file.endswith("30k-clean.vocab")
+    assert tf1_hub.read(str(module), FLAG).tokenizer_file.endswith("30k-clean.vocab")
 
 
 def test_a_module_without_tokenization_info_names_nothing(module):
     edit(module, lambda graph: graph.signature_def.pop("tokenization_info"))
-    read = read_hub_module(str(module))
+    read = tf1_hub.read(str(module), FLAG)
     assert (read.tokenizer_file, read.do_lower_case) == (None, None)
     assert read.config_file is not None
 
@@ -92,38 +94,38 @@ def test_lower_casing_is_found_behind_an_identity_and_not_where_it_is_computed(m
         graph.signature_def["tokenization_info"].outputs["do_lower_case"].name = node.name + ":0"
 
     edit(module, rename)
-    assert read_hub_module(str(module)).do_lower_case is True
+    assert tf1_hub.read(str(module), FLAG).do_lower_case is True
 
     def compute(graph):
         next(node for node in graph.graph_def.node if node.name == "copy").op = "LogicalNot"
 
     edit(module, compute)
-    assert read_hub_module(str(module)).do_lower_case is None
+    assert tf1_hub.read(str(module), FLAG).do_lower_case is None
 
 
 def test_a_directory_without_a_saved_model_is_refused(tmp_path):
     message = "--albert_hub_module_handle=.* is not a TF-Hub module: there is no file .*saved_model"
     with pytest.raises(LoadError, match=message):
-        read_hub_module(str(tmp_path))
+        tf1_hub.read(str(tmp_path), FLAG)
 
 
 def test_a_damaged_graph_is_refused(module):
     path = module / "saved_model.pb"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(LoadError, match=r"saved_model\.pb' is damaged"):
-        read_hub_module(str(module))
+        tf1_hub.read(str(module), FLAG)
 
 
 def test_an_empty_graph_file_is_refused(module):
     (module / "saved_model.pb").write_bytes(b"")
     with pytest.raises(LoadError, match="a file without graphs"):
-        read_hub_module(str(module))
+        tf1_hub.read(str(module), FLAG)
 
 
 def test_missing_variables_are_refused(module):
     (module / "variables" / "variables.index").unlink()
     with pytest.raises(LoadError, match=r"has no variables: no file .*variables\.index"):
-        read_hub_module(str(module))
+        tf1_hub.read(str(module), FLAG)
 
 
 def test_a_tf2_saved_model_is_refused_with_what_it_is(tmp_path):
@@ -134,8 +136,9 @@ def test_a_tf2_saved_model_is_refused_with_what_it_is(tmp_path):
 
     doubler = Doubler()
     tf.saved_model.save(doubler, str(tmp_path / "saved"), signatures={"twice": doubler.double})
+    assert not tf1_hub.is_here(str(tmp_path / "saved"))
     with pytest.raises(LoadError, match=r"(?s)TF2 object.*'serve'.*'twice'.*export_to_tfhub"):
-        read_hub_module(str(tmp_path / "saved"))
+        tf1_hub.read(str(tmp_path / "saved"), FLAG)
 
 
 def test_a_tf1_module_of_another_model_is_refused_with_its_variables(module):
@@ -143,7 +146,7 @@ def test_a_tf1_module_of_another_model_is_refused_with_its_variables(module):
         str(module / "variables" / "variables"), {"resnet/conv/kernel": np.zeros([2, 3])}, 7
     )
     with pytest.raises(LoadError, match=r"not a module of ALBERT.*tokens.*resnet/conv/kernel"):
-        read_hub_module(str(module))
+        tf1_hub.read(str(module), FLAG)
 
 
 def test_a_module_that_cannot_be_fetched_says_what_to_do(monkeypatch):
@@ -157,14 +160,14 @@ def test_a_module_that_cannot_be_fetched_says_what_to_do(monkeypatch):
         "--init_checkpoint=https://h.example/m cannot be fetched: no route.*give its directory"
     )
     with pytest.raises(LoadError, match=message):
-        read_hub_module("https://h.example/m", "--init_checkpoint")
+        tf1_hub.read("https://h.example/m", "--init_checkpoint")
 
 
 def test_a_fetched_module_is_read_from_the_cache(module, monkeypatch):
     import tensorflow_hub
 
     monkeypatch.setattr(tensorflow_hub, "resolve", {"http://h.example/m": str(module)}.get)
-    assert read_hub_module("http://h.example/m").path == str(module)
+    assert tf1_hub.read("http://h.example/m", FLAG).path == str(module)
 
 
 def test_names_below_the_modules_scope_fill_a_model(tmp_path):
