@@ -20,6 +20,8 @@ SENTENCEPIECE_FILE = "30k-clean.model"
 SENTENCEPIECE_LIST_FILE = "30k-clean.vocab"
 WORDPIECE_FILE = "vocab.txt"
 RELEASED_CHINESE_FILE = "vocab_chinese.txt"  # its name beside the released Chinese models
+# Key of albert_config.json where a model keeps what its text went through; nothing else says it.
+LOWER_CASE_KEY = "do_lower_case"
 
 # What may change between two runs of one model: how it is trained, not what it is.
 _TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")

@@ -7,17 +7,16 @@ import os
 
 import tensorflow as tf
 
-from albert_tf.checkpoints import tf1_hub
-from albert_tf.checkpoints.original import find_checkpoint
+from albert_tf.checkpoints.archives import is_packed
+from albert_tf.checkpoints.formats import recognise
 from albert_tf.config import AlbertConfig
-from albert_tf.model_directory import CONFIG_FILE, find_tokenizer_file
+from albert_tf.model_directory import CONFIG_FILE, LOWER_CASE_KEY, find_tokenizer_file
+from albert_tf.trained_task import TrainedTask
 
 HANDLE_FLAG = "--albert_hub_module_handle"
 CONFIG_FLAG = "--albert_config_file"
 CHECKPOINT_FLAG = "--init_checkpoint"
 OUTPUT_FLAG = "--output_dir"
-# Key of albert_config.json where a run keeps what its text went through; nothing else says it.
-LOWER_CASE_KEY = "do_lower_case"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +26,12 @@ class ModelPlace:
     Attributes:
         flag: the flag.
         path: its value.
-        config_file: path of an `albert_config.json`.
+        config_file: path of an `albert_config.json`, or what another format has.
         config: its content.
         tokenizer_file: SentencePiece model or vocabulary.
         do_lower_case: whether the model's text was lower-cased.
-        checkpoint: prefix of its weights.
+        checkpoint: its weights, see `StoredModel`.
+        task: what its head was trained for, where a format says so in a file of its own.
     """
 
     flag: str
@@ -41,10 +41,11 @@ class ModelPlace:
     tokenizer_file: str | None = None
     do_lower_case: bool | None = None
     checkpoint: str | None = None
+    task: TrainedTask | None = None
 
 
 def place_of_model(value: str | None, flag: str) -> ModelPlace | None:
-    """Returns what lies where a flag points that names a module, a directory or a checkpoint.
+    """Returns what lies where a flag points that names a model of any format.
 
     Args:
         value: of the flag; None and "" name nothing.
@@ -55,25 +56,24 @@ def place_of_model(value: str | None, flag: str) -> ModelPlace | None:
     """
     if not value:
         return None
-    if tf1_hub.is_here(value):
-        module = tf1_hub.read(value, flag)
-        place = ModelPlace(
-            flag,
-            value,
-            tokenizer_file=module.tokenizer_file,
-            do_lower_case=module.do_lower_case,
-            checkpoint=module.checkpoint,
-        )
-        return _with_config(place, module.config_file) if module.config_file else place
-    if flag == HANDLE_FLAG and not tf.io.gfile.isdir(value):
+    if flag == HANDLE_FLAG and not (tf.io.gfile.isdir(value) or is_packed(value)):
         raise ValueError(
             f"{flag}={value}: there is no such directory. Give the directory or the URL of a "
             f"TF-Hub module, or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a "
             f"checkpoint's prefix belongs to {CHECKPOINT_FLAG}."
         )
-    checkpoint = find_checkpoint(value, flag)
-    found = place_of_directory(os.path.dirname(checkpoint), flag)
-    return dataclasses.replace(found, path=value, checkpoint=checkpoint)
+    stored = recognise(value, flag)
+    place = ModelPlace(
+        flag,
+        value,
+        tokenizer_file=stored.tokenizer_file,
+        do_lower_case=stored.do_lower_case,
+        checkpoint=stored.checkpoint,
+        task=stored.task,
+    )
+    if stored.config is None or stored.config_file is None:
+        return place
+    return _with_config(place, stored.config, stored.config_file)
 
 
 def place_of_directory(path: str, flag: str) -> ModelPlace:
@@ -84,7 +84,9 @@ def place_of_directory(path: str, flag: str) -> ModelPlace:
     """
     place = ModelPlace(flag, path, tokenizer_file=find_tokenizer_file(path))
     config_file = os.path.join(path, CONFIG_FILE)
-    return _with_config(place, config_file) if tf.io.gfile.exists(config_file) else place
+    if not tf.io.gfile.exists(config_file):
+        return place
+    return _with_config(place, AlbertConfig.from_json_file(config_file), config_file)
 
 
 def place_of_config(path: str) -> ModelPlace:
@@ -94,11 +96,11 @@ def place_of_config(path: str) -> ModelPlace:
         ValueError: there is no such file, or it is not a configuration.
     """
     tokenizer_file = find_tokenizer_file(os.path.dirname(path))
-    return _with_config(ModelPlace(CONFIG_FLAG, path, tokenizer_file=tokenizer_file), path)
+    place = ModelPlace(CONFIG_FLAG, path, tokenizer_file=tokenizer_file)
+    return _with_config(place, AlbertConfig.from_json_file(path), path)
 
 
-def _with_config(place: ModelPlace, config_file: str) -> ModelPlace:
-    config = AlbertConfig.from_json_file(config_file)
+def _with_config(place: ModelPlace, config: AlbertConfig, config_file: str) -> ModelPlace:
     lower_case = place.do_lower_case
     if lower_case is None:
         lower_case = config.extra.get(LOWER_CASE_KEY)

@@ -16,12 +16,11 @@ from absl import logging
 
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
-from albert_tf.model_directory import CONFIG_FILE, essential_differences
+from albert_tf.model_directory import CONFIG_FILE, LOWER_CASE_KEY, essential_differences
 from albert_tf.model_places import (
     CHECKPOINT_FLAG,
     CONFIG_FLAG,
     HANDLE_FLAG,
-    LOWER_CASE_KEY,
     OUTPUT_FLAG,
     ModelPlace,
     place_of_config,
@@ -98,13 +97,13 @@ def model_source(
     hub = place_of_model(albert_hub_module_handle, HANDLE_FLAG)
     init = place_of_model(init_checkpoint, CHECKPOINT_FLAG)
     run = place_of_directory(output_dir, OUTPUT_FLAG) if output_dir else None
-    config, config_from = _choose_config([p for p in (named, hub, init, run) if p])
+    config, config_from = choose_config([p for p in (named, hub, init, run) if p])
     # What a run was trained with counts before what it started from.
-    lower_case = _choose_lower_case(do_lower_case, [p for p in (run, hub, init, named) if p])
-    tokenizer = _choose_tokenizer(
+    lower_case = choose_lower_case(do_lower_case, [p for p in (run, hub, init, named) if p])
+    tokenizer = choose_tokenizer(
         spm_model_file, vocab_file, lower_case, [p for p in (hub, init, named, run) if p]
     )
-    _check_vocabulary(tokenizer, config, config_from)
+    check_vocabulary(tokenizer, config, config_from)
     return ModelSource(
         config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case}),
         config_from.config_file,
@@ -113,7 +112,7 @@ def model_source(
     )
 
 
-def _choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
+def choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
     """The first configuration there is, and where it comes from; held against the others."""
     for chosen in places:
         if chosen.config is not None:
@@ -144,7 +143,7 @@ def _compare_configs(chosen: ModelPlace, place: ModelPlace) -> None:
     logging.warning("%s The second is used.", message)
 
 
-def _choose_lower_case(flag: bool | None, places: list[ModelPlace]) -> bool:
+def choose_lower_case(flag: bool | None, places: list[ModelPlace]) -> bool:
     """Whether to lower-case: the flag, else what the model says of itself, else True."""
     stated = next((place for place in places if place.do_lower_case is not None), None)
     if stated is None:
@@ -163,7 +162,7 @@ def _choose_lower_case(flag: bool | None, places: list[ModelPlace]) -> bool:
     return flag
 
 
-def _choose_tokenizer(
+def choose_tokenizer(
     spm_model_file: str | None, vocab_file: str | None, lower_case: bool, places: list[ModelPlace]
 ) -> Tokenizer:
     """The tokenizer of the flags, else the first there is; held against that of the weights."""
@@ -224,7 +223,8 @@ def _compare_tokenizers(tokenizer: Tokenizer, place: ModelPlace) -> None:
     logging.warning("%s", message)
 
 
-def _check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: ModelPlace) -> None:
+def check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: ModelPlace) -> None:
+    """Raises ValueError unless the tokenizer has as many tokens as the configuration says."""
     if tokenizer.vocab_size != config.vocab_size:
         raise ValueError(
             f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.original import find_checkpoint
+from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 
 CHOICES = ("all", "best", "newest")  # anything else is a path
@@ -60,7 +60,7 @@ def choose_checkpoints(
             f"--output_dir {directory.path!r} has no checkpoint for {flag}={choice}. Train first, "
             f"or give --init_checkpoint or the path of a checkpoint as {flag}."
         )
-    return iter([find_checkpoint(path, flag if wanted else "--init_checkpoint")])
+    return iter([find_weights(path, flag if wanted else "--init_checkpoint")])
 
 
 def choose_checkpoint(

@@ -16,7 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, DamagedError, LoadError, LoadReport
+from albert_tf.checkpoints.stored_model import WeightsReader
 from albert_tf.checkpoints.warm_start import names_by_place
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
@@ -35,6 +37,7 @@ DATA_SUFFIX = ".data-00000-of-00001"
 HUB_SCOPE = "module/"  # before the encoder's names when the original trains a TF-Hub module
 PARTIAL = ".partial"  # ends the prefix of a checkpoint that is being written
 SLOT_NAMES = ("adam_m", "adam_v")
+_POOLER = "bert/pooler/"
 # What TensorFlow's checkpoint reader raises, depending on the damage.
 READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 # Those of them that say nothing of the files: trying again later may well succeed.
@@ -135,7 +138,7 @@ def _layer_norm(scope: str, layer: LayerNorm) -> NamedVariables:
 
 
 def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
-    """Returns the prefix of the checkpoint that a user's path means.
+    """Returns the prefix of the checkpoint in the original's format that a user's path means.
 
     Args:
         path: a prefix (`model.ckpt-100`), one of its files (`model.ckpt-100.index`), or a
@@ -157,8 +160,7 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
         newest = os.path.join(path, os.path.basename(state.model_checkpoint_path))
         if tf.io.gfile.exists(newest + ".index"):
             return newest
-    indices = tf.io.gfile.glob(os.path.join(path, "*.index"))
-    found = sorted(name[: -len(".index")] for name in indices if f"{PARTIAL}." not in name)
+    found = _prefixes(path)
     best = [prefix for prefix in found if prefix.endswith("model.ckpt-best")]
     if len(best or found) != 1:
         raise LoadError(
@@ -166,6 +168,17 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
             f"{': ' + ', '.join(found) if found else ''}. Give the prefix of one."
         )
     return (best or found)[0]
+
+
+def has_checkpoint(directory: str) -> bool:
+    """Whether there is a checkpoint in a directory, in the original's format."""
+    return bool(_prefixes(directory))
+
+
+def _prefixes(directory: str) -> list[str]:
+    """Those of all checkpoints in a directory that are written to their end."""
+    indices = tf.io.gfile.glob(os.path.join(directory, "*.index"))
+    return sorted(name[: -len(".index")] for name in indices if f"{PARTIAL}." not in name)
 
 
 def match_names(
@@ -205,11 +218,11 @@ def load_weights(
     allow_partial: bool = False,
     skip: Mapping[str, str] | None = None,
 ) -> LoadReport:
-    """Fills a model from a checkpoint of the original release, or from one of ours.
+    """Fills a model from a checkpoint of the original release, or from a model of any format.
 
     Args:
         model: see `original_names`.
-        path: see `find_checkpoint`.
+        path: see `formats.recognise`.
         init_from_group0: fill a less shared or deeper model, see `warm_start` of `match_names`.
         allow_partial: accept encoder variables that the checkpoint does not fill, and blocks of
             the checkpoint that the model has no place for.
@@ -224,7 +237,7 @@ def load_weights(
         LoadError: no such checkpoint, a damaged one, one that does not fill the encoder, or one of
             a model that shares less; the model is left as it was.
     """
-    prefix = find_checkpoint(path)
+    prefix = formats.find_weights(path)
     variables = original_names(model)
     reader, shapes = open_checkpoint(prefix)
     skip = {name: why for name, why in (skip or {}).items() if name in variables}
@@ -241,10 +254,11 @@ def load_weights(
         for name, stored in matches.items()
         if name not in {row[0] for row in mismatched}
     }
+    missing = [name for name in wanted if name not in matches]
     report = LoadReport(
         source=prefix,
         mapped=mapped,
-        missing=[name for name in wanted if name not in matches],
+        missing=missing,
         ignored=[
             name
             for name in shapes
@@ -252,6 +266,7 @@ def load_weights(
         ],
         mismatched=mismatched,
         skipped=skip,
+        unused=[] if _uses_pooler(model) else [n for n in missing if n.startswith(_POOLER)],
     )
     report.check_encoder(allow_partial)
     if not (allow_partial or init_from_group0):
@@ -262,29 +277,53 @@ def load_weights(
     return report
 
 
+def _uses_pooler(model: keras.Model) -> bool:
+    """Whether an output of the model is made from the pooled one; other libraries leave it out."""
+    return isinstance(model, AlbertEncoder) or any(
+        isinstance(layer, ClassificationHead) for layer in model.layers
+    )
+
+
 def _is_slot(name: str) -> bool:
     return name.rsplit("/", 1)[-1] in SLOT_NAMES
 
 
-def open_checkpoint(prefix: str) -> tuple[Any, dict[str, list[int]]]:
-    """Returns TensorFlow's reader of a checkpoint, and the shape of every variable in it.
+def open_checkpoint(prefix: str) -> tuple[WeightsReader, dict[str, list[int]]]:
+    """Returns a reader of a checkpoint of any format, and the shape of every variable in it.
+
+    Args:
+        prefix: of TensorFlow's files, or the file of weights; see `StoredModel.checkpoint`.
+
+    Raises:
+        DamagedError: the files are not a checkpoint, or are damaged.
+        LoadError: they cannot be reached.
+    """
+    reader = formats.open_weights(prefix)
+    return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
+
+
+def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
+    """Returns TensorFlow's reader of a checkpoint, name-based or not.
 
     Raises:
         DamagedError: the files are not a checkpoint, or are damaged.
         LoadError: they cannot be reached.
     """
     try:
-        reader = tf.train.load_checkpoint(prefix)
-        return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
+        return tf.train.load_checkpoint(prefix)
     except READ_ERRORS as error:
         raise _kind(error)(f"{prefix!r} cannot be read as a checkpoint: {error}") from error
 
 
 def _kind(error: Exception) -> type[LoadError]:
+    if isinstance(error, LoadError):  # of a format that says itself what is wrong
+        return type(error)
     return LoadError if isinstance(error, _PASSING_ERRORS) else DamagedError
 
 
-def read_variables(reader: Any, prefix: str, names: Iterable[str]) -> dict[str, np.ndarray]:
+def read_variables(
+    reader: WeightsReader, prefix: str, names: Iterable[str]
+) -> dict[str, np.ndarray]:
     """Returns the values of some variables of an open checkpoint.
 
     Args:

@@ -34,6 +34,7 @@ class LoadReport:
         ignored: names in the checkpoint that no variable takes.
         mismatched: (model variable, shape in the checkpoint, shape in the model), not filled.
         skipped: model variable -> why it was to keep its initial value.
+        unused: those of `missing` that no output of the model's head depends on.
     """
 
     source: str
@@ -42,6 +43,7 @@ class LoadReport:
     ignored: Sequence[str]
     mismatched: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]]
     skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unused: Sequence[str] = ()
 
     def summary(self) -> str:
         """Returns a line of counts, and a line for each thing a reader should know of.
@@ -71,6 +73,11 @@ class LoadReport:
         """The model's variables that keep their initial values."""
         return [*self.missing, *(row[0] for row in self.mismatched), *self.skipped]
 
+    @property
+    def _needed(self) -> list[str]:
+        """Those of them that the model cannot do without."""
+        return [name for name in self._unfilled if name not in self.unused]
+
     def check_encoder(self, allow_partial: bool = False) -> None:
         """Refuses a checkpoint that leaves a variable of the encoder as it was.
 
@@ -83,7 +90,7 @@ class LoadReport:
                 f"{self.source} has no variable of this model: it is not an ALBERT checkpoint in "
                 f"the original release's names. It holds: {', '.join(self.ignored[:8])} ..."
             )
-        unfilled = [name for name in self._unfilled if name.startswith(ENCODER_PREFIX)]
+        unfilled = [name for name in self._needed if name.startswith(ENCODER_PREFIX)]
         if unfilled and not allow_partial:
             raise LoadError(
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
@@ -117,7 +124,7 @@ class LoadReport:
         Raises:
             LoadError: a variable is missing, has another shape or was skipped.
         """
-        if self._unfilled:
+        if self._needed:
             raise LoadError(
                 f"{self.source} does not hold the whole model that --albert_config_file describes; "
                 f"results with random weights would mean nothing.\n{self.summary()}"

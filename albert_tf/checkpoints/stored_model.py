@@ -7,11 +7,14 @@ map from its names to those, and says what lies in a directory as a `StoredModel
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from albert_tf.config import AlbertConfig
+
+if TYPE_CHECKING:
+    from albert_tf.trained_task import TrainedTask
 
 
 class WeightsReader(Protocol):
@@ -40,6 +43,8 @@ class StoredModel:
         config_file: the file that was read from.
         tokenizer_file: SentencePiece model or vocabulary.
         do_lower_case: whether the model's text was lower-cased.
+        task: what its head was trained for, where the format says so in a file of its own; a
+            `labels.json` beside the weights is read whatever the format.
     """
 
     path: str
@@ -49,3 +54,4 @@ class StoredModel:
     config_file: str | None = None
     tokenizer_file: str | None = None
     do_lower_case: bool | None = None
+    task: TrainedTask | None = None

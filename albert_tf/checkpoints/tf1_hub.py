@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from albert_tf.checkpoints.hub_cache import fetch, is_url
-from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.checkpoints.original import open_tensorflow_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.config import AlbertConfig
@@ -42,10 +42,10 @@ def is_here(path: str) -> bool:
     if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
         return False
     try:
-        _, shapes = open_checkpoint(os.path.join(path, VARIABLES))
+        variables = open_tensorflow_checkpoint(os.path.join(path, VARIABLES))
     except LoadError:
         return True  # what is wrong with it, `read` says
-    return _OF_TF2 not in shapes
+    return _OF_TF2 not in variables.get_variable_to_shape_map()
 
 
 def read(path: str, flag: str) -> StoredModel:
@@ -85,8 +85,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
     Raises:
         LoadError: they cannot be read.
     """
-    reader, _ = open_checkpoint(checkpoint)
-    return reader
+    return open_tensorflow_checkpoint(checkpoint)
 
 
 def _read_saved_model(path: str, handle: str, flag: str) -> Any:
@@ -123,7 +122,7 @@ def _check_variables(checkpoint: str, graph: Any, handle: str, flag: str) -> Non
     """Refuses a TF1 module of something else, such as BERT or an image model."""
     if not tf.io.gfile.exists(checkpoint + ".index"):
         raise LoadError(f"{flag}={handle} has no variables: no file {checkpoint + '.index'!r}.")
-    _, shapes = open_checkpoint(checkpoint)
+    shapes = open_tensorflow_checkpoint(checkpoint).get_variable_to_shape_map()
     if not any(_SHARED_LAYERS in name for name in shapes):
         raise LoadError(
             f"{flag}={handle} is not a module of ALBERT: its signatures are "

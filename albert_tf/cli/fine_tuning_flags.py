@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.checkpoints.choice import CHOICES
-from albert_tf.checkpoints.original import find_checkpoint
+from albert_tf.checkpoints.formats import find_weights
 from albert_tf.cli.flags import define_weight_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists
@@ -119,8 +119,8 @@ def checkpoint_elsewhere(values: flags.FlagValues) -> str | None:
         _check_own_checkpoint(path, values.output_dir)
         return None
     if path:
-        return find_checkpoint(path, CHECKPOINT_FLAG)
-    return find_checkpoint(values.init_checkpoint) if values.init_checkpoint else None
+        return find_weights(path, CHECKPOINT_FLAG)
+    return find_weights(values.init_checkpoint) if values.init_checkpoint else None
 
 
 def _check_own_checkpoint(path: str | None, output_dir: str) -> None:

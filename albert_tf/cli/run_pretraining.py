@@ -11,7 +11,7 @@ from absl import flags, logging
 
 from albert_tf.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 from albert_tf.checkpoints.choice import choose_checkpoints
-from albert_tf.checkpoints.original import find_checkpoint
+from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.flags import (
     check_device_flags,
@@ -238,7 +238,7 @@ def _train(
     if trainer.directory.newest() is not None:
         check_continued_loss(values.output_dir, task.sentence_loss)
     elif values.init_checkpoint:
-        warn_of_another_config(find_checkpoint(values.init_checkpoint), task.config)
+        warn_of_another_config(find_weights(values.init_checkpoint), task.config)
     trainer.initialize(
         values.init_checkpoint,
         init_from_group0=values.init_from_group0,

@@ -1,0 +1,130 @@
+"""Models in tar files, as they were released: unpacked once, into a cache, and read from there.
+
+A released file holds one folder with a model's files; TF-Hub's archives hold them at the top.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import uuid
+import zlib
+from collections.abc import Iterator
+
+from absl import logging
+
+from albert_tf.checkpoints.hub_cache import fetch, is_url
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.data.files import file_exists, file_size, is_remote, open_binary
+
+CACHE_VARIABLE = "ALBERT_TF_CACHE_DIR"
+_ENDINGS = (".tar", ".tar.gz", ".tgz")
+_READ_ERRORS = (tarfile.TarError, EOFError, zlib.error)
+
+
+def is_packed(path: str) -> bool:
+    """Whether a model has to be fetched or unpacked: a URL, or a tar file."""
+    return is_url(path) or (path.endswith(_ENDINGS) and file_exists(path))
+
+
+def local_directory(path: str, flag: str) -> str:
+    """Returns the directory of a model that is given by a URL or as a tar file.
+
+    Args:
+        path: see `is_packed`. A tar file is unpacked once, below the directory that the environment
+            variable ALBERT_TF_CACHE_DIR names, or `~/.cache/albert_tf`.
+        flag: the flag the path came from, for messages.
+
+    Raises:
+        LoadError: it cannot be fetched, is damaged or unsafe, or there is no room for it.
+    """
+    return _descended(fetch(path, flag) if is_url(path) else _unpacked(path, flag))
+
+
+def _unpacked(path: str, flag: str) -> str:
+    directory = os.path.join(cache_directory(), "unpacked", _cache_name(path))
+    if os.path.isdir(directory):
+        return directory
+    partial = f"{directory}.partial-{uuid.uuid4().hex[:12]}"
+    logging.info("%s=%s is unpacked to %s", flag, path, directory)
+    try:
+        os.makedirs(partial)
+        _extract(path, flag, partial)
+        _rename_unless_there(partial, directory)
+    except OSError as error:
+        raise LoadError(
+            f"{flag}={path} cannot be unpacked to {directory!r}: {error}. Make room there, or name "
+            f"another folder by the environment variable {CACHE_VARIABLE}."
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return directory
+
+
+def _rename_unless_there(partial: str, directory: str) -> None:
+    """Gives a folder its name; another process may have been faster with the same content."""
+    try:
+        os.rename(partial, directory)
+    except OSError:
+        if not os.path.isdir(directory):
+            raise
+
+
+def cache_directory() -> str:
+    """Returns where models are kept that had to be unpacked."""
+    default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.environ.get(CACHE_VARIABLE) or os.path.join(default, "albert_tf")
+
+
+def _cache_name(path: str) -> str:
+    """A name that another file, or the same one changed, does not get."""
+    absolute = path if is_remote(path) else os.path.abspath(path)
+    changed = 0 if is_remote(path) else os.stat(path).st_mtime_ns
+    key = f"{absolute} {file_size(path)} {changed}"
+    return f"{os.path.basename(path)}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def _extract(path: str, flag: str, directory: str) -> None:
+    """Writes the files of an archive; only plain files, and only into the directory."""
+    try:
+        with open_binary(path, "rb") as file, tarfile.open(fileobj=file, mode="r:*") as archive:
+            for member, name in _files(archive, path, flag):
+                target = os.path.join(directory, name)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                content = archive.extractfile(member)
+                if content is not None:
+                    with content, open(target, "wb") as written:
+                        shutil.copyfileobj(content, written)
+    except _READ_ERRORS as error:
+        raise LoadError(f"{flag}={path} is damaged, or no tar file: {error}") from error
+
+
+def _files(archive: tarfile.TarFile, path: str, flag: str) -> Iterator[tuple[tarfile.TarInfo, str]]:
+    """The files of an archive and their names, without what a Mac adds.
+
+    Raises:
+        LoadError: a member that is no plain file, or would be written elsewhere.
+    """
+    for member in archive:
+        name = os.path.normpath(member.name)
+        is_elsewhere = os.path.isabs(name) or name.split(os.sep)[0] == os.pardir
+        if is_elsewhere or not (member.isfile() or member.isdir()):
+            what = "outside of its folder" if is_elsewhere else "neither a file nor a folder"
+            raise LoadError(
+                f"{flag}={path} is not unpacked: its member {member.name!r} is {what}. A released "
+                "model holds plain files only."
+            )
+        if member.isfile() and not os.path.basename(name).startswith("._"):
+            yield member, name
+
+
+def _descended(directory: str) -> str:
+    """The directory, or the one below it that is all there is in it."""
+    while True:
+        names = sorted(os.listdir(directory))
+        inner = os.path.join(directory, names[0]) if len(names) == 1 else ""
+        if not os.path.isdir(inner):
+            return directory
+        directory = inner

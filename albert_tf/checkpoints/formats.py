@@ -1,0 +1,140 @@
+"""The formats of a model, in one table: which one lies at a path, and reading it.
+
+A format is a module of this package. Its public functions are those of `FormatModule`; a format
+that can only be read has no `write`. Modules are imported when a path is theirs: none of them costs
+anything to who does not use it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import re
+from typing import TYPE_CHECKING, Protocol, cast
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.archives import is_packed, local_directory
+from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
+
+if TYPE_CHECKING:
+    from albert_tf.model_contents import ModelContents
+
+ORIGINAL = "original"
+
+
+class FormatModule(Protocol):
+    """What a module has that reads, and perhaps writes, one format."""
+
+    def is_here(self, path: str) -> bool:
+        """Whether a directory looks like this format, going by names of files or a little more."""
+
+    def read(self, path: str, flag: str) -> StoredModel:
+        """Returns what lies in a directory; LoadError names `flag` and `path`."""
+
+    def open_weights(self, checkpoint: str) -> WeightsReader:
+        """Returns a reader of `StoredModel.checkpoint`."""
+
+    def write(self, directory: str, contents: ModelContents) -> list[str]:
+        """Writes a model into an empty directory; returns names of weights it cannot hold."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Format:
+    """Where a format's module is, and how the path of its weights ends."""
+
+    module: str
+    weights: str
+
+    def load(self) -> FormatModule:
+        return cast(FormatModule, importlib.import_module(f"albert_tf.checkpoints.{self.module}"))
+
+
+_SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
+# In the order in which a directory is tried. The original's is the fallback, and comes first where
+# a directory has a checkpoint in its format beside other files.
+_FORMATS = {
+    ORIGINAL: _Format("release_directory", r"$^"),
+    "tf1_hub": _Format("tf1_hub", _SAVED_MODEL_VARIABLES),
+}
+FORMAT_NAMES = tuple(_FORMATS)
+
+
+def format_module(name: str) -> FormatModule:
+    """Returns the module of a format by the name that `convert_checkpoint.py --format` has."""
+    return _FORMATS[name].load()
+
+
+def recognise(path: str, flag: str) -> StoredModel:
+    """Finds out what kind of model lies at a path, and where its parts are.
+
+    Args:
+        path: a directory of any format, a checkpoint or a file of weights, a released tar file, or
+            the URL of a TF-Hub module or archive.
+        flag: the flag the path came from, for messages.
+
+    Raises:
+        LoadError: there is no model, half of one, or one of another architecture.
+    """
+    name, directory, weights = _locate(path, flag)
+    stored = format_module(name).read(directory, flag)
+    return dataclasses.replace(stored, checkpoint=weights) if weights else stored
+
+
+def find_weights(path: str, flag: str = "--init_checkpoint") -> str:
+    """Returns what `load_weights` and `open_checkpoint` take for a path; see `recognise`.
+
+    Raises:
+        LoadError: there is no model, half of one, or one of another architecture.
+    """
+    name, directory, weights = _locate(path, flag)
+    if name == ORIGINAL:  # whatever lies beside a checkpoint is no matter here
+        from albert_tf.checkpoints.original import find_checkpoint
+
+        return find_checkpoint(directory, flag)
+    return weights or format_module(name).read(directory, flag).checkpoint
+
+
+def open_weights(checkpoint: str) -> WeightsReader:
+    """Returns a reader of weights of any format, under the original's names.
+
+    Args:
+        checkpoint: `StoredModel.checkpoint`.
+    """
+    return format_module(_format_of_weights(checkpoint)).open_weights(checkpoint)
+
+
+def _locate(path: str, flag: str) -> tuple[str, str, str | None]:
+    """Format, directory (of the original's format: or prefix) and file of weights if one is named.
+
+    Fetches and unpacks what has to be.
+    """
+    if is_packed(path):
+        path = local_directory(path, flag)
+    if not tf.io.gfile.isdir(path):
+        name = _format_of_weights(path)
+        return name, path if name == ORIGINAL else _directory_of(path), _whole_file(path, name)
+    for name, entry in _FORMATS.items():
+        if entry.load().is_here(path):
+            return name, path, None
+    return ORIGINAL, path, None
+
+
+def _whole_file(path: str, name: str) -> str | None:
+    """The path, if it may be all weights of a model; of shards, the directory's index knows all."""
+    is_whole = name != ORIGINAL and tf.io.gfile.exists(path) and "-of-" not in path
+    return path if is_whole else None
+
+
+def _format_of_weights(checkpoint: str) -> str:
+    for name, entry in _FORMATS.items():
+        if re.search(entry.weights, checkpoint) and entry.load().is_here(_directory_of(checkpoint)):
+            return name
+    return ORIGINAL
+
+
+def _directory_of(checkpoint: str) -> str:
+    """The directory of the model whose weights these are."""
+    folder = os.path.dirname(checkpoint)
+    return os.path.dirname(folder) if re.search(_SAVED_MODEL_VARIABLES, checkpoint) else folder

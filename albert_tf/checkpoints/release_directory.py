@@ -1,0 +1,89 @@
+"""Directories of the original release, and of runs: configuration, tokenizer, checkpoints.
+
+albert_config.json, 30k-clean.model and 30k-clean.vocab or vocab.txt, model.ckpt-best.*
+"""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import (
+    find_checkpoint,
+    has_checkpoint,
+    open_tensorflow_checkpoint,
+    write_checkpoint,
+)
+from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
+from albert_tf.config import AlbertConfig
+from albert_tf.model_contents import ModelContents
+from albert_tf.model_directory import (
+    CONFIG_FILE,
+    LOWER_CASE_KEY,
+    ModelDirectory,
+    find_tokenizer_file,
+)
+
+FORMAT = "original"
+CHECKPOINT = "model.ckpt-best"
+
+
+def is_here(path: str) -> bool:
+    """Whether there is a checkpoint in a directory."""
+    return has_checkpoint(path)
+
+
+def read(path: str, flag: str) -> StoredModel:
+    """Finds a checkpoint, and configuration and tokenizer beside it.
+
+    Args:
+        path: see `find_checkpoint`.
+        flag: the flag the path came from, for messages.
+
+    Raises:
+        LoadError: there is no checkpoint, or several and nothing says which.
+        ValueError: its configuration cannot be used.
+    """
+    checkpoint = find_checkpoint(path, flag)
+    directory = os.path.dirname(checkpoint)
+    config_file = os.path.join(directory, CONFIG_FILE)
+    config = AlbertConfig.from_json_file(config_file) if tf.io.gfile.exists(config_file) else None
+    return StoredModel(
+        path=directory,
+        format=FORMAT,
+        checkpoint=checkpoint,
+        config=config,
+        config_file=config_file if config else None,
+        tokenizer_file=find_tokenizer_file(directory),
+        do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
+    )
+
+
+def open_weights(checkpoint: str) -> WeightsReader:
+    """Returns TensorFlow's reader of a checkpoint.
+
+    Raises:
+        LoadError: it cannot be read.
+    """
+    return open_tensorflow_checkpoint(checkpoint)
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes a release directory, with `labels.json` if the model was trained for a task.
+
+    Args:
+        directory: an empty one.
+        contents: the model; what its weights hold of an optimizer's slots is written too.
+
+    Returns:
+        Names of weights that are left out: none.
+    """
+    config = contents.config.replace(
+        extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
+    )
+    ModelDirectory(directory, config, CONFIG_FILE, contents.tokenizer).write()
+    write_checkpoint(os.path.join(directory, CHECKPOINT), contents.weights, contents.global_step)
+    if contents.task is not None:
+        contents.task.write(directory)
+    return []

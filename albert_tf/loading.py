@@ -1,0 +1,210 @@
+"""Whole models from any format: `load(path)` is a Keras model with the weights that lie there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+
+from albert_tf.checkpoints.original import (
+    GLOBAL_STEP,
+    HUB_SCOPE,
+    SLOT_NAMES,
+    load_weights,
+    open_checkpoint,
+    original_names,
+    read_variables,
+)
+from albert_tf.checkpoints.report import LoadError, LoadReport
+from albert_tf.checkpoints.stored_model import WeightsReader
+from albert_tf.config import AlbertConfig
+from albert_tf.encoder import AlbertEncoder
+from albert_tf.model_contents import ModelContents
+from albert_tf.model_places import place_of_config, place_of_model
+from albert_tf.model_source import (
+    check_vocabulary,
+    choose_config,
+    choose_lower_case,
+    choose_tokenizer,
+)
+from albert_tf.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+)
+from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.trained_task import MULTIPLE_CHOICE, TrainedTask
+
+_BEAM_HEAD = "answer_class/dense_1/kernel"
+_SPAN_HEAD = "cls/squad/output_weights"
+_CLASSIFIER = "output_weights"
+_MASKED_LM_HEAD = "cls/predictions/output_bias"
+_SENTENCE_ORDER_HEAD = "cls/seq_relationship/output_weights"
+_BEAM_SETTINGS = ("start_n_top", "end_n_top")
+
+
+def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> keras.Model:
+    """Makes the model that lies at a path, whatever its format.
+
+    Args:
+        path: a directory of any format that `convert_checkpoint.py` knows, a checkpoint, a released
+            tar file, or the URL of a TF-Hub module.
+        albert_config_file: its configuration, where the path has none.
+
+    Returns:
+        The model of the heads that the weights have: `AlbertForSpanBeams`, `AlbertForSpans`,
+        `AlbertForClassification`, `AlbertForMultipleChoice`, `AlbertForPretraining`, or, where
+        they have none of those, `AlbertEncoder`. One score for a text is a regression unless the
+        model says that it was trained to choose among options.
+
+    Raises:
+        ValueError: there is no model, half of one, one of another architecture, or a configuration
+            that contradicts the weights.
+    """
+    contents, _ = read_contents(os.fspath(path), "path", albert_config_file=albert_config_file)
+    return build_model(contents)
+
+
+def read_contents(
+    path: str,
+    flag: str = "--model",
+    *,
+    with_optimizer: bool = False,
+    albert_config_file: str | None = None,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+) -> tuple[ModelContents, LoadReport]:
+    """Reads a whole model into memory.
+
+    Args:
+        path: see `load`.
+        flag: the flag the path came from, for messages.
+        with_optimizer: whether to read the optimizer's moments too, where there are any.
+        albert_config_file: counts before what lies at the path.
+        spm_model_file: SentencePiece model, counts before what lies at the path.
+        vocab_file: vocabulary, as well.
+        do_lower_case: whether the model's text was lower-cased; None takes what the model says,
+            and True where it says nothing.
+
+    Returns:
+        The model, with the weights of the encoder and of the heads that the model of its class has,
+        and what became of each weight that lies at the path.
+
+    Raises:
+        ValueError: see `load`.
+    """
+    place = place_of_model(path, flag)
+    if place is None or place.checkpoint is None:
+        raise ValueError(f"{flag} is needed: it names the model.")
+    named = place_of_config(albert_config_file) if albert_config_file else None
+    places = [found for found in (named, place) if found]
+    config, config_from = choose_config(places)
+    lower_case = choose_lower_case(do_lower_case, [place])
+    tokenizer = None
+    if spm_model_file or vocab_file or any(found.tokenizer_file for found in places):
+        tokenizer = choose_tokenizer(spm_model_file, vocab_file, lower_case, [place, *places])
+        check_vocabulary(tokenizer, config, config_from)
+    task = place.task or TrainedTask.read(os.path.dirname(place.checkpoint))
+    reader, shapes = open_checkpoint(place.checkpoint)
+    model = empty_model(config, _without_scope(shapes), task)
+    report = load_weights(model, place.checkpoint)
+    weights = _values(model)
+    weights.update(_fresh_values(report, weights, config))
+    if with_optimizer:
+        weights.update(_slots(report, reader, shapes))
+    step = (
+        int(read_variables(reader, path, [GLOBAL_STEP])[GLOBAL_STEP])
+        if GLOBAL_STEP in shapes
+        else 0
+    )
+    return ModelContents(config, weights, tokenizer, lower_case, step, task), report
+
+
+def empty_model(
+    config: AlbertConfig, shapes: Mapping[str, Sequence[int]], task: TrainedTask | None = None
+) -> keras.Model:
+    """Makes the model that weights belong to, with random ones.
+
+    Args:
+        config: of the model.
+        shapes: of its weights, by the original's names; the heads are known by them.
+        task: what it was trained for, if that is known.
+    """
+    if _BEAM_HEAD in shapes:
+        settings = task.settings if task else {}
+        return AlbertForSpanBeams(config, *(int(settings.get(key, 5)) for key in _BEAM_SETTINGS))
+    if _SPAN_HEAD in shapes:
+        return AlbertForSpans(config)
+    if _CLASSIFIER in shapes:
+        if task is not None and task.name == MULTIPLE_CHOICE:
+            return AlbertForMultipleChoice(config)
+        return AlbertForClassification(config, num_labels=int(shapes[_CLASSIFIER][0]))
+    if _MASKED_LM_HEAD in shapes:
+        has_sentence_order_head = _SENTENCE_ORDER_HEAD in shapes
+        return AlbertForPretraining(config, has_sentence_order_head=has_sentence_order_head)
+    return AlbertEncoder(config)
+
+
+def build_model(contents: ModelContents) -> keras.Model:
+    """Makes the Keras model of what was read.
+
+    Args:
+        contents: with all weights of a model's encoder and heads.
+
+    Raises:
+        LoadError: a weight is missing or has another shape.
+    """
+    weights = contents.weights
+    shapes = {name: value.shape for name, value in weights.items()}
+    model = empty_model(contents.config, shapes, contents.task)
+    for name, variable in original_names(model).items():
+        if name not in weights or tuple(shapes[name]) != tuple(variable.shape):
+            raise LoadError(
+                f"The weight {name!r} should be of shape {list(variable.shape)}, but is "
+                f"{list(shapes[name]) if name in weights else 'missing'}."
+            )
+        variable.assign(weights[name])
+    return model
+
+
+def _without_scope(shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """The shapes by the names that variables of a TF-Hub module have outside of its scope."""
+    return {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
+
+
+def _values(model: keras.Model) -> dict[str, np.ndarray]:
+    variables = original_names(model).items()
+    return {name: np.asarray(variable, np.float32) for name, variable in variables}
+
+
+def _fresh_values(
+    report: LoadReport, weights: Mapping[str, np.ndarray], config: AlbertConfig
+) -> dict[str, np.ndarray]:
+    """Values of what a format does not have and the model does not use, the same in every run.
+
+    A pooler without a head on it is all there can be: anything else that lacks is an error.
+    """
+    random = np.random.default_rng(0)
+    fresh = {}
+    for name in report.missing:
+        shape = weights[name].shape
+        values = random.standard_normal(shape) * config.initializer_range
+        fresh[name] = (values if len(shape) > 1 else np.zeros(shape)).astype(np.float32)
+    return fresh
+
+
+def _slots(
+    report: LoadReport, reader: WeightsReader, shapes: Mapping[str, Sequence[int]]
+) -> dict[str, np.ndarray]:
+    """The optimizer's moments of the weights that were read."""
+    stored = {
+        f"{name}/{slot}": f"{there}/{slot}"
+        for name, there in report.mapped.items()
+        for slot in SLOT_NAMES
+        if f"{there}/{slot}" in shapes
+    }
+    values = read_variables(reader, report.source, stored.values())
+    return {name: values[there] for name, there in stored.items()}
