@@ -1,0 +1,166 @@
+"""Writing presets that KerasHub's `from_preset` takes."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from absl import logging
+
+from albert_tf.checkpoints.keras_hub import descriptions
+from albert_tf.checkpoints.keras_hub.layout import (
+    CLASSIFIER,
+    MASKED_LM,
+    PROJECTION,
+    Entry,
+    backbone_entries,
+    classifier_entries,
+    masked_lm_entries,
+)
+from albert_tf.checkpoints.keras_hub.preset import (
+    CONFIG_FILE,
+    METADATA_FILE,
+    PREPROCESSOR_FILE,
+    TASK_FILE,
+    TASK_WEIGHTS_FILE,
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+    WEIGHTS_FILE,
+    WORDPIECE_FILE,
+)
+from albert_tf.checkpoints.keras_hub.weights import write_weights
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import write_then_rename
+from albert_tf.tokenization import SentencePieceTokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.model_contents import ModelContents
+    from albert_tf.tokenization import Tokenizer
+
+_LEARNING_RATES = {descriptions.MASKED_LM: 5e-5, descriptions.CLASSIFIER: 1e-5}  # KerasHub's
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes a preset: the model KerasHub's `from_preset` gives computes what the source does.
+
+    A model with a classifier becomes an `AlbertTextClassifier`, another one with a masked-LM head
+    an `AlbertMaskedLM`, one without heads a backbone: a preset has one task. A head with one output
+    (regression, multiple choice) is a classifier of one class.
+
+    Args:
+        directory: exists, and is empty.
+        contents: the model.
+
+    Returns:
+        Names of weights that the preset does not hold.
+
+    Raises:
+        ValueError: KerasHub has no such model; nothing is written.
+    """
+    weights = dict(contents.weights)
+    config = contents.config
+    _check_config(config)
+    task, head = _task_of(config, weights)
+    if not config.projects_embeddings:
+        weights[f"{PROJECTION}/kernel"] = np.eye(config.hidden_size, dtype=np.float32)
+        weights[f"{PROJECTION}/bias"] = np.zeros(config.hidden_size, np.float32)
+    backbone = backbone_entries(config)
+    _check_weights([*backbone, *head], weights)
+    has_tokenizer = _write_vocabulary(directory, contents.tokenizer)
+    if task:
+        length = contents.task.max_seq_length if contents.task else None
+        preprocessor = None
+        if has_tokenizer:
+            preprocessor = descriptions.preprocessor_description(
+                task, length or min(512, config.max_position_embeddings)
+            )
+            _write_json(directory, PREPROCESSOR_FILE, preprocessor)
+        num_labels = len(weights[CLASSIFIER[0]]) if task == descriptions.CLASSIFIER else None
+        description = descriptions.task_description(task, config, preprocessor, num_labels)
+        _write_json(directory, TASK_FILE, description)
+        path = os.path.join(directory, TASK_WEIGHTS_FILE)
+        write_weights(path, head, weights, learning_rate=_LEARNING_RATES[task])
+    if contents.task is not None:
+        contents.task.write(directory)
+    num_parameters = sum(int(np.prod(entry.shape)) for entry in backbone)
+    metadata = descriptions.metadata(config, contents.do_lower_case, num_parameters)
+    _write_json(directory, METADATA_FILE, metadata)
+    write_weights(os.path.join(directory, WEIGHTS_FILE), backbone, weights)
+    _write_json(directory, CONFIG_FILE, descriptions.backbone_description(config))
+    held = {entry.name for entry in (*backbone, *head)}
+    return sorted(name for name in contents.weights if name not in held)
+
+
+def _check_config(config: AlbertConfig) -> None:
+    """Refuses what KerasHub's class cannot be; says what it does in another way."""
+    if config.hidden_act.lower() != "gelu":
+        raise ValueError(
+            "KerasHub's ALBERT always computes 'gelu' (the tanh approximation). This model's "
+            f"hidden_act is {config.hidden_act!r}, so it cannot be written for KerasHub."
+        )
+    if config.parameter_sharing not in ("all", "none"):
+        raise ValueError(
+            "KerasHub's ALBERT shares whole blocks. This model's parameter_sharing is "
+            f"{config.parameter_sharing!r}, so it cannot be written for KerasHub."
+        )
+    descriptions.check_groups(config)
+    hidden, attention = config.hidden_dropout_prob, config.attention_probs_dropout_prob
+    if hidden != attention:
+        logging.warning(
+            "KerasHub has one rate of dropout: training there uses hidden_dropout_prob %s for the "
+            "attention probabilities as well, which have %s here",
+            hidden,
+            attention,
+        )
+
+
+def _task_of(config: AlbertConfig, weights: dict[str, np.ndarray]) -> tuple[str, list[Entry]]:
+    """The task the preset is of, "" for none, and the weights of its head."""
+    if CLASSIFIER[0] in weights:
+        num_labels = len(weights[CLASSIFIER[0]])
+        return descriptions.CLASSIFIER, classifier_entries(config, num_labels)
+    if f"{MASKED_LM}/output_bias" in weights:
+        return descriptions.MASKED_LM, masked_lm_entries(config)
+    return "", []
+
+
+def _check_weights(entries: list[Entry], weights: dict[str, np.ndarray]) -> None:
+    for entry in entries:
+        if entry.name not in weights:
+            raise ValueError(f"The model cannot be written for KerasHub: it lacks {entry.name!r}.")
+        shape = np.shape(weights[entry.name])
+        if shape != entry.shape:
+            raise ValueError(
+                f"The model contradicts its configuration: {entry.name!r} is {list(shape)}, and "
+                f"{list(entry.shape)} by the configuration."
+            )
+
+
+def _write_vocabulary(directory: str, tokenizer: Tokenizer | None) -> bool:
+    """Writes the vocabulary; returns whether KerasHub can use it."""
+    if tokenizer is None:
+        return False
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        name, content = VOCABULARY_FILE, tokenizer.model_proto
+        is_usable = "<pad>" in tokenizer.tokens
+    else:
+        name, content = WORDPIECE_FILE, "".join(f"{t}\n" for t in tokenizer.tokens).encode()
+        is_usable = False
+    with write_then_rename(os.path.join(directory, name)) as file:
+        file.write(content)
+    if is_usable:
+        _write_json(directory, TOKENIZER_FILE, descriptions.tokenizer_description())
+    else:
+        logging.warning(
+            "KerasHub's AlbertTokenizer needs a SentencePiece model with '<pad>': the vocabulary "
+            "is in the preset (%s), but KerasHub does not use it",
+            name,
+        )
+    return is_usable
+
+
+def _write_json(directory: str, name: str, content: dict[str, Any]) -> None:
+    with write_then_rename(os.path.join(directory, name)) as file:
+        file.write(json.dumps(content, indent=4).encode())
