@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from albert_tf.checkpoints.original import load_weights, original_names, write_checkpoint
     from albert_tf.config import PRESETS, AlbertConfig
     from albert_tf.encoder import AlbertEncoder
+    from albert_tf.loading import load
+    from albert_tf.model_tokenizer import load_tokenizer
     from albert_tf.models import (
         AlbertForClassification,
         AlbertForMultipleChoice,
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     )
     from albert_tf.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
     from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-    from albert_tf.tokenization import load_tokenizer
 
 __all__ = [
     "PRESETS",
@@ -37,6 +38,7 @@ __all__ = [
     "Lamb",
     "WarmupPolynomialDecay",
     "__version__",
+    "load",
     "load_tokenizer",
     "load_weights",
     "original_names",
@@ -55,7 +57,8 @@ _MODULES = {
     "AdamWeightDecay": "optimization",
     "Lamb": "optimization",
     "WarmupPolynomialDecay": "optimization",
-    "load_tokenizer": "tokenization",
+    "load": "loading",
+    "load_tokenizer": "model_tokenizer",
     "load_weights": "checkpoints.original",
     "original_names": "checkpoints.original",
     "write_checkpoint": "checkpoints.original",

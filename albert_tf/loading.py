@@ -135,7 +135,11 @@ def empty_model(
     """
     if _BEAM_HEAD in shapes:
         settings = task.settings if task else {}
-        return AlbertForSpanBeams(config, *(int(settings.get(key, 5)) for key in _BEAM_SETTINGS))
+        start_n_top, end_n_top = (int(settings.get(key, 5)) for key in _BEAM_SETTINGS)
+        longest = config.max_position_embeddings
+        return AlbertForSpanBeams(
+            config, start_n_top=min(start_n_top, longest), end_n_top=min(end_n_top, longest)
+        )
     if _SPAN_HEAD in shapes:
         return AlbertForSpans(config)
     if _CLASSIFIER in shapes:

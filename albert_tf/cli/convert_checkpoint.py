@@ -1,0 +1,82 @@
+"""Converts a model from one format to another: flags to `conversion.convert`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from absl import flags
+
+from albert_tf.cli.command import run_command
+
+_FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
+
+
+def define_flags() -> None:
+    """Defines the flags of this command; nothing is defined by importing it."""
+    flags.DEFINE_string(
+        "model",
+        None,
+        "Model to convert, of any format: a directory, a checkpoint, a released tar file, or the "
+        "URL of a TF-Hub module. It is only read.",
+        required=True,
+    )
+    flags.DEFINE_enum("format", None, _FORMATS, "Format to write.", required=True)
+    flags.DEFINE_string(
+        "output_dir",
+        None,
+        "Directory to write; must not exist, or be empty. It is there in the end with all that "
+        "belongs to it, or not at all.",
+        required=True,
+    )
+    flags.DEFINE_string("checkpoint_name", None, "Which checkpoint of --model, if it has several.")
+    flags.DEFINE_bool(
+        "with_optimizer",
+        False,
+        "Keep the optimizer's moments and the step too, to go on training; --format=original only.",
+    )
+    flags.DEFINE_string(
+        "albert_config_file", None, "Configuration (albert_config.json), if --model has none."
+    )
+    flags.DEFINE_string("spm_model_file", None, "SentencePiece model, if --model has none.")
+    flags.DEFINE_string("vocab_file", None, "Vocabulary, if --model has none.")
+    flags.DEFINE_bool(
+        "do_lower_case",
+        True,
+        "Whether the model's text is lower-cased. Where it is not given, what the model says of "
+        "itself counts.",
+    )
+
+
+def run() -> None:
+    """Converts, and prints what became of every weight."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
+    from albert_tf.conversion import convert  # TensorFlow, which --help need not wait for
+
+    values = flags.FLAGS
+    model = values.model
+    if values.checkpoint_name:
+        model = os.path.join(model, values.checkpoint_name)
+    report = convert(
+        model,
+        values.format,
+        values.output_dir,
+        with_optimizer=values.with_optimizer,
+        albert_config_file=values.albert_config_file,
+        spm_model_file=values.spm_model_file,
+        vocab_file=values.vocab_file,
+        do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
+    )
+    for line in report.lines():
+        print(line)
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()
