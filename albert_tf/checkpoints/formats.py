@@ -56,6 +56,7 @@ _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
 # a directory has a checkpoint in its format beside other files.
 _FORMATS = {
     ORIGINAL: _Format("release_directory", r"$^"),
+    "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
     "tf1_hub": _Format("tf1_hub", _SAVED_MODEL_VARIABLES),
 }
 FORMAT_NAMES = tuple(_FORMATS)

@@ -63,7 +63,7 @@ def values_of(description: Any, *names: str) -> dict[str, Any]:
     package, name = class_of(description)
     if name not in names or package not in PACKAGES:
         found = f"{package}>{name}" if package else name
-        raise ValueError(f"it describes a {found}; only {' or '.join(names)} can be read")
+        raise ValueError(f"it is of the class {found}; only {' or '.join(names)} can be read")
     return dict(description["config"])
 
 
