@@ -388,16 +388,17 @@ def slot_variables(
     }
 
 
-def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int) -> None:
+def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int | None) -> None:
     """Writes a name-based checkpoint; under its final name it is complete or absent.
 
     Args:
         prefix: where to, without `.index`.
         variables: values (variables, tensors or arrays) by the original's names.
-        global_step: the training step, stored as int64 beside them.
+        global_step: the training step, stored as int64 beside them; None stores none.
     """
     values = {name: tf.convert_to_tensor(value) for name, value in variables.items()}
-    values[GLOBAL_STEP] = tf.constant(np.int64(global_step))
+    if global_step is not None:
+        values[GLOBAL_STEP] = tf.constant(np.int64(global_step))
     partial = prefix + PARTIAL
     try:
         tf.raw_ops.SaveV2(

@@ -61,11 +61,15 @@ def train_sentence_piece(
     with write_then_rename(f"{model_prefix}.model") as file:
         file.write(model.getvalue())
     with write_then_rename(f"{model_prefix}.vocab") as file:
-        file.write(_piece_list(model.getvalue()).encode())
+        file.write(piece_list(model.getvalue()).encode())
 
 
-def _piece_list(model_proto: bytes) -> str:
-    """The content of a .vocab file: a piece and its score a line, in id order."""
+def piece_list(model_proto: bytes) -> str:
+    """Returns the content of a .vocab file: a piece and its score a line, in id order.
+
+    Args:
+        model_proto: content of the SentencePiece .model file.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
     rows = ((processor.id_to_piece(i), processor.get_score(i)) for i in range(len(processor)))
     return "".join(f"{piece}\t{score:g}\n" for piece, score in rows)

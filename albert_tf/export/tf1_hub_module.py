@@ -1,0 +1,177 @@
+"""Modules of TF-Hub as TensorFlow 1 knows them, like those the original release writes.
+
+A module is read by `hub.Module` in TensorFlow 1.15, by `hub.load` in TensorFlow 2, and by
+`albert_tf.checkpoints.tf1_hub`. Its two graphs, with the tag "train" and without tags, differ in
+dropout only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.checkpoints.tf1_hub import CONFIG_ASSET, GRAPH_FILE, TOKENIZATION_INFO, VARIABLES
+from albert_tf.data.files import open_binary
+from albert_tf.export.tf1_graph import INPUTS, POSITIONS, build_outputs, tf1_meta_graph
+from albert_tf.model_contents import ModelContents
+from albert_tf.model_directory import SENTENCEPIECE_FILE, SENTENCEPIECE_LIST_FILE, WORDPIECE_FILE
+from albert_tf.models import AlbertForPretraining
+from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer
+from albert_tf.tokenization.training import piece_list
+
+TRAIN_TAG = "train"
+_MODULE_FILE, _MODULE_VERSION = "tfhub_module.pb", b"\x08\x03"  # by which TF-Hub knows a module
+_ASSETS_FOLDER = "assets"
+_ASSETS = "saved_model_assets"  # the collection of SavedModel for them
+_ASSET_PATH = b"SAVEDMODEL-ASSET"  # stands in the graph until the module is loaded from somewhere
+_MASKED_LM_SCOPE = "cls/predictions/"
+# Each stands for its head.
+_MASKED_LM, _SENTENCE_ORDER = (
+    f"{_MASKED_LM_SCOPE}output_bias",
+    "cls/seq_relationship/output_weights",
+)
+_ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes a module.
+
+    It has the signatures of the original's modules, inputs int32 [B, S] each:
+
+    * `tokens`: `input_ids`, `input_mask`, `segment_ids`; gives `sequence_output` [B, S, H] and
+      `pooled_output` [B, H].
+    * `sop`: the same, and `sop_log_probs` [B, 2]. Left out where the model has no such head.
+    * `mlm`: takes `mlm_positions` [B, P] as well; gives `mlm_logits` [B * P, V] beside the
+      encoder's outputs. Left out where the model has no such head.
+    * `tokenization_info`: takes nothing; gives `vocab_file`, the path of the tokenizer in the
+      module, and `do_lower_case`.
+
+    Args:
+        directory: exists and is empty.
+        contents: the model; needs a tokenizer.
+
+    Returns:
+        Names of the weights that such a module cannot hold: other heads, and optimizer slots.
+
+    Raises:
+        ValueError: there is no tokenizer, or weights of the encoder are missing.
+
+    Source: export_to_tfhub.py of the original release.
+    """
+    tokenizer = _tokenizer_files(contents.tokenizer)
+    model = AlbertForPretraining(
+        contents.config, has_sentence_order_head=_SENTENCE_ORDER in contents.weights
+    )
+    names = original_names(model)
+    has_masked_lm = _MASKED_LM in contents.weights
+    wanted = [name for name in names if has_masked_lm or not name.startswith(_MASKED_LM_SCOPE)]
+    _check_complete(set(wanted) - set(contents.weights))
+    weights = {name: contents.weights[name] for name in wanted}
+    saved_model = saved_model_pb2.SavedModel()
+    for tag in (TRAIN_TAG, None):
+        graph = _meta_graph(model, weights, list(tokenizer), contents.do_lower_case, tag)
+        saved_model.meta_graphs.append(graph)
+    for folder in (_ASSETS_FOLDER, os.path.dirname(VARIABLES)):
+        tf.io.gfile.makedirs(os.path.join(directory, folder))
+    contents.config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_ASSET))
+    _write_files(os.path.join(directory, _ASSETS_FOLDER), tokenizer)
+    write_checkpoint(os.path.join(directory, VARIABLES), weights, global_step=None)
+    files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}
+    _write_files(directory, files)
+    return sorted(set(contents.weights) - set(weights))
+
+
+def _check_complete(missing: set[str]) -> None:
+    """Refuses an encoder, or a head, that is there in part."""
+    if missing:
+        raise ValueError(
+            f"The model lacks weights that a module needs: {', '.join(sorted(missing))}"
+        )
+
+
+def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
+    """Contents of the tokenizer's assets; the first is what `tokenization_info` names."""
+    if tokenizer is None:
+        raise ValueError(
+            "A TF1 module (--format=tf1_hub) needs the model's tokenizer, and none is known: give "
+            "--spm_model_file or --vocab_file."
+        )
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        pieces = piece_list(tokenizer.model_proto).encode()
+        return {SENTENCEPIECE_FILE: tokenizer.model_proto, SENTENCEPIECE_LIST_FILE: pieces}
+    with open_binary(tokenizer.files[0], "rb") as file:
+        return {WORDPIECE_FILE: file.read()}
+
+
+def _write_files(directory: str, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        with open_binary(os.path.join(directory, name), "wb") as file:
+            file.write(content)
+
+
+def _meta_graph(
+    model: AlbertForPretraining,
+    weights: Mapping[str, Any],
+    tokenizer_files: Iterable[str],
+    do_lower_case: bool,
+    tag: str | None,
+) -> Any:
+    """One of the module's graphs, complete with signatures and assets."""
+    with tf.Graph().as_default() as graph:
+        signatures = _signatures(*build_outputs(model, weights, tag == TRAIN_TAG), weights)
+        assets = {name: _asset_path(name) for name in (CONFIG_ASSET, *tokenizer_files)}
+        tokenizer = next(path for name, path in assets.items() if name != CONFIG_ASSET)
+        info = {"vocab_file": tokenizer, "do_lower_case": tf.constant(do_lower_case)}
+        signatures[TOKENIZATION_INFO] = ({}, info)
+        groups = [group.values() for signature in signatures.values() for group in signature]
+        wanted = {tensor.name for tensor in chain(*groups, assets.values())}
+        meta_graph = tf1_meta_graph(graph, wanted)
+    meta_graph.meta_info_def.tags.extend([tag] if tag else [])
+    for name, (inputs, outputs) in signatures.items():
+        meta_graph.signature_def[name].CopyFrom(_signature(inputs, outputs))
+    for name, path in assets.items():
+        asset = meta_graph_pb2.AssetFileDef(filename=name)
+        asset.tensor_info.name = path.name
+        meta_graph.collection_def[_ASSETS].any_list.value.add().Pack(asset)
+    return meta_graph
+
+
+def _asset_path(name: str) -> tf.Tensor:
+    """The constant for an asset's path, under the name it has in the original."""
+    node = {CONFIG_ASSET: "config_file", SENTENCEPIECE_FILE: "vocab_model"}.get(name, "vocab_file")
+    path = tf.constant(_ASSET_PATH, name=node)
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
+    return path
+
+
+def _signature(inputs: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]) -> Any:
+    signature = meta_graph_pb2.SignatureDef()
+    for infos, tensors in ((signature.inputs, inputs), (signature.outputs, outputs)):
+        for name, tensor in tensors.items():
+            infos[name].name = tensor.name
+            infos[name].dtype = tensor.dtype.as_datatype_enum
+            infos[name].tensor_shape.CopyFrom(tensor.shape.as_proto())
+    return signature
+
+
+def _signatures(
+    inputs: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor], weights: Mapping[str, Any]
+) -> dict[str, tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]]:
+    """Inputs and outputs of what the model can be asked for."""
+    tokens = {name: inputs[name] for name in INPUTS}
+    encoded = {name: outputs[name] for name in _ENCODER_OUTPUTS}
+    signatures = {"tokens": (tokens, encoded)}
+    if _SENTENCE_ORDER in weights:
+        sentence_order = {**encoded, "sop_log_probs": outputs["sop_log_probs"]}
+        signatures["sop"] = (tokens, sentence_order)
+    if _MASKED_LM in weights:
+        positions = {POSITIONS: inputs[POSITIONS]}
+        masked_lm = {**encoded, "mlm_logits": outputs["mlm_logits"]}
+        signatures["mlm"] = ({**tokens, **positions}, masked_lm)
+    return signatures
