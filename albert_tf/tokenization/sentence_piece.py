@@ -99,6 +99,16 @@ class SentencePieceTokenizer(Tokenizer):
         arguments = (self.model_proto, self.do_lower_case, self.files, self.strip_digit_marker)
         return type(self), arguments
 
+    @property
+    def digit_comma_parts(self) -> dict[int, list[tuple[int, str]]]:
+        """For each piece that is taken apart, the id and the text of its parts."""
+        return {
+            self._ids[piece]: list(
+                zip(self._part_ids[self._ids[piece]], map(_text_of_piece, parts), strict=True)
+            )
+            for piece, parts in self._parts.items()
+        }
+
     def clean(self, text: str) -> str:
         """Collapses blanks, normalizes (NFKD), drops accents, lower-cases if so set."""
         return clean_text(text, self.do_lower_case)

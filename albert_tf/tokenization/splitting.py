@@ -97,12 +97,20 @@ def split_words(text: str, do_lower_case: bool) -> list[str]:
         if not text.isprintable():
             text = _ASCII_CONTROL.sub("", text)
         return _ASCII_WORD.findall(text.lower() if do_lower_case else text)
+    return spread_words(text, do_lower_case).split()
+
+
+def spread_words(text: str, do_lower_case: bool) -> str:
+    """Sets the words of a text apart by blanks, without splitting it yet."""
     text = text.translate(_CLEAN)
     if do_lower_case:
-        text = unicodedata.normalize("NFD", text.lower()).translate(_STRIP_AND_SPLIT)
-    else:
-        text = text.translate(_SPLIT_PUNCTUATION)
-    return text.split()
+        return unicodedata.normalize("NFD", text.lower()).translate(_STRIP_AND_SPLIT)
+    return text.translate(_SPLIT_PUNCTUATION)
+
+
+def is_dropped(character: str) -> bool:
+    """Whether a character is none that a text can show: a control character, say."""
+    return not _CLEAN[ord(character)]
 
 
 def split_stretches(text: str) -> list[str]:
