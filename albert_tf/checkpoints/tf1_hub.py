@@ -9,9 +9,10 @@ no trainable variables: an encoder read that way would stay as it is while a hea
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
@@ -20,6 +21,9 @@ from albert_tf.checkpoints.original import open_tensorflow_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.config import AlbertConfig
+
+if TYPE_CHECKING:
+    from albert_tf.model_contents import ModelContents
 
 FORMAT = "tf1_hub"
 GRAPH_FILE = "saved_model.pb"
@@ -86,6 +90,20 @@ def open_weights(checkpoint: str) -> WeightsReader:
         LoadError: they cannot be read.
     """
     return open_tensorflow_checkpoint(checkpoint)
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes a module; see `tf1_hub_module.write`."""
+    from albert_tf.export import tf1_hub_module  # the model's code, which reading needs nothing of
+
+    return tf1_hub_module.write(directory, contents)
+
+
+def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Runs a module's own graphs; see `tf1_hub_module.compute`."""
+    from albert_tf.export import tf1_hub_module
+
+    return tf1_hub_module.compute(directory, batch)
 
 
 def _read_saved_model(path: str, handle: str, flag: str) -> Any:

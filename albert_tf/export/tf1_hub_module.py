@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
@@ -31,11 +32,9 @@ _ASSETS_FOLDER = "assets"
 _ASSETS = "saved_model_assets"  # the collection of SavedModel for them
 _ASSET_PATH = b"SAVEDMODEL-ASSET"  # stands in the graph until the module is loaded from somewhere
 _MASKED_LM_SCOPE = "cls/predictions/"
-# Each stands for its head.
-_MASKED_LM, _SENTENCE_ORDER = (
-    f"{_MASKED_LM_SCOPE}output_bias",
-    "cls/seq_relationship/output_weights",
-)
+_MASKED_LM = f"{_MASKED_LM_SCOPE}output_bias"  # stands for its head
+_SENTENCE_ORDER = "cls/seq_relationship/output_weights"  # likewise
+_SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
 _ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
 
 
@@ -85,6 +84,37 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}
     _write_files(directory, files)
     return sorted(set(contents.weights) - set(weights))
+
+
+def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Runs the graph of a module, as any program does that reads it with TensorFlow 2.
+
+    Args:
+        directory: the module.
+        batch: `input_ids`, `input_mask`, `segment_ids`, int32 [B, S]; `masked_lm_positions`, int32
+            [B, P].
+
+    Returns:
+        `sequence_output` and `pooled_output`, and, as far as the module has the signatures,
+        `masked_lm_logits` [B, P, V] and `sentence_order_logits` [B, 2].
+    """
+    module = tf.saved_model.load(directory, tags=[])
+    tokens = {name: tf.constant(batch[name]) for name in INPUTS}
+    outputs = module.signatures["tokens"](**tokens)
+    arrays = {name: outputs[name].numpy() for name in _ENCODER_OUTPUTS}
+    if "mlm" in module.signatures:
+        positions = tf.constant(batch["masked_lm_positions"])
+        flat = module.signatures["mlm"](**tokens, **{POSITIONS: positions})["mlm_logits"].numpy()
+        arrays["masked_lm_logits"] = flat.reshape(*positions.shape, -1)
+    if "sop" in module.signatures:
+        weights = {variable.name: variable.numpy() for variable in module.variables}
+        logits = arrays["pooled_output"] @ weights[f"{_SENTENCE_ORDER}:0"].T
+        logits += weights[f"{_SENTENCE_ORDER_BIAS}:0"]
+        # The graph gives log-probabilities; only what they are above logits is computed here.
+        above = np.logaddexp(logits[:, :1], logits[:, 1:])
+        log_probabilities = module.signatures["sop"](**tokens)["sop_log_probs"].numpy()
+        arrays["sentence_order_logits"] = log_probabilities + above
+    return arrays
 
 
 def _check_complete(missing: set[str]) -> None:
