@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import load_weights
-from albert_tf.config import AlbertConfig
-from albert_tf.model_directory import CONFIG_FILE, find_tokenizer
+from albert_tf.model_places import place_of_model
+from albert_tf.model_source import model_parts
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization.sentence_piece import WORD_START
 
@@ -24,28 +23,34 @@ class Candidate(NamedTuple):
 
 
 class MaskFiller:
-    """A pretrained model and its tokenizer, read from a model directory.
+    """A pretrained model and its tokenizer.
 
     Args:
-        directory: configuration, tokenizer and checkpoint under the names of the original release.
-        do_lower_case: whether the model was trained on lower-cased text.
+        model: where it lies, in any format; see `load`.
+        do_lower_case: whether the model was trained on lower-cased text; None takes what the model
+            says, and True where it says nothing.
+        flag: the flag the path came from, for messages.
 
     Raises:
-        ValueError: one of them is missing, or they do not fit each other.
+        ValueError: something is missing, or does not fit the rest.
     """
 
-    def __init__(self, directory: str, do_lower_case: bool = True) -> None:
-        config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_FILE))
-        tokenizer = find_tokenizer(directory, do_lower_case)
-        if tokenizer is None or tokenizer.vocab_size != config.vocab_size:
-            found = "none" if tokenizer is None else f"one of {tokenizer.vocab_size} tokens"
+    def __init__(
+        self, model: str, do_lower_case: bool | None = None, flag: str = "--model_dir"
+    ) -> None:
+        place = place_of_model(model, flag)
+        if place is None or place.checkpoint is None:
+            raise ValueError(f"{flag} names no model. Received: {model!r}")
+        parts = model_parts([place], do_lower_case=do_lower_case)
+        if parts.tokenizer is None:
             raise ValueError(
-                f"{directory!r} must hold a tokenizer of {config.vocab_size} tokens. Found: {found}"
+                f"{flag}={model} must hold a tokenizer of {parts.config.vocab_size} tokens. "
+                "Found: none"
             )
-        self.tokenizer = tokenizer
+        self.tokenizer = parts.tokenizer
         # Without the other head, models that were trained without it will do as well.
-        self.model = AlbertForPretraining(config, has_sentence_order_head=False)
-        load_weights(self.model, directory).check_complete()
+        self.model = AlbertForPretraining(parts.config, has_sentence_order_head=False)
+        load_weights(self.model, place.checkpoint).check_complete()
 
     def fill(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
         """Finds the likeliest tokens of each blank, every blank seen on its own.

@@ -9,12 +9,12 @@ import keras
 import numpy as np
 
 from albert_tf.checkpoints.original import (
-    GLOBAL_STEP,
     HUB_SCOPE,
     SLOT_NAMES,
     load_weights,
     open_checkpoint,
     original_names,
+    read_global_step,
     read_variables,
 )
 from albert_tf.checkpoints.report import LoadError, LoadReport
@@ -23,12 +23,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.model_contents import ModelContents
 from albert_tf.model_places import place_of_config, place_of_model
-from albert_tf.model_source import (
-    check_vocabulary,
-    choose_config,
-    choose_lower_case,
-    choose_tokenizer,
-)
+from albert_tf.model_source import model_parts
 from albert_tf.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
@@ -100,27 +95,26 @@ def read_contents(
     if place is None or place.checkpoint is None:
         raise ValueError(f"{flag} is needed: it names the model.")
     named = place_of_config(albert_config_file) if albert_config_file else None
-    places = [found for found in (named, place) if found]
-    config, config_from = choose_config(places)
-    lower_case = choose_lower_case(do_lower_case, [place])
-    tokenizer = None
-    if spm_model_file or vocab_file or any(found.tokenizer_file for found in places):
-        tokenizer = choose_tokenizer(spm_model_file, vocab_file, lower_case, [place, *places])
-        check_vocabulary(tokenizer, config, config_from)
+    parts = model_parts(
+        [found for found in (named, place) if found],
+        spm_model_file=spm_model_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        tokenizer_from=[found for found in (place, named) if found],
+    )
     task = place.task or TrainedTask.read(os.path.dirname(place.checkpoint))
     reader, shapes = open_checkpoint(place.checkpoint)
-    model = empty_model(config, _without_scope(shapes), task)
+    model = empty_model(parts.config, _without_scope(shapes), task)
     report = load_weights(model, place.checkpoint)
     weights = _values(model)
-    weights.update(_fresh_values(report, weights, config))
+    weights.update(_fresh_values(report, weights, parts.config))
     if with_optimizer:
         weights.update(_slots(report, reader, shapes))
-    step = (
-        int(read_variables(reader, path, [GLOBAL_STEP])[GLOBAL_STEP])
-        if GLOBAL_STEP in shapes
-        else 0
+    step = read_global_step(place.checkpoint)
+    contents = ModelContents(
+        parts.config, weights, parts.tokenizer, parts.do_lower_case, step, task
     )
-    return ModelContents(config, weights, tokenizer, lower_case, step, task), report
+    return contents, report
 
 
 def empty_model(

@@ -38,6 +38,23 @@ _WAYS = f"""Name a model by one of:
   {OUTPUT_FLAG}: a directory where this command has trained before."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ModelParts:
+    """What several places together say of a model.
+
+    Attributes:
+        config: the first configuration there is, with `LOWER_CASE_KEY` if any of them says it.
+        config_file: where that came from.
+        tokenizer: fits the configuration's vocabulary; None where there is none.
+        do_lower_case: whether text is lower-cased; True where nothing says it.
+    """
+
+    config: AlbertConfig
+    config_file: str | None
+    tokenizer: Tokenizer | None
+    do_lower_case: bool
+
+
 @dataclasses.dataclass
 class ModelSource:
     """The model a command works with.
@@ -97,22 +114,62 @@ def model_source(
     hub = place_of_model(albert_hub_module_handle, HANDLE_FLAG)
     init = place_of_model(init_checkpoint, CHECKPOINT_FLAG)
     run = place_of_directory(output_dir, OUTPUT_FLAG) if output_dir else None
-    config, config_from = choose_config([p for p in (named, hub, init, run) if p])
-    # What a run was trained with counts before what it started from.
-    lower_case = choose_lower_case(do_lower_case, [p for p in (run, hub, init, named) if p])
-    tokenizer = choose_tokenizer(
-        spm_model_file, vocab_file, lower_case, [p for p in (hub, init, named, run) if p]
+    parts = model_parts(
+        [p for p in (named, hub, init, run) if p],
+        spm_model_file=spm_model_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        # What a run was trained with counts before what it started from.
+        lower_case_from=[p for p in (run, hub, init, named) if p],
+        tokenizer_from=[p for p in (hub, init, named, run) if p],
     )
-    check_vocabulary(tokenizer, config, config_from)
+    if parts.tokenizer is None:
+        places = sorted({place.path for place in (named, hub, init, run) if place})
+        raise ValueError(
+            f"No tokenizer is given, and none lies beside the model ({', '.join(places)}): give "
+            "--spm_model_file or --vocab_file."
+        )
+    config = parts.config.replace(extra={**parts.config.extra, LOWER_CASE_KEY: parts.do_lower_case})
     return ModelSource(
-        config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case}),
-        config_from.config_file,
-        tokenizer,
-        _choose_checkpoint(init, hub, run),
+        config, parts.config_file, parts.tokenizer, _choose_checkpoint(init, hub, run)
     )
 
 
-def choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
+def model_parts(
+    places: list[ModelPlace],
+    *,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    lower_case_from: list[ModelPlace] | None = None,
+    tokenizer_from: list[ModelPlace] | None = None,
+) -> ModelParts:
+    """Finds configuration and tokenizer in places that hold parts of a model.
+
+    Args:
+        places: the first one with a configuration gives it.
+        spm_model_file: see `model_source`.
+        vocab_file: see `model_source`.
+        do_lower_case: see `model_source`.
+        lower_case_from: the same places in the order in which what they say of that counts; None:
+            that of `places`.
+        tokenizer_from: in the order in which their tokenizers count.
+
+    Raises:
+        ValueError: there is no configuration, or what there is does not belong together.
+    """
+    config, config_from = _choose_config(places)
+    stated = lower_case_from or places
+    lower_case = _choose_lower_case(do_lower_case, stated)
+    if do_lower_case is not None or any(place.do_lower_case is not None for place in stated):
+        config = config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case})
+    tokenizer = _choose_tokenizer(spm_model_file, vocab_file, lower_case, tokenizer_from or places)
+    if tokenizer is not None:
+        _check_vocabulary(tokenizer, config, config_from)
+    return ModelParts(config, config_from.config_file, tokenizer, lower_case)
+
+
+def _choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
     """The first configuration there is, and where it comes from; held against the others."""
     for chosen in places:
         if chosen.config is not None:
@@ -143,7 +200,7 @@ def _compare_configs(chosen: ModelPlace, place: ModelPlace) -> None:
     logging.warning("%s The second is used.", message)
 
 
-def choose_lower_case(flag: bool | None, places: list[ModelPlace]) -> bool:
+def _choose_lower_case(flag: bool | None, places: list[ModelPlace]) -> bool:
     """Whether to lower-case: the flag, else what the model says of itself, else True."""
     stated = next((place for place in places if place.do_lower_case is not None), None)
     if stated is None:
@@ -162,25 +219,23 @@ def choose_lower_case(flag: bool | None, places: list[ModelPlace]) -> bool:
     return flag
 
 
-def choose_tokenizer(
+def _choose_tokenizer(
     spm_model_file: str | None, vocab_file: str | None, lower_case: bool, places: list[ModelPlace]
-) -> Tokenizer:
+) -> Tokenizer | None:
     """The tokenizer of the flags, else the first there is; held against that of the weights."""
     of_hub = next((p for p in places if p.flag == HANDLE_FLAG and p.tokenizer_file), None)
     if spm_model_file == FROM_HUB:
-        if of_hub is None:
+        inside = of_hub or next((p for p in places if p.checkpoint and p.tokenizer_file), None)
+        if inside is None:
             raise ValueError(
-                f"--spm_model_file={FROM_HUB} needs a {HANDLE_FLAG} that holds a tokenizer."
+                f"--spm_model_file={FROM_HUB} needs a {HANDLE_FLAG} or {CHECKPOINT_FLAG} that "
+                "holds a tokenizer."
             )
-        spm_model_file = vocab_file = None
+        spm_model_file, vocab_file = None, inside.tokenizer_file
     files = dict(_given_files(spm_model_file, vocab_file, of_hub))
     found = [place for place in places if place.tokenizer_file]
     if not (files or found):
-        raise ValueError(
-            "No tokenizer is given, and none lies beside the model "
-            f"({', '.join(sorted({place.path for place in places}))}): give --spm_model_file "
-            "or --vocab_file."
-        )
+        return None
     files = files or {"vocab_file": found[0].tokenizer_file or ""}
     tokenizer = load_tokenizer(**files, do_lower_case=lower_case)
     for place in found:
@@ -223,7 +278,7 @@ def _compare_tokenizers(tokenizer: Tokenizer, place: ModelPlace) -> None:
     logging.warning("%s", message)
 
 
-def check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: ModelPlace) -> None:
+def _check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: ModelPlace) -> None:
     """Raises ValueError unless the tokenizer has as many tokens as the configuration says."""
     if tokenizer.vocab_size != config.vocab_size:
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from albert_tf.checkpoints import tf1_hub
+from albert_tf.checkpoints.formats import recognise
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.files import file_exists
 from albert_tf.data.glue_tasks import GLUE_TASKS
@@ -16,7 +16,7 @@ def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], floa
     """Finds what was published of the model that runs started from.
 
     Args:
-        model: name of a released one, such as "base_v2", or a directory or TF-Hub module, which
+        model: name of a released one, such as "base_v2", or a model of any format, which
             counts as the released model that has its configuration.
 
     Returns:
@@ -38,15 +38,13 @@ def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], floa
 
 
 def _released_name(model: str) -> str | None:
-    if tf1_hub.is_here(model):
-        config_file = tf1_hub.read(model, "--model").config_file
-    else:
-        config_file = os.path.join(model, CONFIG_FILE)
-    if config_file is None:
-        return None
-    if not file_exists(config_file):
+    if file_exists(os.path.join(model, CONFIG_FILE)):  # a configuration alone will do
+        return released_name(AlbertConfig.from_json_file(os.path.join(model, CONFIG_FILE)))
+    try:
+        config = recognise(model, "--model").config
+    except ValueError as error:
         raise ValueError(
-            f"--model must be a TF-Hub module, a directory with {CONFIG_FILE}, or one of "
-            f"{', '.join(PRESETS)}. Received: {model!r}"
-        )
-    return released_name(AlbertConfig.from_json_file(config_file))
+            f"--model must be a model of any format, or one of {', '.join(PRESETS)}. Received: "
+            f"{model!r}: {error}"
+        ) from error
+    return released_name(config) if config else None

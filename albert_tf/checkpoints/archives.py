@@ -5,6 +5,7 @@ A released file holds one folder with a model's files; TF-Hub's archives hold th
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import shutil
@@ -21,7 +22,8 @@ from albert_tf.data.files import file_exists, file_size, is_remote, open_binary
 
 CACHE_VARIABLE = "ALBERT_TF_CACHE_DIR"
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
-_READ_ERRORS = (tarfile.TarError, EOFError, zlib.error)
+_READ_ERRORS = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
+_CHUNK = 1 << 20  # bytes
 
 
 def is_packed(path: str) -> bool:
@@ -97,6 +99,8 @@ def _extract(path: str, flag: str, directory: str) -> None:
                 if content is not None:
                     with content, open(target, "wb") as written:
                         shutil.copyfileobj(content, written)
+            while archive.fileobj and archive.fileobj.read(_CHUNK):
+                pass  # only at its end is a compressed file compared with its checksum
     except _READ_ERRORS as error:
         raise LoadError(f"{flag}={path} is damaged, or no tar file: {error}") from error
 

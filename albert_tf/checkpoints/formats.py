@@ -1,8 +1,7 @@
 """The formats of a model, in one table: which one lies at a path, and reading it.
 
-A format is a module of this package. Its public functions are those of `FormatModule`; a format
-that can only be read has no `write`. Modules are imported when a path is theirs: none of them costs
-anything to who does not use it.
+A format is a module of this package, whose public functions are those of `FormatModule`. Modules
+are imported when a path may be theirs: none of them costs anything to who does not use it.
 """
 
 from __future__ import annotations
@@ -36,19 +35,35 @@ class FormatModule(Protocol):
     def open_weights(self, checkpoint: str) -> WeightsReader:
         """Returns a reader of `StoredModel.checkpoint`."""
 
+
+class FormatWriter(Protocol):
+    """What a module has that writes a format, the same one or, for SavedModels, one of `export`."""
+
     def write(self, directory: str, contents: ModelContents) -> list[str]:
-        """Writes a model into an empty directory; returns names of weights it cannot hold."""
+        """Writes a model into an empty directory.
+
+        Returns:
+            Names of the weights that the format cannot hold, and that are not in it.
+
+        Raises:
+            ValueError: the format cannot hold such a model at all; nothing is written.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    """Where a format's module is, and how the path of its weights ends."""
+    """The module that reads a format, how the path of its weights ends, and the one that writes."""
 
     module: str
     weights: str
+    writer: str | None = None  # None: the same
 
     def load(self) -> FormatModule:
         return cast(FormatModule, importlib.import_module(f"albert_tf.checkpoints.{self.module}"))
+
+    def load_writer(self) -> FormatWriter:
+        name = self.writer or f"albert_tf.checkpoints.{self.module}"
+        return cast(FormatWriter, importlib.import_module(name))
 
 
 _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
@@ -58,6 +73,7 @@ _FORMATS = {
     ORIGINAL: _Format("release_directory", r"$^"),
     "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
     "tf1_hub": _Format("tf1_hub", _SAVED_MODEL_VARIABLES),
+    "keras_hub": _Format("keras_hub", r"\.weights\.(h5|json)$"),
 }
 FORMAT_NAMES = tuple(_FORMATS)
 
@@ -65,6 +81,11 @@ FORMAT_NAMES = tuple(_FORMATS)
 def format_module(name: str) -> FormatModule:
     """Returns the module of a format by the name that `convert_checkpoint.py --format` has."""
     return _FORMATS[name].load()
+
+
+def format_writer(name: str) -> FormatWriter:
+    """Returns the module that writes a format."""
+    return _FORMATS[name].load_writer()
 
 
 def recognise(path: str, flag: str) -> StoredModel:

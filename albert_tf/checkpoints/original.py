@@ -161,13 +161,34 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
         if tf.io.gfile.exists(newest + ".index"):
             return newest
     found = _prefixes(path)
+    if not found:
+        raise LoadError(_no_model(path, flag))
     best = [prefix for prefix in found if prefix.endswith("model.ckpt-best")]
     if len(best or found) != 1:
         raise LoadError(
-            f"Expected one checkpoint in the directory {path!r} ({flag}), found {len(found)}"
-            f"{': ' + ', '.join(found) if found else ''}. Give the prefix of one."
+            f"Expected one checkpoint in the directory {path!r} ({flag}), found {len(found)}: "
+            f"{', '.join(found)}. Give the prefix of one."
         )
     return (best or found)[0]
+
+
+def _no_model(directory: str, flag: str) -> str:
+    """What to say of a directory without weights of any format."""
+    names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(directory))
+    halves = [
+        name for name in names if re.search(r"\.data-\d+-of-\d+$", name) and PARTIAL not in name
+    ]
+    if halves:
+        return (
+            f"{flag}={directory} holds half a checkpoint: {halves[0]} is there, but the .index "
+            "file that belongs to it is missing. Copy both."
+        )
+    some = ", ".join(names[:8]) + (", ..." if names[8:] else "")
+    return (
+        f"There is no model in the directory {directory!r} ({flag}): no checkpoint (model.ckpt-* "
+        "with .index), no saved_model.pb, model.safetensors, pytorch_model.bin or "
+        f"model.weights.h5. It holds: {some or 'nothing'}."
+    )
 
 
 def has_checkpoint(directory: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 ENCODER_PREFIX = "bert/"
 TRANSFORMER_SCOPE = "bert/encoder/transformer/"
+_LAYER_OF_BERT = re.compile(r"/encoder/layer_\d+/attention/")
 
 
 class LoadError(ValueError):
@@ -85,6 +86,12 @@ class LoadReport:
             LoadError: an encoder variable is missing or has another shape, and not
                 `allow_partial`; or nothing at all was matched.
         """
+        layers_of_bert = [name for name in self.ignored if _LAYER_OF_BERT.search(name)]
+        if layers_of_bert:
+            raise LoadError(
+                f"{self.source} is not of ALBERT, but looks like BERT: it holds "
+                f"{layers_of_bert[0]}. Expected an encoder with {TRANSFORMER_SCOPE}group_0/..."
+            )
         if not self.mapped:
             raise LoadError(
                 f"{self.source} has no variable of this model: it is not an ALBERT checkpoint in "

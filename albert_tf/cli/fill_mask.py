@@ -12,7 +12,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "model_dir",
         None,
-        "Directory with albert_config.json, the tokenizer and a checkpoint.",
+        "The model, of any format: a directory, a checkpoint, a released tar file, a TF-Hub URL.",
         required=True,
     )
     flags.DEFINE_multi_string(
@@ -22,7 +22,12 @@ def define_flags() -> None:
         "texts are read from the standard input, one a line.",
     )
     flags.DEFINE_integer("top_k", 5, "Tokens to show for each blank.", lower_bound=1)
-    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text, as the model's training did.")
+    flags.DEFINE_bool(
+        "do_lower_case",
+        True,
+        "Lower-case the text, as the model's training did. Where it is not given, what the model "
+        "says of itself counts.",
+    )
 
 
 def run() -> None:
@@ -30,7 +35,8 @@ def run() -> None:
     from albert_tf.fill_mask import MaskFiller  # TensorFlow, which --help need not wait for
 
     values = flags.FLAGS
-    filler = MaskFiller(values.model_dir, values.do_lower_case)
+    lower_case = values.do_lower_case if values["do_lower_case"].present else None
+    filler = MaskFiller(values.model_dir, lower_case)
     for text in values.text or filter(None, map(str.strip, sys.stdin)):
         print(text)
         for candidates in filler.fill(text, values.top_k):

@@ -50,9 +50,8 @@ def define_fine_tuning_model_flags() -> None:
     flags.DEFINE_string(
         "albert_hub_module_handle",
         None,
-        "Model to start from: directory or URL of a TF-Hub module, or a directory with "
-        "albert_config.json, tokenizer and checkpoint. --spm_model_file=from_tf_hub takes its "
-        "tokenizer.",
+        "Model to start from: directory or URL of a TF-Hub module, a model of another format, or a "
+        "released tar file. --spm_model_file=from_tf_hub takes its tokenizer.",
     )
     define_weight_flags()
     flags.DEFINE_bool(

@@ -24,7 +24,6 @@ from albert_tf.distribution import (
     settle_strategy,
     split_cpu,
 )
-from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 # Flags of the original release that TensorFlow 2 has no use for.
 _WITHOUT_MEANING = {
@@ -39,8 +38,8 @@ def define_model_flags() -> None:
     flags.DEFINE_string(
         "albert_config_file",
         None,
-        "Configuration of the model (albert_config.json).",
-        required=True,
+        "Configuration of the model (albert_config.json); without it, that in --output_dir, or "
+        "the one that comes with --init_checkpoint.",
     )
     define_weight_flags()
 
@@ -51,7 +50,7 @@ def define_weight_flags() -> None:
         "init_checkpoint",
         None,
         "Weights to start from when --output_dir has no checkpoint yet: a checkpoint prefix, one of"
-        " its files, or a directory.",
+        " its files, or a model of any format: a directory, a released tar file, a TF-Hub URL.",
     )
     flags.DEFINE_bool(
         "allow_partial_checkpoint",
@@ -68,19 +67,12 @@ def define_weight_flags() -> None:
     flags.DEFINE_string(
         "spm_model_file",
         None,
-        "SentencePiece model, to be kept beside the checkpoints; without it and --vocab_file, that "
-        "of the model.",
+        "SentencePiece model, to be kept beside the checkpoints; without it and --vocab_file, and "
+        "with from_tf_hub, that of the model.",
     )
     flags.DEFINE_string(
         "vocab_file", None, "WordPiece vocabulary, to be kept beside the checkpoints."
     )
-
-
-def tokenizer_from_flags(values: flags.FlagValues) -> Tokenizer | None:
-    """Returns the tokenizer of --spm_model_file or --vocab_file, None where neither is given."""
-    if not (values.spm_model_file or values.vocab_file):
-        return None
-    return load_tokenizer(spm_model_file=values.spm_model_file, vocab_file=values.vocab_file)
 
 
 def define_trainer_flags(defaults: TrainerConfig) -> None:

@@ -10,8 +10,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
-from albert_tf.checkpoints.choice import choose_checkpoints
-from albert_tf.checkpoints.formats import find_weights
+from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.flags import (
     check_device_flags,
@@ -22,7 +21,6 @@ from albert_tf.cli.flags import (
     optimizer_config_from_flags,
     run_command,
     strategy_from_flags,
-    tokenizer_from_flags,
     trainer_config_from_flags,
 )
 from albert_tf.cli.masking_flags import define_online_masking_flags, online_masking_settings
@@ -43,8 +41,16 @@ from albert_tf.model_directory import (
     ModelDirectory,
     find_tokenizer,
     make_output_dir,
-    warn_of_another_config,
 )
+from albert_tf.model_places import (
+    CHECKPOINT_FLAG,
+    CONFIG_FLAG,
+    OUTPUT_FLAG,
+    place_of_config,
+    place_of_directory,
+    place_of_model,
+)
+from albert_tf.model_source import ModelParts, model_parts
 from albert_tf.precision import build_model
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
@@ -144,10 +150,11 @@ def run() -> None:
         trainer_config_from_flags(values),
         _optimizer_config(values),
     )
-    config = AlbertConfig.from_json_file(values.albert_config_file)
+    parts = _model_parts(values)
+    config = parts.config
     strategy = strategy_from_flags(values)
     model_directory = ModelDirectory(
-        values.output_dir, config, values.albert_config_file, tokenizer_from_flags(values)
+        values.output_dir, config, parts.config_file or "", parts.tokenizer
     )
     task = _task(values, config, _masking(values, model_directory), strategy)
     if values.do_train:
@@ -165,6 +172,28 @@ def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
     if not (values.do_train or values.do_eval):
         raise ValueError("Nothing to do: give --do_train, --do_eval or both.")
+
+
+def _model_parts(values: flags.FlagValues) -> ModelParts:
+    """Configuration and tokenizer: of the flags, the run, or what the weights come from.
+
+    Raises:
+        ValueError: there is no configuration, or what is named does not belong together.
+    """
+    named = place_of_config(values.albert_config_file) if values.albert_config_file else None
+    run = place_of_directory(values.output_dir, OUTPUT_FLAG)
+    places = [place for place in (named, run) if place]
+    directory = TrainingDirectory(values.output_dir)
+    if not (directory.newest() or directory.best()):  # else the run goes on by itself
+        places += filter(None, [place_of_model(values.init_checkpoint, CHECKPOINT_FLAG)])
+    if not values.do_train and values.eval_checkpoint not in CHOICES:
+        places += filter(None, [place_of_model(values.eval_checkpoint, "--eval_checkpoint")])
+    if not any(place.config or place.checkpoint for place in places):
+        raise ValueError(
+            f"There is no configuration: give {CONFIG_FLAG} (albert_config.json), or a model with "
+            f"one as {CHECKPOINT_FLAG}."
+        )
+    return model_parts(places, spm_model_file=values.spm_model_file, vocab_file=values.vocab_file)
 
 
 def _masking(values: flags.FlagValues, model_directory: ModelDirectory) -> OnlineMasking | None:
@@ -237,8 +266,6 @@ def _train(
     )
     if trainer.directory.newest() is not None:
         check_continued_loss(values.output_dir, task.sentence_loss)
-    elif values.init_checkpoint:
-        warn_of_another_config(find_weights(values.init_checkpoint), task.config)
     trainer.initialize(
         values.init_checkpoint,
         init_from_group0=values.init_from_group0,

@@ -1,5 +1,8 @@
 """Filling in blanks with a model whose answers are known."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -85,5 +88,9 @@ def test_unusable_texts_and_directories_are_refused(directory, tmp_path):
     with pytest.raises(ValueError, match=r"1\.\.16"):
         filler.fill("[MASK] the the the the the the the the the the the the the the the")
     CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
+    with pytest.raises(ValueError, match=r"no model in the directory .*--model_dir"):
+        MaskFiller(str(tmp_path))
+    for path in Path(directory).glob("model.ckpt-best*"):
+        shutil.copy(path, tmp_path)
     with pytest.raises(ValueError, match=r"tokenizer of 1000 tokens.*none"):
         MaskFiller(str(tmp_path))

@@ -147,7 +147,14 @@ def test_from_tf_hub_means_the_modules_tokenizer(hub, other_tokenizer):
     assert source.tokenizer.files[0].endswith("module/assets/30k-clean.model")
 
 
-def test_from_tf_hub_needs_a_module(release):
+def test_from_tf_hub_takes_the_tokenizer_that_comes_with_a_checkpoint(release):
+    source = model_source(init_checkpoint=str(release), spm_model_file="from_tf_hub")
+    assert source.tokenizer.files[0] == str(release / "30k-clean.model")
+
+
+def test_from_tf_hub_needs_a_model_with_a_tokenizer(release):
+    for name in ("30k-clean.model", "30k-clean.vocab"):
+        (release / name).unlink()
     with pytest.raises(ValueError, match="from_tf_hub needs a --albert_hub_module_handle"):
         model_source(init_checkpoint=str(release), spm_model_file="from_tf_hub")
 
@@ -300,5 +307,5 @@ def test_a_directory_without_a_checkpoint_names_the_flag_it_came_from(release):
     for path in release.glob("model.ckpt*"):
         path.unlink()
     for flag in ("albert_hub_module_handle", "init_checkpoint"):
-        with pytest.raises(LoadError, match=f"Expected one checkpoint.*--{flag}"):
+        with pytest.raises(LoadError, match=f"no model in the directory.*--{flag}"):
             model_source(**{flag: str(release)})

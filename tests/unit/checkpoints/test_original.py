@@ -98,7 +98,7 @@ class TestFinding:
 
     def test_what_a_crash_left_is_no_checkpoint(self, tmp_path):
         partial = write(tmp_path / "model.ckpt-9.partial")
-        with pytest.raises(LoadError, match="found 0"):
+        with pytest.raises(LoadError, match="no model in the directory"):
             find_checkpoint(str(tmp_path))
         whole = write(tmp_path / "model.ckpt-8")
         assert find_checkpoint(str(tmp_path)) == whole != partial

@@ -1,0 +1,64 @@
+"""The weights of a pretrained model as a checkpoint of their own, for programs of the original."""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.original import has_checkpoint, write_checkpoint
+from albert_tf.checkpoints.report import ENCODER_PREFIX, SaveError
+from albert_tf.data.files import make_parent_folder
+from albert_tf.loading import read_contents
+
+_HEADS = ("cls/predictions/", "cls/seq_relationship/")
+
+
+def export_weights(directory: str, checkpoint_name: str | None, export_path: str) -> list[str]:
+    """Writes encoder and pretraining heads, without slots, and the step 0.
+
+    Args:
+        directory: a release directory (--albert_directory), or a model of another format.
+        checkpoint_name: the checkpoint in it, where it is of the original's format.
+        export_path: prefix to write (--export_path); what is there already stays.
+
+    Returns:
+        Names of the variables written.
+
+    Raises:
+        ValueError: the model cannot be read, or `export_path` is taken.
+        SaveError: nothing can be written there.
+
+    Source: export_checkpoints.py of the original release.
+
+    Differs: heads that the checkpoint lacks are left out, and named; the original writes random
+    ones. No graph (`.meta`) is written, and no file `checkpoint`.
+    """
+    if tf.io.gfile.exists(export_path + ".index"):
+        raise ValueError(
+            f"--export_path={export_path}: there is a checkpoint already, and it is not changed. "
+            "Give another name."
+        )
+    contents, report = read_contents(_model(directory, checkpoint_name), "--albert_directory")
+    weights = {
+        name: value
+        for name, value in contents.weights.items()
+        if name.startswith((ENCODER_PREFIX, *_HEADS))
+    }
+    for head in _HEADS:
+        if not any(name.startswith(head) for name in weights):
+            logging.warning("%s has no %s: it is left out", report.source, head)
+    try:
+        make_parent_folder(export_path)
+        write_checkpoint(export_path, weights, 0)
+    except (OSError, tf.errors.OpError) as error:
+        raise SaveError(f"--export_path={export_path} cannot be written: {error}") from error
+    return list(weights)
+
+
+def _model(directory: str, checkpoint_name: str | None) -> str:
+    """The checkpoint that is meant, if there are several to choose from."""
+    if checkpoint_name and has_checkpoint(directory):
+        return os.path.join(directory, checkpoint_name)
+    return directory

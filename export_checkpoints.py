@@ -1,0 +1,6 @@
+"""Writes a pretrained model's weights alone: the command albert_tf.cli.export_checkpoints."""
+
+from albert_tf.cli.export_checkpoints import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The checkpoint that the original's exporter wrote, written by ours."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.export.pretrained_weights import export_weights
+
+
+@pytest.fixture
+def directory(golden, tmp_path):
+    return shutil.copytree(golden / "hub" / "albert_directory", tmp_path / "model")
+
+
+def test_the_variables_are_those_of_the_original(golden, directory, tmp_path):
+    path = str(tmp_path / "exported" / "model.ckpt")
+    names = export_weights(str(directory), "model.ckpt-best", path)
+    expected, shapes = open_checkpoint(str(golden / "hub" / "exported_checkpoint" / "model.ckpt"))
+    actual, own_shapes = open_checkpoint(path)
+    assert own_shapes == shapes
+    assert {*names, "global_step"} == set(shapes)
+    for name in shapes:
+        value = actual.get_tensor(name)
+        np.testing.assert_array_equal(value, expected.get_tensor(name), err_msg=name)
+        assert value.dtype == expected.get_tensor(name).dtype
+
+
+def test_a_checkpoint_that_is_there_stays(directory, tmp_path):
+    path = str(tmp_path / "model.ckpt")
+    export_weights(str(directory), "model.ckpt-best", path)
+    with pytest.raises(ValueError, match=r"--export_path=.*not changed"):
+        export_weights(str(directory), "model.ckpt-best", path)
+
+
+def test_the_checkpoint_that_is_named_is_the_one_that_is_meant(directory, tmp_path):
+    with pytest.raises(ValueError, match=r"model.ckpt-500.*--albert_directory"):
+        export_weights(str(directory), "model.ckpt-500", str(tmp_path / "model.ckpt"))
+
+
+def test_a_module_has_one_checkpoint_whatever_its_name(golden, tmp_path):
+    path = str(tmp_path / "model.ckpt")
+    assert len(export_weights(str(golden / "hub" / "module"), "model.ckpt-best", path)) == 32

@@ -1,0 +1,130 @@
+"""Tar files of models: as they were released, damaged, and made to do harm."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from albert_tf.checkpoints import archives
+from albert_tf.checkpoints.archives import is_packed, local_directory
+from albert_tf.checkpoints.formats import recognise
+from albert_tf.checkpoints.report import LoadError
+from tests.full_disk import file_size_limit
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache that is empty."""
+    monkeypatch.setenv("ALBERT_TF_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def released(golden, tmp_path):
+    """A tar file with one folder, as the released ones."""
+    path = tmp_path / "albert_base_v2.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(golden / "hub" / "albert_directory", "albert_base")
+        archive.add(golden / "hub" / "README.md", "._albert_base")  # what a Mac adds
+    return str(path)
+
+
+def tar_of(path, members):
+    """Writes a tar file of (name, change of its entry, content)."""
+    with tarfile.open(path, "w") as archive:
+        for name, changes, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            for key, value in changes.items():
+                setattr(info, key, value)
+            archive.addfile(info, io.BytesIO(content))
+    return str(path)
+
+
+def test_a_released_file_is_a_model(released, cache):
+    stored = recognise(released, "--model")
+    assert stored.format == "original"
+    assert stored.path.startswith(str(cache))
+    assert stored.path.endswith("albert_base")
+    assert stored.checkpoint.endswith("albert_base/model.ckpt-best")
+    assert stored.tokenizer_file.endswith("30k-clean.model")
+    assert stored.config.num_attention_heads == 4
+
+
+def test_an_archive_of_tf_hub_has_its_files_at_the_top(golden, tmp_path):
+    path = str(tmp_path / "module.tar.gz")
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(golden / "hub" / "module", ".")
+    assert recognise(path, "--model").format == "tf1_hub"
+
+
+def test_it_is_unpacked_once(released, monkeypatch):
+    first = local_directory(released, "--model")
+    monkeypatch.setattr(archives, "_extract", None)
+    assert local_directory(released, "--model") == first
+
+
+def test_a_changed_file_is_unpacked_anew(released, golden):
+    first = local_directory(released, "--model")
+    with tarfile.open(released, "w:gz") as archive:
+        archive.add(golden / "hub" / "module", "module")
+    assert local_directory(released, "--model") != first
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("../outside", {}, "outside of its folder"),
+        ("a/../../outside", {}, "outside of its folder"),
+        ("/tmp/outside", {}, "outside of its folder"),
+        ("link", {"type": tarfile.SYMTYPE, "linkname": "/etc"}, "neither a file nor a folder"),
+        ("hard", {"type": tarfile.LNKTYPE, "linkname": "good"}, "neither a file nor a folder"),
+        ("pipe", {"type": tarfile.FIFOTYPE}, "neither a file nor a folder"),
+    ],
+)
+def test_members_that_could_do_harm_are_refused(tmp_path, cache, name, changes, message):
+    content = b"" if changes else b"harm"
+    path = tar_of(tmp_path / "bad.tar", [("good", {}, b"1"), (name, changes, content)])
+    with pytest.raises(LoadError, match=rf"--model=.*{name}.*{message}"):
+        local_directory(path, "--model")
+    assert not (tmp_path / "outside").exists()
+    assert list((cache / "unpacked").iterdir()) == []
+
+
+def without_end(content):
+    return content[:-40]
+
+
+def with_another_checksum(content):
+    return content[:-8] + bytes([content[-8] ^ 1]) + content[-7:]
+
+
+def beginning(content):
+    return content[:100]
+
+
+def nothing(content):
+    return b""
+
+
+@pytest.mark.parametrize("damage", [nothing, beginning, without_end, with_another_checksum])
+def test_damaged_files_leave_nothing(released, cache, damage):
+    content = Path(released).read_bytes()
+    Path(released).write_bytes(damage(content))
+    with pytest.raises(LoadError, match=r"--model=.* is damaged, or no tar file"):
+        local_directory(released, "--model")
+    assert list((cache / "unpacked").iterdir()) == []
+
+
+def test_no_room_for_it(released, cache):
+    with file_size_limit(1000), pytest.raises(LoadError, match="ALBERT_TF_CACHE_DIR"):
+        local_directory(released, "--model")
+    assert list((cache / "unpacked").iterdir()) == []
+
+
+def test_what_is_packed(released, tmp_path):
+    assert is_packed(released)
+    assert is_packed("https://tfhub.dev/google/albert_base/3")
+    assert not is_packed(str(tmp_path))
+    assert not is_packed(str(tmp_path / "absent.tar.gz"))

@@ -1,0 +1,91 @@
+"""Which format lies at a path, by whatever path it is named, and what is none."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints.formats import (
+    FORMAT_NAMES,
+    find_weights,
+    format_module,
+    format_writer,
+    recognise,
+)
+from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.checkpoints.report import LoadError
+
+
+@pytest.fixture
+def hub(golden, tmp_path):
+    return shutil.copytree(golden / "hub", tmp_path / "hub")
+
+
+@pytest.mark.parametrize("name", FORMAT_NAMES)
+def test_every_format_can_be_read(name):
+    module = format_module(name)
+    assert name == module.FORMAT
+    for function in (module.is_here, module.read, module.open_weights):
+        assert callable(function)
+
+
+@pytest.mark.parametrize("name", ["original", "keras_hub"])
+def test_formats_can_be_written(name):
+    assert callable(format_writer(name).write)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/model.ckpt-best", "/model.ckpt-best.index"], ids=repr)
+def test_a_release_directory_by_any_of_its_names(hub, path):
+    stored = recognise(f"{hub / 'albert_directory'}{path}", "--model")
+    assert stored.format == "original"
+    assert stored.checkpoint == str(hub / "albert_directory" / "model.ckpt-best")
+    assert stored.config_file == str(hub / "albert_directory" / "albert_config.json")
+
+
+@pytest.mark.parametrize("path", ["", "/variables/variables"], ids=repr)
+def test_a_module_by_any_of_its_names(hub, path):
+    stored = recognise(f"{hub / 'module'}{path}", "--model")
+    assert stored.format == "tf1_hub"
+    assert stored.checkpoint == str(hub / "module" / "variables" / "variables")
+    assert stored.do_lower_case is True
+
+
+def test_weights_are_found_whatever_lies_beside_them(hub):
+    directory = hub / "albert_directory"
+    (directory / "albert_config.json").write_text("no JSON")
+    assert find_weights(str(directory)) == str(directory / "model.ckpt-best")
+
+
+def test_a_checkpoint_goes_before_other_formats(hub):
+    shutil.copytree(hub / "module", hub / "albert_directory", dirs_exist_ok=True)
+    assert recognise(str(hub / "albert_directory"), "--model").format == "original"
+
+
+def test_a_directory_without_a_model_says_what_is_in_it(hub):
+    with pytest.raises(LoadError, match=r"no model .*\(--model\).*It holds: README.md, albert_dir"):
+        recognise(str(hub), "--model")
+
+
+def test_an_empty_directory(tmp_path):
+    with pytest.raises(LoadError, match=r"no model .*It holds: nothing"):
+        recognise(str(tmp_path), "--model")
+
+
+def test_half_a_checkpoint(hub):
+    (hub / "albert_directory" / "model.ckpt-best.index").unlink()
+    with pytest.raises(
+        LoadError, match=r"--model=.*half a checkpoint: model.ckpt-best.data-.*\.index"
+    ):
+        recognise(str(hub / "albert_directory"), "--model")
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(LoadError, match=r"no checkpoint '.*nowhere' \(--model\)"):
+        recognise(str(tmp_path / "nowhere"), "--model")
+
+
+def test_opening_gives_shapes_in_order(hub):
+    reader, shapes = open_checkpoint(str(hub / "albert_directory" / "model.ckpt-best"))
+    assert list(shapes) == sorted(shapes)
+    assert shapes["cls/predictions/output_bias"] == [1000]
+    assert np.shape(reader.get_tensor("cls/predictions/output_bias")) == (1000,)
