@@ -72,6 +72,7 @@ _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
 _FORMATS = {
     ORIGINAL: _Format("release_directory", r"$^"),
     "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
+    "huggingface": _Format("huggingface", r"(\.safetensors|pytorch_model\.bin)(\.index\.json)?$"),
     "tf1_hub": _Format("tf1_hub", _SAVED_MODEL_VARIABLES),
     "keras_hub": _Format("keras_hub", r"\.weights\.(h5|json)$"),
 }

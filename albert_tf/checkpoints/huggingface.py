@@ -1,0 +1,142 @@
+"""Directories of Hugging Face's transformers: `config.json`, weights and tokenizer, both ways.
+
+    config.json, model.safetensors (or shards, or pytorch_model.bin), spiece.model or vocab.txt
+
+Neither transformers nor PyTorch is needed, but for reading `pytorch_model.bin`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.huggingface_config import (
+    architecture_of,
+    check_can_be_written,
+    read_albert_config,
+    read_trained_task,
+    write_config,
+)
+from albert_tf.checkpoints.huggingface_files import (
+    FOREIGN_FILES,
+    SAFETENSORS,
+    WEIGHTS_FILES,
+    open_tensors,
+    read_json,
+)
+from albert_tf.checkpoints.huggingface_tokenizer import (
+    find_lower_case,
+    find_tokenizer_file,
+    write_tokenizer,
+)
+from albert_tf.checkpoints.huggingface_weights import HuggingFaceWeights, write_weights
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
+from albert_tf.data.files import file_exists, open_binary, write_then_rename
+from albert_tf.model_contents import ModelContents
+from albert_tf.trained_task import TrainedTask
+
+FORMAT = "huggingface"
+CONFIG_FILE = "config.json"
+_KEYS_OF_CONFIG = ("model_type", "architectures", "transformers_version", "num_hidden_groups")
+
+
+def is_here(path: str) -> bool:
+    """Whether a directory has a `config.json` of transformers, or weights under its names.
+
+    Other libraries have a `config.json` as well, so the keys in it decide.
+    """
+    config_file = os.path.join(path, CONFIG_FILE)
+    if not file_exists(config_file):
+        return any(file_exists(os.path.join(path, name)) for name in WEIGHTS_FILES)
+    try:
+        with open_binary(config_file, "rb") as file:
+            values = json.loads(file.read())
+    except (OSError, ValueError, tf.errors.OpError):
+        return any(file_exists(os.path.join(path, name)) for name in WEIGHTS_FILES)
+    return isinstance(values, dict) and any(key in values for key in _KEYS_OF_CONFIG)
+
+
+def read(path: str, flag: str) -> StoredModel:
+    """Finds configuration, weights, tokenizer and task of a model.
+
+    Args:
+        path: a directory, see `is_here`.
+        flag: the flag the path came from, for messages.
+
+    Raises:
+        LoadError: half a model, one of another architecture, or one that computes something else
+            than the original's can.
+        DamagedError: a file is damaged.
+    """
+    config_file = os.path.join(path, CONFIG_FILE)
+    where = f"{flag}={path}: {CONFIG_FILE}"
+    values = read_json(config_file) if file_exists(config_file) else None
+    config = read_albert_config(values, where) if values is not None else None
+    checkpoint = _find_weights(path, flag)
+    open_tensors(checkpoint)  # what is cut off or no such file is known before anything is done
+    return StoredModel(
+        path=path,
+        format=FORMAT,
+        checkpoint=checkpoint,
+        config=config,
+        config_file=config_file if config else None,
+        tokenizer_file=find_tokenizer_file(path, flag),
+        do_lower_case=find_lower_case(path),
+        task=TrainedTask.read(path) or (read_trained_task(values, where) if values else None),
+    )
+
+
+def open_weights(checkpoint: str) -> WeightsReader:
+    """Returns a reader of a file of weights, or of an index of such files.
+
+    The `config.json` beside it tells a classifier of tokens from one of texts.
+
+    Raises:
+        LoadError: it cannot be read, or is of a model that the original cannot be.
+        DamagedError: it is damaged.
+    """
+    config_file = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
+    values = read_json(config_file) if file_exists(config_file) else {}
+    return HuggingFaceWeights(checkpoint, architecture_of(values))
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes a directory that `from_pretrained` of transformers loads, models and tokenizers.
+
+    All heads that transformers has a name for are stored, whatever class `config.json` names. What
+    a model was trained for is kept in a `labels.json` as well, which transformers leaves alone.
+
+    Args:
+        directory: an empty one.
+        contents: the model.
+
+    Returns:
+        Names of weights that are left out: the beam head of SQuAD 2.0, and an optimizer's slots.
+
+    Raises:
+        ValueError: the format cannot hold the model; nothing is written.
+    """
+    check_can_be_written(contents.config)
+    with write_then_rename(os.path.join(directory, CONFIG_FILE)) as file:
+        file.write((json.dumps(write_config(contents), indent=2) + "\n").encode())
+    if contents.tokenizer is not None:
+        write_tokenizer(directory, contents.tokenizer, contents.config)
+    if contents.task is not None:
+        contents.task.write(directory)
+    return write_weights(os.path.join(directory, SAFETENSORS), contents.weights)
+
+
+def _find_weights(path: str, flag: str) -> str:
+    """The path of the weights; of several forms, of that which needs the least."""
+    for name in WEIGHTS_FILES:
+        if file_exists(os.path.join(path, name)):
+            return os.path.join(path, name)
+    found = [name for name in FOREIGN_FILES if file_exists(os.path.join(path, name))]
+    there = f" There is {' and '.join(found)}, which is not read." if found else ""
+    raise LoadError(
+        f"{flag}={path} is half a model: {CONFIG_FILE}, but no weights.{there} Expected one of "
+        f"{', '.join(WEIGHTS_FILES)}."
+    )

@@ -1,0 +1,279 @@
+"""`config.json` of Hugging Face's ALBERT, and what it says of the model and of its task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.config import AlbertConfig
+from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
+from albert_tf.data.text_examples import Labels
+from albert_tf.model_contents import ModelContents
+from albert_tf.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, TrainedTask
+
+MODEL_TYPE = "albert"
+# All of these compute the tanh approximation, which the original calls "gelu".
+_TANH_GELU = "gelu_new"
+_ACTIVATIONS = {
+    _TANH_GELU: "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_python_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_accurate": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+_WRITTEN_ACTIVATIONS = {"gelu": _TANH_GELU, "relu": "relu", "tanh": "tanh", "linear": "linear"}
+_EXACT_GELU = ("gelu", "gelu_python")
+_SAME_NAMES = (
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_hidden_groups",
+    "num_attention_heads",
+    "intermediate_size",
+    "inner_group_num",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+)
+# Keys without a meaning for the model, kept on both ways.
+_KEPT = (
+    "net_structure_type",
+    "gap_size",
+    "num_memory_blocks",
+    "down_scale_factor",
+    "layers_to_keep",
+    "ln_type",
+    "classifier_dropout_prob",
+)
+# What every model of the original has, and what transformers takes for a key that is not there.
+_FIXED: Mapping[str, Any] = {
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+}
+# What a key that is kept says without it.
+_USUAL = {"classifier_dropout_prob": 0.1}
+_DEFAULT_VOCAB_SIZE = 30000
+_TASK_KEY = "finetuning_task"
+
+_PRETRAINING = "AlbertForPreTraining"
+_MASKED_LM = "AlbertForMaskedLM"
+_CLASSIFICATION = "AlbertForSequenceClassification"
+_CHOICE = "AlbertForMultipleChoice"
+_QUESTIONS = "AlbertForQuestionAnswering"
+_ENCODER = "AlbertModel"
+
+
+def architecture_of(values: Mapping[str, Any]) -> str | None:
+    """Returns the class that stored the model, None where the file does not say."""
+    names = values.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else None
+
+
+def read_albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
+    """Makes a configuration from the content of a `config.json`.
+
+    Args:
+        values: the content.
+        where: flag, path and file, for messages.
+
+    Raises:
+        LoadError: another architecture, a model that computes something else than the original's
+            can, or values that cannot work.
+    """
+    _check_architecture(values, where)
+    for name, expected in _FIXED.items():
+        if values.get(name, expected) not in (expected, None):
+            raise LoadError(
+                f"{where}: {name} is {values[name]!r}, and in the original it is {expected!r}: this"
+                " model computes something else, and cannot be taken over."
+            )
+    for name in ("quantization_config", "pruned_heads"):
+        if values.get(name):
+            raise LoadError(
+                f"{where}: a model with {name} cannot be taken over: it lacks weights, or has them "
+                "in another form. Expected the model it was made from."
+            )
+    known = {name: values[name] for name in _SAME_NAMES if name in values}
+    try:
+        config = AlbertConfig(
+            **{"vocab_size": _DEFAULT_VOCAB_SIZE, **known},
+            hidden_act=_activation(values.get("hidden_act", _TANH_GELU), where),
+            extra=_kept(values),
+        )
+        _check_groups(config)
+    except ValueError as error:
+        raise error if isinstance(error, LoadError) else LoadError(f"{where}: {error}") from error
+    return config
+
+
+def _kept(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: values[name]
+        for name in _KEPT
+        if name in values and (name not in _USUAL or values[name] != _USUAL[name])
+    }
+
+
+def _check_architecture(values: Mapping[str, Any], where: str) -> None:
+    found = values.get("model_type")
+    if found is None and "num_hidden_groups" in values:
+        return  # the first ALBERT models had no type
+    if found != MODEL_TYPE:
+        what = f"model_type {found!r}" if found else "no model_type"
+        names = ", ".join(map(str, values.get("architectures") or ()))
+        raise LoadError(
+            f"{where} is not of ALBERT: it says {what}{f' ({names})' if names else ''}. Expected a "
+            f"model with model_type {MODEL_TYPE!r}; the weights of others, such as BERT and "
+            "RoBERTa, have no place here."
+        )
+
+
+def _activation(name: Any, where: str) -> str:
+    if name in _ACTIVATIONS:
+        return _ACTIVATIONS[name]
+    if name in _EXACT_GELU:
+        raise LoadError(
+            f"{where}: hidden_act {name!r} is the exact GELU (erf), which no ALBERT of the original"
+            f" release has: there it is the tanh approximation, {_TANH_GELU!r}. If this model was "
+            "converted from the original and the name is a mistake, correct it in a copy of its "
+            "config.json; if it was trained so, it cannot be taken over."
+        )
+    raise LoadError(
+        f"{where}: hidden_act {name!r} is not one of {', '.join(map(repr, _ACTIVATIONS))}."
+    )
+
+
+def _check_groups(config: AlbertConfig) -> None:
+    """Refuses sizes for which the two libraries give layers to groups differently.
+
+    transformers divides in floating point, which is off by one for a few sizes (18 layers in 14
+    groups).
+    """
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    for layer in range(layers):
+        theirs = int(layer / (layers / groups))
+        if theirs != config.group_of_layer(layer):
+            raise ValueError(
+                f"of {layers} layers (num_hidden_layers) in {groups} groups (num_hidden_groups), "
+                f"layer {layer} is in group {config.group_of_layer(layer)} here and, by a rounding "
+                f"error, in group {theirs} in transformers: the same weights give two models."
+            )
+
+
+def check_can_be_written(config: AlbertConfig) -> None:
+    """Refuses models that transformers has no class for.
+
+    Raises:
+        ValueError: the model cannot be held.
+    """
+    if config.parameter_sharing not in ("all", "none"):
+        raise ValueError(
+            f"A model with parameter_sharing {config.parameter_sharing!r} has no form in Hugging "
+            "Face's format, whose layers of a group share all or nothing. Choose --format=original."
+        )
+    _check_groups(config)
+
+
+def write_config(contents: ModelContents) -> dict[str, Any]:
+    """Returns the content of the `config.json` of a model that `check_can_be_written` passed."""
+    config, tokenizer = contents.config, contents.tokenizer
+    architecture = _choose_architecture(contents)
+    activation = _WRITTEN_ACTIVATIONS[config.hidden_act.lower() or "linear"]
+    return {
+        "architectures": [architecture],
+        "model_type": MODEL_TYPE,
+        **{name: getattr(config, name) for name in _SAME_NAMES},
+        "hidden_act": activation,
+        "layer_norm_eps": _FIXED["layer_norm_eps"],
+        "position_embedding_type": _FIXED["position_embedding_type"],
+        **_USUAL,
+        "tie_word_embeddings": True,
+        "pad_token_id": tokenizer.pad_id if tokenizer else 0,
+        "bos_token_id": tokenizer.cls_id if tokenizer else 2,
+        "eos_token_id": tokenizer.sep_id if tokenizer else 3,
+        **{name: config.extra[name] for name in _KEPT if name in config.extra},
+        **(_labels(contents) if architecture == _CLASSIFICATION else {}),
+    }
+
+
+def _choose_architecture(contents: ModelContents) -> str:
+    """The class for what the model was trained for last; other heads are stored all the same."""
+    weights, task = contents.weights, contents.task
+    if "cls/squad/output_weights" in weights:
+        return _QUESTIONS
+    if "output_weights" in weights:
+        return _CHOICE if task and task.name == MULTIPLE_CHOICE else _CLASSIFICATION
+    if "cls/predictions/output_bias" in weights:
+        return _PRETRAINING if "cls/seq_relationship/output_weights" in weights else _MASKED_LM
+    return _ENCODER
+
+
+def _labels(contents: ModelContents) -> dict[str, Any]:
+    """What a classifier predicts; without a task, classes without names."""
+    task, number = contents.task, len(contents.weights["output_weights"])
+    is_regression = task.labels.is_regression if task else number == 1
+    names = task.labels.names if task and len(task.labels.names) == number else ()
+    names = names or tuple(f"LABEL_{i}" for i in range(number))
+    return {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+        "problem_type": "regression" if is_regression else "single_label_classification",
+        **({_TASK_KEY: task.name} if task else {}),
+    }
+
+
+def read_trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
+    """Returns what a `config.json` says a model was trained for; None where it does not say.
+
+    Labels without names (LABEL_0) say nothing. Whether texts come in pairs is known of GLUE's tasks
+    only (`finetuning_task`).
+
+    Args:
+        values: the content.
+        where: flag, path and file, for messages.
+    """
+    architecture = architecture_of(values)
+    if architecture == _QUESTIONS:
+        return TrainedTask(SQUAD_TASKS[1])
+    if architecture == _CHOICE:
+        return TrainedTask(MULTIPLE_CHOICE)
+    names = _label_names(values)
+    is_regression = values.get("problem_type") == "regression" or len(names) == 1
+    if architecture != _CLASSIFICATION or (is_regression and len(names) != 1):
+        return None
+    if values.get("problem_type") == "multi_label_classification":
+        logging.warning("%s: several labels may apply at once, which no task here knows", where)
+        return None
+    name = _task_name(values.get(_TASK_KEY))
+    is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else True
+    if is_regression:
+        return TrainedTask(name, Labels(), is_pair)
+    if all(label.startswith("LABEL_") for label in names) or len(set(names)) < len(names):
+        return None
+    return TrainedTask(name, Labels(names), is_pair)
+
+
+def _task_name(given: Any) -> str:
+    try:
+        return glue_task_name(str(given))
+    except ValueError:
+        return "custom"
+
+
+def _label_names(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The labels in the order of their ids; transformers has two where nothing is said."""
+    names = values.get("id2label")
+    number = values.get("num_labels", 2)
+    if not isinstance(names, dict) or not names:
+        return tuple(f"LABEL_{i}" for i in range(number if isinstance(number, int) else 2))
+    return tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(len(names)))

@@ -1,0 +1,158 @@
+"""The files of weights in a Hugging Face directory: safetensors or PyTorch's, one or several."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zipfile
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.safetensors_file import SafetensorsFile
+from albert_tf.data.files import file_exists, is_remote, open_binary
+
+SAFETENSORS = "model.safetensors"
+INDEX_ENDING = ".index.json"
+# In the order in which they are looked for.
+WEIGHTS_FILES = (
+    SAFETENSORS,
+    SAFETENSORS + INDEX_ENDING,
+    "pytorch_model.bin",
+    "pytorch_model.bin" + INDEX_ENDING,
+)
+# Weights of other frameworks, which are not read.
+FOREIGN_FILES = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "adapter_model.safetensors")
+
+
+class Tensors(Protocol):
+    """Tensors by name, as the files have them."""
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every tensor."""
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns the values of one."""
+
+
+def open_tensors(path: str) -> Tensors:
+    """Opens a file of weights, or the index of several.
+
+    Args:
+        path: ends in .safetensors, .bin, or one of these and .index.json.
+
+    Raises:
+        LoadError: it cannot be read, or a shard is missing.
+        DamagedError: it, or a shard, is cut off or no such file.
+    """
+    if path.endswith(INDEX_ENDING):
+        return _Shards(path)
+    return SafetensorsFile(path) if path.endswith(".safetensors") else _TorchFile(path)
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        LoadError: the file cannot be read.
+        DamagedError: it is no JSON object.
+    """
+    try:
+        with open_binary(path, "rb") as file:
+            values = json.loads(file.read())
+    except (OSError, tf.errors.OpError) as error:
+        raise LoadError(f"{path!r} cannot be read: {error}") from error
+    except ValueError as error:
+        raise DamagedError(f"{path!r} is damaged, or not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise DamagedError(f"{path!r} should hold a JSON object, not a {type(values).__name__}.")
+    return values
+
+
+class _Shards:
+    """Several files, and an index that says which tensor is in which."""
+
+    def __init__(self, path: str) -> None:
+        folder = os.path.dirname(path)
+        places = read_json(path).get("weight_map")
+        if not isinstance(places, dict) or not places:
+            raise DamagedError(f"{path!r} has no weight_map, which says where each tensor is.")
+        files = sorted({str(name) for name in places.values()})
+        if any(name != os.path.basename(name) for name in files):
+            raise LoadError(f"{path!r} names files outside of its folder: {', '.join(files)}.")
+        missing = [name for name in files if not file_exists(os.path.join(folder, name))]
+        if missing:
+            raise LoadError(
+                f"{path!r} names {len(files)} files, of which {len(missing)} are missing: "
+                f"{', '.join(missing)}. Fetch them as well."
+            )
+        shards = {name: open_tensors(os.path.join(folder, name)) for name in files}
+        self._shards = {name: shards[str(place)] for name, place in places.items()}
+        for name, place in places.items():
+            if name not in shards[str(place)].shapes:
+                raise DamagedError(f"{path!r} says that {name!r} is in {place}, but it is not.")
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every tensor."""
+        return {name: shard.shapes[name] for name, shard in self._shards.items()}
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns the values of one."""
+        return self._shards[name].get(name)
+
+
+class _TorchFile:
+    """What `torch.save` wrote of a model; needs PyTorch, and runs no code of the file."""
+
+    def __init__(self, path: str) -> None:
+        if not file_exists(path):
+            raise LoadError(f"There is no file {path!r}.")
+        try:
+            import torch
+        except ImportError as error:
+            raise LoadError(
+                f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install it (pip "
+                f"install torch), or take the model with a {SAFETENSORS}, which needs nothing."
+            ) from error
+        loaded = _load_torch(torch, path)
+        if not isinstance(loaded, dict):
+            raise LoadError(f"{path!r} holds a {type(loaded).__name__}, not weights by name.")
+        self._torch = torch
+        self._tensors = {
+            str(name): value for name, value in loaded.items() if isinstance(value, torch.Tensor)
+        }
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every tensor."""
+        return {name: list(value.shape) for name, value in self._tensors.items()}
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns the values of one; those of bfloat16 as float32, others as they are."""
+        value = self._tensors[name].detach()
+        if value.dtype == self._torch.bfloat16:
+            value = value.float()
+        return value.numpy()
+
+
+def _load_torch(torch: Any, path: str) -> Any:
+    """What lies in a file of PyTorch: read as it is needed, where its place and age allow that."""
+    settings = {"map_location": "cpu", "weights_only": True}
+    try:
+        if not is_remote(path) and zipfile.is_zipfile(path):  # since PyTorch 1.6
+            return torch.load(path, mmap=True, **settings)
+        with open_binary(path, "rb") as file:
+            return torch.load(file, **settings)
+    except pickle.UnpicklingError as error:
+        raise DamagedError(
+            f"{path!r} is damaged, or holds more than weights, which is not run: {error}"
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise DamagedError(f"{path!r} is damaged, or not a file of PyTorch: {error}") from error
+    except (OSError, tf.errors.OpError) as error:
+        raise LoadError(f"{path!r} cannot be read: {error}") from error

@@ -1,0 +1,123 @@
+"""Hugging Face's side of the comparison, in a process of its own: it imports nothing of ours.
+
+Writes models of every kind that transformers has, computes their outputs, and computes the outputs
+of the models it finds. `python huggingface_peer.py FOLDER`; FOLDER holds `inputs.npz`, `texts.json`
+and our models in `ours/<name>`; it makes `theirs/<name>`, `outputs/<side>-<name>.npz` and
+`ids.json`.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AlbertConfig, AutoTokenizer
+
+SIZES = {
+    "vocab_size": 31,
+    "embedding_size": 8,
+    "hidden_size": 12,
+    "num_hidden_layers": 4,
+    "num_hidden_groups": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "inner_group_num": 2,
+    "max_position_embeddings": 16,
+    "type_vocab_size": 5,
+}
+THREE_LABELS = {"id2label": {0: "contradiction", 1: "entailment", 2: "neutral"}}
+CLASSIFICATION = "AlbertForSequenceClassification"
+MODELS = {
+    "pretraining": ("AlbertForPreTraining", {}),
+    "masked_lm": ("AlbertForMaskedLM", {"hidden_act": "relu"}),
+    "classifier": (CLASSIFICATION, {**THREE_LABELS, "finetuning_task": "mnli"}),
+    "regression": (CLASSIFICATION, {"num_labels": 1, "problem_type": "regression"}),
+    "tokens": ("AlbertForTokenClassification", {"num_labels": 3}),
+    "choice": ("AlbertForMultipleChoice", {}),
+    "questions": ("AlbertForQuestionAnswering", {}),
+    "encoder": ("AlbertModel", {"hidden_act": "gelu_pytorch_tanh"}),
+    "unshared": ("AlbertModel", {"num_hidden_groups": 4, "hidden_act": "tanh"}),
+}
+
+
+def random_model(name: str) -> torch.nn.Module:
+    """A model with random values everywhere, biases and layer norms too."""
+    kind, changes = MODELS[name]
+    model = getattr(transformers, kind)(AlbertConfig(**{**SIZES, **changes}))
+    generator = torch.Generator().manual_seed(len(name))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
+        for module in model.modules():
+            if isinstance(module, torch.nn.LayerNorm):
+                module.weight += 1.0
+    return model.eval()
+
+
+def outputs(model: torch.nn.Module, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a model computes; of options, the rows of the batch are those of one example."""
+    inputs = {name: torch.tensor(value, dtype=torch.long) for name, value in inputs.items()}
+    if "MultipleChoice" in type(model).__name__:
+        inputs = {name: value[None] for name, value in inputs.items()}
+    with torch.no_grad():
+        found = model(**inputs, return_dict=True)
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def save_variants(model: torch.nn.Module, folder: Path) -> None:
+    """The same weights in the other forms that are met."""
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    for name, dtype in (("half", torch.float16), ("bfloat16", torch.bfloat16)):
+        model.to(dtype).save_pretrained(folder / f"pretraining_{name}")
+        model.float().load_state_dict(state)
+    model.save_pretrained(folder / "pretraining_shards", max_shard_size="4KB")
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): value
+        for name, value in state.items()
+    }
+    old["albert.embeddings.position_ids"] = torch.arange(16)[None]
+    for name, new_format in (("torch", True), ("torch_old", False)):
+        target = folder / f"pretraining_{name}"
+        target.mkdir()
+        torch.save(old, target / "pytorch_model.bin", _use_new_zipfile_serialization=new_format)
+        model.config.save_pretrained(target)
+    untied = {**state, "predictions.decoder.weight": state["predictions.decoder.weight"] + 1}
+    model.config.save_pretrained(folder / "untied")
+    save_file(untied, folder / "untied" / "model.safetensors")
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    inputs = dict(np.load(folder / "inputs.npz"))
+    (folder / "outputs").mkdir()
+    for name in MODELS:
+        model = random_model(name)
+        model.save_pretrained(folder / "theirs" / name)
+        np.savez(folder / "outputs" / f"theirs-{name}.npz", **outputs(model, inputs))
+        if name == "pretraining":
+            save_variants(model, folder / "theirs")
+    for path in sorted((folder / "ours").iterdir()):
+        kind = json.loads((path / "config.json").read_text())["architectures"][0]
+        model, report = getattr(transformers, kind).from_pretrained(path, output_loading_info=True)
+        assert not report["missing_keys"], report
+        assert not report["mismatched_keys"], report
+        np.savez(folder / "outputs" / f"ours-{path.name}.npz", **outputs(model, inputs))
+    ids = {}
+    texts = json.loads((folder / "texts.json").read_text())
+    for path in sorted((folder / "tokenizers").iterdir()):
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        ids[path.name] = {
+            "singles": [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts],
+            "pair": dict(tokenizer(texts[0], texts[1])),
+        }
+        tokenizer.save_pretrained(folder / "theirs" / f"tokenizer_{path.name}")
+    (folder / "ids.json").write_text(json.dumps(ids))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
