@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_writer
+from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module
 from albert_tf.checkpoints.original import SLOT_NAMES, open_checkpoint
 from albert_tf.checkpoints.report import LoadReport, SaveError
 from albert_tf.conversion_proof import (
@@ -117,7 +117,7 @@ def convert(
         )
     _, shapes = open_checkpoint(loaded.source)
     with new_directory(output_dir) as directory:
-        left_out = format_writer(format_name).write(directory, contents)
+        left_out = format_module(format_name).write(directory, contents)
         actual = _outputs(directory, format_name, contents)
         differences = _differences(actual, format_name, contents, left_out)
     return ConversionReport(

@@ -24,7 +24,11 @@ ORIGINAL = "original"
 
 
 class FormatModule(Protocol):
-    """What a module has that reads, and perhaps writes, one format."""
+    """What a module has that reads and writes one format.
+
+    It may have a `compute(directory, batch)` as well, for the outputs that a model which carries
+    its own graphs gives by them; see `conversion_proof`.
+    """
 
     def is_here(self, path: str) -> bool:
         """Whether a directory looks like this format, going by names of files or a little more."""
@@ -34,10 +38,6 @@ class FormatModule(Protocol):
 
     def open_weights(self, checkpoint: str) -> WeightsReader:
         """Returns a reader of `StoredModel.checkpoint`."""
-
-
-class FormatWriter(Protocol):
-    """What a module has that writes a format, the same one or, for SavedModels, one of `export`."""
 
     def write(self, directory: str, contents: ModelContents) -> list[str]:
         """Writes a model into an empty directory.
@@ -52,18 +52,13 @@ class FormatWriter(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    """The module that reads a format, how the path of its weights ends, and the one that writes."""
+    """Where a format's module is, and how the path of its weights ends."""
 
     module: str
     weights: str
-    writer: str | None = None  # None: the same
 
     def load(self) -> FormatModule:
         return cast(FormatModule, importlib.import_module(f"albert_tf.checkpoints.{self.module}"))
-
-    def load_writer(self) -> FormatWriter:
-        name = self.writer or f"albert_tf.checkpoints.{self.module}"
-        return cast(FormatWriter, importlib.import_module(name))
 
 
 _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
@@ -74,7 +69,6 @@ _FORMATS = {
     "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
     "huggingface": _Format("huggingface", r"(\.safetensors|pytorch_model\.bin)(\.index\.json)?$"),
     "tf1_hub": _Format("tf1_hub", _SAVED_MODEL_VARIABLES),
-    "keras_hub": _Format("keras_hub", r"\.weights\.(h5|json)$"),
 }
 FORMAT_NAMES = tuple(_FORMATS)
 
@@ -82,11 +76,6 @@ FORMAT_NAMES = tuple(_FORMATS)
 def format_module(name: str) -> FormatModule:
     """Returns the module of a format by the name that `convert_checkpoint.py --format` has."""
     return _FORMATS[name].load()
-
-
-def format_writer(name: str) -> FormatWriter:
-    """Returns the module that writes a format."""
-    return _FORMATS[name].load_writer()
 
 
 def recognise(path: str, flag: str) -> StoredModel:

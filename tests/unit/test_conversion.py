@@ -124,7 +124,7 @@ def test_weights_a_format_cannot_hold_are_reported_and_not_compared(hub, target,
             release_directory.write(directory, dataclasses.replace(contents, weights=held))
             return [name for name in contents.weights if name not in held]
 
-    monkeypatch.setattr(conversion, "format_writer", lambda name: Encoders())
+    monkeypatch.setattr(conversion, "format_module", lambda name: Encoders())
     report = convert(str(hub / "module"), "original", str(target))
     assert len(report.left_out) == 7
     assert set(report.differences) == {"sequence_output", "pooled_output"}
@@ -158,7 +158,7 @@ def test_an_empty_target_is_taken(hub, target, monkeypatch):
 
 def test_a_failed_proof_shows_why(hub, target, monkeypatch):
     monkeypatch.setattr(release_directory, "CHECKPOINT", "model.weights")
-    original = formats.format_writer("original").write
+    original = formats.format_module("original").write
 
     def without_config(directory, contents):
         left_out = original(directory, contents)

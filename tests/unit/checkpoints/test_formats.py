@@ -9,7 +9,6 @@ from albert_tf.checkpoints.formats import (
     FORMAT_NAMES,
     find_weights,
     format_module,
-    format_writer,
     recognise,
 )
 from albert_tf.checkpoints.original import open_checkpoint
@@ -22,16 +21,11 @@ def hub(golden, tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMAT_NAMES)
-def test_every_format_can_be_read(name):
+def test_every_format_can_be_read_and_written(name):
     module = format_module(name)
     assert name == module.FORMAT
-    for function in (module.is_here, module.read, module.open_weights):
+    for function in (module.is_here, module.read, module.open_weights, module.write):
         assert callable(function)
-
-
-@pytest.mark.parametrize("name", ["original", "keras_hub"])
-def test_formats_can_be_written(name):
-    assert callable(format_writer(name).write)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/model.ckpt-best", "/model.ckpt-best.index"], ids=repr)
