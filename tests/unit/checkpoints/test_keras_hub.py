@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import keras_hub
-from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
@@ -306,6 +306,18 @@ def test_a_head_with_one_output_is_a_classifier_of_one_class(tmp_path):
     assert shapes["output_weights"] == [1, 12]
 
 
+def test_presets_may_lie_in_a_store():
+    encoder = AlbertEncoder(small_config())
+    weights = weights_of(randomised(encoder))
+    tf.io.gfile.makedirs("ram://presets/encoder")
+    keras_hub.write("ram://presets/encoder", ModelContents(encoder.config, weights))
+    stored = keras_hub.read("ram://presets/encoder", FLAG)
+    reader = keras_hub.open_weights(stored.checkpoint)
+    assert set(reader.get_variable_to_shape_map()) == set(weights)
+    for name, value in weights.items():
+        np.testing.assert_array_equal(reader.get_tensor(name), value)
+
+
 def test_weights_without_a_place_are_named(tmp_path):
     model = AlbertForPretraining(small_config(), has_sentence_order_head=False)
     beyond = {
@@ -546,6 +558,10 @@ def test_an_optimizers_state_keeps_its_name(preset):
     reader = keras_hub.open_weights(str(preset / "model.weights.h5"))
     assert reader.get_variable_to_shape_map()["optimizer/vars/2"] == [2, 3]
     assert reader.get_tensor("optimizer/vars/2").tolist() == np.full((2, 3), 7.0).tolist()
+    model = AlbertForPretraining(keras_hub.read(str(preset), FLAG).config)
+    report = load_weights(model, str(preset))
+    assert set(report.missing) == {n for n in original_names(model) if "seq_relationship" in n}
+    assert "not used: optimizer/vars/* (3 variables)" in report.summary()
 
 
 def test_an_identity_that_was_trained_is_refused(ours, tmp_path):
