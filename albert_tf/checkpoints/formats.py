@@ -68,6 +68,7 @@ _FORMATS = {
     ORIGINAL: _Format("release_directory", r"$^"),
     "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
     "huggingface": _Format("huggingface", r"(\.safetensors|pytorch_model\.bin)(\.index\.json)?$"),
+    "tf2_hub": _Format("tf2_hub", _SAVED_MODEL_VARIABLES),
     "tf1_hub": _Format("tf1_hub", _SAVED_MODEL_VARIABLES),
 }
 FORMAT_NAMES = tuple(_FORMATS)

@@ -1,0 +1,360 @@
+"""SavedModels of TF2 that hold an ALBERT: our own exports, and encoders as published on TF-Hub.
+
+Reading runs no graph. Our own exports keep their weights by the original's names. Those of TF-Hub
+(`albert_en_*`, written by the exporter of TensorFlow's model garden) have names and layouts of
+their own and no configuration: that is put together from shapes, from what Keras noted of the
+encoder, and from the number of encoder outputs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
+
+from albert_tf.checkpoints.original import open_tensorflow_checkpoint, read_variables
+from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
+from albert_tf.config import AlbertConfig
+
+if TYPE_CHECKING:
+    from albert_tf.model_contents import ModelContents
+
+FORMAT = "tf2_hub"
+GRAPH_FILE = "saved_model.pb"
+VARIABLES = os.path.join("variables", "variables")
+# What our own exports call what they hold; the tokenizer's names are TF-Hub's.
+WEIGHTS, CONFIG_FILE = "weights", "albert_config_file"
+TOKENIZER_FILES = ("sp_model_file", "vocab_file")
+LOWER_CASE = "do_lower_case"
+# Where exports of a task keep what is not of the graph.
+EXTRA_CONFIG = os.path.join("assets.extra", "albert_config.json")
+
+_INPUTS, _POSITIONS = ("input_ids", "input_mask", "segment_ids"), "masked_lm_positions"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "VARIABLE_VALUE"
+_KERAS_METADATA = "keras_metadata.pb"
+_BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
+_QUERY = "transformer/self_attention/query"
+# Scopes of TF-Hub's encoders and of the original.
+_SCOPES = {
+    "word_embeddings": "bert/embeddings/word_embeddings",
+    "position_embedding": "bert/embeddings/position_embeddings",
+    "type_embeddings": "bert/embeddings/token_type_embeddings",
+    "embeddings/layer_norm": "bert/embeddings/LayerNorm",
+    "embedding_projection": "bert/encoder/embedding_hidden_mapping_in",
+    _QUERY: f"{_BLOCK}attention_1/self/query",
+    "transformer/self_attention/key": f"{_BLOCK}attention_1/self/key",
+    "transformer/self_attention/value": f"{_BLOCK}attention_1/self/value",
+    "transformer/self_attention/attention_output": f"{_BLOCK}attention_1/output/dense",
+    "transformer/self_attention_layer_norm": f"{_BLOCK}LayerNorm",
+    "transformer/intermediate": f"{_BLOCK}ffn_1/intermediate/dense",
+    "transformer/output": f"{_BLOCK}ffn_1/intermediate/output/dense",
+    "transformer/output_layer_norm": f"{_BLOCK}LayerNorm_1",
+    "pooler_transform": "bert/pooler/dense",
+    "cls/predictions/transform/dense": "cls/predictions/transform/dense",
+    "cls/predictions/transform/LayerNorm": "cls/predictions/transform/LayerNorm",
+    "cls/predictions/output_bias": "cls/predictions/output_bias",
+}
+# Scopes with one variable in them, which is named after the scope in the original.
+_SINGLE = (
+    "word_embeddings",
+    "position_embedding",
+    "type_embeddings",
+    "cls/predictions/output_bias",
+)
+# Activations as Keras notes them; the garden's gelu is the tanh approximation, Keras's is not.
+_GARDEN_GELU = "Text>gelu"
+_ACTIVATIONS = {_GARDEN_GELU: "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
+_EXPECTED = (
+    "Expected a TF2 encoder of ALBERT, as convert_checkpoint.py --format=tf2_hub writes it or as "
+    "published on TF-Hub (albert_en_*)."
+)
+
+
+def is_here(path: str) -> bool:
+    """Whether a path is a directory with a SavedModel of TF2, of whatever it may be."""
+    if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
+        return False
+    try:
+        variables = open_tensorflow_checkpoint(os.path.join(path, VARIABLES))
+    except LoadError:
+        return False
+    return _OBJECT_GRAPH in variables.get_variable_to_shape_map()
+
+
+def read(path: str, flag: str) -> StoredModel:
+    """Reads what a SavedModel holds of an ALBERT.
+
+    Args:
+        path: its directory.
+        flag: the flag the path came from, for messages.
+
+    Raises:
+        LoadError: it is damaged, or a SavedModel of something else.
+        ValueError: its configuration cannot be used.
+    """
+    checkpoint = os.path.join(path, VARIABLES)
+    weights = _Weights(checkpoint)
+    if not any(name.startswith(_BLOCK) for name in weights.get_variable_to_shape_map()):
+        raise LoadError(
+            f"{flag}={path} holds no ALBERT: its variables are "
+            f"{', '.join(sorted(weights.get_variable_to_shape_map())[:8])}, ... {_EXPECTED}"
+        )
+    graph = _SavedGraph(path, flag)
+    config_file = graph.asset(CONFIG_FILE)
+    if config_file is None and tf.io.gfile.exists(os.path.join(path, EXTRA_CONFIG)):
+        config_file = os.path.join(path, EXTRA_CONFIG)
+    tokenizer_file = next(filter(None, map(graph.asset, TOKENIZER_FILES)), None)
+    return StoredModel(
+        path=path,
+        format=FORMAT,
+        checkpoint=checkpoint,
+        config=(
+            AlbertConfig.from_json_file(config_file)
+            if config_file
+            else _derived_config(weights, graph, path, flag)
+        ),
+        config_file=config_file or os.path.join(path, GRAPH_FILE),
+        tokenizer_file=tokenizer_file,
+        do_lower_case=_do_lower_case(weights, tokenizer_file),
+    )
+
+
+def open_weights(checkpoint: str) -> WeightsReader:
+    """Returns a reader of the variables by the original's names.
+
+    Args:
+        checkpoint: `<SavedModel>/variables/variables`.
+
+    Raises:
+        LoadError: they cannot be read.
+    """
+    return _Weights(checkpoint)
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes our own kind; see `tf2_hub_encoder.write`."""
+    from albert_tf.export import tf2_hub_encoder  # reading needs no models
+
+    return tf2_hub_encoder.write(directory, contents)
+
+
+def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    """Runs the graphs of our own kind, for comparison with the model they were written from.
+
+    Args:
+        directory: of the SavedModel.
+        batch: what `AlbertForPretraining` takes.
+
+    Returns:
+        Outputs by the names of that model.
+    """
+    loaded = tf.saved_model.load(directory)
+    inputs = {name: tf.constant(batch[name], tf.int32) for name in _INPUTS}
+    positions = {_POSITIONS: tf.constant(batch[_POSITIONS], tf.int32)}
+    outputs = loaded(inputs)
+    if hasattr(loaded, "mlm"):
+        outputs["masked_lm_logits"] = loaded.mlm({**inputs, **positions})["mlm_logits"]
+    if hasattr(loaded, "sop"):
+        outputs["sentence_order_logits"] = loaded.sop(inputs)["sop_logits"]
+    return outputs
+
+
+class _Variable(NamedTuple):
+    """A variable in the file: its key, and its shapes there and in the original."""
+
+    key: str
+    stored_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+class _Weights:
+    """The variables of a SavedModel by the original's names; see `WeightsReader`."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._checkpoint = checkpoint
+        self._reader = open_tensorflow_checkpoint(checkpoint)
+        shapes = self._reader.get_variable_to_shape_map()
+        self._graph = _object_graph(self._reader, checkpoint)
+        self.variables = {
+            original_name: _Variable(key, tuple(shapes[key]), _original_shape(name, shapes[key]))
+            for name, key in self._keys()
+            for original_name in [_original_name(name)]
+        }
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        return {name: list(variable.shape) for name, variable in self.variables.items()}
+
+    def get_tensor(self, name: str) -> np.ndarray:
+        variable = self.variables[name]
+        return np.reshape(self._value(variable.key), variable.shape)
+
+    def attribute(self, name: str) -> Any:
+        """Returns the value of a variable that is an attribute of the object, None without one."""
+        key = self._key(_children(self._graph, 0).get(name, 0))
+        return None if key is None else self._value(key)
+
+    def _keys(self) -> Iterator[tuple[str, str]]:
+        """Names of variables and their keys: the names in our own dictionary of weights, if any."""
+        own = _children(self._graph, 0).get(WEIGHTS)
+        names = {node: name for name, node in _children(self._graph, own).items()} if own else {}
+        for number in names or range(len(self._graph.nodes)):
+            for attribute in self._graph.nodes[number].attributes:
+                if attribute.name == _VALUE:
+                    yield names.get(number, attribute.full_name), attribute.checkpoint_key
+
+    def _key(self, number: int) -> str | None:
+        values = [a for a in self._graph.nodes[number].attributes if a.name == _VALUE]
+        return values[0].checkpoint_key if values else None
+
+    def _value(self, key: str) -> Any:
+        return read_variables(self._reader, self._checkpoint, [key])[key]
+
+
+def _object_graph(reader: Any, checkpoint: str) -> Any:
+    """What the object was that the checkpoint was written from."""
+    stored = read_variables(reader, checkpoint, [_OBJECT_GRAPH])[_OBJECT_GRAPH]
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    try:
+        graph.ParseFromString(stored)
+    except Exception as error:  # protobuf's DecodeError is public under no stable name
+        raise DamagedError(f"The checkpoint {checkpoint!r} is damaged: {error}") from error
+    return graph
+
+
+def _children(graph: Any, number: int) -> dict[str, int]:
+    """The parts of an object of a graph of objects: their names and their numbers."""
+    return {child.local_name: child.node_id for child in graph.nodes[number].children}
+
+
+def _original_name(name: str) -> str:
+    """The original's name for a variable of TF-Hub's encoders; every other name as it is."""
+    scope, _, last = _without_model(name).rpartition("/")
+    if scope not in _SCOPES:
+        return name
+    return f"{_SCOPES[scope]}/{last}" if scope not in _SINGLE else _SCOPES[scope]
+
+
+def _without_model(name: str) -> str:
+    """The name without the scope that the garden puts before its masked-LM head."""
+    return re.sub(r"^.*/(?=cls/predictions/)", "", name)
+
+
+def _original_shape(name: str, shape: list[int]) -> tuple[int, ...]:
+    """The shape in the original, where the heads of an attention are no axis."""
+    if not name.startswith("transformer/self_attention/"):
+        return tuple(shape)
+    if name.endswith("attention_output/kernel"):  # [N, D, H]
+        return (int(np.prod(shape[:-1])), shape[-1])
+    if name.endswith("/kernel"):  # [H, N, D]
+        return (shape[0], int(np.prod(shape[1:])))
+    return (int(np.prod(shape)),)  # [N, D], or [H] of the output
+
+
+class _SavedGraph:
+    """What the file with the graphs says of the object.
+
+    Args:
+        path: of the SavedModel.
+        flag: the flag the path came from, for messages.
+    """
+
+    def __init__(self, path: str, flag: str) -> None:
+        file, saved_model = os.path.join(path, GRAPH_FILE), saved_model_pb2.SavedModel()
+        try:
+            with tf.io.gfile.GFile(file, "rb") as opened:
+                self.content = opened.read()
+            saved_model.ParseFromString(self.content)
+            self._graph = saved_model.meta_graphs[0]
+        except Exception as error:  # protobuf's DecodeError is public under no stable name
+            raise DamagedError(f"{flag}={path}: {file!r} is damaged: {error}") from error
+        self._path, self._objects = path, self._graph.object_graph_def
+
+    def asset(self, name: str) -> str | None:
+        """Returns the path of a file that is an attribute of the object, None without one."""
+        number = _children(self._objects, 0).get(name)
+        if number is None:
+            return None
+        index = self._objects.nodes[number].asset.asset_file_def_index
+        return os.path.join(self._path, "assets", self._graph.asset_file_def[index].filename)
+
+    def num_encoder_outputs(self) -> int:
+        """Returns the number of outputs in the list `encoder_outputs`, 0 without the list."""
+        call = self._objects.nodes[_children(self._objects, 0).get("__call__", 0)]
+        for name in call.function.concrete_functions:
+            outputs = self._objects.concrete_functions[name].output_signature.dict_value.fields
+            if "encoder_outputs" in outputs:
+                return len(outputs["encoder_outputs"].list_value.values)
+        return 0
+
+
+def _derived_config(
+    weights: _Weights, graph: _SavedGraph, path: str, flag: str
+) -> AlbertConfig | None:
+    """The configuration of an encoder of TF-Hub; None where the number of layers is not known."""
+    variables = weights.variables
+    query = variables[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
+    noted = _noted_by_keras(graph, path)
+    num_layers = noted.get("num_layers") or graph.num_encoder_outputs()
+    if len(query) != 3 or not num_layers:
+        return None
+    vocab_size, embedding_size = variables[_SCOPES["word_embeddings"]].shape
+    return AlbertConfig(
+        vocab_size=vocab_size,
+        embedding_size=embedding_size,
+        hidden_size=query[0],
+        num_hidden_layers=num_layers,
+        num_attention_heads=query[1],
+        intermediate_size=variables[f"{_BLOCK}ffn_1/intermediate/dense/bias"].shape[0],
+        hidden_act=_activation(noted, path, flag),
+        hidden_dropout_prob=noted.get("dropout_rate", 0.0),
+        attention_probs_dropout_prob=noted.get("attention_dropout_rate", 0.0),
+        max_position_embeddings=variables[_SCOPES["position_embedding"]].shape[0],
+        type_vocab_size=variables[_SCOPES["type_embeddings"]].shape[0],
+    )
+
+
+def _noted_by_keras(graph: _SavedGraph, path: str) -> Mapping[str, Any]:
+    """What the encoder was made with: JSON in a file beside the graph or, long ago, within it."""
+    file = os.path.join(path, _KERAS_METADATA)
+    content = graph.content
+    if tf.io.gfile.exists(file):
+        with tf.io.gfile.GFile(file, "rb") as opened:
+            content = opened.read()
+    match = re.search(rb'"class_name": "(?:\w+>)?AlbertEncoder", "config": (?=\{)', content)
+    if match is None:
+        return {}
+    text = content[match.end() :].decode("utf-8", errors="replace")
+    try:
+        return json.JSONDecoder().raw_decode(text)[0]
+    except ValueError:
+        return {}
+
+
+def _activation(noted: Mapping[str, Any], path: str, flag: str) -> str:
+    """The activation the encoder was made with; all that are published have the garden's GELU."""
+    name = noted.get("activation", _GARDEN_GELU)
+    if isinstance(name, Mapping):
+        name = name.get("config")
+    if name not in _ACTIVATIONS:
+        raise LoadError(
+            f"{flag}={path} is an encoder with the activation {name!r}, which no model of the "
+            f"original has. Expected one of {', '.join(_ACTIVATIONS)}. ({_GARDEN_GELU} is the tanh "
+            "approximation of GELU; 'gelu' of Keras is the exact function.)"
+        )
+    return _ACTIVATIONS[name]
+
+
+def _do_lower_case(weights: _Weights, tokenizer_file: str | None) -> bool | None:
+    """Whether text is lower-cased; TF-Hub's exporter says so only of word pieces."""
+    value = weights.attribute(LOWER_CASE)
+    if value is not None:
+        return bool(value)
+    return True if tokenizer_file else None

@@ -1,0 +1,135 @@
+"""Encoders as published on TF-Hub: their names, layouts and what says how they were made.
+
+`golden/data/tf2_hub` was written by the exporter that wrote the published ones.
+"""
+
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints import tf2_hub
+from albert_tf.checkpoints.formats import recognise
+from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.config import AlbertConfig
+from albert_tf.loading import read_contents
+from albert_tf.models import AlbertForPretraining
+
+FLAG = "--init_checkpoint"
+CONFIG = AlbertConfig(
+    vocab_size=25,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    intermediate_size=20,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    max_position_embeddings=16,
+)
+
+
+@pytest.fixture(scope="module")
+def published(golden, tmp_path_factory):
+    """The encoder that the model garden exported."""
+    folder = tmp_path_factory.mktemp("published")
+    zipfile.ZipFile(golden / "tf2_hub" / "albert_encoder.zip").extractall(folder)
+    return folder / "albert_encoder"
+
+
+@pytest.fixture
+def copy(published, tmp_path):
+    """A copy to be damaged."""
+    return shutil.copytree(published, tmp_path / "copy")
+
+
+def test_what_a_published_encoder_holds(published):
+    stored = tf2_hub.read(str(published), FLAG)
+    assert stored.config == CONFIG
+    assert stored.tokenizer_file == str(published / "assets" / "toy.model")
+    assert stored.do_lower_case is True  # its exporter implies it
+    assert recognise(str(published), FLAG) == stored
+
+
+def test_a_published_encoder_computes_what_its_own_graphs_computed(published, golden):
+    recorded = np.load(golden / "tf2_hub" / "outputs.npz")
+    model = AlbertForPretraining(CONFIG, has_sentence_order_head=False)
+    report = load_weights(model, str(published))
+    assert sorted(report.mapped) == sorted(original_names(model))
+    assert not report.ignored
+    assert not report.missing
+    names = {
+        "input_ids": "input_word_ids",
+        "input_mask": "input_mask",
+        "segment_ids": "input_type_ids",
+        "masked_lm_positions": "masked_lm_positions",
+    }
+    outputs = model({name: recorded[theirs] for name, theirs in names.items()})
+    for name in ("pooled_output", "sequence_output"):
+        np.testing.assert_allclose(outputs[name], recorded[name], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        outputs["masked_lm_logits"], recorded["mlm_logits"], rtol=0, atol=1e-5
+    )
+    for layer, expected in zip(
+        outputs["encoder_outputs"], recorded["encoder_outputs"], strict=True
+    ):
+        np.testing.assert_allclose(layer, expected, rtol=0, atol=1e-5)
+
+
+def test_the_whole_model_with_its_tokenizer(published):
+    contents, _ = read_contents(str(published), FLAG)
+    assert contents.config.num_hidden_layers == 3
+    assert contents.do_lower_case is True
+    assert contents.tokenizer.vocab_size == 25
+    assert contents.weights["cls/predictions/output_bias"].any()
+
+
+def test_without_notes_of_keras_layers_are_counted_and_nothing_is_dropped(copy):
+    (copy / "keras_metadata.pb").unlink()
+    stored = tf2_hub.read(str(copy), FLAG)
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    assert stored.config == CONFIG.replace(**no_dropout)
+    assert stored.config_file == str(copy / "saved_model.pb")
+
+
+def test_another_activation_is_refused(copy):
+    metadata = copy / "keras_metadata.pb"
+    # The exact GELU of Keras, by a name as long as the other: a protocol buffer counts bytes.
+    metadata.write_bytes(metadata.read_bytes().replace(b'"Text>gelu"', b'"gelu"     '))
+    with pytest.raises(LoadError, match=r"--init_checkpoint=.*copy.*activation 'gelu'"):
+        tf2_hub.read(str(copy), FLAG)
+
+
+def test_a_model_of_something_else_is_refused(tmp_path):
+    module = tf.Module()
+    module.layer = tf.Variable(
+        tf.zeros([4, 2, 2]), name="transformer/layer_0/self_attention/query/kernel"
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    assert tf2_hub.is_here(str(tmp_path))
+    with pytest.raises(LoadError, match=r"holds no ALBERT.*transformer/layer_0.*tf2_hub"):
+        tf2_hub.read(str(tmp_path), FLAG)
+
+
+def test_only_saved_models_of_tf2_are_taken(published, golden, tmp_path):
+    assert tf2_hub.is_here(str(published))
+    assert not tf2_hub.is_here(str(published / "assets"))
+    assert not tf2_hub.is_here(str(golden / "hub" / "module"))
+    assert not tf2_hub.is_here(str(tmp_path / "absent"))
+
+
+def test_a_damaged_graph_is_named(copy):
+    graph = copy / "saved_model.pb"
+    graph.write_bytes(graph.read_bytes()[:-100])
+    with pytest.raises(DamagedError, match=r"--init_checkpoint=.*saved_model\.pb.* is damaged"):
+        tf2_hub.read(str(copy), FLAG)
+
+
+def test_damaged_weights_are_named(copy):
+    data = next((copy / "variables").glob("*.data*"))
+    data.write_bytes(data.read_bytes()[:9000])
+    with pytest.raises(LoadError, match="damaged"):
+        load_weights(AlbertForPretraining(CONFIG, has_sentence_order_head=False), str(copy))
