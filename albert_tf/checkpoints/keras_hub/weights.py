@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -21,6 +21,16 @@ _EARLIER_LAYERS = "_layer_checkpoint_dependencies/"  # what Keras 2 wrote in pla
 _FEW = 4  # names in a message
 # What h5py raises, depending on the damage.
 _READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, tf.errors.OpError)
+
+
+class _Stored(NamedTuple):
+    """A data set in a file; `layer` is None where the file does not say whose it is."""
+
+    path: str
+    key: str
+    shape: tuple[int, ...]
+    is_float: bool
+    layer: str | None
 
 
 class PresetWeights:
@@ -38,14 +48,16 @@ class PresetWeights:
     """
 
     def __init__(self, files: Iterable[tuple[list[str], list[Entry]]]) -> None:
-        self._entries: dict[str, tuple[str, str, Entry | None]] = {}
-        self._shapes: dict[str, list[int]] = {}
+        self._places: dict[str, tuple[_Stored, Entry | None]] = {}
         for paths, entries in files:
             self._add(paths, entries)
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         """Returns the shape of every weight, as the original has it."""
-        return dict(self._shapes)
+        return {
+            name: list(entry.shape if entry else stored.shape)
+            for name, (stored, entry) in self._places.items()
+        }
 
     def get_tensor(self, name: str) -> np.ndarray:
         """Returns a weight in the original's layout, float32.
@@ -54,9 +66,9 @@ class PresetWeights:
             KeyError: there is none of this name.
             DamagedError: the file cannot be read.
         """
-        path, key, entry = self._entries[name]
-        with _opened(path) as file:
-            value = _value(file[key])
+        stored, entry = self._places[name]
+        with _opened(stored.path) as file:
+            value = _value(file[stored.key])
         return value if entry is None else entry.to_original(value)
 
     def _add(self, paths: list[str], entries: list[Entry]) -> None:
@@ -70,32 +82,9 @@ class PresetWeights:
                 f"{_counted('missing', missing)}; {_counted('not expected', unknown)}."
             )
         for entry in entries:
-            self._check(entry, stored[entry.key])
-            path, key, shape, *_ = stored.pop(entry.key)
-            self._entries[entry.name] = path, key, entry
-            self._shapes[entry.name] = list(entry.shape)
-        for name, (path, key, shape, *_) in stored.items():
-            self._entries[name] = path, key, None
-            self._shapes[name] = list(shape)
-
-    @staticmethod
-    def _check(entry: Entry, stored: tuple[str, str, tuple[int, ...], bool, str | None]) -> None:
-        path, key, shape, is_float, layer = stored
-        if shape != entry.stored_shape:
-            raise LoadError(
-                f"{path}: {key!r} ({entry.layer}) is {list(shape)}, but {list(entry.stored_shape)} "
-                "by the configuration beside it: they belong to different models."
-            )
-        if not is_float:
-            raise LoadError(
-                f"{path}: {key!r} ({entry.layer}) holds no floating-point numbers: quantised "
-                "weights cannot be read. Save the preset before it is quantised."
-            )
-        if layer not in (None, entry.layer):
-            raise LoadError(
-                f"{path}: {key!r} is of a layer {layer!r} where {entry.layer!r} is expected: it is "
-                "of another architecture."
-            )
+            _check(stored[entry.key], entry)
+            self._places[entry.name] = stored.pop(entry.key), entry
+        self._places.update({key: (dataset, None) for key, dataset in stored.items()})
 
     def drop_identity(self) -> None:
         """Takes out a projection of the embeddings that changes nothing.
@@ -104,7 +93,7 @@ class PresetWeights:
             LoadError: it changes something.
         """
         kernel, bias = (self.get_tensor(f"{PROJECTION}/{part}") for part in ("kernel", "bias"))
-        path = self._entries[f"{PROJECTION}/kernel"][0]
+        path = self._places[f"{PROJECTION}/kernel"][0].path
         if bias.any() or not np.array_equal(kernel, np.eye(len(bias), dtype=np.float32)):
             raise LoadError(
                 f"{path}: embedding_dim and hidden_dim are both {len(bias)}, and KerasHub's layer "
@@ -113,7 +102,7 @@ class PresetWeights:
                 "written here for KerasHub has the identity there, which training changes.)"
             )
         for part in ("kernel", "bias"):
-            del self._entries[f"{PROJECTION}/{part}"], self._shapes[f"{PROJECTION}/{part}"]
+            del self._places[f"{PROJECTION}/{part}"]
 
 
 def write_weights(
@@ -149,17 +138,37 @@ def _write(
             file["optimizer/vars/1"] = np.float32(learning_rate)
 
 
-def _stored(paths: list[str]) -> dict[str, tuple[str, str, tuple[int, ...], bool, str | None]]:
-    """Path, key, shape, whether of floats, and layer of all data sets, by their key of today."""
-    found: dict[str, tuple[str, str, tuple[int, ...], bool, str | None]] = {}
+def _check(stored: _Stored, entry: Entry) -> None:
+    """Refuses what is not the weight it stands for."""
+    what = f"{stored.path}: {stored.key!r} ({entry.layer})"
+    if stored.shape != entry.stored_shape:
+        raise LoadError(
+            f"{what} is {list(stored.shape)}, but {list(entry.stored_shape)} by the configuration "
+            "beside it: they belong to different models."
+        )
+    if not stored.is_float:
+        raise LoadError(
+            f"{what} holds no floating-point numbers: quantised weights cannot be read. Save the "
+            "preset before it is quantised."
+        )
+    if stored.layer not in (None, entry.layer):
+        raise LoadError(
+            f"{stored.path}: {stored.key!r} is of a layer {stored.layer!r} where {entry.layer!r} "
+            "is expected: it is of another architecture."
+        )
+
+
+def _stored(paths: list[str]) -> dict[str, _Stored]:
+    """All data sets, by the keys they have today."""
+    found: dict[str, _Stored] = {}
     for path in paths:
         with _opened(path) as file:
             for key, dataset in _datasets(file):
                 name = key.replace(_EARLIER_LAYERS, _LAYERS)
                 if name in found:
-                    raise LoadError(f"{path} and {found[name][0]} both hold {key!r}.")
+                    raise LoadError(f"{path} and {found[name].path} both hold {key!r}.")
                 layer = dataset.parent.attrs.get("name")
-                found[name] = path, key, dataset.shape, _is_float(dataset), layer
+                found[name] = _Stored(path, key, dataset.shape, _is_float(dataset), layer)
     return found
 
 

@@ -70,16 +70,7 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     _check_weights([*backbone, *head], weights)
     has_tokenizer = _write_vocabulary(directory, contents.tokenizer)
     if task:
-        length = contents.task.max_seq_length if contents.task else None
-        preprocessor = None
-        if has_tokenizer:
-            preprocessor = descriptions.preprocessor_description(
-                task, length or min(512, config.max_position_embeddings)
-            )
-            _write_json(directory, PREPROCESSOR_FILE, preprocessor)
-        num_labels = len(weights[CLASSIFIER[0]]) if task == descriptions.CLASSIFIER else None
-        description = descriptions.task_description(task, config, preprocessor, num_labels)
-        _write_json(directory, TASK_FILE, description)
+        _write_task(directory, task, contents, has_tokenizer)
         path = os.path.join(directory, TASK_WEIGHTS_FILE)
         write_weights(path, head, weights, learning_rate=_LEARNING_RATES[task])
     if contents.task is not None:
@@ -91,6 +82,21 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     _write_json(directory, CONFIG_FILE, descriptions.backbone_description(config))
     held = {entry.name for entry in (*backbone, *head)}
     return sorted(name for name in contents.weights if name not in held)
+
+
+def _write_task(directory: str, task: str, contents: ModelContents, has_tokenizer: bool) -> None:
+    """Writes what a head needs beside its weights."""
+    config, preprocessor, num_labels = contents.config, None, None
+    if has_tokenizer:
+        length = contents.task.max_seq_length if contents.task else None
+        preprocessor = descriptions.preprocessor_description(
+            task, length or min(512, config.max_position_embeddings)
+        )
+        _write_json(directory, PREPROCESSOR_FILE, preprocessor)
+    if task == descriptions.CLASSIFIER:
+        num_labels = len(contents.weights[CLASSIFIER[0]])
+    description = descriptions.task_description(task, config, preprocessor, num_labels)
+    _write_json(directory, TASK_FILE, description)
 
 
 def _check_config(config: AlbertConfig) -> None:

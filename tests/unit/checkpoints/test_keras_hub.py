@@ -18,7 +18,7 @@ from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.model_contents import ModelContents
-from albert_tf.models import AlbertForClassification, AlbertForPretraining
+from albert_tf.models import AlbertForClassification, AlbertForMultipleChoice, AlbertForPretraining
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.trained_task import TrainedTask
 from tests.full_disk import file_size_limit
@@ -299,11 +299,18 @@ def test_a_vocabulary_that_keras_hub_cannot_use_is_kept(golden, tmp_path):
     assert not (tmp_path / "tokenizer.json").exists()
 
 
-def test_a_head_with_one_output_is_a_classifier_of_one_class(tmp_path):
-    model = AlbertForClassification(small_config(), num_labels=1)
-    assert keras_hub.write(str(tmp_path), ModelContents(model.config, weights_of(model))) == []
-    shapes = keras_hub.open_weights(str(tmp_path / "model.weights.h5")).get_variable_to_shape_map()
-    assert shapes["output_weights"] == [1, 12]
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [(None, AlbertForClassification), (TrainedTask("race"), AlbertForMultipleChoice)],
+)
+def test_a_head_with_one_output_is_a_classifier_of_one_class(tmp_path, task, kind):
+    model = randomised(kind(small_config(), **({} if task else {"num_labels": 1})))
+    weights = weights_of(model)
+    assert keras_hub.write(str(tmp_path), ModelContents(model.config, weights, task=task)) == []
+    assert json.loads((tmp_path / "task.json").read_text())["config"]["num_classes"] == 1
+    found = load(tmp_path)
+    assert type(found) is kind
+    np.testing.assert_array_equal(weights_of(found)["output_weights"], weights["output_weights"])
 
 
 def test_presets_may_lie_in_a_store():
@@ -510,14 +517,14 @@ def test_another_generation_is_refused(preset):
     check_refused(preset, r"written by KerasHub 1\.2\.0")
 
 
-def test_layers_in_each_others_place_are_refused(preset):
-    """Their shapes may agree: those of an encoder with E = H do."""
+def test_an_additional_weight_is_refused(preset):
     with h5py.File(preset / "model.weights.h5", "a") as file:
         file["layers/transformer_encoder/vars/0"] = np.ones(1)
     check_refused(preset, r"not expected: layers/transformer_encoder/vars/0")
 
 
-def test_swapped_blocks_are_refused(preset):
+def test_a_layer_of_another_name_is_refused(preset):
+    """Its shapes may well agree."""
     with h5py.File(preset / "model.weights.h5", "a") as file:
         file["layers/transformer_encoder/_feedforward_layer_norm/vars"].attrs["name"] = "other"
     check_refused(preset, r"of a layer 'other' where 'feedforward_layer_norm' is expected")
