@@ -1,0 +1,284 @@
+"""Directories of Hugging Face that cannot be taken, and models that cannot be written as such."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.safetensors_file import SafetensorsFile, write_safetensors
+from albert_tf.config import AlbertConfig
+from albert_tf.encoder import AlbertEncoder
+from albert_tf.loading import read_contents
+from albert_tf.model_contents import ModelContents
+from tests.small_model import small_config
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def contents() -> ModelContents:
+    config = small_config()
+    random = np.random.default_rng(3)
+    weights = {
+        name: random.standard_normal(variable.shape).astype("f")
+        for name, variable in original_names(AlbertEncoder(config)).items()
+    }
+    return ModelContents(config, weights)
+
+
+@pytest.fixture(scope="module")
+def whole(contents, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("whole")
+    assert huggingface.write(str(path), contents) == []
+    return path
+
+
+@pytest.fixture
+def model(whole, tmp_path) -> Path:
+    """A directory to be spoilt."""
+    return Path(shutil.copytree(whole, tmp_path / "model"))
+
+
+def change(path: Path, **values) -> None:
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, **values}))
+
+
+def read(path: Path):
+    return huggingface.read(str(path), "--init_checkpoint")
+
+
+def tensors(path: Path) -> dict[str, np.ndarray]:
+    file = SafetensorsFile(str(path))
+    return {name: file.get(name) for name in file.shapes}
+
+
+def write(path: Path, values: dict[str, np.ndarray]) -> None:
+    shapes = {name: value.shape for name, value in values.items()}
+    write_safetensors(str(path), shapes, values.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "bert", "architectures": ["BertModel"]}, r"model_type 'bert' \(BertModel"),
+        ({"model_type": "roberta"}, r"--init_checkpoint=.*model_type 'roberta'.*RoBERTa, have no"),
+        ({"hidden_act": "gelu"}, r"hidden_act 'gelu' is the exact GELU .*'gelu_new'.*mistake"),
+        ({"hidden_act": "silu"}, r"hidden_act 'silu' is not one of 'gelu_new', .*'relu'"),
+        ({"layer_norm_eps": 1e-5}, r"layer_norm_eps is 1e-05, and in the original it is 1e-12"),
+        ({"position_embedding_type": "relative_key"}, r"position_embedding_type is 'relative_key'"),
+        ({"is_decoder": True}, r"is_decoder is True"),
+        ({"quantization_config": {"bits": 8}}, r"with quantization_config cannot be taken over"),
+        ({"pruned_heads": {"1": [2]}}, r"with pruned_heads cannot"),
+        ({"hidden_size": 13}, r"--init_checkpoint=.*hidden_size must be a multiple of"),
+        (
+            {"num_hidden_layers": 18, "num_hidden_groups": 14},
+            r"18 layers .* in 14 groups .*layer 9",
+        ),
+    ],
+)
+def test_another_model_is_refused_by_its_config(model, values, message):
+    change(model / "config.json", **values)
+    with pytest.raises(LoadError, match=message):
+        read(model)
+
+
+def test_a_config_that_contradicts_the_weights_is_refused(model):
+    change(model / "config.json", intermediate_size=24, num_hidden_groups=1)
+    with pytest.raises(
+        LoadError, match=r"another shape.*is \[12, 20\] in the checkpoint.*\[12, 24\]"
+    ):
+        read_contents(str(model))
+
+
+def test_half_a_model_is_refused(model):
+    (model / WEIGHTS).unlink()
+    with pytest.raises(LoadError, match=r"half a model.*no weights\. Expected one of model\.safe"):
+        read(model)
+    (model / "tf_model.h5").touch()
+    with pytest.raises(LoadError, match=r"no weights\. There is tf_model\.h5, which is not read"):
+        read(model)
+
+
+def test_weights_without_a_config_need_one(model):
+    (model / "config.json").unlink()
+    assert huggingface.is_here(str(model))
+    assert read(model).config is None
+    with pytest.raises(ValueError, match="albert_config"):
+        read_contents(str(model))
+
+
+def test_missing_weights_are_named(model):
+    values = tensors(model / WEIGHTS)
+    del values["embeddings.word_embeddings.weight"]
+    write(model / WEIGHTS, values)
+    with pytest.raises(LoadError, match="freshly initialised: bert/embeddings/word_embeddings"):
+        read_contents(str(model))
+
+
+@pytest.mark.parametrize("cut", [0, 5, 100, -1])
+def test_a_file_that_is_cut_off_is_damaged(model, cut):
+    data = (model / WEIGHTS).read_bytes()
+    (model / WEIGHTS).write_bytes(data[:cut])
+    with pytest.raises(DamagedError, match=r"model\.safetensors' is damaged, or not a safetensors"):
+        read(model)
+
+
+def spoilt_header(change_header) -> bytes:
+    """A file of two tensors of two values, its header changed."""
+    header = {
+        "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+        "b": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]},
+    }
+    change_header(header)
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(16)
+
+
+@pytest.mark.parametrize(
+    ("change_header", "message"),
+    [
+        (lambda header: header["b"].update(data_offsets=[4, 12]), "do not follow each other"),
+        (lambda header: header["b"].update(data_offsets=[8, 20]), "contradicts itself about 'b'"),
+        (lambda header: header["b"].update(shape=[-1, -2]), "contradicts itself about 'b'"),
+        (lambda header: header["b"].update(shape=None), "does not describe 'b'"),
+        (lambda header: header.update(b=7), "does not describe 'b'"),
+        (lambda header: header.pop("b"), "describes .* bytes, but it has"),
+    ],
+)
+def test_a_header_that_cannot_be_is_damaged(tmp_path, change_header, message):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(spoilt_header(change_header))
+    with pytest.raises(DamagedError, match=message):
+        SafetensorsFile(str(path))
+
+
+@pytest.mark.parametrize(("kind", "message"), [("F8_E4M3", "are F8_E4M3"), ("I8", "are int8")])
+def test_quantized_weights_are_refused(model, kind, message):
+    name = "pooler.bias"
+    text = json.dumps({name: {"dtype": kind, "shape": [12], "data_offsets": [0, 12]}}).encode()
+    (model / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + bytes(12))
+    with pytest.raises(LoadError, match=f"'pooler.bias' {message}.*not quantized"):
+        huggingface.open_weights(str(model / WEIGHTS)).get_tensor("bert/pooler/dense/bias")
+
+
+def test_weights_of_two_models_are_refused(model):
+    values = tensors(model / WEIGHTS)
+    write(model / WEIGHTS, {**values, "albert.pooler.bias": values["pooler.bias"]})
+    with pytest.raises(LoadError, match=r"bert/pooler/dense/bias twice: as 'albert\.pooler\.bias'"):
+        huggingface.open_weights(str(model / WEIGHTS))
+
+
+def test_shards_must_be_whole_and_beside_their_index(model):
+    index = model / f"{WEIGHTS}.index.json"
+    (model / WEIGHTS).rename(model / "model-00001-of-00002.safetensors")
+    places = {"pooler.bias": "model-00001-of-00002.safetensors", "x": "../x.safetensors"}
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(LoadError, match="outside of its folder"):
+        read(model)
+    places["x"] = "model-00002-of-00002.safetensors"
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(LoadError, match=r"1 are missing: model-00002-of-00002\.safetensors"):
+        read(model)
+    places["x"] = "model-00001-of-00002.safetensors"
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(DamagedError, match=r"'x' is in model-00001.* but it is not"):
+        read(model)
+    index.write_text("{}")
+    with pytest.raises(DamagedError, match="no weight_map"):
+        read(model)
+
+
+def test_files_of_pytorch_need_pytorch(model, monkeypatch):
+    (model / WEIGHTS).rename(model / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(LoadError, match=r"PyTorch is not installed\. Install it .*model\.safetens"):
+        read(model)
+
+
+@pytest.mark.slow  # imports PyTorch
+@pytest.mark.parametrize("content", [b"", b"no file of PyTorch", b"PK\x03\x04" + bytes(50)])
+def test_a_damaged_file_of_pytorch_is_refused(model, content):
+    (model / WEIGHTS).unlink()
+    (model / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(DamagedError, match=r"pytorch_model\.bin' is damaged"):
+        read(model)
+
+
+@pytest.mark.slow
+def test_a_file_of_pytorch_that_would_run_code_is_refused(model):
+    import torch
+
+    (model / WEIGHTS).unlink()
+    torch.save({"pooler.bias": Path("x")}, model / "pytorch_model.bin")
+    with pytest.raises(DamagedError, match="holds more than weights, which is not run"):
+        read(model)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"vocab_size": '])
+def test_a_damaged_config_is_named(model, content):
+    (model / "config.json").write_text(content)
+    if content == "[]":
+        assert not huggingface.is_here(str(model))
+    else:
+        assert huggingface.is_here(str(model))
+    with pytest.raises(DamagedError, match=r"config\.json"):
+        read(model)
+
+
+def test_a_map_of_equal_sizes_must_change_nothing(tmp_path):
+    config = small_config(embedding_size=12)
+    names = original_names(AlbertEncoder(config))
+    weights = {name: np.ones(variable.shape, "f") for name, variable in names.items()}
+    huggingface.write(str(tmp_path), ModelContents(config, weights))
+    values = tensors(tmp_path / WEIGHTS)
+    name = "encoder.embedding_hidden_mapping_in.weight"
+    np.testing.assert_array_equal(values[name], np.eye(12))
+    write(tmp_path / WEIGHTS, {**values, name: values[name] + 0.5})
+    with pytest.raises(LoadError, match=r"embedding_size is its hidden_size \(12\) and that maps"):
+        huggingface.open_weights(str(tmp_path / WEIGHTS))
+
+
+def test_a_tokenizer_of_another_kind_is_passed_over(model, caplog):
+    (model / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}}}')
+    assert read(model).tokenizer_file is None
+    assert "no tokenizer can be made of tokenizer.json: its model is BPE" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parameter_sharing": "attention"}, "parameter_sharing 'attention' has no form in"),
+        ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "in 14 groups"),
+    ],
+)
+def test_what_transformers_cannot_hold_is_refused_before_writing(tmp_path, changes, message):
+    contents = ModelContents(small_config(**changes), {})
+    with pytest.raises(ValueError, match=message):
+        huggingface.write(str(tmp_path), contents)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_has_no_place_is_named(contents, tmp_path):
+    kernel = contents.weights["bert/pooler/dense/kernel"]
+    extra = {"start_logits/dense/kernel": kernel, "bert/pooler/dense/kernel/adam_m": kernel}
+    more = ModelContents(contents.config, {**contents.weights, **extra})
+    assert huggingface.write(str(tmp_path), more) == list(extra)
+    assert read(tmp_path).config == contents.config
+
+
+def test_directories_of_others_are_not_taken(tmp_path):
+    assert not huggingface.is_here(str(tmp_path))
+    (tmp_path / "config.json").write_text('{"class_name": "AlbertBackbone"}')
+    assert not huggingface.is_here(str(tmp_path))
+
+
+def test_sizes_that_are_not_there_are_those_of_transformers(model):
+    (model / "config.json").write_text('{"model_type": "albert"}')
+    assert read(model).config == AlbertConfig(vocab_size=30000)
