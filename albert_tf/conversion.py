@@ -59,6 +59,7 @@ class ConversionReport:
         """The report as text: each weight with its shape, then the comparison."""
         mapped, shapes = self.loaded.mapped, self.shapes
         yield f"{self.source} -> {self.output_dir} ({self.format_name})"
+        yield f"weights: {self.loaded.source}"
         yield f"mapped: {len(mapped)}"
         for name, stored in mapped.items():
             origin = "" if name == stored else f" <- {stored}"

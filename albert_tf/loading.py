@@ -102,7 +102,7 @@ def read_contents(
         do_lower_case=do_lower_case,
         tokenizer_from=[found for found in (place, named) if found],
     )
-    task = place.task or TrainedTask.read(os.path.dirname(place.checkpoint))
+    task = TrainedTask.of_checkpoint(place.checkpoint)
     reader, shapes = open_checkpoint(place.checkpoint)
     model = empty_model(parts.config, _without_scope(shapes), task)
     report = load_weights(model, place.checkpoint)

@@ -11,7 +11,6 @@ from albert_tf.checkpoints.archives import is_packed
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.config import AlbertConfig
 from albert_tf.model_directory import CONFIG_FILE, LOWER_CASE_KEY, find_tokenizer_file
-from albert_tf.trained_task import TrainedTask
 
 HANDLE_FLAG = "--albert_hub_module_handle"
 CONFIG_FLAG = "--albert_config_file"
@@ -31,7 +30,6 @@ class ModelPlace:
         tokenizer_file: SentencePiece model or vocabulary.
         do_lower_case: whether the model's text was lower-cased.
         checkpoint: its weights, see `StoredModel`.
-        task: what its head was trained for, where a format says so in a file of its own.
     """
 
     flag: str
@@ -41,7 +39,6 @@ class ModelPlace:
     tokenizer_file: str | None = None
     do_lower_case: bool | None = None
     checkpoint: str | None = None
-    task: TrainedTask | None = None
 
 
 def place_of_model(value: str | None, flag: str) -> ModelPlace | None:
@@ -69,7 +66,6 @@ def place_of_model(value: str | None, flag: str) -> ModelPlace | None:
         tokenizer_file=stored.tokenizer_file,
         do_lower_case=stored.do_lower_case,
         checkpoint=stored.checkpoint,
-        task=stored.task,
     )
     if stored.config is None or stored.config_file is None:
         return place

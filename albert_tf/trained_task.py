@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.checkpoints.formats import stored_task
 from albert_tf.checkpoints.original import open_checkpoint
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.files import write_then_rename
@@ -22,6 +23,7 @@ LABELS_FILE = "labels.json"
 SQUAD_TASKS = {1: "squad1.1", 2: "squad2.0"}  # by version
 MULTIPLE_CHOICE = "race"  # with data of one's own as well: any number of options has one head
 QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
+UNNAMED = "custom"  # files of the user's own, or a model that does not say
 _HEAD_VARIABLES = ("output_weights", "output_bias")
 # By what variable of its own a head is known that is not one of a classifier.
 _SPAN_HEADS = {"squad1.1": "cls/squad/output_weights", "squad2.0": "answer_class/dense_1/kernel"}
@@ -92,6 +94,23 @@ class TrainedTask:
                 f"{path!r} should hold task_name, labels and pairs as JSON, but does not: {error!r}"
             ) from error
 
+    @classmethod
+    def of_checkpoint(cls, checkpoint: str, name: str = "") -> TrainedTask | None:
+        """Reads what a model was trained for: the `labels.json` beside it, or what its format says.
+
+        Args:
+            checkpoint: prefix or file of its weights.
+            name: the task of the command line, taken where the format says labels but no name.
+
+        Raises:
+            ValueError: what is said there cannot be read.
+        """
+        task = cls.read(os.path.dirname(checkpoint))
+        if task is not None:
+            return task
+        task = stored_task(checkpoint)
+        return replace(task, name=name) if task and name and task.name == UNNAMED else task
+
     def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
         """Refuses another task than the model's; needs nothing to have been read.
 
@@ -122,6 +141,7 @@ class TrainedTask:
             ValueError: other labels, or pairs in place of single texts.
         """
         path = os.path.join(directory, LABELS_FILE)
+        path = path if tf.io.gfile.exists(path) else directory
         if self.labels != asked.labels:
             raise ValueError(
                 f"{directory!r} belongs to another task: the labels in {path} are "
@@ -173,7 +193,7 @@ class TrainedTask:
             The reason by the name of the variable, for `load_weights`; none where the checkpoint
             was trained for this very task, or for an unknown one.
         """
-        there = TrainedTask.read(os.path.dirname(checkpoint))
+        there = TrainedTask.of_checkpoint(checkpoint, self.name)
         if there is None or (there.name, there.labels) == (self.name, self.labels):
             return {}
         _, shapes = open_checkpoint(checkpoint)

@@ -19,6 +19,7 @@ from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 
 if TYPE_CHECKING:
     from albert_tf.model_contents import ModelContents
+    from albert_tf.trained_task import TrainedTask
 
 ORIGINAL = "original"
 
@@ -107,6 +108,19 @@ def find_weights(path: str, flag: str = "--init_checkpoint") -> str:
 
         return find_checkpoint(directory, flag)
     return weights or format_module(name).read(directory, flag).checkpoint
+
+
+def stored_task(checkpoint: str, flag: str = "--init_checkpoint") -> TrainedTask | None:
+    """Returns what the files of a format other than the original's say a model was trained for.
+
+    Args:
+        checkpoint: `StoredModel.checkpoint`.
+        flag: what it came from, for messages.
+    """
+    name = _format_of_weights(checkpoint)
+    if name == ORIGINAL:
+        return None
+    return format_module(name).read(_directory_of(checkpoint), flag).task
 
 
 def open_weights(checkpoint: str) -> WeightsReader:

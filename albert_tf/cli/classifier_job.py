@@ -97,6 +97,8 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     check_room(is_pair, values.max_seq_length)
     task = TrainedTask(data.name, data.labels, is_pair, columns, values.max_seq_length)
     if trained:
+        if TrainedTask.read(where) is None:  # other formats know labels, but nothing of pairs
+            trained = dataclasses.replace(trained, is_pair=is_pair)
         trained.check_answers(task, where)
     elif values.do_train:
         task.check_head_in(values.output_dir)

@@ -144,7 +144,8 @@ def trained_task_from_flags(
     """
     own = TrainedTask.read(values.output_dir)
     if own is None and elsewhere:
-        return TrainedTask.read(os.path.dirname(elsewhere)), os.path.dirname(elsewhere)
+        name = str(values.task_name or "").lower() if "task_name" in values else ""
+        return TrainedTask.of_checkpoint(elsewhere, name), os.path.dirname(elsewhere)
     return own, values.output_dir
 
 

@@ -1,0 +1,101 @@
+"""Commands on models of every format, and conversions that are cut off."""
+
+import signal
+import tarfile
+import time
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module
+from albert_tf.loading import read_contents
+from tests.classifier_run import ClassifierRun
+from tests.pretraining_run import PretrainingRun, read_checkpoint
+from tests.programs import Program
+
+
+@pytest.fixture(scope="module")
+def released(golden, tmp_path_factory):
+    """The small model as the released ones come: a tar file with one folder."""
+    path = tmp_path_factory.mktemp("released") / "albert_small.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(golden / "hub" / "albert_directory", "albert_small")
+    return path
+
+
+def test_a_released_file_is_converted(released, tmp_path):
+    out = tmp_path / "out"
+    flags = {"model": released, "format": "huggingface", "output_dir": out}
+    environment = {"ALBERT_TF_CACHE_DIR": str(tmp_path / "cache")}
+    result = Program("convert_checkpoint.py", tmp_path, flags, environment).wait()
+    assert result.code == 0, result.output
+    assert "mapped: 32\n" in result.output
+    assert "sequence_output: " in result.output
+    assert (out / "model.safetensors").exists()
+    assert (tmp_path / "cache" / "unpacked").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_conversion_that_is_stopped_leaves_nothing(golden, tmp_path, number):
+    target = tmp_path / "out" / "model"
+    flags = {
+        "model": golden / "hub" / "module",
+        "format": "original",
+        "output_dir": target,
+    }
+    program = Program("convert_checkpoint.py", tmp_path, flags)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("out/model.partial-*/model.ckpt-best.index")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    program.send(number)
+    assert program.wait().code != 0
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMAT_NAMES)
+def test_a_classifier_is_trained_from_any_format(golden, tmp_path, name):
+    """Configuration and tokenizer are those inside."""
+    contents, _ = read_contents(str(golden / "hub" / "albert_directory"))
+    (tmp_path / "model").mkdir()
+    format_module(name).write(str(tmp_path / "model"), contents)
+    run = ClassifierRun(tmp_path, golden)
+    output = run.must_work(
+        albert_config_file=None,
+        spm_model_file="from_tf_hub",
+        albert_hub_module_handle=tmp_path / "model",
+        do_train=True,
+        train_step=1,
+        max_seq_length=20,
+    )
+    assert "25 of 27 variables restored" in output
+    assert (run.output / "30k-clean.model").exists()
+
+
+@pytest.mark.slow
+def test_pretraining_goes_on_from_another_format(tmp_path):
+    """Without a word on the command line about configuration and vocabulary."""
+    run = PretrainingRun(tmp_path)
+    prefix = run.fresh_checkpoint(tmp_path / "model")
+    contents, _ = read_contents(prefix)
+    (tmp_path / "there").mkdir()
+    format_module("huggingface").write(str(tmp_path / "there"), contents)
+    (tmp_path / "model" / "albert_config.json").unlink()
+    flags = {"albert_config_file": None, "init_checkpoint": tmp_path / "there"}
+    run.must_work(**flags, num_train_steps=1, learning_rate=1e-30, save_checkpoints_steps=1)
+    after, before = (read_checkpoint(path) for path in (run.output / "model.ckpt-1", prefix))
+    for name in before.keys() - {"global_step"}:
+        np.testing.assert_allclose(after[name], before[name], rtol=0, atol=1e-20, err_msg=name)
+    assert (run.output / "vocab.txt").exists()
+    # Going on needs neither, as all lies in the output directory.
+    run.must_work(albert_config_file=None, num_train_steps=2, save_checkpoints_steps=1)
+
+
+@pytest.mark.slow
+def test_pretraining_without_a_configuration_says_what_to_give(tmp_path):
+    run = PretrainingRun(tmp_path)
+    result = run(albert_config_file=None)
+    assert result.code == 1
+    assert "There is no configuration: give --albert_config_file" in result.output

@@ -1,0 +1,90 @@
+"""One model in every format: found, read and taken by flags alike."""
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.checkpoints.formats import FORMAT_NAMES, find_weights, format_module, recognise
+from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.data.text_examples import Labels
+from albert_tf.loading import read_contents
+from albert_tf.model_contents import ModelContents
+from albert_tf.model_directory import essential_differences
+from albert_tf.model_source import model_source
+from albert_tf.models import AlbertForClassification
+from albert_tf.trained_task import TrainedTask
+
+# What a preset of KerasHub has no place for beside its one head.
+LEFT_OUT = {
+    "keras_hub": ["cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights"]
+}
+
+
+@pytest.fixture(scope="module")
+def contents(golden) -> ModelContents:
+    return read_contents(str(golden / "hub" / "albert_directory"))[0]
+
+
+@pytest.fixture(scope="module", params=FORMAT_NAMES)
+def stored(request, contents, tmp_path_factory):
+    """The name of a format, and the path of the model in it."""
+    path = str(tmp_path_factory.mktemp(request.param))
+    left_out = format_module(request.param).write(path, contents)
+    assert sorted(left_out) == LEFT_OUT.get(request.param, [])
+    return request.param, path
+
+
+def test_nothing_is_lost(stored, contents):
+    name, path = stored
+    assert recognise(path, "--model").format == name
+    again, report = read_contents(path)
+    assert not report.missing
+    assert not [key for key in report.ignored if not key.startswith("optimizer/")]
+    assert {*again.weights, *LEFT_OUT.get(name, [])} == set(contents.weights)
+    for key, value in again.weights.items():
+        np.testing.assert_array_equal(value, contents.weights[key], err_msg=key)
+    assert essential_differences(again.config, contents.config) == []
+    assert again.tokenizer.tokens == contents.tokenizer.tokens
+    assert again.do_lower_case is contents.do_lower_case
+    text = "The light, 12,345 éclairs [MASK] and 5."
+    assert again.tokenizer.encode(text) == contents.tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("flag", ["albert_hub_module_handle", "init_checkpoint"])
+def test_either_flag_takes_it_and_finds_all_parts(stored, flag, contents):
+    _, path = stored
+    source = model_source(**{flag: path}, spm_model_file="from_tf_hub")
+    assert essential_differences(source.config, contents.config) == []
+    assert source.tokenizer.tokens == contents.tokenizer.tokens
+    model = AlbertForClassification(source.config, 3)
+    report = load_weights(model, source.checkpoint)
+    assert report.missing == ["output_weights", "output_bias"]
+    for name, variable in original_names(model.encoder).items():
+        np.testing.assert_array_equal(variable, contents.weights[name], err_msg=name)
+
+
+def test_its_weights_are_a_path_as_well(stored):
+    name, path = stored
+    checkpoint = find_weights(path)
+    assert find_weights(checkpoint) == checkpoint
+    assert recognise(checkpoint, "--model").format == name
+    assert type(albert_tf.load(checkpoint)).__name__ == "AlbertForPretraining"
+
+
+def test_it_reads_without_the_optimizer_it_never_had(stored):
+    contents, _ = read_contents(stored[1], with_optimizer=True)
+    assert not any(name.endswith(("adam_m", "adam_v")) for name in contents.weights)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if "hub" not in name])
+def test_what_a_classifier_was_trained_for_goes_along(tmp_path, contents, name):
+    random = np.random.default_rng(5)
+    task = TrainedTask("sst-2", Labels(("0", "1", "2")), is_pair=False)
+    head = {"output_weights": random.normal(size=(3, 24)), "output_bias": random.normal(size=3)}
+    weights = {key: value for key, value in contents.weights.items() if key.startswith("bert/")}
+    weights.update({key: value.astype(np.float32) for key, value in head.items()})
+    written = ModelContents(contents.config, weights, contents.tokenizer, task=task)
+    assert format_module(name).write(str(tmp_path), written) == []
+    again, _ = read_contents(str(tmp_path))
+    assert (again.task.name, again.task.labels) == (task.name, task.labels)
+    np.testing.assert_array_equal(again.weights["output_weights"], weights["output_weights"])
