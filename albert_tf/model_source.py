@@ -1,9 +1,9 @@
 """Which model a command means: configuration, tokenizer and weights from whatever flags name them.
 
-A model comes as a TF-Hub module, as a release directory (`albert_config.json`, `30k-clean.model` or
-a vocabulary, `model.ckpt-best`), as the output directory of a run, as single files, or mixed. What
-one place lacks is taken from the next, and places that contradict each other are not passed over in
-silence: heads, activation and vocabulary leave no trace in the shapes of weights.
+A model comes as a directory of any format (see `checkpoints/formats.py`), such as that of a release
+or of a run, as single files, or mixed. What one place lacks is taken from the next, and places that
+contradict each other are not passed over in silence: heads, activation and vocabulary leave no
+trace in the shapes of weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.config import AlbertConfig
+from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.model_directory import CONFIG_FILE, LOWER_CASE_KEY, essential_differences
 from albert_tf.model_places import (
     CHECKPOINT_FLAG,
@@ -31,9 +31,13 @@ from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
 
+# What the shapes of weights tell of a model, and what they do not.
+_SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "num_hidden_groups")
+_SHAPELESS = ("num_attention_heads", "hidden_act")
+
 _WAYS = f"""Name a model by one of:
-  {HANDLE_FLAG}: a TF-Hub module, a release directory or the output directory of a run;
-  {CHECKPOINT_FLAG}: a checkpoint with {CONFIG_FILE} and tokenizer beside it;
+  {HANDLE_FLAG}: a directory of any format, a released tar file, or the URL of a TF-Hub module;
+  {CHECKPOINT_FLAG}: the same, or a checkpoint with {CONFIG_FILE} and tokenizer beside it;
   {CONFIG_FLAG} and --spm_model_file or --vocab_file, with {CHECKPOINT_FLAG} for its weights;
   {OUTPUT_FLAG}: a directory where this command has trained before."""
 
@@ -92,10 +96,11 @@ def model_source(
 
     Args:
         albert_config_file: path of an `albert_config.json`.
-        albert_hub_module_handle: directory or URL of a TF-Hub module, or a model directory.
-        init_checkpoint: a checkpoint prefix, one of its files, a model directory or a module. Empty
-            is refused unless a hub handle is given; None is not given.
-        spm_model_file: SentencePiece model; "from_tf_hub" means the module's.
+        albert_hub_module_handle: a directory of any format, a tar file, or a URL.
+        init_checkpoint: the same, or a checkpoint's prefix or one of its files. Empty is refused
+            unless a hub handle is given; None is not given.
+        spm_model_file: SentencePiece model; "from_tf_hub" means the one inside of the hub handle,
+            or of the checkpoint.
         vocab_file: WordPiece vocabulary.
         do_lower_case: whether text is lower-cased; None, the flag's not being given, takes what
             the model says, and True where it says nothing.
@@ -175,6 +180,7 @@ def _choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
         if chosen.config is not None:
             for place in places:
                 _compare_configs(chosen, place)
+            _warn_of_unlike_release(chosen.config, chosen)
             return chosen.config, chosen
     found = [f"{place.flag}={place.path}" for place in places if place.checkpoint]
     if found:
@@ -182,6 +188,35 @@ def _choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
             f"{' and '.join(found)} came without {CONFIG_FILE}: give {CONFIG_FLAG} as well."
         )
     raise ValueError(f"No model is named. {_WAYS}")
+
+
+def _warn_of_unlike_release(config: AlbertConfig, place: ModelPlace) -> None:
+    """Says so when a model has the shapes of released ones, but other heads or activation.
+
+    Weights do not show either, and files with wrong ones are about.
+    """
+    same_shapes = {
+        name: preset
+        for name, preset in PRESETS.items()
+        if all(getattr(preset, key) == getattr(config, key) for key in _SHAPES)
+    }
+    unlike = {
+        name: [key for key in _SHAPELESS if getattr(preset, key) != getattr(config, key)]
+        for name, preset in same_shapes.items()
+    }
+    if unlike and all(unlike.values()):
+        name, keys = next(iter(unlike.items()))
+        logging.warning(
+            "%s (%s) has the sizes of the released %s, but %s. Weights cannot show which is right: "
+            "with a wrong one the model computes something else, and no error comes of it.",
+            place.config_file,
+            place.flag,
+            name,
+            "; ".join(
+                f"{key} {getattr(config, key)!r} instead of {getattr(same_shapes[name], key)!r}"
+                for key in keys
+            ),
+        )
 
 
 def _compare_configs(chosen: ModelPlace, place: ModelPlace) -> None:

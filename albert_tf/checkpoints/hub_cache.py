@@ -29,5 +29,5 @@ def fetch(url: str, flag: str) -> str:
     except Exception as error:  # whatever the network, the archive or the server does
         raise LoadError(
             f"{flag}={url} cannot be fetched: {error}. On a machine without network, fetch the "
-            "module elsewhere, unpack it, and give its directory."
+            "model elsewhere, and give its directory or its tar file."
         ) from error

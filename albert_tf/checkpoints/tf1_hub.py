@@ -16,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf.checkpoints.hub_cache import fetch, is_url
 from albert_tf.checkpoints.original import open_tensorflow_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
@@ -40,9 +39,7 @@ _EXPECTED = (
 
 
 def is_here(path: str) -> bool:
-    """Whether a path is a URL, or a directory with a SavedModel that is not known to be TF2's."""
-    if is_url(path):
-        return True
+    """Whether a path is a directory with a SavedModel that is not known to be TF2's."""
     if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
         return False
     try:
@@ -56,14 +53,14 @@ def read(path: str, flag: str) -> StoredModel:
     """Reads what a TF-Hub module holds of a model, without running it.
 
     Args:
-        path: a module's directory, or its URL, see `hub_cache.fetch`.
+        path: a module's directory.
         flag: the flag the path came from, for messages.
 
     Raises:
-        LoadError: there is no such module, it cannot be fetched, or it is of another kind.
+        LoadError: there is no such module, or it is of another kind.
         ValueError: its configuration cannot be used.
     """
-    handle, path = path, fetch(path, flag) if is_url(path) else path
+    handle = path
     graph = _inference_graph(_read_saved_model(path, handle, flag), handle, flag)
     checkpoint = os.path.join(path, VARIABLES)
     _check_variables(checkpoint, graph, handle, flag)

@@ -10,7 +10,8 @@ from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.model_directory import ModelDirectory
-from albert_tf.model_source import model_source
+from albert_tf.model_places import place_of_config
+from albert_tf.model_source import model_parts, model_source
 
 
 @pytest.fixture
@@ -309,3 +310,23 @@ def test_a_directory_without_a_checkpoint_names_the_flag_it_came_from(release):
     for flag in ("albert_hub_module_handle", "init_checkpoint"):
         with pytest.raises(LoadError, match=f"no model in the directory.*--{flag}"):
             model_source(**{flag: str(release)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, None),
+        ({"num_hidden_layers": 6, "hidden_dropout_prob": 0.3}, None),
+        ({"num_attention_heads": 16}, r"num_attention_heads 16 instead of 32"),
+        ({"hidden_act": "relu"}, r"hidden_act 'relu' instead of 'gelu'"),
+    ],
+)
+def test_heads_and_activation_of_a_released_size(tmp_path, warnings, changes, message):
+    """The only check there can be: no shape depends on them."""
+    config = AlbertConfig.from_preset("xlarge_v2").replace(**changes)
+    config.to_json_file(str(tmp_path / "albert_config.json"))
+    model_parts([place_of_config(str(tmp_path / "albert_config.json"))])
+    assert len(warnings) == bool(message)
+    if message:
+        assert message in warnings[0]
+        assert "xlarge" in warnings[0]

@@ -128,3 +128,23 @@ def test_what_is_packed(released, tmp_path):
     assert is_packed("https://tfhub.dev/google/albert_base/3")
     assert not is_packed(str(tmp_path))
     assert not is_packed(str(tmp_path / "absent.tar.gz"))
+
+
+class TestUrl:
+    def test_one_that_cannot_be_fetched_says_what_to_do(self, monkeypatch):
+        import tensorflow_hub
+
+        def resolve(handle):
+            raise OSError("no route to host")
+
+        monkeypatch.setattr(tensorflow_hub, "resolve", resolve)
+        message = "--init_checkpoint=https://h.example/m cannot be fetched: no route.*its tar file"
+        with pytest.raises(LoadError, match=message):
+            recognise("https://h.example/m", "--init_checkpoint")
+
+    def test_a_fetched_module_is_read_from_the_cache(self, golden, monkeypatch):
+        import tensorflow_hub
+
+        module = str(golden / "hub" / "module")
+        monkeypatch.setattr(tensorflow_hub, "resolve", {"http://h.example/m": module}.get)
+        assert recognise("http://h.example/m", "--model").path == module

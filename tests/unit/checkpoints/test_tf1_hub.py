@@ -36,7 +36,6 @@ def edit(module, change):
 
 def test_urls_and_saved_models_are_modules(module):
     assert tf1_hub.is_here(str(module))
-    assert tf1_hub.is_here("https://tfhub.dev/google/albert_base/1")
     assert not tf1_hub.is_here(str(module / "assets"))
     assert not tf1_hub.is_here(str(module / "absent"))
     assert not tf1_hub.is_here("albert_base")
@@ -147,27 +146,6 @@ def test_a_tf1_module_of_another_model_is_refused_with_its_variables(module):
     )
     with pytest.raises(LoadError, match=r"not a module of ALBERT.*tokens.*resnet/conv/kernel"):
         tf1_hub.read(str(module), FLAG)
-
-
-def test_a_module_that_cannot_be_fetched_says_what_to_do(monkeypatch):
-    import tensorflow_hub
-
-    def resolve(handle):
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(tensorflow_hub, "resolve", resolve)
-    message = (
-        "--init_checkpoint=https://h.example/m cannot be fetched: no route.*give its directory"
-    )
-    with pytest.raises(LoadError, match=message):
-        tf1_hub.read("https://h.example/m", "--init_checkpoint")
-
-
-def test_a_fetched_module_is_read_from_the_cache(module, monkeypatch):
-    import tensorflow_hub
-
-    monkeypatch.setattr(tensorflow_hub, "resolve", {"http://h.example/m": str(module)}.get)
-    assert tf1_hub.read("http://h.example/m", FLAG).path == str(module)
 
 
 def test_names_below_the_modules_scope_fill_a_model(tmp_path):
