@@ -39,7 +39,7 @@ class TrainedTask:
         name: the task in lower case; "custom" for files of the user's own; one of
             `QUESTION_TASKS`.
         labels: what is predicted; of questions none.
-        is_pair: whether two texts belong together.
+        is_pair: whether two texts belong together; None where that is not known.
         columns: names of the columns of a user's files, by flag.
         max_seq_length: what sequences were cut to in training; None where that is not known.
         settings: of a task of questions, what else a later command has to know, by flag.
@@ -47,7 +47,7 @@ class TrainedTask:
 
     name: str
     labels: Labels = field(default_factory=Labels)
-    is_pair: bool = True
+    is_pair: bool | None = True
     columns: Mapping[str, str | None] = field(default_factory=dict)
     max_seq_length: int | None = None
     settings: Mapping[str, float] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class TrainedTask:
                 f"{_described(self.labels)}, those of the data {_described(asked.labels)}. Give a "
                 "fresh --output_dir, or the same data."
             )
-        if self.is_pair != asked.is_pair:
+        if self.is_pair not in (asked.is_pair, None):
             raise ValueError(
                 f"{directory!r} belongs to another task: {path} says the model was trained on "
                 f"{_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} (--text_b_column)."
@@ -214,7 +214,7 @@ def _task(values: dict[str, Any]) -> TrainedTask:
     return TrainedTask(
         name,
         Labels(tuple(_checked("a label", name, str) for name in labels)),
-        _checked("pairs", values["pairs"], bool),
+        _checked("pairs", values["pairs"], bool | None),
         {flag: _checked(flag, column, str | None) for flag, column in columns.items()},
         max_seq_length,
     )
@@ -226,7 +226,7 @@ def _checked(what: str, value: Any, kind: Any) -> Any:
     return value
 
 
-def _texts(is_pair: bool) -> str:
+def _texts(is_pair: bool | None) -> str:
     return "pairs of texts" if is_pair else "single texts"
 
 

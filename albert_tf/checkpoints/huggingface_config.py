@@ -236,7 +236,7 @@ def read_trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | No
     """Returns what a `config.json` says a model was trained for; None where it does not say.
 
     Labels without names (LABEL_0) say nothing. Whether texts come in pairs is known of GLUE's tasks
-    only (`finetuning_task`).
+    (`finetuning_task`), of others not.
 
     Args:
         values: the content.
@@ -255,7 +255,7 @@ def read_trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | No
         logging.warning("%s: several labels may apply at once, which no task here knows", where)
         return None
     name = _task_name(values.get(_TASK_KEY))
-    is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else True
+    is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else None
     if is_regression:
         return TrainedTask(name, Labels(), is_pair)
     if all(label.startswith("LABEL_") for label in names) or len(set(names)) < len(names):

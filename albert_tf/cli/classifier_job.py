@@ -92,13 +92,14 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     wanted = [split for split, is_wanted in splits.items() if is_wanted]
     data = LoadedData(_data(values, name, columns, trained, wanted), wanted)
     is_pair = data.is_pair()
+    if is_pair is None and trained:
+        is_pair = trained.is_pair
     if is_pair is None:
-        is_pair = trained.is_pair if trained else len(GLUE_TASKS[name].text_names) == 2
+        has_two = name in GLUE_TASKS and len(GLUE_TASKS[name].text_names) == 2
+        is_pair = has_two or bool(columns.get("text_b_column"))
     check_room(is_pair, values.max_seq_length)
     task = TrainedTask(data.name, data.labels, is_pair, columns, values.max_seq_length)
     if trained:
-        if TrainedTask.read(where) is None:  # other formats know labels, but nothing of pairs
-            trained = dataclasses.replace(trained, is_pair=is_pair)
         trained.check_answers(task, where)
     elif values.do_train:
         task.check_head_in(values.output_dir)

@@ -107,7 +107,7 @@ def run() -> None:
     settle_padding(values, strategy)
     job = job_from_flags(values)
     if values.predict_file:
-        check_file(values.predict_file, job.task.is_pair)
+        check_file(values.predict_file, bool(job.task.is_pair))
     training = ClassificationTask(
         job.directory.config,
         job.data.labels,
@@ -210,7 +210,7 @@ def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun
         classification.predict()
     if values.predict_file:
         classification.predict_file(
-            values.predict_file, job.task.is_pair, values.predict_output_file
+            values.predict_file, bool(job.task.is_pair), values.predict_output_file
         )
     if values.export_dir:
         export_classifier(

@@ -18,14 +18,20 @@ OWN = TrainedTask(
 SQUAD = TrainedTask(
     "squad2.0", max_seq_length=48, settings={"doc_stride": 11, "null_score_diff_threshold": -0.5}
 )
+UNKNOWN = TrainedTask("custom", THREE, is_pair=None)  # of another library
 
 
 def test_is_read_as_it_was_written(tmp_path):
     assert TrainedTask.read(str(tmp_path)) is None
-    for task in (OWN, MNLI, SQUAD, TrainedTask("sts-b", Labels(), True)):
+    for task in (OWN, MNLI, SQUAD, UNKNOWN, TrainedTask("sts-b", Labels(), True)):
         task.write(str(tmp_path))
         assert TrainedTask.read(str(tmp_path)) == task
     assert json.loads((tmp_path / "labels.json").read_text())["regression"] is True
+
+
+def test_unknown_pairs_go_with_everything():
+    for is_pair in (True, False):
+        UNKNOWN.check_answers(TrainedTask("custom", THREE, is_pair), "there")
 
 
 WHOLE = {"task_name": "mnli", "labels": ["a", "b"], "pairs": True}

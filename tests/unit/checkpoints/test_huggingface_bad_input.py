@@ -13,9 +13,11 @@ from albert_tf.checkpoints.original import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.safetensors_file import SafetensorsFile, write_safetensors
 from albert_tf.config import AlbertConfig
+from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.loading import read_contents
 from albert_tf.model_contents import ModelContents
+from albert_tf.trained_task import TrainedTask
 from tests.small_model import small_config
 
 WEIGHTS = "model.safetensors"
@@ -263,6 +265,30 @@ def test_what_transformers_cannot_hold_is_refused_before_writing(tmp_path, chang
     with pytest.raises(ValueError, match=message):
         huggingface.write(str(tmp_path), contents)
     assert not list(tmp_path.iterdir())
+
+
+NAMED = {"id2label": {"1": "good", "0": "bad"}, "num_labels": 2}
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (NAMED, TrainedTask("custom", Labels(("bad", "good")), is_pair=None)),
+        (
+            {**NAMED, "finetuning_task": "sst2"},
+            TrainedTask("sst-2", Labels(("bad", "good")), False),
+        ),
+        ({"num_labels": 2}, None),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, None),
+        ({**NAMED, "problem_type": "multi_label_classification"}, None),
+        ({**NAMED, "problem_type": "regression"}, None),
+        ({"id2label": {"0": "score"}}, TrainedTask("custom", Labels(), is_pair=None)),
+    ],
+)
+def test_labels_are_taken_where_they_mean_something(model, values, task):
+    classifier = {"architectures": ["AlbertForSequenceClassification"]}
+    change(model / "config.json", **classifier, **values)
+    assert read(model).task == task
 
 
 def test_what_has_no_place_is_named(contents, tmp_path):
