@@ -7,8 +7,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import load_weights
+from albert_tf.model_parts import model_parts
 from albert_tf.model_places import place_of_model
-from albert_tf.model_source import model_parts
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization.sentence_piece import WORD_START
 

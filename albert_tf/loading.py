@@ -22,8 +22,8 @@ from albert_tf.checkpoints.stored_model import WeightsReader
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.model_contents import ModelContents
+from albert_tf.model_parts import model_parts
 from albert_tf.model_places import place_of_config, place_of_model
-from albert_tf.model_source import model_parts
 from albert_tf.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,

@@ -42,6 +42,7 @@ from albert_tf.model_directory import (
     find_tokenizer,
     make_output_dir,
 )
+from albert_tf.model_parts import ModelParts, model_parts
 from albert_tf.model_places import (
     CHECKPOINT_FLAG,
     CONFIG_FLAG,
@@ -50,7 +51,6 @@ from albert_tf.model_places import (
     place_of_directory,
     place_of_model,
 )
-from albert_tf.model_source import ModelParts, model_parts
 from albert_tf.precision import build_model
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask

@@ -10,8 +10,9 @@ from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.model_directory import ModelDirectory
+from albert_tf.model_parts import model_parts
 from albert_tf.model_places import place_of_config
-from albert_tf.model_source import model_parts, model_source
+from albert_tf.model_source import model_source
 
 
 @pytest.fixture
