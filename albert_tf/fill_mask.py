@@ -10,6 +10,7 @@ from albert_tf.checkpoints.original import load_weights
 from albert_tf.model_parts import model_parts
 from albert_tf.model_places import place_of_model
 from albert_tf.models import AlbertForPretraining
+from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START
 
 MASK = "[MASK]"
@@ -51,6 +52,18 @@ class MaskFiller:
         # Without the other head, models that were trained without it will do as well.
         self.model = AlbertForPretraining(parts.config, has_sentence_order_head=False)
         load_weights(self.model, place.checkpoint).check_complete()
+
+    @classmethod
+    def of(cls, model: AlbertForPretraining, tokenizer: Tokenizer) -> MaskFiller:
+        """Makes one of a model that was read already.
+
+        Args:
+            model: with the weights of its masked-LM head.
+            tokenizer: the one the model was trained with.
+        """
+        filler = cls.__new__(cls)
+        filler.model, filler.tokenizer = model, tokenizer
+        return filler
 
     def fill(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
         """Finds the likeliest tokens of each blank, every blank seen on its own.

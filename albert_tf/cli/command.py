@@ -12,7 +12,10 @@ UserError = (ValueError, OSError)
 
 
 def run_command(
-    define_flags: Callable[[], None], run: Callable[..., None], takes_arguments: bool = False
+    define_flags: Callable[[], None],
+    run: Callable[..., None],
+    takes_arguments: bool = False,
+    takes_paths: bool = False,
 ) -> None:
     """Defines the flags, parses the command line and runs the command.
 
@@ -23,13 +26,14 @@ def run_command(
         define_flags: defines the flags of the command.
         run: the command; reads `flags.FLAGS`.
         takes_arguments: whether `run` is given what follows a -- on the command line, as a list.
+        takes_paths: whether `run` is given everything on the command line that is no flag.
     """
 
     def main(argv: Sequence[str]) -> None:
-        if len(argv) > 1 and not (takes_arguments and "--" in sys.argv):
+        if len(argv) > 1 and not takes_paths and not (takes_arguments and "--" in sys.argv):
             raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
         try:
-            run(argv[1:]) if takes_arguments else run()
+            run(argv[1:]) if takes_arguments or takes_paths else run()
         except UserError as error:
             logging.debug("Where the error came from:", exc_info=True)
             sys.exit(f"error: {error}")

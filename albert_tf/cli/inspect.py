@@ -1,0 +1,38 @@
+"""Shows what lies at a path: `python -m albert_tf.cli.inspect PATH`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from albert_tf.cli.command import run_command
+
+
+def define_flags() -> None:
+    """Defines the flags of this command, which has none."""
+
+
+def run(paths: Sequence[str]) -> None:
+    """Prints what lies at each path."""
+    if not paths:
+        raise ValueError(
+            "Give a path: python -m albert_tf.cli.inspect PATH. It may be a model of any format, a "
+            "checkpoint, an exported model, a file of records, a tokenizer or a configuration."
+        )
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a look need not take memory of a busy device
+    from albert_tf.inspection import describe  # TensorFlow, which --help need not wait for
+
+    for number, path in enumerate(paths):
+        if number:
+            print()
+        for line in describe(path):
+            print(line, flush=True)
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run, takes_paths=True)
+
+
+if __name__ == "__main__":
+    main()
