@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.archives import is_packed
-from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module, recognise
+from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.original import SLOT_NAMES, open_checkpoint
 from albert_tf.checkpoints.report import LoadError, LoadReport
 from albert_tf.checkpoints.stored_model import StoredModel
@@ -35,7 +35,7 @@ _KINDS = {
     "original": "a release directory, or one of a training, with checkpoints of the original",
     "huggingface": "a Hugging Face directory",
     "keras_hub": "a KerasHub preset",
-    "tf2_hub": "a TF-Hub encoder (TF2 SavedModel)",
+    "tf2_hub": "the weights of a TF2 SavedModel, such as a TF-Hub encoder",
     "tf1_hub": "a TF-Hub module of TF1",
 }
 _HEADS = {
@@ -60,12 +60,25 @@ def describe(path: str) -> Iterator[str]:
     if not (is_packed(path) or tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index")):
         raise ValueError(f"There is nothing at {path!r}.")
     saved_model = find_saved_model(path)
-    if saved_model is not None and not _is_encoder(saved_model):
-        yield from describe_saved_model(saved_model)
+    if saved_model is not None:
+        yield from _describe_saved_model(saved_model)
     elif not (is_packed(path) or tf.io.gfile.isdir(path)) and tf.io.gfile.exists(path):
         yield from describe_file(path) or _describe_weights(path)
     else:
         yield from _describe_model(path)
+
+
+def _describe_saved_model(path: str) -> Iterator[str]:
+    """What can be asked of it, and, where it has the weights of an ALBERT, what they are."""
+    yield from describe_saved_model(path)
+    try:
+        stored = recognise(path, FLAG)
+    except LoadError as error:
+        yield ""
+        yield f"No command can start from it: {error}"
+        return
+    yield ""
+    yield from _describe_stored(path, stored)
 
 
 def _describe_weights(path: str) -> Iterator[str]:
@@ -79,18 +92,16 @@ def _describe_weights(path: str) -> Iterator[str]:
         ) from error
 
 
-def _is_encoder(saved_model: str) -> bool:
-    """Whether a SavedModel is one that a command can start from, or is meant to be."""
-    names = [name for name in FORMAT_NAMES if name.endswith("_hub")]
-    return any(format_module(name).is_here(saved_model) for name in names)
-
-
 def _describe_model(path: str) -> Iterator[str]:
-    stored = recognise(path, FLAG)
+    yield from _describe_stored(path, recognise(path, FLAG))
+
+
+def _describe_stored(path: str, stored: StoredModel) -> Iterator[str]:
     yield f"{path}: {_KINDS.get(stored.format, stored.format)} ({stored.format})"
     yield from rows("Weights", _weights(stored))
     if stored.config is None:
-        raise LoadError(f"{path} came without a configuration: nothing more can be told.")
+        yield from rows("Configuration", {"none": "--albert_config_file has to say what it is"})
+        return
     yield from rows(f"Configuration ({stored.config_file})", _configuration(stored.config))
     contents, report = read_contents(path, FLAG)
     model = build_model(contents)

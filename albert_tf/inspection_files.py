@@ -87,8 +87,8 @@ def describe_saved_model(path: str) -> Iterator[str]:
             f"Signature {key}", {**ins, **{f"-> {name}": v for name, v in outs.items()}}
         )
     yield ""
-    yield "Sign of life"
-    for line in _run(path, signatures):
+    yield "Sign of life of the graph"
+    for line in _run(path, graph, signatures):
         yield f"  {line}"
 
 
@@ -98,7 +98,7 @@ def _graph(path: str) -> Any:
     try:
         with open_binary(file, "rb") as opened:
             saved_model.ParseFromString(opened.read())
-        return saved_model.meta_graphs[0]
+        return min(saved_model.meta_graphs, key=lambda graph: len(graph.meta_info_def.tags))
     except Exception as error:  # protobuf's DecodeError is public under no stable name
         raise ValueError(f"{file!r} is damaged: {error}") from error
 
@@ -128,14 +128,14 @@ def _size(path: str) -> str:
     return f"{sum(tf.io.gfile.stat(file).length for file in files) / 1e6:,.2f} MB"
 
 
-def _run(path: str, signatures: Mapping[str, Any]) -> Iterator[str]:
+def _run(path: str, graph: Any, signatures: Mapping[str, Any]) -> Iterator[str]:
     """Runs a signature that takes token ids, or texts; on others nothing is known to be given."""
     for key, signature in sorted(signatures.items(), reverse=True):
-        samples = {name: _sample(info, name) for name, info in signature.inputs.items()}
+        samples = {name: _sample(info, name) for name, info in sorted(signature.inputs.items())}
         given = {name: value for name, value in samples.items() if value is not None}
         if not given or len(given) < len(samples):
             continue
-        outputs = _load(path).signatures[key](**given)
+        outputs = _load(path, list(graph.meta_info_def.tags)).signatures[key](**given)
         yield f"{key}({', '.join(f'{n}={v.numpy().tolist()}' for n, v in given.items())})"
         for name, value in sorted(outputs.items()):
             values = np.ravel(value.numpy())
@@ -146,14 +146,14 @@ def _run(path: str, signatures: Mapping[str, Any]) -> Iterator[str]:
     yield "none: no signature takes only token ids or only texts"
 
 
-def _load(path: str) -> Any:
+def _load(path: str, tags: list[str]) -> Any:
     try:
-        return tf.saved_model.load(path)
+        return tf.saved_model.load(path, tags=tags)
     except (RuntimeError, KeyError, ValueError, OSError, tf.errors.OpError):
         with suppress(ImportError):  # registers what models that take texts consist of
             import tensorflow_text  # noqa: F401
     try:
-        return tf.saved_model.load(path)
+        return tf.saved_model.load(path, tags=tags)
     except (RuntimeError, KeyError, ValueError, OSError, tf.errors.OpError) as error:
         raise ValueError(f"{path!r} cannot be loaded: {error}") from error
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.data.plain_questions import PlainQuestion
 from albert_tf.data.text_examples import Labels, TextExample
-from albert_tf.fill_mask import MaskFiller
+from albert_tf.fill_mask import MASK, MaskFiller
 from albert_tf.model_contents import ModelContents
 from albert_tf.models import (
     AlbertForClassification,
@@ -72,6 +72,9 @@ def _language(tokenizer: Tokenizer) -> str:
 
 
 def _blanks(filler: MaskFiller, text: str) -> Iterator[str]:
+    room = filler.model.config.max_position_embeddings
+    if len(filler.tokenizer.encode(text)) > room - len(MASK):
+        text = MASK  # of a toy
     yield text
     for candidates in filler.fill(text):
         yield "  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates)

@@ -64,7 +64,10 @@ def test_a_pretrained_model_in_another_format(golden, capsys):
     path = str(golden / "hub" / "module_cased_matmul")
     inspect.run([path])
     text = capsys.readouterr().out
-    assert text.startswith(f"{path}: a TF-Hub module of TF1 (tf1_hub)\n")
+    assert text.startswith(f"{path}: a SavedModel (TensorFlow 1.15.5)\n")
+    assert f"\n{path}: a TF-Hub module of TF1 (tf1_hub)\n" in text
+    assert facts(text)["-> sop_log_probs"] == "float32 [?, 2]"
+    assert "    sequence_output [1, 3, 24]: " in text
     found = facts(text)
     assert found["variables"] == found["variables restored"] == "32"
     assert found["heads"] == "1,266"  # its weights; above, what they are
@@ -124,9 +127,15 @@ def test_what_is_known_is_told_before_what_is_wrong(tmp_path, tokenizer, capsys)
 
 
 def test_without_a_tokenizer_there_is_no_sign_of_life(tmp_path):
-    text = told(written(tmp_path, AlbertEncoder(CONFIG), None))
+    path = written(tmp_path, AlbertEncoder(CONFIG), None)
+    text = told(path)
     assert "none: give --spm_model_file or --vocab_file" in text
     assert text.splitlines()[-1].startswith("  none: without a tokenizer")
+    (path / "albert_config.json").unlink()
+    assert told(path).splitlines()[-1].split() == [
+        "none",
+        *"--albert_config_file has to say what it is".split(),
+    ]
 
 
 def test_weights_that_are_no_numbers_show_no_life(tmp_path, tokenizer):
@@ -146,6 +155,7 @@ def test_an_exported_classifier_by_its_folder_of_exports(tmp_path):
     assert facts(text)["assets.extra"] == "labels.json"
     assert "  tokens(input_ids=[[1, 1, 1]], " in text
     assert "    probabilities [1, 2]: 0." in text
+    assert "2 classes" in text  # of the weights, which another training may start from
     (tmp_path / "9" / "saved_model.pb").write_bytes(b"\xff\xff")
     with pytest.raises(ValueError, match=r"saved_model\.pb' is damaged"):
         told(tmp_path / "9")
