@@ -132,10 +132,9 @@ def test_without_a_tokenizer_there_is_no_sign_of_life(tmp_path):
     assert "none: give --spm_model_file or --vocab_file" in text
     assert text.splitlines()[-1].startswith("  none: without a tokenizer")
     (path / "albert_config.json").unlink()
-    assert told(path).splitlines()[-1].split() == [
-        "none",
-        *"--albert_config_file has to say what it is".split(),
-    ]
+    last = told(path).splitlines()[-1]
+    assert last.startswith("  none  ")
+    assert last.endswith("  --albert_config_file has to say what it is")
 
 
 def test_weights_that_are_no_numbers_show_no_life(tmp_path, tokenizer):
