@@ -10,7 +10,8 @@ from absl import flags
 
 from albert_tf.cli.command import run_command
 
-_FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
+# Those of `checkpoints/formats.py`, whose import takes seconds.
+FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
 
 
 def define_flags() -> None:
@@ -22,7 +23,7 @@ def define_flags() -> None:
         "URL of a TF-Hub module. It is only read.",
         required=True,
     )
-    flags.DEFINE_enum("format", None, _FORMATS, "Format to write.", required=True)
+    flags.DEFINE_enum("format", None, FORMATS, "Format to write.", required=True)
     flags.DEFINE_string(
         "output_dir",
         None,

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module
+from albert_tf.cli import convert_checkpoint
 from albert_tf.loading import read_contents
+from albert_tf.model_directory import essential_differences
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun, read_checkpoint
 from tests.programs import Program
@@ -23,6 +25,11 @@ def released(golden, tmp_path_factory):
     return path
 
 
+def test_the_command_names_all_formats():
+    """It lists them itself: --help need not wait for TensorFlow."""
+    assert set(convert_checkpoint.FORMATS) == set(FORMAT_NAMES)
+
+
 def test_a_released_file_is_converted(released, tmp_path):
     out = tmp_path / "out"
     flags = {"model": released, "format": "huggingface", "output_dir": out}
@@ -33,6 +40,36 @@ def test_a_released_file_is_converted(released, tmp_path):
     assert "sequence_output: " in result.output
     assert (out / "model.safetensors").exists()
     assert (tmp_path / "cache" / "unpacked").exists()
+
+
+@pytest.fixture(scope="module")
+def models(golden, tmp_path_factory):
+    """The folder of the small model in every format, under the format's name."""
+    contents, _ = read_contents(str(golden / "hub" / "albert_directory"))
+    folder = tmp_path_factory.mktemp("models")
+    for name in FORMAT_NAMES:
+        (folder / name).mkdir()
+        format_module(name).write(str(folder / name), contents)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", FORMAT_NAMES)
+@pytest.mark.parametrize("source", FORMAT_NAMES)
+def test_every_direction(models, golden, tmp_path, source, target):
+    """And back to the original's format: the numbers are those of the beginning."""
+    flags = {"model": models / source, "format": target, "output_dir": tmp_path / "there"}
+    result = Program("convert_checkpoint.py", tmp_path, flags).wait()
+    assert result.code == 0, result.output
+    heads = 5 if "keras_hub" in (source, target) else 7  # its masked LM has no sentence order
+    before, _ = read_contents(str(golden / "hub" / "albert_directory"))
+    after, _ = read_contents(str(tmp_path / "there"))
+    assert len(after.weights) == 25 + heads
+    for name, value in after.weights.items():
+        np.testing.assert_array_equal(value, before.weights[name], err_msg=name)
+    assert essential_differences(after.config, before.config) == []
+    assert after.tokenizer.tokens == before.tokenizer.tokens
+    assert after.do_lower_case is before.do_lower_case
 
 
 @pytest.mark.slow
@@ -56,16 +93,13 @@ def test_a_conversion_that_is_stopped_leaves_nothing(golden, tmp_path, number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMAT_NAMES)
-def test_a_classifier_is_trained_from_any_format(golden, tmp_path, name):
+def test_a_classifier_is_trained_from_any_format(models, golden, tmp_path, name):
     """Configuration and tokenizer are those inside."""
-    contents, _ = read_contents(str(golden / "hub" / "albert_directory"))
-    (tmp_path / "model").mkdir()
-    format_module(name).write(str(tmp_path / "model"), contents)
     run = ClassifierRun(tmp_path, golden)
     output = run.must_work(
         albert_config_file=None,
         spm_model_file="from_tf_hub",
-        albert_hub_module_handle=tmp_path / "model",
+        albert_hub_module_handle=models / name,
         do_train=True,
         train_step=1,
         max_seq_length=20,
