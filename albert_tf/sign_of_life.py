@@ -113,7 +113,7 @@ def _label(
         _predictor(model, task.max_seq_length, ("logits",)),
         labels,
         min(task.max_seq_length or _LENGTH, model.config.max_position_embeddings),
-        task.is_pair,
+        bool(task.is_pair),
     )
     example = TextExample("1", first, second if task.is_pair else None, None)
     found = classifier.predict([example])[0]

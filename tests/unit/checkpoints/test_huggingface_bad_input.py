@@ -1,6 +1,7 @@
 """Directories of Hugging Face that cannot be taken, and models that cannot be written as such."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -175,6 +176,22 @@ def test_weights_of_two_models_are_refused(model):
     write(model / WEIGHTS, {**values, "albert.pooler.bias": values["pooler.bias"]})
     with pytest.raises(LoadError, match=r"bert/pooler/dense/bias twice: as 'albert\.pooler\.bias'"):
         huggingface.open_weights(str(model / WEIGHTS))
+
+
+def test_names_of_the_first_versions_are_known(whole, model):
+    old = {
+        re.sub(r"(?i)(layer_?norm)\.weight$", r"\1.gamma", name): value
+        for name, value in tensors(model / WEIGHTS).items()
+    }
+    old = {re.sub(r"(?i)(layer_?norm)\.bias$", r"\1.beta", name): old[name] for name in old}
+    assert sum(name.endswith(("gamma", "beta")) for name in old) == 18
+    old["embeddings.position_ids"] = np.arange(16.0)
+    write(model / WEIGHTS, old)
+    expected, _ = read_contents(str(whole))
+    found, report = read_contents(str(model))
+    assert not report.ignored
+    for name, value in expected.weights.items():
+        np.testing.assert_array_equal(found.weights[name], value)
 
 
 def test_shards_must_be_whole_and_beside_their_index(model):

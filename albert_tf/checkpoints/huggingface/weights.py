@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from albert_tf.checkpoints.huggingface_files import Tensors, open_tensors
-from albert_tf.checkpoints.huggingface_names import (
+from albert_tf.checkpoints.huggingface.files import Tensors, open_tensors
+from albert_tf.checkpoints.huggingface.names import (
     MAPPING_BIAS,
     MAPPING_KERNEL,
     TIED,

@@ -14,7 +14,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.checkpoints.archives import cache_directory
-from albert_tf.checkpoints.huggingface_files import read_json
+from albert_tf.checkpoints.huggingface.files import read_json
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename

@@ -12,31 +12,33 @@ import os
 
 import tensorflow as tf
 
-from albert_tf.checkpoints.huggingface_config import (
+from albert_tf.checkpoints.huggingface.configuration import (
     architecture_of,
     check_can_be_written,
     read_albert_config,
     read_trained_task,
     write_config,
 )
-from albert_tf.checkpoints.huggingface_files import (
+from albert_tf.checkpoints.huggingface.files import (
     FOREIGN_FILES,
     SAFETENSORS,
     WEIGHTS_FILES,
     open_tensors,
     read_json,
 )
-from albert_tf.checkpoints.huggingface_tokenizer import (
+from albert_tf.checkpoints.huggingface.tokenizer_files import (
     find_lower_case,
     find_tokenizer_file,
     write_tokenizer,
 )
-from albert_tf.checkpoints.huggingface_weights import HuggingFaceWeights, write_weights
+from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, write_weights
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.data.files import file_exists, open_binary, write_then_rename
 from albert_tf.model_contents import ModelContents
 from albert_tf.trained_task import TrainedTask
+
+__all__ = ["FORMAT", "is_here", "open_weights", "read", "write"]
 
 FORMAT = "huggingface"
 CONFIG_FILE = "config.json"
