@@ -81,7 +81,7 @@ class EncoderFunctions:
             checked = dict(zip(ORIGINAL_INPUTS, _checked_inputs(inputs), strict=True))
             seed = None
             if training and self.dropout_state is not None:
-                seed = _next_seed(self.dropout_state, checked["input_ids"])
+                seed = next_seed(self.dropout_state, checked["input_ids"])
             with self._reading("bert/"):
                 outputs = self._model.encoder(checked, training=training, dropout_seed=seed)
             hidden = [_with_axes(output, inputs[0]) for output in outputs["encoder_outputs"]]
@@ -106,7 +106,7 @@ class EncoderFunctions:
         )
 
 
-def _next_seed(state: tf.Variable, input_ids: tf.Tensor) -> tf.Tensor:
+def next_seed(state: tf.Variable, input_ids: tf.Tensor) -> tf.Tensor:
     """The seed of a call, int32 [2].
 
     The tokens count as well: replicas, which all hold the same state, draw different masks.

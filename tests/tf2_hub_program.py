@@ -1,0 +1,183 @@
+"""A stranger's program: trains and runs a reusable SavedModel in the three ways there are.
+
+    python tf2_hub_program.py SAVED_MODEL BATCH.npz RESULTS.pickle WAY...
+
+It has TensorFlow, TF-Hub and both generations of Keras, and nothing of ours.
+"""
+
+import os
+import pickle
+import sys
+
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_hub as hub
+import tf_keras
+
+HUB_NAMES = {
+    "input_ids": "input_word_ids",
+    "input_mask": "input_mask",
+    "segment_ids": "input_type_ids",
+}
+POSITIONS = "masked_lm_positions"
+LABELS = np.array([1, 0, 1])
+
+
+def arrays(values):
+    return tf.nest.map_structure(lambda value: value.numpy(), values)
+
+
+def by_name(variables):
+    return {variable.name.split(":")[0]: variable.numpy() for variable in variables}
+
+
+def error_of(function, inputs):
+    try:
+        function(inputs)
+    except (ValueError, tf.errors.InvalidArgumentError) as error:
+        return str(error)
+    return None
+
+
+def with_tensorflow(path, batch):
+    """`hub.load`: outputs, gradients, errors, dropout, and a step by hand."""
+    loaded = hub.load(path)
+    inputs = {name: batch[name] for name in HUB_NAMES}
+    theirs = {HUB_NAMES[name]: batch[name] for name in HUB_NAMES}
+    positions = {POSITIONS: batch[POSITIONS]}
+    results = {
+        "variables": by_name(loaded.variables),
+        "losses": [len(part.regularization_losses) for part in (loaded, loaded.mlm, loaded.sop)],
+        "trainable": [
+            sorted(by_name(part.trainable_variables)) for part in (loaded, loaded.mlm, loaded.sop)
+        ],
+        "files": {
+            name: tf.io.read_file(getattr(loaded, name).asset_path).numpy()
+            for name in ("albert_config_file", "sp_model_file")
+        },
+        "do_lower_case": bool(loaded.do_lower_case),
+        "encoder": arrays(loaded(inputs)),
+        "encoder, names of TF-Hub": arrays(loaded(theirs, training=False)),
+        "mlm": arrays(loaded.mlm({**inputs, **positions})),
+        "mlm, names of TF-Hub": arrays(loaded.mlm({**theirs, **positions})),
+        "sop": arrays(loaded.sop(inputs)),
+        "sop, names of TF-Hub": arrays(loaded.sop(theirs)),
+        "signatures": {
+            "serving_default": arrays(loaded.signatures["serving_default"](**theirs)),
+            "tokens": arrays(loaded.signatures["tokens"](**inputs)),
+            "mlm": arrays(loaded.signatures["mlm"](**inputs, **positions)),
+            "sop": arrays(loaded.signatures["sop"](**inputs)),
+        },
+        "other sizes": loaded({name: values[:1, :2] for name, values in inputs.items()})[
+            "sequence_output"
+        ].numpy(),
+        "errors": {
+            "too long": error_of(
+                loaded, {name: tf.tile(values, [1, 4]) for name, values in inputs.items()}
+            ),
+            "mask": error_of(loaded, {**inputs, "input_mask": batch["input_mask"][:1]}),
+            "position": error_of(loaded.mlm, {**inputs, POSITIONS: batch[POSITIONS] + 6}),
+            "rows": error_of(loaded.mlm, {**inputs, POSITIONS: batch[POSITIONS][:1]}),
+            "missing": error_of(loaded, {"input_ids": batch["input_ids"]}),
+        },
+    }
+
+    with tf.GradientTape() as tape:
+        outputs = loaded.mlm({**inputs, **positions})
+        loss = tf.reduce_sum(tf.sin(outputs["sequence_output"]))
+        loss += tf.reduce_mean(tf.cos(outputs["mlm_logits"]))
+        loss += tf.reduce_sum(outputs["pooled_output"] ** 2)
+    variables = list(loaded.mlm.trainable_variables)
+    gradients = tape.gradient(loss, variables)
+    names = list(by_name(variables))
+    results["gradients"] = dict(zip(names, arrays(gradients), strict=True))
+
+    results["with dropout"] = [loaded(inputs, training=True)["sequence_output"].numpy()]
+    results["with dropout"].append(loaded(theirs, training=True)["sequence_output"].numpy())
+    loaded.dropout_state.assign([0, 0])
+    results["with dropout"].append(loaded(theirs, training=True)["sequence_output"].numpy())
+
+    for variable, gradient in zip(variables, gradients, strict=True):
+        variable.assign_sub(0.1 * gradient)
+    results["moved by hand"] = by_name(loaded.mlm.variables)
+    return results
+
+
+def with_xla(path, batch):
+    """The loaded function, compiled."""
+    loaded = tf.saved_model.load(path)
+    compiled = tf.function(
+        lambda inputs: loaded.mlm(inputs)["mlm_logits"], jit_compile=True, autograph=False
+    )
+    return compiled(batch).numpy()
+
+
+def with_replicas(path, batch):
+    """Two replicas count training calls for themselves, and see different rows."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        loaded = tf.saved_model.load(path)
+
+    def rows(context):
+        row = context.replica_id_in_sync_group
+        return {name: tf.constant(batch[name][row : row + 1]) for name in HUB_NAMES}
+
+    inputs = strategy.experimental_distribute_values_from_function(rows)
+    step = tf.function(
+        lambda inputs: loaded(inputs, training=True)["sequence_output"], autograph=False
+    )
+    return arrays(strategy.experimental_local_results(strategy.run(step, [inputs])))
+
+
+def with_tf_keras(path, batch):
+    """`hub.KerasLayer` of Keras 2: what trained, and the state of dropout afterwards."""
+    inputs = {
+        name: tf_keras.Input([None], dtype=tf.int32, name=name) for name in HUB_NAMES.values()
+    }
+    layer = hub.KerasLayer(path, trainable=True)
+    model = tf_keras.Model(inputs, tf_keras.layers.Dense(2)(layer(inputs)["pooled_output"]))
+    loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tf_keras.optimizers.SGD(0.5), loss)
+    features = {HUB_NAMES[name]: batch[name] for name in HUB_NAMES}
+    model.fit(features, LABELS, verbose=0)
+    return by_name(layer.trainable_variables), by_name(layer.non_trainable_variables)
+
+
+def with_keras(path, batch):
+    """`TFSMLayer` of Keras 3, likewise."""
+    inputs = {name: keras.Input([None], dtype="int32", name=name) for name in HUB_NAMES}
+    layer = keras.layers.TFSMLayer(path, "serve", call_training_endpoint="train")
+    model = keras.Model(inputs, keras.layers.Dense(2)(layer(inputs)["pooled_output"]))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.5), loss, jit_compile=False)
+    model.fit({name: batch[name] for name in HUB_NAMES}, LABELS, verbose=0)
+    return by_name(layer.trainable_variables), by_name(layer.non_trainable_variables)
+
+
+WAYS = {
+    "tensorflow": with_tensorflow,
+    "xla": with_xla,
+    "replicas": with_replicas,
+    "tf_keras": with_tf_keras,
+    "keras": with_keras,
+}
+
+
+def main(path, batch_file, results_file, *ways):
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, two)
+    with np.load(batch_file) as file:
+        batch = dict(file)
+    tensors = {name: tf.constant(values) for name, values in batch.items()}
+    results = {way: WAYS[way](path, batch if way.endswith("keras") else tensors) for way in ways}
+    assert "albert_tf" not in sys.modules
+    with open(results_file, "wb") as file:
+        pickle.dump(results, file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
