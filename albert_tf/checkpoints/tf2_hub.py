@@ -11,15 +11,20 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
-from albert_tf.checkpoints.original import open_tensorflow_checkpoint, read_variables
-from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.saved_object import (
+    GRAPH_FILE,
+    VARIABLES,
+    SavedGraph,
+    SavedVariables,
+    is_saved_object,
+)
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.config import AlbertConfig
 
@@ -27,8 +32,6 @@ if TYPE_CHECKING:
     from albert_tf.model_contents import ModelContents
 
 FORMAT = "tf2_hub"
-GRAPH_FILE = "saved_model.pb"
-VARIABLES = os.path.join("variables", "variables")
 # What our own exports call what they hold; the tokenizer's names are TF-Hub's.
 WEIGHTS, CONFIG_FILE = "weights", "albert_config_file"
 TOKENIZER_FILES = ("sp_model_file", "vocab_file")
@@ -37,8 +40,6 @@ LOWER_CASE = "do_lower_case"
 EXTRA_CONFIG = os.path.join("assets.extra", "albert_config.json")
 
 _INPUTS, _POSITIONS = ("input_ids", "input_mask", "segment_ids"), "masked_lm_positions"
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_VALUE = "VARIABLE_VALUE"
 _KERAS_METADATA = "keras_metadata.pb"
 _BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
 _QUERY = "transformer/self_attention/query"
@@ -80,13 +81,7 @@ _EXPECTED = (
 
 def is_here(path: str) -> bool:
     """Whether a path is a directory with a SavedModel of TF2, of whatever it may be."""
-    if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
-        return False
-    try:
-        variables = open_tensorflow_checkpoint(os.path.join(path, VARIABLES))
-    except LoadError:
-        return False
-    return _OBJECT_GRAPH in variables.get_variable_to_shape_map()
+    return is_saved_object(path)
 
 
 def read(path: str, flag: str) -> StoredModel:
@@ -107,7 +102,7 @@ def read(path: str, flag: str) -> StoredModel:
             f"{flag}={path} holds no ALBERT: its variables are "
             f"{', '.join(sorted(weights.get_variable_to_shape_map())[:8])}, ... {_EXPECTED}"
         )
-    graph = _SavedGraph(path, flag)
+    graph = SavedGraph(path, flag)
     config_file = graph.asset(CONFIG_FILE)
     if config_file is None and tf.io.gfile.exists(os.path.join(path, EXTRA_CONFIG)):
         config_file = os.path.join(path, EXTRA_CONFIG)
@@ -179,59 +174,21 @@ class _Weights:
     """The variables of a SavedModel by the original's names; see `WeightsReader`."""
 
     def __init__(self, checkpoint: str) -> None:
-        self._checkpoint = checkpoint
-        self._reader = open_tensorflow_checkpoint(checkpoint)
-        shapes = self._reader.get_variable_to_shape_map()
-        self._graph = _object_graph(self._reader, checkpoint)
-        self.variables = {
-            original_name: _Variable(key, tuple(shapes[key]), _original_shape(name, shapes[key]))
-            for name, key in self._keys()
-            for original_name in [_original_name(name)]
-        }
+        self.saved = SavedVariables(checkpoint)
+        keys = self.saved.keys_of_dictionary(WEIGHTS) or self.saved.keys
+        self.variables = {}
+        for name, key in keys.items():
+            shape = self.saved.shapes[key]
+            self.variables[_original_name(name)] = _Variable(
+                key, shape, _original_shape(name, shape)
+            )
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         return {name: list(variable.shape) for name, variable in self.variables.items()}
 
     def get_tensor(self, name: str) -> np.ndarray:
         variable = self.variables[name]
-        return np.reshape(self._value(variable.key), variable.shape)
-
-    def attribute(self, name: str) -> Any:
-        """Returns the value of a variable that is an attribute of the object, None without one."""
-        key = self._key(_children(self._graph, 0).get(name, 0))
-        return None if key is None else self._value(key)
-
-    def _keys(self) -> Iterator[tuple[str, str]]:
-        """Names of variables and their keys: the names in our own dictionary of weights, if any."""
-        own = _children(self._graph, 0).get(WEIGHTS)
-        names = {node: name for name, node in _children(self._graph, own).items()} if own else {}
-        for number in names or range(len(self._graph.nodes)):
-            for attribute in self._graph.nodes[number].attributes:
-                if attribute.name == _VALUE:
-                    yield names.get(number, attribute.full_name), attribute.checkpoint_key
-
-    def _key(self, number: int) -> str | None:
-        values = [a for a in self._graph.nodes[number].attributes if a.name == _VALUE]
-        return values[0].checkpoint_key if values else None
-
-    def _value(self, key: str) -> Any:
-        return read_variables(self._reader, self._checkpoint, [key])[key]
-
-
-def _object_graph(reader: Any, checkpoint: str) -> Any:
-    """What the object was that the checkpoint was written from."""
-    stored = read_variables(reader, checkpoint, [_OBJECT_GRAPH])[_OBJECT_GRAPH]
-    graph = trackable_object_graph_pb2.TrackableObjectGraph()
-    try:
-        graph.ParseFromString(stored)
-    except Exception as error:  # protobuf's DecodeError is public under no stable name
-        raise DamagedError(f"The checkpoint {checkpoint!r} is damaged: {error}") from error
-    return graph
-
-
-def _children(graph: Any, number: int) -> dict[str, int]:
-    """The parts of an object of a graph of objects: their names and their numbers."""
-    return {child.local_name: child.node_id for child in graph.nodes[number].children}
+        return np.reshape(self.saved.value(variable.key), variable.shape)
 
 
 def _original_name(name: str) -> str:
@@ -247,10 +204,10 @@ def _without_model(name: str) -> str:
     return re.sub(r"^.*/(?=cls/predictions/)", "", name)
 
 
-def _original_shape(name: str, shape: list[int]) -> tuple[int, ...]:
+def _original_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape in the original, where the heads of an attention are no axis."""
     if not name.startswith("transformer/self_attention/"):
-        return tuple(shape)
+        return shape
     if name.endswith("attention_output/kernel"):  # [N, D, H]
         return (int(np.prod(shape[:-1])), shape[-1])
     if name.endswith("/kernel"):  # [H, N, D]
@@ -258,51 +215,14 @@ def _original_shape(name: str, shape: list[int]) -> tuple[int, ...]:
     return (int(np.prod(shape)),)  # [N, D], or [H] of the output
 
 
-class _SavedGraph:
-    """What the file with the graphs says of the object.
-
-    Args:
-        path: of the SavedModel.
-        flag: the flag the path came from, for messages.
-    """
-
-    def __init__(self, path: str, flag: str) -> None:
-        file, saved_model = os.path.join(path, GRAPH_FILE), saved_model_pb2.SavedModel()
-        try:
-            with tf.io.gfile.GFile(file, "rb") as opened:
-                self.content = opened.read()
-            saved_model.ParseFromString(self.content)
-            self._graph = saved_model.meta_graphs[0]
-        except Exception as error:  # protobuf's DecodeError is public under no stable name
-            raise DamagedError(f"{flag}={path}: {file!r} is damaged: {error}") from error
-        self._path, self._objects = path, self._graph.object_graph_def
-
-    def asset(self, name: str) -> str | None:
-        """Returns the path of a file that is an attribute of the object, None without one."""
-        number = _children(self._objects, 0).get(name)
-        if number is None:
-            return None
-        index = self._objects.nodes[number].asset.asset_file_def_index
-        return os.path.join(self._path, "assets", self._graph.asset_file_def[index].filename)
-
-    def num_encoder_outputs(self) -> int:
-        """Returns the number of outputs in the list `encoder_outputs`, 0 without the list."""
-        call = self._objects.nodes[_children(self._objects, 0).get("__call__", 0)]
-        for name in call.function.concrete_functions:
-            outputs = self._objects.concrete_functions[name].output_signature.dict_value.fields
-            if "encoder_outputs" in outputs:
-                return len(outputs["encoder_outputs"].list_value.values)
-        return 0
-
-
 def _derived_config(
-    weights: _Weights, graph: _SavedGraph, path: str, flag: str
+    weights: _Weights, graph: SavedGraph, path: str, flag: str
 ) -> AlbertConfig | None:
     """The configuration of an encoder of TF-Hub; None where the number of layers is not known."""
     variables = weights.variables
     query = variables[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
     noted = _noted_by_keras(graph, path)
-    num_layers = noted.get("num_layers") or graph.num_encoder_outputs()
+    num_layers = noted.get("num_layers") or graph.length_of_output("encoder_outputs")
     if len(query) != 3 or not num_layers:
         return None
     vocab_size, embedding_size = variables[_SCOPES["word_embeddings"]].shape
@@ -321,7 +241,7 @@ def _derived_config(
     )
 
 
-def _noted_by_keras(graph: _SavedGraph, path: str) -> Mapping[str, Any]:
+def _noted_by_keras(graph: SavedGraph, path: str) -> Mapping[str, Any]:
     """What the encoder was made with: JSON in a file beside the graph or, long ago, within it."""
     file = os.path.join(path, _KERAS_METADATA)
     content = graph.content
@@ -354,7 +274,7 @@ def _activation(noted: Mapping[str, Any], path: str, flag: str) -> str:
 
 def _do_lower_case(weights: _Weights, tokenizer_file: str | None) -> bool | None:
     """Whether text is lower-cased; TF-Hub's exporter says so only of word pieces."""
-    value = weights.attribute(LOWER_CASE)
+    value = weights.saved.attribute(LOWER_CASE)
     if value is not None:
         return bool(value)
     return True if tokenizer_file else None
