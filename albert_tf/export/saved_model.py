@@ -7,6 +7,7 @@ Exported models take token ids: `input_ids`, `input_mask` (1 = real token, 0 = p
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
 from albert_tf.data.files import write_then_rename
+from albert_tf.model_directory import CONFIG_FILE
 from albert_tf.models import EncoderAndHead
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -75,7 +77,8 @@ def write_saved_model(
 ) -> str:
     """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
 
-    The weights have the names of the original in it; of the Keras model there is nothing else.
+    The weights have the names of the original in it; of the Keras model there is nothing else. With
+    them and its configuration, in `assets.extra`, it can be read as a model again.
 
     Args:
         model: whose variables the signatures read, see `float32_copy`.
@@ -92,7 +95,8 @@ def write_saved_model(
     root = tf.Module()
     root.weights = {name: variable.value for name, variable in original_names(model).items()}
     try:
-        return _write(root, signatures, export_dir, extra_files or {})
+        config = json.dumps(model.config.to_dict(), indent=2)
+        return _write(root, signatures, export_dir, {CONFIG_FILE: config, **(extra_files or {})})
     except (tf.errors.OpError, OSError) as error:
         raise ValueError(f"--export_dir {export_dir!r} cannot be written to: {error}") from error
 

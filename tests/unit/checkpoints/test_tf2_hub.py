@@ -15,8 +15,10 @@ from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.config import AlbertConfig
+from albert_tf.data.text_examples import Labels
+from albert_tf.export.classification import export_classifier
 from albert_tf.loading import read_contents
-from albert_tf.models import AlbertForPretraining
+from albert_tf.models import AlbertForClassification, AlbertForPretraining
 
 FLAG = "--init_checkpoint"
 CONFIG = AlbertConfig(
@@ -112,6 +114,20 @@ def test_a_model_of_something_else_is_refused(tmp_path):
     assert tf2_hub.is_here(str(tmp_path))
     with pytest.raises(LoadError, match=r"holds no ALBERT.*transformer/layer_0.*tf2_hub"):
         tf2_hub.read(str(tmp_path), FLAG)
+
+
+def test_an_exported_classifier_is_a_model_again(tmp_path):
+    """Its weights have the original's names, not those of the variables."""
+    config = CONFIG.replace(num_hidden_layers=1)
+    model = AlbertForClassification(config, num_labels=3)
+    path = export_classifier(model, Labels(("a", "b", "c")), str(tmp_path), max_seq_length=16)
+    contents, report = read_contents(path)
+    assert not report.ignored
+    assert contents.config == config
+    weights = original_names(model)
+    assert contents.weights.keys() == weights.keys()
+    for name, variable in weights.items():
+        np.testing.assert_array_equal(contents.weights[name], variable)
 
 
 def test_only_saved_models_of_tf2_are_taken(published, golden, tmp_path):
