@@ -52,7 +52,7 @@ class SentencePieceGraph(tf.Module):
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Gives the ids of each text, int32 [B, (tokens)]."""
-        pieces = self._model.tokenize(self._clean(texts))
+        pieces = self._model.tokenize(self.clean(texts))
         return self._comma_rule.apply(pieces)
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Located:
@@ -65,7 +65,7 @@ class SentencePieceGraph(tf.Module):
         starts, ends = _raw_ranges(pieces, clean)
         return self._with_leading_blanks(pieces._replace(starts=starts, ends=ends), raw, gaps)
 
-    def _clean(self, texts: tf.Tensor) -> tf.Tensor:
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Cleans texts, string [B]; those in ASCII, which are most, take the shorter way."""
         is_ascii = tf.strings.regex_full_match(texts, _ASCII)
         simple = tf.strings.regex_replace(tf.where(is_ascii, texts, ""), _ASCII_GAP, " ")

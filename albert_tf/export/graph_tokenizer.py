@@ -53,6 +53,13 @@ class GraphTokenizer(tf.Module):
         self.mask_id = tokenizer.mask_id
         self.vocab_size = tokenizer.vocab_size
 
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+        """Gives raw texts, string [B], as a SentencePiece vocabulary sees them; others as they are.
+
+        What is cleaned for WordPiece is cleaned while it is split into words.
+        """
+        return self._graph.clean(texts) if isinstance(self._graph, SentencePieceGraph) else texts
+
     @tf.function(input_signature=_TEXTS, autograph=False)
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Gives the ids of raw texts, special tokens not added.

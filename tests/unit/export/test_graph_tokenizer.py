@@ -115,6 +115,13 @@ def test_ids_and_offsets_are_those_of_the_python_tokenizer(make, texts, kind):
         assert found == wanted, ascii(text)
 
 
+@pytest.mark.parametrize("kind", ["spm_lower", "spm_cased"])
+def test_cleans_as_in_python(make, texts, kind):
+    tokenizer, graph = make(kind)
+    cleaned = graph.clean([text.encode() for text in texts]).numpy()
+    assert [text.decode() for text in cleaned] == list(map(tokenizer.clean, texts))
+
+
 @EVERY_KIND
 def test_special_ids(make, kind):
     tokenizer, graph = make(kind)
