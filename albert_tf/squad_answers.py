@@ -32,6 +32,30 @@ _FALLBACKS = {1: ("empty", 0.0), 2: ("", -1e6)}
 _WINDOWS_AT_ONCE = 2048
 
 
+@dataclass(frozen=True)
+class AnswerSettings:
+    """How questions are answered.
+
+    Attributes:
+        version: 1 or 2, of SQuAD.
+        max_seq_length: longest window with its question, in tokens (--max_seq_length).
+        doc_stride: tokens between the beginnings of two windows (--doc_stride).
+        max_query_length: tokens of a question; what is more is cut off (--max_query_length).
+        n_best_size: most candidates of a question, and starts and ends of a window in SQuAD 1.1.
+        max_answer_length: longest answer, in tokens.
+        threshold: null odds from which on a question is not answered; None always takes the best
+            candidate. For SQuAD 2.0 alone.
+    """
+
+    version: int
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    threshold: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerCandidate:
     """One entry of the list of best answers.
@@ -116,6 +140,16 @@ class SquadAnswers:
         ]
 
 
+def check_sizes(n_best_size: int, max_answer_length: int) -> None:
+    """Raises ValueError unless there can be an answer."""
+    for flag, value in (
+        ("--n_best_size", n_best_size),
+        ("--max_answer_length", max_answer_length),
+    ):
+        if value < 1:
+            raise ValueError(f"{flag} must be at least 1. Received: {value}")
+
+
 class AnswerSelector:
     """Collects the outputs of all windows and picks the answers.
 
@@ -151,12 +185,7 @@ class AnswerSelector:
         max_answer_length: int = 30,
         ranks_padding: bool = False,
     ) -> None:
-        for flag, value in (
-            ("--n_best_size", n_best_size),
-            ("--max_answer_length", max_answer_length),
-        ):
-            if value < 1:
-                raise ValueError(f"{flag} must be at least 1. Received: {value}")
+        check_sizes(n_best_size, max_answer_length)
         self.data = data
         self.features = features
         self.version = version

@@ -44,10 +44,62 @@ def serve(folder: Path, requests: list) -> list:
 
     An answer is a dictionary of arrays, or the text of the error.
     """
-    (folder / "batches").write_bytes(pickle.dumps(requests))
+    return _run(SERVER, folder, requests)
+
+
+# The same for models that take texts, both ways to call them: as functions, and as TensorFlow
+# Serving does, in a session, by the names of tensors that the signature lists.
+TEXT_SERVER = """
+import pickle, sys
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+requests, results = sys.argv[1:]
+models, answers = {}, []
+for path, inputs in pickle.load(open(requests, "rb")):
+    if path not in models:
+        session = tf.compat.v1.Session(graph=tf.Graph())
+        with session.graph.as_default():
+            graph = tf.compat.v1.saved_model.load(session, ["serve"], path)
+        models[path] = tf.saved_model.load(path), session, graph.signature_def["serving_default"]
+    model, session, signature = models[path]
+    try:
+        texts = {k: tf.constant(v) for k, v in inputs.items()}
+        outputs = model.signatures["serving_default"](**texts)
+    except tf.errors.InvalidArgumentError as error:
+        answers.append(str(error))
+        continue
+    fetches = {k: tensor.name for k, tensor in signature.outputs.items()}
+    feeds = {signature.inputs[k].name: v for k, v in inputs.items()}
+    served = session.run(fetches, feeds)
+    answers.append({k: v.numpy() for k, v in outputs.items()})
+    assert served.keys() == answers[-1].keys()
+    for k, values in served.items():
+        np.testing.assert_array_equal(values, answers[-1][k])
+        assert len(values) == len(next(iter(inputs.values()))), k
+assert "albert_tf" not in sys.modules
+pickle.dump(answers, open(results, "wb"))
+"""
+
+
+def serve_texts(folder: Path, requests: list) -> list:
+    """The answers of another process to (path, inputs), inputs being lists of texts by name.
+
+    See `serve`; the process imports TensorFlow and TensorFlow Text.
+    """
+    encoded = [
+        (path, {name: np.char.encode(texts, "utf-8").astype(object) for name, texts in row.items()})
+        for path, row in requests
+    ]
+    return _run(TEXT_SERVER, folder, encoded)
+
+
+def _run(program: str, folder: Path, requests: list) -> list:
+    (folder / "requests").write_bytes(pickle.dumps(requests))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run(
-        [sys.executable, "-c", SERVER, folder / "batches", folder / "results"],
+        [sys.executable, "-c", program, folder / "requests", folder / "results"],
         cwd=folder,
         env=environment,
         check=True,

@@ -82,6 +82,23 @@ def define_checkpoint_flag(not_given: str) -> None:
     )
 
 
+def define_export_flags() -> None:
+    """What to write for programs that serve the model."""
+    flags.DEFINE_string("export_dir", None, "Export a SavedModel below this directory.")
+    flags.DEFINE_bool(
+        "export_text_model",
+        False,
+        "Export one that takes texts as well, in the folder text of --export_dir. It answers as "
+        "this command does and needs the operations of TensorFlow Text.",
+    )
+
+
+def check_export_flags(values: flags.FlagValues) -> None:
+    """Raises ValueError if there is no place for what is to be exported."""
+    if values.export_text_model and not values.export_dir:
+        raise ValueError("--export_text_model needs --export_dir, the directory to write it below.")
+
+
 def define_padding_flag(changes: str = "Changes no result.") -> None:
     """How long batches are.
 

@@ -17,8 +17,10 @@ from albert_tf.cli.classifier_job import (
     job_from_flags,
 )
 from albert_tf.cli.fine_tuning_flags import (
+    check_export_flags,
     check_rate,
     define_checkpoint_flag,
+    define_export_flags,
     define_fine_tuning_model_flags,
     define_padding_flag,
     define_recipe_flag,
@@ -41,6 +43,7 @@ from albert_tf.data.text_examples import TRAIN
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.classification import export_classifier
+from albert_tf.export.text_classification import export_text_classifier
 from albert_tf.precision import build_model
 from albert_tf.tasks.classification import ClassificationTask
 from albert_tf.text_prediction import check_file
@@ -69,7 +72,7 @@ def define_flags() -> None:
         "predict_output_file", None, "What --predict_file gives, if not to the standard output."
     )
     define_checkpoint_flag("all are evaluated, and the best predicts")
-    flags.DEFINE_string("export_dir", None, "Export a SavedModel below this directory.")
+    define_export_flags()
     flags.DEFINE_float(
         "threshold_to_export",
         math.nan,
@@ -134,6 +137,7 @@ def run() -> None:
 
 def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
+    check_export_flags(values)
     check_rate(values.classifier_dropout_prob, "--classifier_dropout_prob")
     actions = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     if not any(values[name].value for name in actions):
@@ -211,6 +215,16 @@ def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun
     if values.predict_file:
         classification.predict_file(
             values.predict_file, bool(job.task.is_pair), values.predict_output_file
+        )
+    if values.export_text_model:
+        export_text_classifier(
+            classification.model,
+            job.data.labels,
+            job.source.tokenizer,
+            values.export_dir,
+            values.max_seq_length,
+            bool(job.task.is_pair),
+            values.threshold_to_export,
         )
     if values.export_dir:
         export_classifier(

@@ -9,8 +9,10 @@ from albert_tf import fine_tuning
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.choice_run import BEST_METRIC, ChoiceRun, ChoiceSettings
 from albert_tf.cli.fine_tuning_flags import (
+    check_export_flags,
     check_rate,
     define_checkpoint_flag,
+    define_export_flags,
     define_fine_tuning_model_flags,
     define_padding_flag,
     define_recipe_flag,
@@ -36,6 +38,7 @@ from albert_tf.data.text_examples import TRAIN
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.choice import export_choice
+from albert_tf.export.text_choice import export_text_choice
 from albert_tf.models import AlbertForMultipleChoice
 from albert_tf.precision import build_model
 from albert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -60,7 +63,7 @@ def define_flags() -> None:
         "labels, its scores are in predict_results.txt.",
     )
     define_checkpoint_flag("all are evaluated, and the best predicts")
-    flags.DEFINE_string("export_dir", None, "Export a SavedModel below this directory.")
+    define_export_flags()
     define_padding_flag()
     flags.DEFINE_integer(
         "eval_batch_size",
@@ -84,6 +87,7 @@ def run() -> None:
     """Does what the flags say; everything is checked before the first file is written."""
     values = flags.FLAGS
     check_device_flags(values)
+    check_export_flags(values)
     check_rate(values.dropout_prob, "--dropout_prob")
     if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
         raise ValueError("Nothing to do: give --do_train, --do_eval, --do_predict or --export_dir.")
@@ -163,6 +167,14 @@ def _apply(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
             _prepare(values, job)
         best = BestCheckpoint(TrainingDirectory(values.output_dir), BEST_METRIC)
         choice.predict(step, best.value)
+    if values.export_text_model:
+        export_text_choice(
+            choice.model,
+            job.source.tokenizer,
+            values.export_dir,
+            values.max_seq_length,
+            values.max_qa_length,
+        )
     if values.export_dir:
         export_choice(choice.model, values.export_dir)
 

@@ -9,8 +9,10 @@ from absl import flags, logging
 from albert_tf import fine_tuning
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.fine_tuning_flags import (
+    check_export_flags,
     check_rate,
     define_checkpoint_flag,
+    define_export_flags,
     define_fine_tuning_model_flags,
     define_padding_flag,
     define_recipe_flag,
@@ -30,6 +32,7 @@ from albert_tf.cli.flags import (
 )
 from albert_tf.cli.squad_job import (
     Job,
+    answer_settings_from_flags,
     answerer_from_flags,
     define_data_flags,
     job_from_flags,
@@ -42,6 +45,7 @@ from albert_tf.data.squad_records import write_squad_records
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.spans import export_spans
+from albert_tf.export.text_spans import export_text_spans
 from albert_tf.precision import build_model
 from albert_tf.prediction import Predictor
 from albert_tf.squad_prediction import answer_file, check_questions
@@ -71,7 +75,7 @@ def define_flags() -> None:
         "predict_output_file", None, "What --predict_json gives, if not to the standard output."
     )
     define_checkpoint_flag("the best predicts, or the newest where none was chosen")
-    flags.DEFINE_string("export_dir", None, "Export a SavedModel below this directory.")
+    define_export_flags()
     define_padding_flag(
         "Scores of SQuAD 1.1 compete with those of padding in training, so its weights depend on "
         "it; max is what the original does, also when answers are chosen."
@@ -157,6 +161,7 @@ def run() -> None:
 
 def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
+    check_export_flags(values)
     check_rate(values.dropout_prob, "--dropout_prob")
     if not any((values.do_train, values.do_predict, values.predict_json, values.export_dir)):
         raise ValueError(
@@ -224,6 +229,9 @@ def _apply(
     if values.predict_json:
         answerer = answerer_from_flags(values, job, predictor)
         answer_file(values.predict_json, answerer, values.predict_output_file)
+    if values.export_text_model:
+        settings = answer_settings_from_flags(values, job)
+        export_text_spans(predictor.model, job.source.tokenizer, settings, values.export_dir)
     if values.export_dir:
         export_spans(predictor.model, values.export_dir)
 

@@ -26,7 +26,7 @@ from albert_tf.metrics.squad import has_references
 from albert_tf.model_directory import ModelDirectory
 from albert_tf.model_source import ModelSource
 from albert_tf.prediction import Predictor
-from albert_tf.squad_answers import OUTPUTS
+from albert_tf.squad_answers import OUTPUTS, AnswerSettings
 from albert_tf.squad_prediction import QuestionAnswerer
 from albert_tf.squad_run import THRESHOLD, SquadRun, SquadSettings, threshold_without_references
 from albert_tf.tokenization import Tokenizer
@@ -116,6 +116,8 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     elsewhere = checkpoint_elsewhere(values)
     trained, where = trained_task_from_flags(values, elsewhere)
     version = _version(values, trained)
+    if version == 1 and values[THRESHOLD].present:
+        logging.warning("--%s does nothing: SQuAD 1.1 answers every question", THRESHOLD)
     name = SQUAD_TASKS[version]
     settings: dict[str, float] = {}
     if trained:
@@ -280,17 +282,31 @@ def squad_run_from_flags(
 def answerer_from_flags(
     values: flags.FlagValues, job: Job, predictor: Predictor
 ) -> QuestionAnswerer:
-    """Returns what answers --predict_json, with the threshold that is given or was found best."""
+    """Returns what answers --predict_json."""
+    settings = answer_settings_from_flags(values, job)
+    return QuestionAnswerer(
+        job.source.tokenizer,
+        predictor,
+        version=settings.version,
+        doc_stride=settings.doc_stride,
+        max_query_length=settings.max_query_length,
+        n_best_size=settings.n_best_size,
+        max_answer_length=settings.max_answer_length,
+        threshold=settings.threshold,
+    )
+
+
+def answer_settings_from_flags(values: flags.FlagValues, job: Job) -> AnswerSettings:
+    """Returns how new questions are answered, by the threshold that is given or was found best."""
     settings = settings_from_flags(values, job)
     # A training of this very run may have found another threshold than the job knows.
     trained = TrainedTask.read(values.output_dir) if values.do_train else None
     if trained:
         known = trained.settings.get(THRESHOLD)
         settings = dataclasses.replace(settings, known_threshold=known)
-    return QuestionAnswerer(
-        job.source.tokenizer,
-        predictor,
+    return AnswerSettings(
         version=job.version,
+        max_seq_length=values.max_seq_length,
         doc_stride=values.doc_stride,
         max_query_length=values.max_query_length,
         n_best_size=values.n_best_size,

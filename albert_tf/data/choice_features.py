@@ -127,7 +127,7 @@ def choice_features(
         their first tokens, and the context all of its tokens.
     """
     label_ids = _label_ids(examples)
-    _check_lengths(max_seq_length, max_qa_length)
+    check_lengths(max_seq_length, max_qa_length)
     room = max_seq_length - _SPECIAL
     rows: dict[str, int] = {}
     context_rows = [rows.setdefault(example.context, len(rows)) for example in examples]
@@ -163,7 +163,8 @@ def _label_ids(examples: Sequence[ChoiceExample]) -> np.ndarray | None:
     return np.array(found, np.int32)
 
 
-def _check_lengths(max_seq_length: int, max_qa_length: int) -> None:
+def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
+    """Raises ValueError unless there is room for a token."""
     if max_seq_length <= _SPECIAL:
         raise ValueError(
             f"--max_seq_length must be at least {_SPECIAL + 1}: [CLS], two [SEP] and a token. "

@@ -163,7 +163,7 @@ def squad_features(
     Differs: the original aligns text and tokens for every question, and leaves questions out whose
         context it cannot align or that has no token.
     """
-    _check_lengths(max_seq_length, doc_stride, max_query_length)
+    check_lengths(max_seq_length, doc_stride, max_query_length)
     tokens = squad_tokens(data, tokenizer, max_query_length, num_workers)
     paragraphs = np.array([question.paragraph for question in data.questions], np.int64)
     windows = cut_windows(
@@ -220,7 +220,8 @@ def cut_questions(
     ]
 
 
-def _check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
+def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
+    """Raises ValueError unless a window has room for a token beside the longest question."""
     for flag, value in (("--doc_stride", doc_stride), ("--max_query_length", max_query_length)):
         if value < 1:
             raise ValueError(f"{flag} must be at least 1. Received: {value}")

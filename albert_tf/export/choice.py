@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import tensorflow as tf
 from absl import logging
 
@@ -41,16 +43,17 @@ def export_choice(model: AlbertForMultipleChoice, export_dir: str) -> str:
     Differs: the original does not export models of multiple choice.
     """
     copy = float32_copy(model)
-
-    def outputs(inputs: dict[str, tf.Tensor]) -> Outputs:
-        logits = copy(inputs, training=False)["logits"]
-        return {
-            "probabilities": tf.nn.softmax(logits),
-            "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
-        }
-
-    function = tokens_function(outputs, rank=3)
+    function = tokens_function(partial(choice_outputs, copy), rank=3)
     signatures = {DEFAULT_SIGNATURE: function, TOKENS_SIGNATURE: function}
     path = write_saved_model(copy, signatures, export_dir)
     logging.info("Exported the model to %s", path)
     return path
+
+
+def choice_outputs(model: AlbertForMultipleChoice, inputs: Outputs) -> Outputs:
+    """Returns `probabilities` and `predictions` of options, see `export_choice`."""
+    logits = model(inputs, training=False)["logits"]
+    return {
+        "probabilities": tf.nn.softmax(logits),
+        "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+    }

@@ -66,24 +66,27 @@ def export_classifier(
     Source: run_classifier.py of the original release, _serving_input_receiver_fn.
     Differs: the original cannot export a regression, and has no `tokens`.
     """
-    if labels.num_outputs != model.num_labels:
-        raise ValueError(
-            f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
-            f"{', '.join(labels.names) or 'one number'}"
-        )
+    check_labels(model, labels)
     model.config.check_sequence_length(max_seq_length, "--max_seq_length")
-    if threshold is not None and math.isnan(threshold):
-        threshold = None
     copy = float32_copy(model)
-    outputs = partial(_outputs, copy, labels, threshold)
+    outputs = partial(class_outputs, copy, labels, threshold)
     signatures = {
         DEFAULT_SIGNATURE: _examples_function(outputs, max_seq_length),
-        TOKENS_SIGNATURE: tokens_function(lambda inputs: _with_names(outputs(inputs), labels)),
+        TOKENS_SIGNATURE: tokens_function(lambda inputs: with_names(outputs(inputs), labels)),
     }
     names = json.dumps(labels.names, ensure_ascii=False, indent=1)
     path = write_saved_model(copy, signatures, export_dir, {LABELS_FILE: names})
     logging.info("Exported the classifier to %s", path)
     return path
+
+
+def check_labels(model: AlbertForClassification, labels: Labels) -> None:
+    """Raises ValueError unless there are as many labels as the model has outputs."""
+    if labels.num_outputs != model.num_labels:
+        raise ValueError(
+            f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
+            f"{', '.join(labels.names) or 'one number'}"
+        )
 
 
 def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Callable:
@@ -97,9 +100,10 @@ def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Ca
     return tf.function(from_examples, [tf.TensorSpec([None], tf.string, "input")], autograph=False)
 
 
-def _outputs(
+def class_outputs(
     model: AlbertForClassification, labels: Labels, threshold: float | None, inputs: Outputs
 ) -> Outputs:
+    """Returns `probabilities`, `predictions` and, unless None or NaN, `threshold`, a scalar."""
     logits = model(inputs, training=False)["logits"]
     if labels.is_regression:
         outputs = {"probabilities": logits, "predictions": logits[:, 0]}
@@ -108,12 +112,13 @@ def _outputs(
             "probabilities": tf.nn.softmax(logits),
             "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
         }
-    if threshold is not None:
+    if threshold is not None and not math.isnan(threshold):
         outputs["threshold"] = tf.constant(threshold, tf.float32)
     return outputs
 
 
-def _with_names(outputs: Outputs, labels: Labels) -> Outputs:
+def with_names(outputs: Outputs, labels: Labels) -> Outputs:
+    """Returns the outputs with `predicted_labels`, where classes are predicted."""
     if labels.is_regression:
         return outputs
     names = tf.constant(labels.names)

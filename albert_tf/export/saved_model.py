@@ -22,6 +22,7 @@ from albert_tf.models import EncoderAndHead
 
 DEFAULT_SIGNATURE = "serving_default"
 TOKENS_SIGNATURE = "tokens"
+TEXT_FOLDER = "text"  # where models that take texts lie, beside those that take token ids
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 # The folder of a SavedModel for files that TensorFlow itself does not read.
 _EXTRA_FOLDER = "assets.extra"
@@ -69,11 +70,34 @@ def tokens_function(compute: Callable[[Outputs], Outputs], rank: int = 2) -> Cal
     return tf.function(from_tokens, specs, autograph=False)
 
 
+def texts_function(compute: Callable[[Outputs], Outputs], ranks: Mapping[str, int]) -> Callable:
+    """Makes a signature of texts.
+
+    Args:
+        compute: gives outputs by name; takes the texts by name.
+        ranks: 1 for string [B], 2 for string [B, C], by the names of the inputs.
+
+    Returns:
+        A function whose inputs have these names, and all have to have one B.
+    """
+    names = list(ranks)
+
+    def from_texts(*inputs: tf.Tensor) -> Outputs:
+        for name, values in zip(names[1:], inputs[1:], strict=True):
+            counts = (tf.shape(texts)[0] for texts in (values, inputs[0]))
+            tf.debugging.assert_equal(*counts, f"There must be as many {name} as {names[0]}.")
+        return compute(dict(zip(names, inputs, strict=True)))
+
+    specs = [tf.TensorSpec([None] * rank, tf.string, name) for name, rank in ranks.items()]
+    return tf.function(from_texts, specs, autograph=False)
+
+
 def write_saved_model(
     model: EncoderAndHead,
     signatures: Mapping[str, Callable],
     export_dir: str,
     extra_files: Mapping[str, str] | None = None,
+    tokenizer: tf.Module | None = None,
 ) -> str:
     """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
 
@@ -85,6 +109,7 @@ def write_saved_model(
         signatures: functions of TensorFlow by the names they get.
         export_dir: created if need be (--export_dir).
         extra_files: texts by the names they get in `assets.extra`.
+        tokenizer: what the signatures tokenize with.
 
     Returns:
         Path of the subfolder, named after the time, in seconds.
@@ -94,6 +119,8 @@ def write_saved_model(
     """
     root = tf.Module()
     root.weights = {name: variable.value for name, variable in original_names(model).items()}
+    if tokenizer is not None:
+        root.tokenizer = tokenizer
     try:
         config = json.dumps(model.config.to_dict(), indent=2)
         return _write(root, signatures, export_dir, {CONFIG_FILE: config, **(extra_files or {})})

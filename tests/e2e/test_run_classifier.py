@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests.classifier_run import COUNTS, LABELS, ClassifierRun, blocks, write_csv
 from tests.pretraining_run import assert_same_bits, read_checkpoint
+from tests.serving import serve_texts
 
 # Flags that a trained model makes superfluous.
 WITHOUT_DATA = dict.fromkeys(("train_file", "dev_file", "test_file"))
@@ -23,7 +24,11 @@ def trained(tmp_path_factory, golden):
     folder = tmp_path_factory.mktemp("trained")
     run = ClassifierRun(folder, golden, hidden_dropout_prob=0.1)
     run.printed = run.must_work(
-        do_train=True, do_eval=True, do_predict=True, export_dir=folder / "export"
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+        export_dir=folder / "export",
+        export_text_model=True,
     )
     return run
 
@@ -81,8 +86,17 @@ class TestTraining:
         assert np.ptp(probabilities, axis=0).max() > 1e-3  # rows differ, so their order shows
 
     def test_exports_the_model_that_predicted(self, trained):
-        (path,) = (trained.folder / "export").iterdir()
+        (path,) = (trained.folder / "export").glob("[0-9]*")
         assert (path / "saved_model.pb").exists()
+
+    def test_exports_one_for_texts_that_says_the_same(self, trained):
+        (path,) = (trained.folder / "export" / "text").iterdir()
+        texts = [text for _, text in trained.rows["test"]]
+        (answer,) = serve_texts(trained.folder, [(str(path), {"texts": texts})])
+        expected = trained.predicted()
+        np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-5)
+        names = [name.decode() for name in answer["predicted_labels"]]
+        assert names == [LABELS[i] for i in expected.argmax(axis=1)]
 
     def test_depends_on_the_seed_and_on_nothing_else(self, trained, tmp_path, golden):
         run = ClassifierRun(tmp_path, golden, hidden_dropout_prob=0.1)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests.choice_run import COUNTS, LETTERS, ChoiceRun, choices, write_choices
 from tests.classifier_run import ClassifierRun, blocks
+from tests.serving import serve_texts
 
 FROM_OUTPUT = dict.fromkeys(
     ("albert_config_file", "spm_model_file", "max_seq_length", "max_qa_length")
@@ -22,7 +23,12 @@ def trained(request, tmp_path_factory, golden):
     run = ChoiceRun(folder, golden)
     run.is_race = request.param == "race"
     run.data = {} if run.is_race else run.own_data()
-    run.printed = run.must_work(**run.data, do_predict=True, export_dir=folder / "export")
+    run.printed = run.must_work(
+        **run.data,
+        do_predict=True,
+        export_dir=folder / "export",
+        export_text_model=not run.is_race,
+    )
     run.questions = {split: count * (2 if run.is_race else 1) for split, count in COUNTS.items()}
     return run
 
@@ -111,8 +117,28 @@ class TestTraining:
             "settings": {"max_qa_length": 17},
             "max_seq_length": 40,
         }
-        (exported,) = (trained.folder / "export").iterdir()
+        (exported,) = (trained.folder / "export").glob("[0-9]*")
         assert (exported / "saved_model.pb").exists()
+
+    def test_exports_a_model_for_texts_that_chooses_the_same(self, trained):
+        if trained.is_race:
+            assert not (trained.folder / "export" / "text").exists()
+            return
+        (path,) = (trained.folder / "export" / "text").iterdir()
+        lines = (trained.folder / "test.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        texts = {
+            "contexts": [row["context"] for row in rows],
+            "questions": [row["question"] for row in rows],
+            "options": [row["options"] + [""] * (5 - len(row["options"])) for row in rows],
+        }
+        (answer,) = serve_texts(trained.folder, [(str(path), texts)])
+        expected = probabilities(trained)
+        np.testing.assert_allclose(
+            answer["probabilities"], np.nan_to_num(expected), rtol=0, atol=1e-5
+        )
+        chosen = [row["options"][i] for row, i in zip(rows, np.nanargmax(expected, 1), strict=True)]
+        assert [text.decode() for text in answer["predicted_options"]] == chosen
 
 
 class TestWithoutTraining:
@@ -213,6 +239,10 @@ def broken(tmp_path_factory, golden):
 
 BAD_INPUT = {
     "nothing to do": ({"do_train": False, "do_eval": False}, "Nothing to do: give --do_train"),
+    "a model for texts without a place": (
+        {"export_text_model": True},
+        "--export_text_model needs --export_dir",
+    ),
     "no such task": ({"task_name": "swag"}, "--task_name must be race, with questions of your own"),
     "no data": (
         {"data_dir": None},

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.pretraining_run import assert_same_bits, read_checkpoint
+from tests.serving import serve_texts
 from tests.squad_run import (
     FILES,
     SquadRun,
@@ -38,7 +39,12 @@ RULE = "=" * 50 + "\n"
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
 def trained(request, tmp_path_factory, golden):
     run = SquadRun(tmp_path_factory.mktemp("trained"), golden, version=request.param)
-    run.printed = run.must_work(do_train=True, do_predict=True, export_dir=run.folder / "export")
+    run.printed = run.must_work(
+        do_train=True,
+        do_predict=True,
+        export_dir=run.folder / "export",
+        export_text_model=run.version == 2,
+    )
     return run
 
 
@@ -102,6 +108,27 @@ class TestTraining:
         assert description["settings"]["doc_stride"] == 11
         (exported,) = (trained.folder / "export" / "saved_model").iterdir()
         assert (exported / "saved_model.pb").exists()
+
+    def test_exports_a_model_for_texts_that_answers_the_same(self, trained):
+        if trained.version == 1:
+            assert not (trained.folder / "export" / "text").exists()
+            return
+        (path,) = (trained.folder / "export" / "text").iterdir()
+        content = json.loads((trained.folder / "dev.json").read_text())
+        asked = [
+            {"contexts": paragraph["context"], "questions": paragraph["qas"][0]["question"]}
+            for paragraph in content["data"][0]["paragraphs"]
+        ]
+        texts = {name: [row[name] for row in asked] for name in asked[0]}
+        (answer,) = serve_texts(trained.folder, [(str(path), texts)])
+        expected = trained.predictions()
+        assert [text.decode() for text in answer["answers"]] == list(expected.values())
+        odds = json.loads((trained.output / "null_odds.json").read_text())
+        np.testing.assert_allclose(answer["null_odds"], list(odds.values()), rtol=0, atol=1e-5)
+        entries = json.loads((trained.output / FILES[1]).read_text()).values()
+        for row, entry in zip(answer["n_best_probabilities"], entries, strict=True):
+            own = [candidate["probability"] for candidate in entry]
+            np.testing.assert_allclose(row[: len(own)], own, rtol=0, atol=1e-5)
 
     def test_answers_are_parts_of_the_contexts(self, trained):
         content = json.loads((trained.folder / "dev.json").read_text())
@@ -242,10 +269,11 @@ def test_chinese_with_wordpiece(tmp_path, golden):
     run = SquadRun(tmp_path, golden, vocab_size=len(tokens))
     for name, count in (("train", 9), ("dev", 5)):
         write_squad(tmp_path / f"{name}.json", chinese_questions(count, 1))
-    run.must_work(
+    printed = run.must_work(
         spm_model_file=None, vocab_file=vocabulary, do_train=True, do_predict=True,
-        num_train_epochs=1.5, doc_stride=3,
+        num_train_epochs=1.5, doc_stride=3, null_score_diff_threshold=0.5,
     )  # fmt: skip
+    assert printed.count("null_score_diff_threshold does nothing: SQuAD 1.1 answers every") == 1
     results, _ = blocks(run.output / "eval_results.txt")
     assert results[-1].keys() >= {"f1", "exact_match", "char_f1", "char_exact_match"}
     best = max(float(result["char_f1"]) for result in results)

@@ -1,0 +1,18 @@
+"""Texts that tokenizers, byte counts and cutting trip over."""
+
+HOSTILE_TEXTS = (
+    "",
+    " ",
+    "\t\n  \u3000",
+    "The tower was built in 1,889, by 3 men.",
+    "  leading and trailing  ",
+    "caf\u00e9 cafe\u0301 \u0130stanbul \u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2 STRA\u00dfE",
+    "\u5317\u4eac\u662f\u4e2d\u56fd\u7684\u9996\u90fd\u3002",
+    "\U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 family \u00bd cup",
+    "a_b __ _ \uff3f x",
+    "[CLS] [SEP] [MASK] <pad> <unk>",
+    "\u00a0no\u2003break\u200eodd\u00b4 blanks\u2028",
+    "\u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u05e2\u05d1\u05e8\u05d9\u05ea",
+    "word " * 60,
+    "x" * 300,
+)
