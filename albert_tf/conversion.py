@@ -88,6 +88,7 @@ def convert(
     output_dir: str,
     *,
     with_optimizer: bool = False,
+    output_flag: str = "--output_dir",
     **parts: Any,
 ) -> ConversionReport:
     """Writes a model in another format, reads it back in a fresh process and compares outputs.
@@ -97,6 +98,7 @@ def convert(
         format_name: one of `FORMAT_NAMES`.
         output_dir: must not exist, or be empty; has the whole result in the end, or is as it was.
         with_optimizer: keep the optimizer's moments and the step as well.
+        output_flag: the flag `output_dir` came from, for messages.
         **parts: of the model that do not lie with it, see `read_contents`.
 
     Raises:
@@ -104,7 +106,7 @@ def convert(
             something else.
         SaveError: it cannot be written.
     """
-    check_target(output_dir)
+    check_target(output_dir, output_flag)
     if with_optimizer and format_name != ORIGINAL:
         raise ValueError(
             f"--with_optimizer: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} holds the "
@@ -117,7 +119,7 @@ def convert(
             "out, or give a checkpoint of a training (model.ckpt-<step>)."
         )
     _, shapes = open_checkpoint(loaded.source)
-    with new_directory(output_dir) as directory:
+    with new_directory(output_dir, output_flag) as directory:
         left_out = format_module(format_name).write(directory, contents)
         actual = _outputs(directory, format_name, contents)
         differences = _differences(actual, format_name, contents, left_out)

@@ -188,7 +188,8 @@ def _task(task: TrainedTask) -> dict[str, object]:
     values = {"name": task.name, "max_seq_length": task.max_seq_length or "not known"}
     if task.labels.names:
         values["labels"] = ", ".join(task.labels.names)
-    return {**values, "texts": "pairs" if task.is_pair else "single", **task.settings}
+    texts = {True: "pairs", False: "single", None: "not known"}[task.is_pair]
+    return {**values, "texts": texts, **task.settings}
 
 
 def _tokenizer(contents: ModelContents) -> dict[str, object]:

@@ -108,16 +108,11 @@ def _label(
     labels = task.labels if task.labels.num_outputs == model.num_labels else Labels(names)
     if model.num_labels == 1:
         labels = Labels()
-    classifier = TextClassifier(
-        tokenizer,
-        _predictor(model, task.max_seq_length, ("logits",)),
-        labels,
-        min(task.max_seq_length or _LENGTH, model.config.max_position_embeddings),
-        bool(task.is_pair),
-    )
-    example = TextExample("1", first, second if task.is_pair else None, None)
-    found = classifier.predict([example])[0]
-    yield first + (f"  {second}" if task.is_pair else "")
+    predictor = _predictor(model, task.max_seq_length, ("logits",))
+    is_pair = bool(task.is_pair)
+    classifier = TextClassifier(tokenizer, predictor, labels, predictor.max_seq_length, is_pair)
+    found = classifier.predict([TextExample("1", first, second if is_pair else None)])[0]
+    yield first + (f"  {second}" if is_pair else "")
     if labels.is_regression:
         yield f"  {found.probabilities[0]:.3f}"
         return

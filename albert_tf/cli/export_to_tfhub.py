@@ -1,0 +1,87 @@
+"""Exports a model for TF-Hub: flags to `hub_export.export_to_tfhub`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from absl import flags
+
+from albert_tf.cli.command import run_command
+
+
+def define_flags() -> None:
+    """Defines the flags of this command; nothing is defined by importing it."""
+    flags.DEFINE_string(
+        "albert_directory",
+        None,
+        "The model: a directory with albert_config.json, tokenizer and checkpoint, or a model of "
+        "any other format. It is only read.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "checkpoint_name",
+        "model.ckpt-best",
+        "Checkpoint in --albert_directory. Where the default is not there, the newest is taken.",
+    )
+    flags.DEFINE_string(
+        "export_path",
+        None,
+        "Directory to write; must not exist, or be empty. It is there in the end with all that "
+        "belongs to it, or not at all.",
+        required=True,
+    )
+    flags.DEFINE_enum(
+        "format",
+        "tf2",
+        ["tf2", "tf1_hub"],
+        "tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module for hub.Module and the "
+        "original's programs, as the original writes it.",
+    )
+    flags.DEFINE_string(
+        "preprocessor_path",
+        None,
+        "Directory for a preprocessor as well, from texts to the encoder's inputs; --format=tf2.",
+    )
+    flags.DEFINE_bool(
+        "do_lower_case",
+        True,
+        "Whether the model's text is lower-cased. Where it is not given, what the model says of "
+        "itself counts.",
+    )
+    flags.DEFINE_bool(
+        "use_einsum",
+        True,
+        "Changes nothing: the graph has plain matrix products either way, which TFLite knows.",
+    )
+
+
+def run() -> None:
+    """Exports, and prints what became of every weight."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
+    from albert_tf.hub_export import export_to_tfhub, model_in  # TensorFlow, which --help needs not
+
+    values = flags.FLAGS
+    model = model_in(
+        values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
+    )
+    report = export_to_tfhub(
+        model,
+        values.format,
+        values.export_path,
+        values.preprocessor_path,
+        do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
+    )
+    for line in report.lines():
+        print(line)
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()
