@@ -81,6 +81,8 @@ def _model_class() -> Any:
                 field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
             else:
                 field.type = kind
+            if name == "type":
+                field.default_value = str(NORMAL)
             if name == "pieces":
                 field.label = _Field.LABEL_REPEATED
     pool = descriptor_pool.DescriptorPool()
