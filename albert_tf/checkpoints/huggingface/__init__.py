@@ -73,6 +73,15 @@ def read(path: str, flag: str) -> StoredModel:
             than the original's can.
         DamagedError: a file is damaged.
     """
+    try:
+        return _read(path, flag)
+    except LoadError as error:
+        if flag in str(error):
+            raise
+        raise type(error)(f"{flag}={path}: {error}") from error
+
+
+def _read(path: str, flag: str) -> StoredModel:
     config_file = os.path.join(path, CONFIG_FILE)
     where = f"{flag}={path}: {CONFIG_FILE}"
     values = read_json(config_file) if file_exists(config_file) else None

@@ -130,16 +130,16 @@ def _check_architecture(values: Mapping[str, Any], where: str) -> None:
         return  # the first ALBERT models had no type
     if found != MODEL_TYPE:
         what = f"model_type {found!r}" if found else "no model_type"
-        names = ", ".join(map(str, values.get("architectures") or ()))
+        name = architecture_of(values)
         raise LoadError(
-            f"{where} is not of ALBERT: it says {what}{f' ({names})' if names else ''}. Expected a "
+            f"{where} is not of ALBERT: it says {what}{f' ({name})' if name else ''}. Expected a "
             f"model with model_type {MODEL_TYPE!r}; the weights of others, such as BERT and "
             "RoBERTa, have no place here."
         )
 
 
 def _activation(name: Any, where: str) -> str:
-    if name in _ACTIVATIONS:
+    if isinstance(name, str) and name in _ACTIVATIONS:
         return _ACTIVATIONS[name]
     if name in _EXACT_GELU:
         raise LoadError(

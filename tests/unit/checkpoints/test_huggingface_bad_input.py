@@ -73,6 +73,11 @@ def write(path: Path, values: dict[str, np.ndarray]) -> None:
         ({"model_type": "bert", "architectures": ["BertModel"]}, r"model_type 'bert' \(BertModel"),
         ({"model_type": "roberta"}, r"--init_checkpoint=.*model_type 'roberta'.*RoBERTa, have no"),
         ({"hidden_act": "gelu"}, r"hidden_act 'gelu' is the exact GELU .*'gelu_new'.*mistake"),
+        ({"hidden_act": ["gelu_new"]}, r"hidden_act \['gelu_new'\] is not one of"),
+        (
+            {"model_type": None, "num_hidden_groups": None, "architectures": 5},
+            "no model_type|whole",
+        ),
         ({"hidden_act": "silu"}, r"hidden_act 'silu' is not one of 'gelu_new', .*'relu'"),
         ({"layer_norm_eps": 1e-5}, r"layer_norm_eps is 1e-05, and in the original it is 1e-12"),
         ({"position_embedding_type": "relative_key"}, r"position_embedding_type is 'relative_key'"),
@@ -129,7 +134,8 @@ def test_missing_weights_are_named(model):
 def test_a_file_that_is_cut_off_is_damaged(model, cut):
     data = (model / WEIGHTS).read_bytes()
     (model / WEIGHTS).write_bytes(data[:cut])
-    with pytest.raises(DamagedError, match=r"model\.safetensors' is damaged, or not a safetensors"):
+    message = r"--init_checkpoint=.*model\.safetensors' is damaged, or not a safetensors"
+    with pytest.raises(DamagedError, match=message):
         read(model)
 
 
