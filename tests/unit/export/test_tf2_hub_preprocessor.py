@@ -6,11 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
-from albert_tf.export import tf2_hub_preprocessor
+from albert_tf.checkpoints.original import original_names
+from albert_tf.export import tf2_hub_encoder, tf2_hub_preprocessor
+from albert_tf.model_contents import ModelContents
+from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import Tokenizer, load_tokenizer
+from tests.small_model import small_config
 
 FILES = {"spm": "small_1000.model", "wordpiece": "vocab.txt"}
 EVERY_KIND = pytest.mark.parametrize("kind", FILES)
@@ -23,7 +28,7 @@ PROGRAM = """
 import pickle, sys
 import tensorflow as tf, tensorflow_text as text
 
-texts, others, lengths, paths, results = pickle.load(open(sys.argv[1], "rb"))
+texts, others, lengths, paths = pickle.load(open(sys.argv[1], "rb"))
 
 def error(function, *arguments, **named):
     try:
@@ -77,8 +82,24 @@ def seen(path):
         "too_short_for_two": error(it.bert_pack_inputs, [first, second], seq_length=4),
     }
 
-def in_keras(path):
-    import tensorflow_hub as hub, tf_keras
+found = {kind: seen(path) for kind, path in paths.items()}
+strangers = {name for name in sys.modules if name.partition(".")[0] in (
+    "albert_tf", "sentencepiece", "keras_hub", "tensorflow_hub", "tf_keras")}
+assert not strangers, strangers
+pickle.dump(found, open(sys.argv[2], "wb"))
+"""
+
+KERAS_PROGRAM = """
+import pickle, sys
+import tensorflow as tf, tensorflow_text
+import tensorflow_hub as hub, tf_keras
+
+texts, others, _, paths = pickle.load(open(sys.argv[1], "rb"))
+
+def numbers(values):
+    return tf.nest.map_structure(lambda value: value.numpy(), values)
+
+def seen(path):
     it = hub.load(path)
     first, second = (tf_keras.Input([], dtype=tf.string) for _ in range(2))
     tokenize = hub.KerasLayer(it.tokenize)
@@ -86,15 +107,15 @@ def in_keras(path):
     pair = tf_keras.Model([first, second], pack([tokenize(first), tokenize(second)]))
     single = tf_keras.Model(first, hub.KerasLayer(path, arguments=dict(seq_length=9))(first))
     texts_, others_ = tf.constant(texts), tf.constant(others)
-    return {"pair": numbers(pair([texts_, others_])), "single": numbers(single(texts_))}
+    # From texts to the encoder's outputs, as one model.
+    pooled = hub.KerasLayer(sys.argv[3])(hub.KerasLayer(it)(first))["pooled_output"]
+    return {
+        "pair": numbers(pair([texts_, others_])),
+        "single": numbers(single(texts_)),
+        "pooled": tf_keras.Model(first, pooled)(texts_).numpy(),
+    }
 
-found = {kind: seen(path) for kind, path in paths.items()}
-strangers = {name for name in sys.modules if name.partition(".")[0] in (
-    "albert_tf", "sentencepiece", "tensorflow_hub", "keras_hub")}
-assert not strangers, strangers
-for kind, path in paths.items():
-    found[kind]["keras"] = in_keras(path)
-pickle.dump(found, open(results, "wb"))
+pickle.dump({kind: seen(path) for kind, path in paths.items()}, open(sys.argv[2], "wb"))
 """
 
 
@@ -105,20 +126,29 @@ def tokenizers(golden: Path) -> dict[str, Tokenizer]:
 
 
 @pytest.fixture(scope="module")
-def results(tokenizers, tmp_path_factory) -> dict[str, dict[str, Any]]:
-    """What a program saw that has nothing of ours, in folders that were moved after writing."""
+def folder(tokenizers, tmp_path_factory) -> Path:
+    """Holds the preprocessors, moved after they were written, and the task for a program."""
     folder = tmp_path_factory.mktemp("preprocessors")
     paths = {}
     for kind, tokenizer in tokenizers.items():
         written = folder / f"{kind}_written"
         tf2_hub_preprocessor.write(str(written), tokenizer, LENGTH)
         paths[kind] = str(written.rename(folder / kind))
-    task = (TEXTS, OTHERS, PAIR_LENGTHS, paths, str(folder / "results"))
-    (folder / "task").write_bytes(pickle.dumps(task))
-    command = [sys.executable, "-c", PROGRAM, str(folder / "task")]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    (folder / "task").write_bytes(pickle.dumps((TEXTS, OTHERS, PAIR_LENGTHS, paths)))
+    return folder
+
+
+def run(program: str, folder: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    """What a program saw that has nothing of ours."""
+    command = [sys.executable, "-c", program, str(folder / "task"), str(folder / "results")]
+    done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
     return pickle.loads((folder / "results").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def results(folder) -> dict[str, dict[str, Any]]:
+    return run(PROGRAM, folder)
 
 
 def inputs(tokenizer: Tokenizer, texts: list[str], length: int) -> dict[str, np.ndarray]:
@@ -183,13 +213,6 @@ def test_pairs_are_packed_as_tensorflow_text_packs_them(results, kind):
 
 
 @EVERY_KIND
-def test_works_as_a_layer_of_tf_keras(tokenizers, results, kind):
-    found = results[kind]["keras"]
-    assert_equal(found["pair"], results[kind]["wanted"][14])
-    assert_equal(found["single"], inputs(tokenizers[kind], TEXTS, 9))
-
-
-@EVERY_KIND
 def test_too_short_a_sequence_is_an_error(results, kind):
     assert "seq_length must be at least 3" in results[kind]["too_short"]
     assert "seq_length must be at least 5" in results[kind]["too_short_for_two"]
@@ -204,3 +227,23 @@ def test_nothing_is_written_where_no_text_would_fit(tokenizers, tmp_path):
 @EVERY_KIND
 def test_the_vocabulary_is_among_the_assets(golden, results, kind):
     assert results[kind]["asset"] == (golden / "tokenizer" / FILES[kind]).read_bytes()
+
+
+@pytest.mark.slow
+def test_works_in_tf_keras_and_feeds_an_encoder(folder, tokenizers, results):
+    model = AlbertForPretraining(
+        small_config(vocab_size=1000, num_hidden_groups=1, inner_group_num=1)
+    )
+    for number, variable in enumerate(model.weights):
+        variable.assign_add(keras.random.normal(variable.shape, stddev=0.1, seed=number))
+    weights = {name: variable.numpy() for name, variable in original_names(model).items()}
+    contents = ModelContents(model.config, weights, tokenizers["spm"], do_lower_case=True)
+    (folder / "encoder").mkdir()
+    tf2_hub_encoder.write(str(folder / "encoder"), contents)
+    for kind, found in run(KERAS_PROGRAM, folder, str(folder / "encoder")).items():
+        assert_equal(found["pair"], results[kind]["wanted"][14])
+        assert_equal(found["single"], inputs(tokenizers[kind], TEXTS, 9))
+        rows = inputs(tokenizers[kind], TEXTS, LENGTH)
+        names = zip(("input_ids", "input_mask", "segment_ids"), rows.values(), strict=True)
+        wanted = model.encoder(dict(names))["pooled_output"]
+        np.testing.assert_allclose(found["pooled"], wanted, rtol=0, atol=1e-6)
