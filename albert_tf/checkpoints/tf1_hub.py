@@ -60,10 +60,9 @@ def read(path: str, flag: str) -> StoredModel:
         LoadError: there is no such module, or it is of another kind.
         ValueError: its configuration cannot be used.
     """
-    handle = path
-    graph = _inference_graph(_read_saved_model(path, handle, flag), handle, flag)
+    graph = _inference_graph(_read_saved_model(path, flag), path, flag)
     checkpoint = os.path.join(path, VARIABLES)
-    _check_variables(checkpoint, graph, handle, flag)
+    _check_variables(checkpoint, graph, path, flag)
     outputs = graph.signature_def[TOKENIZATION_INFO].outputs
     config_file = _asset(path, CONFIG_ASSET)
     return StoredModel(
@@ -103,26 +102,26 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
     return tf1_hub_module.compute(directory, batch)
 
 
-def _read_saved_model(path: str, handle: str, flag: str) -> Any:
+def _read_saved_model(path: str, flag: str) -> Any:
     file = os.path.join(path, GRAPH_FILE)
     if not tf.io.gfile.exists(file):
-        raise LoadError(f"{flag}={handle} is not a TF-Hub module: there is no file {file!r}.")
+        raise LoadError(f"{flag}={path} is not a TF-Hub module: there is no file {file!r}.")
     saved_model = saved_model_pb2.SavedModel()
     try:
         with tf.io.gfile.GFile(file, "rb") as opened:
             saved_model.ParseFromString(opened.read())
     except Exception as error:  # protobuf's DecodeError is public under no stable name
-        raise LoadError(f"{flag}={handle}: {file!r} is damaged: {error}") from error
+        raise LoadError(f"{flag}={path}: {file!r} is damaged: {error}") from error
     return saved_model
 
 
-def _inference_graph(saved_model: Any, handle: str, flag: str) -> Any:
+def _inference_graph(saved_model: Any, path: str, flag: str) -> Any:
     """The graph without tags, which is that without dropout; of TF2 there is none."""
     graphs = list(saved_model.meta_graphs)
     tags = [sorted(graph.meta_info_def.tags) for graph in graphs]
     if not graphs or any(graph.HasField("object_graph_def") for graph in graphs):
         raise LoadError(
-            f"{flag}={handle} is a SavedModel of another kind: a "
+            f"{flag}={path} is a SavedModel of another kind: a "
             f"{'TF2 object' if graphs else 'file without graphs'} with the tags "
             f"{tags} and the signatures {_signatures(graphs)}. {_EXPECTED}"
         )
@@ -133,14 +132,14 @@ def _signatures(graphs: list[Any]) -> list[str]:
     return sorted({name for graph in graphs for name in graph.signature_def})
 
 
-def _check_variables(checkpoint: str, graph: Any, handle: str, flag: str) -> None:
+def _check_variables(checkpoint: str, graph: Any, path: str, flag: str) -> None:
     """Refuses a TF1 module of something else, such as BERT or an image model."""
     if not tf.io.gfile.exists(checkpoint + ".index"):
-        raise LoadError(f"{flag}={handle} has no variables: no file {checkpoint + '.index'!r}.")
+        raise LoadError(f"{flag}={path} has no variables: no file {checkpoint + '.index'!r}.")
     shapes = open_tensorflow_checkpoint(checkpoint).get_variable_to_shape_map()
     if not any(_SHARED_LAYERS in name for name in shapes):
         raise LoadError(
-            f"{flag}={handle} is not a module of ALBERT: its signatures are "
+            f"{flag}={path} is not a module of ALBERT: its signatures are "
             f"{_signatures([graph])}, its variables {', '.join(sorted(shapes)[:8])}, ... "
             f"{_EXPECTED}"
         )

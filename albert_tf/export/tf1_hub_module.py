@@ -59,7 +59,8 @@ def write(directory: str, contents: ModelContents) -> list[str]:
         Names of the weights that such a module cannot hold: other heads, and optimizer slots.
 
     Raises:
-        ValueError: there is no tokenizer, or weights of the encoder are missing.
+        ValueError: there is no tokenizer, or weights of the encoder or of half a head are missing
+            or have other shapes.
 
     Source: export_to_tfhub.py of the original release.
     """
@@ -70,7 +71,7 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     names = original_names(model)
     has_masked_lm = _MASKED_LM in contents.weights
     wanted = [name for name in names if has_masked_lm or not name.startswith(_MASKED_LM_SCOPE)]
-    _check_complete(set(wanted) - set(contents.weights))
+    _check_weights({name: tuple(names[name].shape) for name in wanted}, contents.weights)
     weights = {name: contents.weights[name] for name in wanted}
     saved_model = saved_model_pb2.SavedModel()
     for tag in (TRAIN_TAG, None):
@@ -117,12 +118,19 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
     return arrays
 
 
-def _check_complete(missing: set[str]) -> None:
-    """Refuses an encoder, or a head, that is there in part."""
+def _check_weights(
+    wanted: Mapping[str, tuple[int, ...]], weights: Mapping[str, np.ndarray]
+) -> None:
+    """Refuses an encoder, or a head, that is there in part or has other shapes."""
+    missing = [name for name in wanted if name not in weights]
     if missing:
-        raise ValueError(
-            f"The model lacks weights that a module needs: {', '.join(sorted(missing))}"
-        )
+        raise ValueError(f"The model lacks weights that a module needs: {', '.join(missing)}")
+    for name, shape in wanted.items():
+        if tuple(weights[name].shape) != shape:
+            raise ValueError(
+                f"The weight {name!r} is {list(weights[name].shape)}, but the configuration says "
+                f"{list(shape)}."
+            )
 
 
 def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:

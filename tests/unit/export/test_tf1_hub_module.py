@@ -201,3 +201,12 @@ def test_half_a_model_is_refused(model, weights, word_piece, tmp_path, name):
     with pytest.raises(ValueError, match=f"lacks weights that a module needs: {name}"):
         write(tmp_path, model, rest, word_piece)
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_of_another_configuration_are_refused(model, weights, word_piece, tmp_path):
+    other = {**weights, "bert/pooler/dense/bias": np.zeros(13, np.float32)}
+    with pytest.raises(
+        ValueError, match=r"dense/bias' is \[13\], but the configuration says \[12\]"
+    ):
+        write(tmp_path, model, other, word_piece)
+    assert not list(tmp_path.iterdir())
