@@ -323,7 +323,7 @@ class SelfAttention(ConfiguredLayer):
 
         scores = kernels.widened(tf.matmul(query, key, transpose_b=True))
         masked_score = (1.0 - tf.cast(attention_mask, scores.dtype)) * MASKED_SCORE
-        scores += masked_score[:, tf.newaxis, tf.newaxis]
+        scores += tf.expand_dims(tf.expand_dims(masked_score, 1), 1)
         probabilities = tf.cast(tf.nn.softmax(scores), x.dtype)
         kept = dropout(probabilities, self.config.attention_probs_dropout_prob, dropout_seed)
 

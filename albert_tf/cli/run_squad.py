@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 from absl import flags, logging
 
@@ -44,6 +45,8 @@ from albert_tf.config import SquadOptimizerConfig, TrainerConfig
 from albert_tf.data.squad_records import write_squad_records
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
+from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
+from albert_tf.export.litert import export_litert
 from albert_tf.export.spans import export_spans
 from albert_tf.export.text_spans import export_text_spans
 from albert_tf.precision import build_model
@@ -76,6 +79,12 @@ def define_flags() -> None:
     )
     define_checkpoint_flag("the best predicts, or the newest where none was chosen")
     define_export_flags()
+    flags.DEFINE_bool(
+        "export_tflite",
+        True,
+        f"Write {LITERT_FILE} into --export_dir as well, as the original does: float32, one "
+        "sequence of --max_seq_length; version 1 alone. export_litert makes others.",
+    )
     define_padding_flag(
         "Scores of SQuAD 1.1 compete with those of padding in training, so its weights depend on "
         "it; max is what the original does, also when answers are chosen."
@@ -234,6 +243,10 @@ def _apply(
         export_text_spans(predictor.model, job.source.tokenizer, settings, values.export_dir)
     if values.export_dir:
         export_spans(predictor.model, values.export_dir)
+        if job.version == 1 and values.export_tflite:
+            path = os.path.join(values.export_dir, LITERT_FILE)
+            length = values.max_seq_length
+            export_litert(predictor.model, path, max_seq_length=length, flag="--export_dir")
 
 
 def _write_features(values: flags.FlagValues, job: Job) -> None:

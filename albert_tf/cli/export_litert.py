@@ -1,0 +1,134 @@
+"""Writes a model as a LiteRT (TensorFlow Lite) file: flags to `export_litert`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from albert_tf.cli.command import run_command
+from albert_tf.data.files import file_size
+
+if TYPE_CHECKING:
+    from albert_tf.model_contents import ModelContents
+
+_QUANTIZATIONS = ("none", "float16", "int8", "int8_calibrated")
+_LENGTH = 128
+
+
+def define_flags() -> None:
+    """Defines the flags of this command; nothing is defined by importing it."""
+    flags.DEFINE_string(
+        "model",
+        None,
+        "Encoder, pretrained model, classifier or model of SQuAD 1.1, of any format: a directory, "
+        "a checkpoint, a released tar file, or the URL of a TF-Hub module.",
+        required=True,
+    )
+    flags.DEFINE_string("output_file", "model.tflite", "File to write.")
+    flags.DEFINE_enum(
+        "quantization",
+        "none",
+        _QUANTIZATIONS,
+        "none: float32. float16: half the size. int8: a quarter of the size, and faster. "
+        "int8_calibrated: the same with ranges fixed beforehand, from --calibration_file, for "
+        "machines that need that; farther from the model.",
+    )
+    flags.DEFINE_integer(
+        "max_seq_length",
+        None,
+        "Length of all sequences, padding included; 0 for any length. Without it, the length the "
+        f"model was trained with, {_LENGTH} where nothing says it.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer("batch_size", 1, "Number of sequences; 0 for any number.", lower_bound=0)
+    flags.DEFINE_string(
+        "calibration_file",
+        None,
+        "Texts like those the model will be given, one a line; the two of a pair, or a question "
+        "and its context, with a tab between them. Some dozens are enough.",
+    )
+    flags.DEFINE_string(
+        "albert_config_file", None, "Configuration (albert_config.json), if --model has none."
+    )
+    flags.DEFINE_string("spm_model_file", None, "SentencePiece model, if --model has none.")
+    flags.DEFINE_string("vocab_file", None, "Vocabulary, if --model has none.")
+    flags.DEFINE_bool(
+        "do_lower_case",
+        True,
+        "Whether the model's text is lower-cased. Where it is not given, what the model says of "
+        "itself counts.",
+    )
+
+
+def run() -> None:
+    """Exports, and prints the size of the file and how near its outputs are to the model's."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the comparison compute alike
+    from albert_tf.export.litert import export_litert  # TensorFlow, which --help need not wait for
+    from albert_tf.export.litert_calibration import calibration_sequences
+    from albert_tf.loading import build_model, read_contents
+
+    values = flags.FLAGS
+    is_calibrated = values.quantization == "int8_calibrated"
+    if is_calibrated != bool(values.calibration_file):
+        raise ValueError(
+            "--quantization=int8_calibrated and --calibration_file belong together. Received: "
+            f"--quantization={values.quantization}, --calibration_file={values.calibration_file}"
+        )
+    contents, _ = read_contents(
+        values.model,
+        albert_config_file=values.albert_config_file,
+        spm_model_file=values.spm_model_file,
+        vocab_file=values.vocab_file,
+        do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
+    )
+    length = _length(values.max_seq_length, contents)
+    sequences = None
+    if is_calibrated:
+        if contents.tokenizer is None:
+            raise ValueError(
+                "--calibration_file needs the model's tokenizer, and --model has none: give "
+                "--spm_model_file or --vocab_file."
+            )
+        sequences = calibration_sequences(
+            values.calibration_file,
+            contents.tokenizer,
+            length or contents.config.max_position_embeddings,
+        )
+    agreements = export_litert(
+        build_model(contents),
+        values.output_file,
+        quantization=values.quantization,
+        max_seq_length=length,
+        batch_size=values.batch_size or None,
+        calibration=sequences,
+        labels=contents.task.labels if contents.task else None,
+    )
+    size = file_size(values.output_file)
+    print(f"{values.output_file}: quantization={values.quantization} size={size / 1e6:.1f}MB")
+    for name, found in agreements.items():
+        print(
+            f"  {name}: max_difference={found.difference:.2g} largest={found.largest:.2g} "
+            f"cosine={found.cosine:.6f}"
+        )
+
+
+def _length(given: int | None, contents: ModelContents) -> int | None:
+    """The length of all sequences; None for any."""
+    if given == 0:
+        return None
+    config, task = contents.config, contents.task
+    trained = task.max_seq_length if task else None
+    length = given or trained or min(_LENGTH, config.max_position_embeddings)
+    config.check_sequence_length(length, "--max_seq_length")
+    return length
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""Models as LiteRT (TensorFlow Lite) files, for telephones and other small machines.
+
+The converter is given a graph whose weights are constants. Then it stores each once, however often
+a shared block runs, and finds the operations it has fast code for; variables it would leave as
+variables that nothing fills.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.original import original_names
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import is_remote, named_output
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.text_examples import Labels
+from albert_tf.encoder import AlbertEncoder
+from albert_tf.export.litert_check import Agreement, Arrays, check, check_batches
+from albert_tf.export.saved_model import INPUTS, Outputs, float32_copy
+from albert_tf.models import AlbertForClassification, AlbertForPretraining
+from albert_tf.span_models import AlbertForSpans
+
+NONE, FLOAT16, INT8, INT8_CALIBRATED = "none", "float16", "int8", "int8_calibrated"
+QUANTIZATIONS = (NONE, FLOAT16, INT8, INT8_CALIBRATED)
+# Of a model of SQuAD 1.1, where the original puts it.
+ORIGINAL_FILE = "albert_model.tflite"
+
+_LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants has 2 GB at most
+_CPU = "/CPU:0"  # to compare with: an accelerator may round products
+# What stays in floating point when ranges are fixed beforehand. In 8 bits, sums that padding takes
+# to -10000 leave attention no other digits, and the variance of layer normalisation no digits at
+# all; what is left are the matrix products with weights, the look-ups and GELU.
+_NOT_CALIBRATED = (
+    "ADD",
+    "BATCH_MATMUL",
+    "CAST",
+    "MEAN",
+    "MUL",
+    "RESHAPE",
+    "RSQRT",
+    "SOFTMAX",
+    "SPLIT",
+    "SQUARED_DIFFERENCE",
+    "STRIDED_SLICE",
+    "SUB",
+    "TANH",
+    "TRANSPOSE",
+    "UNPACK",
+)
+
+Compute = Callable[[dict[str, tf.Tensor]], Outputs]
+
+
+def export_litert(
+    model: keras.Model,
+    output_file: str,
+    *,
+    quantization: str = NONE,
+    max_seq_length: int | None = None,
+    batch_size: int | None = 1,
+    calibration: TokenSequences | None = None,
+    labels: Labels | None = None,
+    flag: str = "--output_file",
+) -> dict[str, Agreement]:
+    """Writes a LiteRT file, run and compared with the model before it gets its name.
+
+    It has built-in operations only, and one signature: `input_ids`, `input_mask` (1 = real token,
+    0 = padding) and `segment_ids`, int32 [B, S]; it gives
+
+    * of an encoder, or a pretrained model, whose heads are left out: `sequence_output`, float32
+      [B, S, H], and `pooled_output`, float32 [B, H];
+    * of a classifier: `probabilities`, float32 [B, K], and `predictions`, int32 [B], the likeliest
+      class; of a regression the number, float32 [B, 1] and [B];
+    * of SQuAD 1.1: `start_log_prob` and `end_log_prob`, float32 [B, S], which are logits. Nothing
+      is masked.
+
+    Args:
+        model: is left as it is.
+        output_file: appears when it is complete.
+        quantization: "none" keeps float32; "float16" stores weights so; "int8" stores matrices so,
+            and finds the range of what they are multiplied with while it runs; "int8_calibrated"
+            fixes those ranges now.
+        max_seq_length: S; None for any up to the model's `max_position_embeddings`.
+        batch_size: B; None for any.
+        calibration: sequences to find ranges with, for "int8_calibrated".
+        labels: of a classifier; the names of its classes are written beside the file.
+        flag: where `output_file` came from, for errors.
+
+    Returns:
+        How near the outputs are to those of the model, by name.
+
+    Raises:
+        ValueError: a value is out of range, the model is of another kind or too large, or the file
+            cannot be written or does not give what it should.
+
+    Source: run_squad_v1.py of the original release, main.
+    Differs: the original writes float32, SQuAD 1.1, one sequence of one length.
+    """
+    if isinstance(model, AlbertForPretraining):
+        logging.info("Of the pretrained model the encoder is exported, without its heads.")
+        model = model.encoder
+    _check_model(model, labels)
+    _check_request(model.config, quantization, max_seq_length, batch_size, calibration)
+    if not is_remote(output_file) and os.path.isdir(output_file):
+        raise ValueError(f"{flag}: {output_file} is a folder. Give the name of a file in it.")
+    with tf.device(_CPU):
+        copy = float32_copy(model)
+    compute = outputs_of(copy)
+    converted = _convert(copy, compute, quantization, max_seq_length, batch_size, calibration)
+    batches = check_batches(copy.config, batch_size, max_seq_length, calibration)
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, "model.tflite")
+        with open(local, "wb") as file:
+            file.write(converted)
+        with tf.device(_CPU):
+            agreements = check(local, compute, batches, is_exact=quantization == NONE)
+    if labels is not None and labels.names and isinstance(model, AlbertForClassification):
+        with named_output(labels_file(output_file), flag) as file:
+            file.write(json.dumps(labels.names, ensure_ascii=False, indent=1).encode())
+    with named_output(output_file, flag) as file:
+        file.write(converted)
+    _report(output_file, len(converted), quantization, agreements)
+    return agreements
+
+
+def labels_file(output_file: str) -> str:
+    """Returns where the names of classes stand, in the order of the probabilities."""
+    return f"{os.path.splitext(output_file)[0]}.labels.json"
+
+
+def _report(path: str, size: int, quantization: str, agreements: dict[str, Agreement]) -> None:
+    logging.info("Exported %s: quantization=%s size=%.1f MB", path, quantization, size / 1e6)
+    for name, found in agreements.items():
+        logging.info(
+            "%s: max_difference=%.3g of=%.3g cosine=%.6f",
+            name,
+            found.difference,
+            found.largest,
+            found.cosine,
+        )
+
+
+def _check_model(model: keras.Model, labels: Labels | None) -> None:
+    if not isinstance(model, (AlbertEncoder, AlbertForClassification, AlbertForSpans)):
+        raise ValueError(
+            "LiteRT files are made of encoders, pretrained models, classifiers and models of SQuAD "
+            f"1.1, not of {type(model).__name__}. --export_dir of run_squad.py and run_race.py "
+            "writes those of SQuAD 2.0 and of multiple choice as a SavedModel."
+        )
+    is_classifier = isinstance(model, AlbertForClassification)
+    if labels is not None and is_classifier and labels.num_outputs != model.num_labels:
+        raise ValueError(
+            f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
+            f"{', '.join(labels.names) or 'one number'}"
+        )
+    size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
+    if size > _LARGEST_MODEL:
+        raise ValueError(
+            f"The model's weights are {size / 1e9:.1f} GB in single precision, and the converter "
+            "to LiteRT takes 2 GB at most. Models that share their parameters are smaller."
+        )
+
+
+def _check_request(
+    config: AlbertConfig,
+    quantization: str,
+    length: int | None,
+    batch_size: int | None,
+    calibration: TokenSequences | None,
+) -> None:
+    if quantization not in QUANTIZATIONS:
+        raise ValueError(
+            f"--quantization must be one of {', '.join(QUANTIZATIONS)}. Received: {quantization!r}"
+        )
+    if length is not None:
+        config.check_sequence_length(length, "--max_seq_length")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"--batch_size must be at least 1. Received: {batch_size}")
+    if (quantization == INT8_CALIBRATED) != bool(calibration):
+        raise ValueError(
+            f"--quantization={INT8_CALIBRATED} needs texts (--calibration_file), and no other does."
+            f" Received: --quantization={quantization}, {len(calibration or ())} texts"
+        )
+    if calibration:
+        longest, most = int(calibration.lengths.max()), length or config.max_position_embeddings
+        if longest > most:
+            raise ValueError(
+                f"A text of --calibration_file has {longest} tokens, and the model would take "
+                f"{most} (--max_seq_length)."
+            )
+
+
+def outputs_of(model: keras.Model) -> Compute:
+    """Returns what gives a model's outputs by the names they have in the file."""
+
+    def compute(inputs: dict[str, tf.Tensor]) -> Outputs:
+        values = model(inputs, training=False)
+        if isinstance(model, AlbertForSpans):
+            return {
+                "start_log_prob": values["start_logits"],
+                "end_log_prob": values["end_logits"],
+            }
+        if isinstance(model, AlbertForClassification):
+            return _classifier_outputs(values["logits"])
+        return {name: values[name] for name in ("sequence_output", "pooled_output")}
+
+    return compute
+
+
+def _classifier_outputs(logits: tf.Tensor) -> Outputs:
+    if logits.shape[-1] == 1:
+        return {"probabilities": logits, "predictions": logits[:, 0]}
+    return {
+        "probabilities": tf.nn.softmax(logits),
+        "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+    }
+
+
+def _convert(
+    model: keras.Model,
+    compute: Compute,
+    quantization: str,
+    length: int | None,
+    batch_size: int | None,
+    calibration: TokenSequences | None,
+) -> bytes:
+    specs = [tf.TensorSpec([batch_size, length], tf.int32, name) for name in INPUTS]
+    weights = [(variable, variable.numpy()) for variable in original_names(model).values()]
+
+    def from_tokens(*inputs: tf.Tensor) -> Outputs:
+        constants = [(variable, tf.constant(values)) for variable, values in weights]
+        with keras.StatelessScope(state_mapping=constants):
+            return compute(dict(zip(INPUTS, inputs, strict=True)))
+
+    function = tf.function(from_tokens, specs, autograph=False).get_concrete_function()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], tf.Module())
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    if quantization != NONE:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantization == FLOAT16:
+        converter.target_spec.supported_types = [tf.float16]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of TensorFlow's own use of its interpreter
+        if calibration is None:
+            return converter.convert()
+        return _convert_calibrated(converter, calibration, batch_size, length)
+
+
+def _convert_calibrated(
+    converter: tf.lite.TFLiteConverter,
+    sequences: TokenSequences,
+    batch_size: int | None,
+    length: int | None,
+) -> bytes:
+    # The converter resizes its inputs once, so that all batches are of one shape.
+    rows, columns = batch_size or 1, length or int(sequences.lengths.max())
+
+    def batches() -> Iterator[Arrays]:
+        for first in range(0, len(sequences), rows):
+            # The last batch begins anew where sequences run out.
+            chosen = np.arange(first, first + rows) % len(sequences)
+            yield sequences.padded(chosen, columns)
+
+    converter.representative_dataset = batches
+    options = tf.lite.experimental.QuantizationDebugOptions(denylisted_ops=list(_NOT_CALIBRATED))
+    debugger = tf.lite.experimental.QuantizationDebugger(
+        converter=converter, debug_dataset=batches, debug_options=options
+    )
+    return debugger.get_nondebug_quantized_model()
