@@ -22,13 +22,14 @@ from albert_tf.conversion_proof import (
     Arrays,
     model_outputs,
     outputs_in_fresh_process,
+    own_graphs,
     ragged_batch,
 )
 from albert_tf.data.files import is_remote
 from albert_tf.loading import build_model, read_contents
 from albert_tf.model_contents import ModelContents
 
-TOLERANCE = 1e-5  # most absolute difference of an output, which is of the order of 1
+TOLERANCE = 1e-5  # most difference of an output; of a larger one than 1, share of the largest value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class ConversionReport:
         loaded: what was read, under the original's names.
         shapes: of every weight of the source, under the names it has there.
         left_out: weights the format of the result cannot hold.
-        differences: largest absolute difference of each output.
+        differences: largest difference of each output, see `TOLERANCE`.
         has_tokenizer: whether the result has the source's tokenizer.
     """
 
@@ -212,7 +213,8 @@ def _differences(
     """
     held = {name: value for name, value in contents.weights.items() if name not in left_out}
     model = build_model(dataclasses.replace(contents, weights=held))
-    expected = model_outputs(model, ragged_batch(contents.config))
+    has_graphs = own_graphs(format_name) is not None
+    expected = model_outputs(model, ragged_batch(contents.config), as_graph=has_graphs)
     differences = {}
     for name, values in expected.items():
         if name not in actual or actual[name].shape != values.shape:
@@ -221,7 +223,8 @@ def _differences(
                 f"What was written as {format_name} gives no {name} of shape {values.shape}, but "
                 f"{shapes}. Nothing is left of it."
             )
-        differences[name] = float(np.abs(actual[name] - values).max())
+        difference = np.abs(actual[name] - values).max()
+        differences[name] = float(difference / max(1.0, np.abs(values).max()))
     # Also true where a number is not finite.
     wrong = [name for name, value in differences.items() if not value <= TOLERANCE]
     if wrong:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.formats import format_module
 from albert_tf.config import AlbertConfig
 
 _ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
@@ -67,17 +68,23 @@ def ragged_batch(config: AlbertConfig) -> Arrays:
     return {name: values.astype(np.int32) for name, values in batch.items()}
 
 
-def model_outputs(model: keras.Model, batch: Mapping[str, np.ndarray]) -> Arrays:
+def model_outputs(
+    model: keras.Model, batch: Mapping[str, np.ndarray], *, as_graph: bool = False
+) -> Arrays:
     """Computes what a conversion has to keep.
 
     Args:
         model: of any class of this package.
         batch: see `ragged_batch`.
+        as_graph: let TensorFlow rewrite the whole computation first, as it does with that of a
+            SavedModel. It adds up in another order then: sensitive weights give differences of
+            1e-5, which are not those of a conversion.
 
     Returns:
         Outputs by their names, float32; those of padding are zero, as they mean nothing.
     """
-    outputs = model({name: tf.constant(values) for name, values in batch.items()})
+    compute = tf.function(model.__call__) if as_graph else model
+    outputs = compute({name: tf.constant(values) for name, values in batch.items()})
     return comparable({name: outputs[name] for name in _OUTPUTS if name in outputs}, batch)
 
 
@@ -85,7 +92,8 @@ def comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray]
     """Outputs as arrays, without what padding and masked places give."""
     arrays = {}
     for name, output in outputs.items():
-        values = np.maximum(np.asarray(output, np.float32), _LEAST)
+        values = np.asarray(output, np.float32)
+        values = np.where(values < _LEAST, np.float32(0), values)
         if name in _OF_TOKENS:
             mask = batch["input_mask"].astype(bool)
             values = np.where(mask[..., None] if values.ndim == 3 else mask, values, 0)
@@ -132,6 +140,11 @@ def outputs_in_fresh_process(
         return dict(file)
 
 
+def own_graphs(format_name: str) -> Callable[[str, Arrays], Mapping[str, Any]] | None:
+    """Returns what computes outputs with a stored model's own graphs, None where it has none."""
+    return getattr(format_module(format_name), "compute", None)
+
+
 def _save(path: str, arrays: Mapping[str, Any]) -> None:
     np.savez(path, **arrays)
 
@@ -144,15 +157,14 @@ def _search_path() -> str:
 
 def main(format_name: str, directory: str, batch_file: str, outputs_file: str) -> None:
     """Reads a stored model and writes its outputs."""
-    from albert_tf.checkpoints.formats import format_module
     from albert_tf.loading import build_model, read_contents
 
     with np.load(batch_file) as file:
         batch = dict(file)
     contents, _ = read_contents(directory)
-    outputs = model_outputs(build_model(contents), batch)
-    compute = getattr(format_module(format_name), "compute", None)
-    if compute is not None:  # a format that computes by itself: its graph counts
+    compute = own_graphs(format_name)
+    outputs = model_outputs(build_model(contents), batch, as_graph=compute is not None)
+    if compute is not None:  # those count
         own = compute(directory, batch)
         outputs.update(comparable({name: own[name] for name in _OUTPUTS if name in own}, batch))
     if contents.tokenizer is not None:
