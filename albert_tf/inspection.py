@@ -11,7 +11,12 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.archives import is_packed
 from albert_tf.checkpoints.formats import recognise
-from albert_tf.checkpoints.original import SLOT_NAMES, open_checkpoint
+from albert_tf.checkpoints.original import (
+    GLOBAL_STEP,
+    SLOT_NAMES,
+    open_checkpoint,
+    read_variables,
+)
 from albert_tf.checkpoints.report import LoadError, LoadReport
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.training_directory import TrainingDirectory
@@ -125,12 +130,13 @@ def _weights(stored: StoredModel) -> dict[str, object]:
         run = TrainingDirectory(os.path.dirname(stored.checkpoint))
         prefixes = filter(None, [*run.checkpoints(), run.best()])
         found["of the checkpoints"] = ", ".join(map(os.path.basename, prefixes))
-    weights = set(shapes) - set(slots) - {"global_step"}
+    weights = set(shapes) - set(slots) - {GLOBAL_STEP}
     found["variables"] = len(weights)
     found["numbers in them"] = sum(_size(shapes[name]) for name in weights)
     found["optimizer slots"] = f"{len(slots)} variables" if slots else "none"
-    if "global_step" in shapes:
-        found["step"] = int(reader.get_tensor("global_step"))
+    if GLOBAL_STEP in shapes:
+        step = read_variables(reader, stored.checkpoint, [GLOBAL_STEP])[GLOBAL_STEP]
+        found["step"] = int(step)
     found["heads"] = ", ".join(_heads(shapes)) or "none"
     return found
 

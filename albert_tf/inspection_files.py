@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from albert_tf.checkpoints.original import READ_ERRORS
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import open_binary
@@ -22,6 +23,8 @@ from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_token
 _TOKENIZER_ENDINGS = (".model", ".spm", ".vocab", ".txt")
 _LITERT_MARK = b"TFL3"  # from byte 4 on
 _SHOWN_VALUES = 8
+# What TensorFlow raises where files are damaged or operations are missing.
+_RUN_ERRORS = (*READ_ERRORS, KeyError, OSError)
 _TEXT = "This is a short text."
 # By what features the records of a kind are known.
 _RECORD_KINDS = {
@@ -135,7 +138,11 @@ def _run(path: str, graph: Any, signatures: Mapping[str, Any]) -> Iterator[str]:
         given = {name: value for name, value in samples.items() if value is not None}
         if not given or len(given) < len(samples):
             continue
-        outputs = _load(path, list(graph.meta_info_def.tags)).signatures[key](**given)
+        loaded = _load(path, list(graph.meta_info_def.tags))
+        try:
+            outputs = loaded.signatures[key](**given)
+        except _RUN_ERRORS as error:
+            raise ValueError(f"{path!r} has a signature {key} that fails: {error}") from error
         yield f"{key}({', '.join(f'{n}={v.numpy().tolist()}' for n, v in given.items())})"
         for name, value in sorted(outputs.items()):
             values = np.ravel(value.numpy())
@@ -149,12 +156,12 @@ def _run(path: str, graph: Any, signatures: Mapping[str, Any]) -> Iterator[str]:
 def _load(path: str, tags: list[str]) -> Any:
     try:
         return tf.saved_model.load(path, tags=tags)
-    except (RuntimeError, KeyError, ValueError, OSError, tf.errors.OpError):
+    except _RUN_ERRORS:
         with suppress(ImportError):  # registers what models that take texts consist of
             import tensorflow_text  # noqa: F401
     try:
         return tf.saved_model.load(path, tags=tags)
-    except (RuntimeError, KeyError, ValueError, OSError, tf.errors.OpError) as error:
+    except _RUN_ERRORS as error:
         raise ValueError(f"{path!r} cannot be loaded: {error}") from error
 
 

@@ -126,6 +126,14 @@ def test_what_is_known_is_told_before_what_is_wrong(tmp_path, tokenizer, capsys)
     assert facts(capsys.readouterr().out)["step"] == "77"
 
 
+def test_a_data_file_that_was_cut_short_is_named(tmp_path, tokenizer):
+    path = written(tmp_path, AlbertEncoder(CONFIG), tokenizer)
+    data = path / "model.ckpt-77.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:50])
+    with pytest.raises(ValueError, match=r"model\.ckpt-77' is damaged"):
+        told(path)
+
+
 def test_without_a_tokenizer_there_is_no_sign_of_life(tmp_path):
     path = written(tmp_path, AlbertEncoder(CONFIG), None)
     text = told(path)
@@ -151,10 +159,14 @@ def test_an_exported_classifier_by_its_folder_of_exports(tmp_path):
     text = told(tmp_path)
     assert text.startswith(f"{path}: a SavedModel (TensorFlow {tf.__version__})")
     assert facts(text)["-> probabilities"] == "float32 [?, 2]"
-    assert facts(text)["assets.extra"] == "labels.json"
+    assert "labels.json" in facts(text)["assets.extra"]
     assert "  tokens(input_ids=[[1, 1, 1]], " in text
     assert "    probabilities [1, 2]: 0." in text
     assert "2 classes" in text  # of the weights, which another training may start from
+    data = tmp_path / "9" / "variables" / "variables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:50])
+    with pytest.raises(ValueError, match="9' cannot be loaded"):
+        told(tmp_path / "9")
     (tmp_path / "9" / "saved_model.pb").write_bytes(b"\xff\xff")
     with pytest.raises(ValueError, match=r"saved_model\.pb' is damaged"):
         told(tmp_path / "9")
