@@ -61,9 +61,7 @@ def with_tensorflow(path, batch):
         "do_lower_case": bool(loaded.do_lower_case),
         "encoder": arrays(loaded(inputs)),
         "encoder, names of TF-Hub": arrays(loaded(theirs, training=False)),
-        "mlm": arrays(loaded.mlm({**inputs, **positions})),
         "mlm, names of TF-Hub": arrays(loaded.mlm({**theirs, **positions})),
-        "sop": arrays(loaded.sop(inputs)),
         "sop, names of TF-Hub": arrays(loaded.sop(theirs)),
         "signatures": {
             "serving_default": arrays(loaded.signatures["serving_default"](**theirs)),
@@ -90,6 +88,7 @@ def with_tensorflow(path, batch):
         loss = tf.reduce_sum(tf.sin(outputs["sequence_output"]))
         loss += tf.reduce_mean(tf.cos(outputs["mlm_logits"]))
         loss += tf.reduce_sum(outputs["pooled_output"] ** 2)
+    results["mlm"] = arrays(outputs)
     variables = list(loaded.mlm.trainable_variables)
     gradients = tape.gradient(loss, variables)
     names = list(by_name(variables))

@@ -1,0 +1,89 @@
+"""Size of a reusable SavedModel, time to write and to load it, and steps of training through it.
+
+The model has random weights and both pretraining heads. Steps compute the gradients of a sum over
+the pooled output by all weights of the encoder: through the functions of the SavedModel, and
+through the model it was written from. Both are graphs, in turns in this process; the least of
+several wall times counts, as others may use the machine.
+
+    python -m benchmarks.tf2_hub_encoder --preset=base_v2
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from albert_tf.checkpoints import tf2_hub
+from albert_tf.checkpoints.original import original_names
+from albert_tf.config import AlbertConfig
+from albert_tf.model_contents import ModelContents
+from albert_tf.models import AlbertForPretraining
+
+flags.DEFINE_string("preset", "base_v2", "Model.")
+flags.DEFINE_integer("batch_size", 4, "Examples of a step.")
+flags.DEFINE_integer("length", 128, "Tokens of an example.")
+flags.DEFINE_integer("rounds", 5, "Timings of each; the least is printed.")
+FLAGS = flags.FLAGS
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def gradients(call: Callable, variables: list, inputs: dict) -> Callable:
+    """A compiled graph of a training step without its update."""
+
+    @tf.function
+    def step() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.sin(call(inputs, training=True)["pooled_output"]))
+        return tape.gradient(loss, variables)
+
+    step()
+    return step
+
+
+def main(_: list[str]) -> None:
+    """Prints megabytes and seconds."""
+    model = AlbertForPretraining(AlbertConfig.from_preset(FLAGS.preset))
+    weights = {name: variable.numpy() for name, variable in original_names(model).items()}
+    contents = ModelContents(model.config, weights)
+    with tempfile.TemporaryDirectory() as directory:
+        print(f"write: {seconds(lambda: tf2_hub.write(directory, contents)):.1f} s")
+        for name in ("saved_model.pb", "variables/variables.data-00000-of-00001"):
+            print(f"{name}: {os.path.getsize(os.path.join(directory, name)) / 1e6:.1f} MB")
+        loads = [seconds(lambda: tf.saved_model.load(directory)) for _ in range(3)]
+        print(f"load: {min(loads):.1f} s")
+        loaded = tf.saved_model.load(directory)
+    shape = (FLAGS.batch_size, FLAGS.length)
+    ids = np.random.default_rng(0).integers(5, model.config.vocab_size, shape)
+    inputs = {
+        "input_ids": tf.constant(ids, tf.int32),
+        "input_mask": tf.ones(shape, tf.int32),
+        "segment_ids": tf.zeros(shape, tf.int32),
+    }
+    names = [name for name in original_names(model) if name.startswith("bert/")]
+    own = [original_names(model)[name].value for name in names]
+    steps = {
+        "step of the SavedModel": gradients(loaded, list(loaded.trainable_variables), inputs),
+        "step of the model": gradients(model.encoder, own, inputs),
+    }
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(FLAGS.rounds):
+        for name, step in steps.items():
+            times[name].append(seconds(step))
+    for name, values in times.items():
+        print(f"{name}: {min(values):.2f} s")
+
+
+if __name__ == "__main__":
+    app.run(main)
