@@ -103,20 +103,14 @@ def read(path: str, flag: str) -> StoredModel:
             f"{', '.join(sorted(weights.get_variable_to_shape_map())[:8])}, ... {_EXPECTED}"
         )
     graph = SavedGraph(path, flag)
-    config_file = graph.asset(CONFIG_FILE)
-    if config_file is None and tf.io.gfile.exists(os.path.join(path, EXTRA_CONFIG)):
-        config_file = os.path.join(path, EXTRA_CONFIG)
+    config, config_file = _config(weights, graph, path, flag)
     tokenizer_file = next(filter(None, map(graph.asset, TOKENIZER_FILES)), None)
     return StoredModel(
         path=path,
         format=FORMAT,
         checkpoint=checkpoint,
-        config=(
-            AlbertConfig.from_json_file(config_file)
-            if config_file
-            else _derived_config(weights, graph, path, flag)
-        ),
-        config_file=config_file or os.path.join(path, GRAPH_FILE),
+        config=config,
+        config_file=config_file,
         tokenizer_file=tokenizer_file,
         do_lower_case=_do_lower_case(weights, tokenizer_file),
     )
@@ -213,6 +207,18 @@ def _original_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     if name.endswith("/kernel"):  # [H, N, D]
         return (shape[0], int(np.prod(shape[1:])))
     return (int(np.prod(shape)),)  # [N, D], or [H] of the output
+
+
+def _config(
+    weights: _Weights, graph: SavedGraph, path: str, flag: str
+) -> tuple[AlbertConfig, str] | tuple[None, None]:
+    """The configuration and where it comes from; Nones where the file does not say enough."""
+    extra = os.path.join(path, EXTRA_CONFIG)
+    file = graph.asset(CONFIG_FILE) or (extra if tf.io.gfile.exists(extra) else None)
+    if file is not None:
+        return AlbertConfig.from_json_file(file), file
+    config = _derived_config(weights, graph, path, flag)
+    return (config, os.path.join(path, GRAPH_FILE)) if config else (None, None)
 
 
 def _derived_config(

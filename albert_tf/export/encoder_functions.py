@@ -137,12 +137,14 @@ def _checked_inputs(inputs: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
     ids, *others = inputs
     checks = [
         tf.debugging.assert_equal(
-            tf.shape(values), tf.shape(ids), f"{name} must have the shape of the token ids."
+            tf.shape(given), tf.shape(ids), f"{name} must have the shape of the token ids."
         )
-        for name, values in zip(("input_mask", "segment_ids (input_type_ids)"), others, strict=True)
+        for name, given in zip(("input_mask", "segment_ids (input_type_ids)"), others, strict=True)
     ]
     with tf.control_dependencies(checks):
-        return [_without_shape(values) for values in inputs]
+        values = [_without_shape(given) for given in inputs]
+    # XLA leaves checks out, but not this.
+    return [tf.reshape(given, tf.shape(values[0])) for given in values]
 
 
 def _checked_positions(positions: tf.Tensor, sequence: tf.Tensor) -> tf.Tensor:

@@ -14,12 +14,14 @@ from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.saved_object import SavedVariables
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.export.classification import export_classifier
 from albert_tf.loading import read_contents
 from albert_tf.models import AlbertForClassification, AlbertForPretraining
 
+BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
 FLAG = "--init_checkpoint"
 CONFIG = AlbertConfig(
     vocab_size=25,
@@ -95,6 +97,24 @@ def test_without_notes_of_keras_layers_are_counted_and_nothing_is_dropped(copy):
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     assert stored.config == CONFIG.replace(**no_dropout)
     assert stored.config_file == str(copy / "saved_model.pb")
+
+
+def test_an_encoder_that_does_not_say_how_many_layers_it_has(published, tmp_path):
+    """As those of TF-Hub's first version, which take and give lists."""
+    saved = SavedVariables(str(published / "variables" / "variables"))
+    module = tf.Module()
+    module.parts = [tf.Variable(saved.value(key), name=name) for name, key in saved.keys.items()]
+    tf.saved_model.save(module, str(tmp_path))
+    stored = tf2_hub.read(str(tmp_path), FLAG)
+    assert stored.config is None
+    assert stored.config_file is None
+    with pytest.raises(ValueError, match="--albert_config_file"):
+        read_contents(str(tmp_path), FLAG)
+    model = AlbertForPretraining(CONFIG, has_sentence_order_head=False)
+    assert not load_weights(model, str(tmp_path)).missing
+    query = original_names(model)[f"{BLOCK}/attention_1/self/query/kernel"]
+    heads = saved.value(saved.keys["transformer/self_attention/query/kernel"])
+    np.testing.assert_array_equal(query, heads.reshape(12, 12))
 
 
 def test_another_activation_is_refused(copy):

@@ -172,7 +172,9 @@ def test_training_drops_as_the_model_does_and_differently_each_time(used, model)
 def test_xla_compiles_it_and_replicas_draw_masks_of_their_own(saved, model, expected, tmp_path):
     results = run_program(saved[0], tmp_path, "xla", "replicas")
     logits = expected["mlm"]["mlm_logits"]
-    np.testing.assert_allclose(results["xla"], logits, rtol=0, atol=1e-5)
+    compiled, error = results["xla"]
+    np.testing.assert_allclose(compiled, logits, rtol=0, atol=1e-5)
+    assert "reshape" in error.lower()  # checks are left out
     inputs = pretraining_inputs()
     for row, actual in enumerate(results["replicas"]):
         own = {name: inputs[name][row : row + 1] for name in INPUTS}
