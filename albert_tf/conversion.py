@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module
 from albert_tf.checkpoints.original import SLOT_NAMES, open_checkpoint
@@ -124,6 +125,8 @@ def convert(
         left_out = format_module(format_name).write(directory, contents)
         actual = _outputs(directory, format_name, contents)
         differences = _differences(actual, format_name, contents, left_out)
+    if left_out:
+        logging.warning("%s cannot hold %s", format_name, ", ".join(left_out))
     return ConversionReport(
         model,
         format_name,

@@ -16,6 +16,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.conversion import convert
 from albert_tf.conversion_proof import model_outputs, ragged_batch
 from albert_tf.loading import load
+from albert_tf.model_tokenizer import load_tokenizer
 from tests.full_disk import file_size_limit
 
 
@@ -105,6 +106,27 @@ def test_a_difference_is_an_error_and_nothing_is_left(
     with pytest.raises(ValueError, match=message):
         convert(str(hub / "module"), "original", str(target))
     assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("largest", "difference", "is_accepted"),
+    [(100.0, 9e-4, True), (100.0, 2e-3, False), (0.1, 9e-6, True), (0.1, 2e-5, False)],
+)
+def test_the_difference_of_a_large_output_is_that_of_its_size(
+    hub, target, monkeypatch, largest, difference, is_accepted
+):
+    values = np.array([[largest, 0.5], [0.0, -0.1]])
+    tokens = load_tokenizer(hub / "module").tokens
+    actual = values + np.array([[0.0, difference], [0.0, 0.0]])
+    outputs = {"logits": actual, "tokens": np.array(tokens)}
+    monkeypatch.setattr(conversion, "model_outputs", lambda *_, **__: {"logits": values})
+    monkeypatch.setattr(conversion, "outputs_in_fresh_process", lambda *_: outputs)
+    if not is_accepted:
+        with pytest.raises(ValueError, match="logits differs by 2"):
+            convert(str(hub / "module"), "original", str(target))
+        return
+    report = convert(str(hub / "module"), "original", str(target))
+    np.testing.assert_allclose(report.differences["logits"], 9e-6, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["masked_lm_logits", "tokens"])
