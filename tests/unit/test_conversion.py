@@ -37,7 +37,10 @@ def content_of(folder):
 
 
 def in_this_process(monkeypatch, change=lambda outputs: None):
-    """Proves without a fresh process, which takes seconds; `change` may falsify the outputs."""
+    """Proves without a fresh process, which takes seconds; `change` may falsify the outputs.
+
+    In a fresh one, tests/e2e/test_formats.py converts.
+    """
 
     def outputs(format_name, directory, batch, folder):
         paths = [f"{folder}/batch.npz", f"{folder}/outputs.npz"]
@@ -51,8 +54,9 @@ def in_this_process(monkeypatch, change=lambda outputs: None):
     monkeypatch.setattr(conversion, "outputs_in_fresh_process", outputs)
 
 
-def test_a_fresh_process_proves_the_result(hub, target):
-    """With the optimizer's slots and the step: what a training needs to go on."""
+def test_the_result_has_all_that_a_training_needs_to_go_on(hub, target, monkeypatch):
+    """The optimizer's slots and the step too."""
+    in_this_process(monkeypatch)
     before = content_of(hub)
     report = convert(str(hub / "albert_directory"), "original", str(target), with_optimizer=True)
     assert content_of(hub) == before
