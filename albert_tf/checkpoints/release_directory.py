@@ -10,12 +10,14 @@ import os
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import (
+    SLOT_NAMES,
     find_checkpoint,
     has_checkpoint,
     open_tensorflow_checkpoint,
     write_checkpoint,
 )
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
+from albert_tf.checkpoints.training_directory import BEST, CHECKPOINT, name_newest
 from albert_tf.config import AlbertConfig
 from albert_tf.model_contents import ModelContents
 from albert_tf.model_directory import (
@@ -26,7 +28,6 @@ from albert_tf.model_directory import (
 )
 
 FORMAT = "original"
-CHECKPOINT = "model.ckpt-best"
 
 
 def is_here(path: str) -> bool:
@@ -74,7 +75,8 @@ def write(directory: str, contents: ModelContents) -> list[str]:
 
     Args:
         directory: an empty one.
-        contents: the model; what its weights hold of an optimizer's slots is written too.
+        contents: the model. With an optimizer's slots it becomes an output directory, from which a
+            training goes on: the checkpoint is that of its step, and the newest.
 
     Returns:
         Names of weights that are left out: none.
@@ -83,7 +85,11 @@ def write(directory: str, contents: ModelContents) -> list[str]:
         extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
     )
     ModelDirectory(directory, config, CONFIG_FILE, contents.tokenizer).write()
-    write_checkpoint(os.path.join(directory, CHECKPOINT), contents.weights, contents.global_step)
+    name = BEST
+    if any(key.endswith(SLOT_NAMES) for key in contents.weights):
+        name = f"{CHECKPOINT}-{contents.global_step}"
+        name_newest(directory, [name])
+    write_checkpoint(os.path.join(directory, name), contents.weights, contents.global_step)
     if contents.task is not None:
         contents.task.write(directory)
     return []

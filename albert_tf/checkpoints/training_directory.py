@@ -47,6 +47,14 @@ def _remove(path: str) -> None:
         tf.io.gfile.remove(path)
 
 
+def name_newest(directory: str, names: list[str]) -> None:
+    """Writes the file `checkpoint`, a text protocol buffer; the last name is the newest."""
+    lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
+    lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
+    with write_then_rename(os.path.join(directory, "checkpoint")) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+
+
 class TrainingDirectory:
     """Checkpoints of one run, the newest few kept.
 
@@ -137,7 +145,7 @@ class TrainingDirectory:
             kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
             if self.keep_checkpoint_max:
                 kept = kept[-self.keep_checkpoint_max :]
-            self._commit([os.path.basename(prefix) for prefix in kept])
+            name_newest(self.path, [os.path.basename(prefix) for prefix in kept])
         except (OSError, tf.errors.OpError) as error:
             raise self._not_saved(step, error) from error
         self._damaged.discard(prefix)
@@ -167,13 +175,6 @@ class TrainingDirectory:
         tf.train.Checkpoint(iterator=iterator).write(state)
         with write_then_rename(state + ".json") as file:
             file.write(json.dumps(input_description, indent=2).encode())
-
-    def _commit(self, names: list[str]) -> None:
-        """Writes the file `checkpoint`, a text protocol buffer; the last name is the newest."""
-        lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
-        lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
-        with write_then_rename(os.path.join(self.path, "checkpoint")) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
 
     def _remove_all_but(self, kept: list[str]) -> None:
         """Removes checkpoints and train states that `kept` does not name, and all halves."""

@@ -35,7 +35,8 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "with_optimizer",
         False,
-        "Keep the optimizer's moments and the step too, to go on training; --format=original only.",
+        "Keep the optimizer's moments and the step too, to go on training in --output_dir; "
+        "--format=original only.",
     )
     flags.DEFINE_string(
         "albert_config_file", None, "Configuration (albert_config.json), if --model has none."

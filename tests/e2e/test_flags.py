@@ -167,13 +167,13 @@ RUN_RACE = {
     "vocab_file": ("string", None),
     "warmup_step": ("int", 1000),
 }
-EXPORT_TO_TFHUB = {
+EXPORT_CHECKPOINTS = {
     "albert_directory": ("string", None),
     "checkpoint_name": ("string", "model.ckpt-best"),
     "do_lower_case": ("bool", True),
     "export_path": ("string", None),
-    "use_einsum": ("bool", True),
 }
+EXPORT_TO_TFHUB = {**EXPORT_CHECKPOINTS, "use_einsum": ("bool", True)}
 PARSERS = {
     "bool": {"true": True, "false": False}.get,
     "int": int,
@@ -191,6 +191,7 @@ SCRIPTS = pytest.mark.parametrize(
         ("run_classifier.py", RUN_CLASSIFIER),
         ("run_squad.py", RUN_SQUAD),
         ("run_race.py", RUN_RACE),
+        ("export_checkpoints.py", EXPORT_CHECKPOINTS),
         ("export_to_tfhub.py", EXPORT_TO_TFHUB),
     ],
 )

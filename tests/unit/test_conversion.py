@@ -12,11 +12,13 @@ from albert_tf import conversion, conversion_proof
 from albert_tf.checkpoints import formats, release_directory
 from albert_tf.checkpoints.original import open_checkpoint
 from albert_tf.checkpoints.report import LoadError, SaveError
+from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import convert
 from albert_tf.conversion_proof import model_outputs, ragged_batch
 from albert_tf.loading import load
 from albert_tf.model_tokenizer import load_tokenizer
+from albert_tf.optimization import Lamb
 from tests.full_disk import file_size_limit
 
 
@@ -64,12 +66,13 @@ def test_the_result_has_all_that_a_training_needs_to_go_on(hub, target, monkeypa
         "30k-clean.model",
         "30k-clean.vocab",
         "albert_config.json",
-        "model.ckpt-best.data-00000-of-00001",
-        "model.ckpt-best.index",
+        "checkpoint",
+        "model.ckpt-125000.data-00000-of-00001",
+        "model.ckpt-125000.index",
     ]
     assert list(target.parent.iterdir()) == [target]
     old, shapes = open_checkpoint(str(hub / "albert_directory" / "model.ckpt-best"))
-    new, new_shapes = open_checkpoint(str(target / "model.ckpt-best"))
+    new, new_shapes = open_checkpoint(str(target / "model.ckpt-125000"))
     assert new_shapes == shapes
     for name in shapes:
         np.testing.assert_array_equal(new.get_tensor(name), old.get_tensor(name), err_msg=name)
@@ -81,6 +84,11 @@ def test_the_result_has_all_that_a_training_needs_to_go_on(hub, target, monkeypa
     }
     assert max(report.differences.values()) == 0
     assert report.has_tokenizer
+    model = load(target)
+    optimizer = Lamb(1e-3)
+    optimizer.build(model.trainable_variables)
+    restored = TrainingDirectory(str(target)).restore_newest(model, optimizer)
+    assert restored == (str(target / "model.ckpt-125000"), 125000)
 
 
 def test_the_report_names_every_weight_with_its_shape(hub, target, monkeypatch):
@@ -183,7 +191,6 @@ def test_an_empty_target_is_taken(hub, target, monkeypatch):
 
 
 def test_a_failed_proof_shows_why(hub, target, monkeypatch):
-    monkeypatch.setattr(release_directory, "CHECKPOINT", "model.weights")
     original = formats.format_module("original").write
 
     def without_config(directory, contents):
