@@ -169,7 +169,7 @@ class _Weights:
 
     def __init__(self, checkpoint: str) -> None:
         self.saved = SavedVariables(checkpoint)
-        keys = self.saved.keys_of_dictionary(WEIGHTS) or self.saved.keys
+        keys = self.saved.keys_of_dictionary(WEIGHTS) or _without_slots(self.saved.keys)
         self.variables = {}
         for name, key in keys.items():
             shape = self.saved.shapes[key]
@@ -183,6 +183,16 @@ class _Weights:
     def get_tensor(self, name: str) -> np.ndarray:
         variable = self.variables[name]
         return np.reshape(self.saved.value(variable.key), variable.shape)
+
+
+def _without_slots(keys: Mapping[str, str]) -> dict[str, str]:
+    """Without what Keras 2 keeps of an optimizer when a model with our encoder in it is saved."""
+    slot_of = {name: re.sub(r"^.+?/(?=bert/)", "", name) for name in keys}
+    return {
+        name: key
+        for name, key in keys.items()
+        if slot_of[name] == name or slot_of[name] not in keys
+    }
 
 
 def _original_name(name: str) -> str:

@@ -17,6 +17,7 @@ from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.saved_object import SavedVariables
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
+from albert_tf.encoder import AlbertEncoder
 from albert_tf.export.classification import export_classifier
 from albert_tf.loading import read_contents
 from albert_tf.models import AlbertForClassification, AlbertForPretraining
@@ -115,6 +116,24 @@ def test_an_encoder_that_does_not_say_how_many_layers_it_has(published, tmp_path
     query = original_names(model)[f"{BLOCK}/attention_1/self/query/kernel"]
     heads = saved.value(saved.keys["transformer/self_attention/query/kernel"])
     np.testing.assert_array_equal(query, heads.reshape(12, 12))
+
+
+def test_a_model_that_was_trained_around_our_encoder_and_saved(tmp_path):
+    """As Keras 2 saves one: variables by their names, and the optimizer's beside them."""
+    encoder = AlbertEncoder(CONFIG)
+    values = {name: variable.numpy() for name, variable in original_names(encoder).items()}
+    slots = {f"SGD/m/{name}": value + 1 for name, value in values.items()}
+    head = {"dense/kernel": np.ones((12, 2), np.float32)}
+    module = tf.Module()
+    module.parts = [
+        tf.Variable(value, name=name) for name, value in {**values, **slots, **head}.items()
+    ]
+    tf.saved_model.save(module, str(tmp_path))
+    trained = AlbertEncoder(CONFIG)
+    report = load_weights(trained, str(tmp_path))
+    assert report.ignored == ["dense/kernel"]
+    for name, variable in original_names(trained).items():
+        np.testing.assert_array_equal(variable, values[name])
 
 
 def test_another_activation_is_refused(copy):
