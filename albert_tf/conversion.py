@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module
-from albert_tf.checkpoints.original import SLOT_NAMES, open_checkpoint
+from albert_tf.checkpoints.original import is_slot, open_checkpoint
 from albert_tf.checkpoints.report import LoadReport, SaveError
 from albert_tf.conversion_proof import (
     TOKENS,
@@ -69,7 +69,7 @@ class ConversionReport:
         yield from _listed("ignored, no place in the model", self.loaded.ignored, shapes)
         yield from _listed("missing, freshly initialised, used by nothing", self.loaded.missing, {})
         yield from _listed(f"left out, {self.format_name} cannot hold it", self.left_out, shapes)
-        slots = [name for name in shapes if name.rsplit("/", 1)[-1] in SLOT_NAMES]
+        slots = [name for name in shapes if is_slot(name)]
         if slots:
             yield f"optimizer slots in the source: {len(slots)}"
         yield f"tokenizer: {'the same' if self.has_tokenizer else 'none'}"
@@ -115,7 +115,7 @@ def convert(
             f"optimizer's moments. Received: --format={format_name}"
         )
     contents, loaded = read_contents(model, with_optimizer=with_optimizer, **parts)
-    if with_optimizer and not any(name.endswith(SLOT_NAMES) for name in contents.weights):
+    if with_optimizer and not any(map(is_slot, contents.weights)):
         raise ValueError(
             f"--with_optimizer: {loaded.source} holds no moments of an optimizer. Leave the flag "
             "out, or give a checkpoint of a training (model.ckpt-<step>)."

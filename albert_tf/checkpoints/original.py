@@ -283,7 +283,7 @@ def load_weights(
         ignored=[
             name
             for name in shapes
-            if name not in {*matches.values(), *skip, GLOBAL_STEP} and not _is_slot(name)
+            if name not in {*matches.values(), *skip, GLOBAL_STEP} and not is_slot(name)
         ],
         mismatched=mismatched,
         skipped=skip,
@@ -305,7 +305,8 @@ def _uses_pooler(model: keras.Model) -> bool:
     )
 
 
-def _is_slot(name: str) -> bool:
+def is_slot(name: str) -> bool:
+    """Whether a variable is a moment of an optimizer."""
     return name.rsplit("/", 1)[-1] in SLOT_NAMES
 
 

@@ -10,9 +10,9 @@ import os
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import (
-    SLOT_NAMES,
     find_checkpoint,
     has_checkpoint,
+    is_slot,
     open_tensorflow_checkpoint,
     write_checkpoint,
 )
@@ -86,7 +86,7 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     )
     ModelDirectory(directory, config, CONFIG_FILE, contents.tokenizer).write()
     name = BEST
-    if any(key.endswith(SLOT_NAMES) for key in contents.weights):
+    if any(map(is_slot, contents.weights)):
         name = f"{CHECKPOINT}-{contents.global_step}"
         name_newest(directory, [name])
     write_checkpoint(os.path.join(directory, name), contents.weights, contents.global_step)
