@@ -175,7 +175,7 @@ def run_in_fresh_process(model_file: str, batches: Sequence[Arrays]) -> list[Arr
         inputs_file, outputs_file = (
             os.path.join(folder, f"{name}.npz") for name in ("inputs", "outputs")
         )
-        np.savez(inputs_file, allow_pickle=False, **inputs)
+        np.savez(inputs_file, **inputs)
         done = subprocess.run(
             [sys.executable, "-c", program, model_file, inputs_file, outputs_file],
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},

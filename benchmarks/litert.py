@@ -1,0 +1,179 @@
+"""Size, speed and agreement of LiteRT files, next to TensorFlow.
+
+    python -m benchmarks.litert --preset=base_v2 --folder=/tmp/litert --lengths=128,384
+    python -m benchmarks.litert --model=mrpc --texts=texts.txt --folder=/tmp/litert --lengths=128
+
+Of a preset the encoder is measured, with random weights on random ids; of a model what it is, on
+texts (one a line, those of a pair with a tab between them): the first 50 calibrate, the others are
+compared. Files that lie in the folder are used again, so that a second run only measures.
+
+One sequence is given at a time, all of one length. All files take turns in one process, and the
+best time of each counts: other work on the machine only ever adds time.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from albert_tf.config import AlbertConfig
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.streams import open_input, read_lines
+from albert_tf.data.text_examples import TextExample
+from albert_tf.data.text_features import text_sequences
+from albert_tf.encoder import AlbertEncoder
+from albert_tf.export.litert import QUANTIZATIONS, export_litert, outputs_of
+from albert_tf.export.litert_check import agreement
+from albert_tf.export.litert_program import make_interpreter
+from albert_tf.loading import build_model, read_contents
+
+_PRESET = flags.DEFINE_string("preset", None, "Shape of an encoder with random weights.")
+_MODEL = flags.DEFINE_string("model", None, "A model of any format instead.")
+_TEXTS = flags.DEFINE_string("texts", None, "Texts for --model.")
+_FOLDER = flags.DEFINE_string("folder", None, "Where the files are put.", required=True)
+_LENGTHS = flags.DEFINE_list("lengths", ["128"], "Tokens of all sequences, padding included.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "How often to time each.", lower_bound=1)
+_COMPARED = flags.DEFINE_integer("compared", 20, "Sequences to compare.", lower_bound=1)
+_CALIBRATING = 50
+# Those with a suffix take any number of sequences of any length.
+_FILES = (*QUANTIZATIONS, "none-any", "int8-any")
+
+
+def random_sequences(config: AlbertConfig, length: int) -> TokenSequences:
+    """Sequences of a quarter of the length and more."""
+    random = np.random.default_rng(1)
+    lengths = random.integers(length // 4, length + 1, _CALIBRATING + _COMPARED.value)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = random.integers(0, config.vocab_size, starts[-1]).astype(np.int32)
+    return TokenSequences(tokens, starts, (lengths // 2).astype(np.int32))
+
+
+def model_and_sequences() -> tuple[keras.Model, Callable[[int], TokenSequences]]:
+    """The model, and what gives sequences of a length at most."""
+    if _PRESET.value:
+        keras.utils.set_random_seed(1)
+        config = AlbertConfig.from_preset(_PRESET.value)
+        return AlbertEncoder(config), lambda length: random_sequences(config, length)
+    contents, _ = read_contents(_MODEL.value)
+    with open_input(_TEXTS.value) as file:
+        lines = [line.decode() for group in read_lines(file) for line in group]
+    examples = [TextExample("", *line.split("\t")) for line in lines]
+    return build_model(contents), lambda n: text_sequences(examples, contents.tokenizer, n)
+
+
+def best_milliseconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Times the functions in turns; the shortest time of each."""
+    best = dict.fromkeys(functions, float("inf"))
+    for number in range(_ROUNDS.value + 1):
+        for name, function in functions.items():
+            begin = time.perf_counter()
+            function()
+            if number:  # the first one prepares
+                best[name] = min(best[name], 1000 * (time.perf_counter() - begin))
+    return best
+
+
+def write_files(model: keras.Model, sequences: TokenSequences, length: int) -> dict[str, str]:
+    """Writes what is not there yet; path of each kind of file."""
+    paths = {}
+    for name in _FILES:
+        quantization, _, is_any = name.partition("-")
+        paths[name] = os.path.join(_FOLDER.value, f"{name}-{'any' if is_any else length}.tflite")
+        if not os.path.exists(paths[name]):
+            export_litert(
+                model,
+                paths[name],
+                quantization=quantization,
+                max_seq_length=None if is_any else length,
+                batch_size=None if is_any else 1,
+                calibration=sequences if quantization == "int8_calibrated" else None,
+            )
+    return paths
+
+
+def kinship(found: dict[str, list[np.ndarray]], wanted: dict[str, list[np.ndarray]]) -> str:
+    """How near outputs are, as cells of a table."""
+    name = next(name for name in wanted if name != "end_log_prob")
+    near = agreement(*(np.concatenate([v.ravel() for v in side[name]]) for side in (found, wanted)))
+    same = "–"
+    if "sequence_output" not in wanted:
+        names = [n for n in ("predictions", "start_log_prob", "end_log_prob") if n in wanted]
+        equal = [
+            all(
+                np.argmax(found[n][i]) == np.argmax(wanted[n][i])
+                if n != "predictions"
+                else (found[n][i] == wanted[n][i]).all()
+                for n in names
+            )
+            for i in range(len(wanted[name]))
+        ]
+        same = f"{np.mean(equal):.1%} of {len(equal)}"
+    return f"{near.difference:.2g} | {near.cosine:.6f} | {same}"
+
+
+def real_outputs(
+    run: Callable[..., dict], batches: Sequence[dict[str, np.ndarray]]
+) -> dict[str, list[np.ndarray]]:
+    """Outputs of each batch of one sequence, those of padding left out."""
+    outputs: dict[str, list[np.ndarray]] = {}
+    for batch in batches:
+        is_real = batch["input_mask"] == 1
+        for name, values in run(batch).items():
+            values = np.asarray(values)
+            kept = values[is_real] if values.shape[:2] == is_real.shape else values
+            outputs.setdefault(name, []).append(kept)
+    return outputs
+
+
+def measure(model: keras.Model, sequences: TokenSequences, length: int) -> None:
+    """Prints a row for each kind of file, and one of TensorFlow's own."""
+    rows = np.arange(len(sequences))
+    one_by_one = [sequences.padded(rows[i : i + 1], length) for i in rows]
+    first = TokenSequences(
+        sequences.tokens[: sequences.starts[_CALIBRATING]],
+        sequences.starts[: _CALIBRATING + 1],
+        sequences.first_lengths[:_CALIBRATING],
+    )
+    paths = write_files(model, first, length)
+    batches = one_by_one[_CALIBRATING:][: _COMPARED.value]
+    compute = tf.function(outputs_of(model), autograph=False)
+    wanted = real_outputs(compute, [{k: tf.constant(v) for k, v in b.items()} for b in batches])
+    full = {name: np.ones((1, length), np.int32) for name in batches[0]}
+    constant = {name: tf.constant(values) for name, values in full.items()}
+    functions: dict[str, Callable[[], object]] = {"tensorflow": lambda: compute(constant)}
+    cells = {}
+    for name, path in paths.items():
+        for threads in (1, 2):
+            run = make_interpreter(path, threads).get_signature_runner()
+            functions[f"{name} {threads}"] = lambda run=run: run(**full)
+        found = real_outputs(lambda batch, run=run: run(**batch), batches)
+        cells[name] = kinship(found, wanted)
+    best = best_milliseconds(functions)
+    base = best["none 1"]
+    print(f"| TensorFlow, {length} | – | – | {best['tensorflow']:.1f} | – | – | – |")
+    for name, path in paths.items():
+        one, two = (best[f"{name} {threads}"] for threads in (1, 2))
+        size = os.path.getsize(path) / 1e6
+        times = f"{one:.1f} ({base / one:.2f}x) | {two:.1f} ({base / two:.2f}x)"
+        print(f"| {name}, {length} | {size:.1f} | {times} | {cells[name]} |")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints the table."""
+    del arguments
+    os.makedirs(_FOLDER.value, exist_ok=True)
+    model, sequences = model_and_sequences()
+    print(
+        "| file, length | MB | ms, 1 thread | ms, 2 threads | largest difference | cosine | same |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for length in map(int, _LENGTHS.value):
+        measure(model, sequences(length), length)
+
+
+if __name__ == "__main__":
+    app.run(main)
