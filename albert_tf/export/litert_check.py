@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -164,7 +164,7 @@ def run_in_fresh_process(model_file: str, batches: Sequence[Arrays]) -> list[Arr
     Raises:
         ValueError: the model does not run.
     """
-    inputs = {
+    inputs: dict[str, Any] = {
         f"{number}/{name}": values
         for number, batch in enumerate(batches)
         for name, values in batch.items()
