@@ -40,7 +40,8 @@ _ROUNDS = flags.DEFINE_integer("rounds", 5, "How often to time each.", lower_bou
 _COMPARED = flags.DEFINE_integer("compared", 20, "Sequences to compare.", lower_bound=1)
 _CALIBRATING = 50
 # Those with a suffix take any number of sequences of any length.
-_FILES = (*QUANTIZATIONS, "none-any", "int8-any")
+_KINDS = (*QUANTIZATIONS, "none-any", "int8-any")
+_FILES = flags.DEFINE_list("files", list(_KINDS), "Files to measure.")
 
 
 def random_sequences(config: AlbertConfig, length: int) -> TokenSequences:
@@ -80,7 +81,7 @@ def best_milliseconds(functions: dict[str, Callable[[], object]]) -> dict[str, f
 def write_files(model: keras.Model, sequences: TokenSequences, length: int) -> dict[str, str]:
     """Writes what is not there yet; path of each kind of file."""
     paths = {}
-    for name in _FILES:
+    for name in _FILES.value:
         quantization, _, is_any = name.partition("-")
         paths[name] = os.path.join(_FOLDER.value, f"{name}-{'any' if is_any else length}.tflite")
         if not os.path.exists(paths[name]):
@@ -153,7 +154,7 @@ def measure(model: keras.Model, sequences: TokenSequences, length: int) -> None:
         found = real_outputs(lambda batch, run=run: run(**batch), batches)
         cells[name] = kinship(found, wanted)
     best = best_milliseconds(functions)
-    base = best["none 1"]
+    base = best[f"{next(iter(paths))} 1"]
     print(f"| TensorFlow, {length} | – | – | {best['tensorflow']:.1f} | – | – | – |")
     for name, path in paths.items():
         one, two = (best[f"{name} {threads}"] for threads in (1, 2))
