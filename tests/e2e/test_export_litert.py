@@ -1,0 +1,46 @@
+"""The command that writes LiteRT files, run as a user does."""
+
+import pytest
+
+from albert_tf.export.litert_program import make_interpreter
+from tests.programs import run_program
+
+SCRIPT = "albert_tf/cli/export_litert.py"
+
+
+@pytest.fixture(scope="module")
+def model(golden):
+    return golden / "hub" / "albert_directory"
+
+
+def test_a_release_becomes_a_file_as_long_as_its_positions(tmp_path, model):
+    path = tmp_path / "new" / "encoder.tflite"
+    flags = {"model": model, "output_file": path, "batch_size": 0}
+    result = run_program(SCRIPT, tmp_path, flags)
+    assert result.code == 0, result.output
+    assert "quantization=none size=" in result.output
+    assert "sequence_output: max_difference=" in result.output
+    details = make_interpreter(str(path)).get_signature_runner().get_input_details()
+    assert details["input_ids"]["shape_signature"].tolist() == [-1, 48]
+    assert [entry.name for entry in path.parent.iterdir()] == ["encoder.tflite"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"model": "gone"}, "error: There is no checkpoint 'gone' (--model)"),
+        ({"max_seq_length": 49}, "--max_seq_length must be in 1..48"),
+        ({"quantization": "int8_calibrated"}, "--calibration_file belong together"),
+        ({"calibration_file": "texts.txt"}, "--calibration_file belong together"),
+        (
+            {"quantization": "int8_calibrated", "calibration_file": "gone.txt"},
+            "--calibration_file 'gone.txt' does not exist",
+        ),
+    ],
+)
+def test_bad_flags_are_named(tmp_path, model, flags, message):
+    path = tmp_path / "model.tflite"
+    result = run_program(SCRIPT, tmp_path, {"model": model, "output_file": path, **flags})
+    assert result.code == 1
+    assert message in result.output
+    assert not path.exists()
