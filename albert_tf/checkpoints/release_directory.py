@@ -19,13 +19,17 @@ from albert_tf.checkpoints.original import (
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.checkpoints.training_directory import BEST, CHECKPOINT, name_newest
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import write_then_rename
 from albert_tf.model_contents import ModelContents
 from albert_tf.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
+    SENTENCEPIECE_LIST_FILE,
     ModelDirectory,
     find_tokenizer_file,
 )
+from albert_tf.tokenization import SentencePieceTokenizer
+from albert_tf.tokenization.training import piece_list
 
 FORMAT = "original"
 
@@ -84,7 +88,11 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     config = contents.config.replace(
         extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
     )
-    ModelDirectory(directory, config, CONFIG_FILE, contents.tokenizer).write()
+    # A model without a tokenizer gets none: there is nothing in `directory` that would be taken.
+    config_file = os.path.join(directory, CONFIG_FILE)
+    ModelDirectory(directory, config, config_file, contents.tokenizer).write()
+    if isinstance(contents.tokenizer, SentencePieceTokenizer):
+        _write_piece_list(directory, contents.tokenizer)
     name = BEST
     if any(map(is_slot, contents.weights)):
         name = f"{CHECKPOINT}-{contents.global_step}"
@@ -93,3 +101,11 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     if contents.task is not None:
         contents.task.write(directory)
     return []
+
+
+def _write_piece_list(directory: str, tokenizer: SentencePieceTokenizer) -> None:
+    """Writes the .vocab file, which the original's exporter needs and other formats leave out."""
+    path = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
+    if not tf.io.gfile.exists(path):
+        with write_then_rename(path) as file:
+            file.write(piece_list(tokenizer.model_proto).encode())

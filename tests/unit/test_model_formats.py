@@ -1,5 +1,8 @@
 """One model in every format: found, read and taken by flags alike."""
 
+import dataclasses
+import shutil
+
 import numpy as np
 import pytest
 
@@ -73,6 +76,25 @@ def test_its_weights_are_a_path_as_well(stored):
     assert find_weights(checkpoint) == checkpoint
     assert recognise(checkpoint, "--model").format == name
     assert type(albert_tf.load(checkpoint)).__name__ == "AlbertForPretraining"
+
+
+@pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if name != "tf1_hub"])
+def test_a_model_without_a_tokenizer_gets_none(golden, tmp_path, monkeypatch, contents, name):
+    """Not even where the command runs in a directory that has one."""
+    monkeypatch.chdir(golden / "hub" / "albert_directory")
+    format_module(name).write(str(tmp_path), dataclasses.replace(contents, tokenizer=None))
+    assert read_contents(str(tmp_path))[0].tokenizer is None
+
+
+def test_a_release_directory_has_the_list_of_pieces_too(golden, tmp_path, contents):
+    """The original's exporter opens it; other formats keep the SentencePiece model alone."""
+    release = golden / "hub" / "albert_directory"
+    model = shutil.copy(release / "30k-clean.model", tmp_path / "spiece.model")
+    alone = dataclasses.replace(contents, tokenizer=albert_tf.load_tokenizer(model))
+    (tmp_path / "out").mkdir()
+    format_module("original").write(str(tmp_path / "out"), alone)
+    for name in ("30k-clean.model", "30k-clean.vocab"):
+        assert (tmp_path / "out" / name).read_bytes() == (release / name).read_bytes()
 
 
 @pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if "hub" not in name])
