@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 
-import tensorflow as tf
-from absl import logging
-
 from albert_tf.conversion import ConversionReport, check_target, convert, new_directory
 from albert_tf.model_places import place_of_model
 from albert_tf.tokenization import load_tokenizer
@@ -56,21 +53,6 @@ def export_to_tfhub(
             flag=DIRECTORY_FLAG,
             do_lower_case=do_lower_case,
         )
-
-
-def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
-    """Returns the path of the model that the original's two flags mean.
-
-    Args:
-        albert_directory: a release directory, or a model of any other format.
-        checkpoint_name: of its checkpoint.
-        is_named: whether the user gave that name; the default one need not be there.
-    """
-    path = os.path.join(albert_directory, checkpoint_name)
-    if is_named or tf.io.gfile.exists(f"{path}.index"):
-        return path
-    logging.info("%s has no %s: it is taken as it is", albert_directory, checkpoint_name)
-    return albert_directory
 
 
 def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints.archives import is_packed
 from albert_tf.checkpoints.formats import recognise
@@ -70,6 +71,22 @@ def place_of_model(value: str | None, flag: str) -> ModelPlace | None:
     if stored.config is None or stored.config_file is None:
         return place
     return _with_config(place, stored.config, stored.config_file)
+
+
+def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
+    """Returns the path of the model that --albert_directory and --checkpoint_name mean.
+
+    Args:
+        albert_directory: a release directory, or a model of any other format.
+        checkpoint_name: of its checkpoint.
+        is_named: whether the user gave that name. The default one need not be there: the directory
+            is taken as it is then, with its newest checkpoint.
+    """
+    path = os.path.join(albert_directory, checkpoint_name)
+    if is_named or tf.io.gfile.exists(f"{path}.index"):
+        return path
+    logging.info("%s has no %s: it is taken as it is", albert_directory, checkpoint_name)
+    return albert_directory
 
 
 def place_of_directory(path: str, flag: str) -> ModelPlace:

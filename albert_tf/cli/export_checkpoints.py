@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 
 from absl import flags, logging
 
@@ -18,7 +20,9 @@ def define_flags() -> None:
         required=True,
     )
     flags.DEFINE_string(
-        "checkpoint_name", "model.ckpt-best", "Which checkpoint of --albert_directory."
+        "checkpoint_name",
+        "model.ckpt-best",
+        "Checkpoint in --albert_directory. Where the default is not there, the newest is taken.",
     )
     flags.DEFINE_bool("do_lower_case", True, "Accepted for older commands; changes nothing.")
     flags.DEFINE_string(
@@ -28,11 +32,15 @@ def define_flags() -> None:
 
 def run() -> None:
     """Reads the model and writes its weights."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
     from albert_tf.export.pretrained_weights import export_weights  # TensorFlow
+    from albert_tf.model_places import model_in
 
     values = flags.FLAGS
-    name = values.checkpoint_name
-    names = export_weights(values.albert_directory, name, values.export_path)
+    model = model_in(
+        values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
+    )
+    names = export_weights(model, values.export_path)
     logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.original import has_checkpoint, write_checkpoint
+from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import ENCODER_PREFIX, SaveError
 from albert_tf.data.files import make_parent_folder
 from albert_tf.loading import read_contents
@@ -15,12 +13,11 @@ from albert_tf.loading import read_contents
 _HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 
-def export_weights(directory: str, checkpoint_name: str | None, export_path: str) -> list[str]:
+def export_weights(model: str, export_path: str) -> list[str]:
     """Writes encoder and pretraining heads, without slots, and the step 0.
 
     Args:
-        directory: a release directory (--albert_directory), or a model of another format.
-        checkpoint_name: the checkpoint in it, where it is of the original's format.
+        model: of any format (--albert_directory, --checkpoint_name); is only read.
         export_path: prefix to write (--export_path); what is there already stays.
 
     Returns:
@@ -40,7 +37,7 @@ def export_weights(directory: str, checkpoint_name: str | None, export_path: str
             f"--export_path={export_path}: there is a checkpoint already, and it is not changed. "
             "Give another name."
         )
-    contents, report = read_contents(_model(directory, checkpoint_name), "--albert_directory")
+    contents, report = read_contents(model, "--albert_directory")
     weights = {
         name: value
         for name, value in contents.weights.items()
@@ -55,10 +52,3 @@ def export_weights(directory: str, checkpoint_name: str | None, export_path: str
     except (OSError, tf.errors.OpError) as error:
         raise SaveError(f"--export_path={export_path} cannot be written: {error}") from error
     return list(weights)
-
-
-def _model(directory: str, checkpoint_name: str | None) -> str:
-    """The checkpoint that is meant, if there are several to choose from."""
-    if checkpoint_name and has_checkpoint(directory):
-        return os.path.join(directory, checkpoint_name)
-    return directory

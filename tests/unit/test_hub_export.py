@@ -7,20 +7,12 @@ import pytest
 
 from albert_tf import hub_export
 from albert_tf.export import tf2_hub_preprocessor
-from albert_tf.hub_export import export_to_tfhub, model_in
+from albert_tf.hub_export import export_to_tfhub
 
 
 @pytest.fixture
 def release(golden):
     return str(golden / "hub" / "albert_directory")
-
-
-def test_the_named_checkpoint_counts_and_the_default_one_need_not_be_there(release, golden):
-    best = f"{release}/model.ckpt-best"
-    assert model_in(release, "model.ckpt-best", is_named=False) == best
-    assert model_in(release, "model.ckpt-7", is_named=True) == f"{release}/model.ckpt-7"
-    module = str(golden / "hub" / "module")
-    assert model_in(module, "model.ckpt-best", is_named=False) == module
 
 
 @pytest.mark.parametrize("flag", ["export_path", "preprocessor_path"])
