@@ -35,7 +35,8 @@ class PythonTokens:
     def clean(self, texts):
         if not isinstance(self._tokenizer, SentencePieceTokenizer):
             return texts
-        return tf.constant([self._tokenizer.clean(text.decode()) for text in texts.numpy()])
+        cleaned = [self._tokenizer.clean(text.decode()) for text in texts.numpy()]
+        return tf.constant(cleaned, tf.string)
 
 
 def _ragged(rows):

@@ -36,8 +36,12 @@ class Sequences(NamedTuple):
         return Sequences(tf.gather(self.ids, rows), tf.gather(self.first_lengths, rows))
 
     def padded(self) -> Outputs:
-        """Returns a batch as long as its longest sequence; see `TokenSequences.padded`."""
+        """Returns a batch as long as its longest sequence; see `TokenSequences.padded`.
+
+        Without any sequence it is 1 long: models refuse batches [0, 0].
+        """
         ids = self.ids.to_tensor()
+        ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.shape(ids)[1] == 0, tf.int32)]])
         lengths = tf.cast(self.ids.row_lengths(), tf.int32)
         positions = tf.range(tf.shape(ids)[1])
         is_real = positions < lengths[:, None]

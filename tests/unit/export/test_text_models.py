@@ -36,6 +36,7 @@ from tests.small_model import small_config
 pytestmark = pytest.mark.slow
 
 LENGTH, QA_LENGTH = 30, 13
+CHOICE_INPUTS = ("contexts", "questions", "options")
 LABELS = Labels(("bad", "schön", "so, so"))
 CHOSEN_LABELS = {"texts": LABELS, "pairs": LABELS, "numbers": Labels()}
 PAIRS = list(itertools.product(HOSTILE_TEXTS, HOSTILE_TEXTS[::2]))
@@ -246,3 +247,12 @@ def test_no_text_gets_no_answer(paths):
     outputs = model(questions=nothing, contexts=nothing)
     assert outputs["answers"].shape == outputs["null_odds"].shape == (0,)
     assert outputs["n_best_answers"].shape == (0, SETTINGS["n_best_size"])
+
+
+@pytest.mark.parametrize(("name", "inputs"), [("texts", ("texts",)), ("choices", CHOICE_INPUTS)])
+def test_no_text_gets_no_class_and_no_choice(paths, name, inputs):
+    model = tf.saved_model.load(paths[name]).signatures["serving_default"]
+    shapes = {key: [0, 4] if key == "options" else [0] for key in inputs}
+    outputs = model(**{key: tf.constant([], tf.string, shape) for key, shape in shapes.items()})
+    assert outputs["predictions"].shape == (0,)
+    assert outputs["probabilities"].shape == (0, 4 if name == "choices" else 3)

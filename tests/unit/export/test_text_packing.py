@@ -57,6 +57,17 @@ def test_pairs_lose_the_end_of_the_longer_text(tokenizer, max_seq_length):
     assert_same(inputs, text_sequences(examples, tokenizer, max_seq_length))
 
 
+def test_batches_without_texts_have_a_column(tokenizer):
+    """Models refuse sequences of no length."""
+    tokens, nothing = PythonTokens(tokenizer), tf.constant([], tf.string)
+    texts = {"texts_a": nothing, "texts_b": nothing}
+    choices = {"contexts": nothing, "questions": nothing, "options": tf.reshape(nothing, [0, 3])}
+    for values in text_inputs(tokens, texts, 9).values():
+        assert values.shape == [0, 1]
+    for values in choice_inputs(tokens, choices, max_seq_length=9, max_qa_length=4).values():
+        assert values.shape == [0, 3, 1]
+
+
 @pytest.mark.parametrize(("max_seq_length", "max_qa_length"), [(4, 9), (21, 7), (40, 400)])
 def test_options_take_their_places_in_questions(tokenizer, max_seq_length, max_qa_length):
     texts = HOSTILE_TEXTS
