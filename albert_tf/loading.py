@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,7 +24,7 @@ from albert_tf.checkpoints.stored_model import WeightsReader
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.model_contents import ModelContents
-from albert_tf.model_parts import model_parts
+from albert_tf.model_parts import ModelParts, model_parts
 from albert_tf.model_places import place_of_config, place_of_model
 from albert_tf.models import (
     AlbertForClassification,
@@ -58,8 +60,13 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
         ValueError: there is no model, half of one, one of another architecture, or a configuration
             that contradicts the weights.
     """
-    contents, _ = read_contents(os.fspath(path), "path", albert_config_file=albert_config_file)
-    return build_model(contents)
+    source = _source(os.fspath(path), "path", albert_config_file=albert_config_file)
+    model, report, _ = _loaded(source)
+    variables = original_names(model)
+    shapes = {name: tuple(variables[name].shape) for name in report.missing}
+    for name, value in _fresh_values(shapes, source.parts.config).items():
+        variables[name].assign(value)
+    return model
 
 
 def read_contents(
@@ -91,30 +98,59 @@ def read_contents(
     Raises:
         ValueError: see `load`.
     """
-    place = place_of_model(path, flag)
-    if place is None or place.checkpoint is None:
-        raise ValueError(f"{flag} is needed: it names the model.")
-    named = place_of_config(albert_config_file) if albert_config_file else None
-    parts = model_parts(
-        [found for found in (named, place) if found],
+    source = _source(
+        path,
+        flag,
+        albert_config_file=albert_config_file,
         spm_model_file=spm_model_file,
         vocab_file=vocab_file,
         do_lower_case=do_lower_case,
-        tokenizer_from=[found for found in (place, named) if found],
     )
-    task = TrainedTask.of_checkpoint(place.checkpoint)
-    reader, shapes = open_checkpoint(place.checkpoint)
-    model = empty_model(parts.config, _without_scope(shapes), task)
-    report = load_weights(model, place.checkpoint)
+    parts = source.parts
+    model, report, task = _loaded(source)
     weights = _values(model)
-    weights.update(_fresh_values(report, weights, parts.config))
+    del model  # it is as large as they are
+    missing = {name: weights[name].shape for name in report.missing}
+    weights.update(_fresh_values(missing, parts.config))
     if with_optimizer:
-        weights.update(_slots(report, reader, shapes))
-    step = read_global_step(place.checkpoint)
+        weights.update(_slots(report, *open_checkpoint(source.checkpoint)))
+    step = read_global_step(source.checkpoint)
     contents = ModelContents(
         parts.config, weights, parts.tokenizer, parts.do_lower_case, step, task
     )
     return contents, report
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """What lies at a path: where the weights are, and what else the model is made of."""
+
+    checkpoint: str
+    parts: ModelParts
+
+
+def _source(
+    path: str, flag: str, *, albert_config_file: str | None = None, **parts: Any
+) -> _Source:
+    """Finds a model's parts; see `read_contents`."""
+    place = place_of_model(path, flag)
+    if place is None or place.checkpoint is None:
+        raise ValueError(f"{flag} is needed: it names the model.")
+    named = place_of_config(albert_config_file) if albert_config_file else None
+    found = model_parts(
+        [found for found in (named, place) if found],
+        tokenizer_from=[found for found in (place, named) if found],
+        **parts,
+    )
+    return _Source(place.checkpoint, found)
+
+
+def _loaded(source: _Source) -> tuple[keras.Model, LoadReport, TrainedTask | None]:
+    """Makes the model of the heads that the weights have, and fills it with them."""
+    task = TrainedTask.of_checkpoint(source.checkpoint)
+    _, shapes = open_checkpoint(source.checkpoint)
+    model = empty_model(source.parts.config, _without_scope(shapes), task)
+    return model, load_weights(model, source.checkpoint), task
 
 
 def empty_model(
@@ -179,7 +215,7 @@ def _values(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def _fresh_values(
-    report: LoadReport, weights: Mapping[str, np.ndarray], config: AlbertConfig
+    shapes: Mapping[str, Sequence[int]], config: AlbertConfig
 ) -> dict[str, np.ndarray]:
     """Values of what a format does not have and the model does not use, the same in every run.
 
@@ -187,8 +223,7 @@ def _fresh_values(
     """
     random = np.random.default_rng(0)
     fresh = {}
-    for name in report.missing:
-        shape = weights[name].shape
+    for name, shape in shapes.items():
         values = random.standard_normal(shape) * config.initializer_range
         fresh[name] = (values if len(shape) > 1 else np.zeros(shape)).astype(np.float32)
     return fresh

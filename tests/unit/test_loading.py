@@ -7,6 +7,7 @@ import pytest
 from absl import logging
 
 import albert_tf
+from albert_tf import loading
 from albert_tf.checkpoints.original import original_names, write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.text_examples import Labels
@@ -97,6 +98,24 @@ def test_a_pooler_that_is_used_may_not(tmp_path, kind):
     write_model(tmp_path, MODELS[kind][0](), without=["bert/pooler"])
     with pytest.raises(LoadError, match=r"(?s)does not fill the encoder: 2 .*bert/pooler"):
         albert_tf.load(tmp_path)
+
+
+def test_loading_makes_one_model(hub, monkeypatch):
+    """Of the largest released one, a second would take a gigabyte more."""
+    made = []
+    empty_model = loading.empty_model
+    monkeypatch.setattr(
+        loading, "empty_model", lambda *given: made.append(empty_model(*given)) or made[-1]
+    )
+    assert [albert_tf.load(hub / "albert_directory")] == made
+
+
+def test_a_missing_pooler_is_the_same_in_either_way_of_loading(tmp_path):
+    write_model(tmp_path, MODELS["masked lm"][0](), without=["bert/pooler"])
+    loaded = original_names(albert_tf.load(tmp_path))
+    contents, _ = read_contents(str(tmp_path))
+    for name, value in contents.weights.items():
+        np.testing.assert_array_equal(loaded[name], value, err_msg=name)
 
 
 def test_contents_are_a_model(hub):
