@@ -97,7 +97,8 @@ def _choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
     found = [f"{place.flag}={place.path}" for place in places if place.checkpoint]
     if found:
         raise ValueError(
-            f"{' and '.join(found)} came without {CONFIG_FILE}: give {CONFIG_FLAG} as well."
+            f"{' and '.join(found)} came without {CONFIG_FILE}, or what other formats have for it "
+            f"(config.json): give {CONFIG_FLAG} as well."
         )
     raise ValueError(f"No model is named. {_WAYS}")
 

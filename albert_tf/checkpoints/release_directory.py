@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints.original import (
     find_checkpoint,
@@ -24,6 +25,7 @@ from albert_tf.model_contents import ModelContents
 from albert_tf.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
+    SENTENCEPIECE_FILE,
     SENTENCEPIECE_LIST_FILE,
     ModelDirectory,
     find_tokenizer_file,
@@ -54,13 +56,22 @@ def read(path: str, flag: str) -> StoredModel:
     directory = os.path.dirname(checkpoint)
     config_file = os.path.join(directory, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file) if tf.io.gfile.exists(config_file) else None
+    tokenizer_file = find_tokenizer_file(directory)
+    list_file = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
+    if tokenizer_file is None and tf.io.gfile.exists(list_file):
+        logging.warning(
+            "%s is there, but no %s, without which it is no tokenizer: copy that as well, or give "
+            "--spm_model_file",
+            list_file,
+            SENTENCEPIECE_FILE,
+        )
     return StoredModel(
         path=directory,
         format=FORMAT,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
-        tokenizer_file=find_tokenizer_file(directory),
+        tokenizer_file=tokenizer_file,
         do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
     )
 

@@ -116,15 +116,25 @@ class SavedGraph:
             self._graph = saved_model.meta_graphs[0]
         except Exception as error:  # protobuf's DecodeError is public under no stable name
             raise DamagedError(f"{flag}={path}: {file!r} is damaged: {error}") from error
-        self._path, self._objects = path, self._graph.object_graph_def
+        self._path, self._flag, self._objects = path, flag, self._graph.object_graph_def
 
     def asset(self, name: str) -> str | None:
-        """Returns the path of a file that is an attribute of the object, None without one."""
+        """Returns the path of a file that is an attribute of the object, None without one.
+
+        Raises:
+            LoadError: the object has such a file, but it is not there.
+        """
         number = _children(self._objects, _ROOT).get(name)
         if number is None:
             return None
         index = self._objects.nodes[number].asset.asset_file_def_index
-        return os.path.join(self._path, "assets", self._graph.asset_file_def[index].filename)
+        file = os.path.join(self._path, "assets", self._graph.asset_file_def[index].filename)
+        if not tf.io.gfile.exists(file):
+            raise LoadError(
+                f"{self._flag}={self._path} is half a model: its {name}, {file!r}, is missing. "
+                "Copy the whole directory again."
+            )
+        return file
 
     def length_of_output(self, name: str) -> int:
         """Returns the length of a list that calling the object gives by a name, 0 without one."""

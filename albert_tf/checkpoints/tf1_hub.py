@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from albert_tf.checkpoints.original import open_tensorflow_checkpoint
@@ -60,9 +61,11 @@ def read(path: str, flag: str) -> StoredModel:
         LoadError: there is no such module, or it is of another kind.
         ValueError: its configuration cannot be used.
     """
-    graph = _inference_graph(_read_saved_model(path, flag), path, flag)
+    saved_model = _read_saved_model(path, flag)
     checkpoint = os.path.join(path, VARIABLES)
-    _check_variables(checkpoint, graph, path, flag)
+    shapes = _variables(checkpoint, path, flag)  # where they are damaged, the kind is not known
+    graph = _inference_graph(saved_model, path, flag)
+    _check_variables(shapes, graph, path, flag)
     outputs = graph.signature_def[TOKENIZATION_INFO].outputs
     config_file = _asset(path, CONFIG_ASSET)
     return StoredModel(
@@ -132,11 +135,17 @@ def _signatures(graphs: list[Any]) -> list[str]:
     return sorted({name for graph in graphs for name in graph.signature_def})
 
 
-def _check_variables(checkpoint: str, graph: Any, path: str, flag: str) -> None:
-    """Refuses a TF1 module of something else, such as BERT or an image model."""
+def _variables(checkpoint: str, path: str, flag: str) -> dict[str, list[int]]:
     if not tf.io.gfile.exists(checkpoint + ".index"):
         raise LoadError(f"{flag}={path} has no variables: no file {checkpoint + '.index'!r}.")
-    shapes = open_tensorflow_checkpoint(checkpoint).get_variable_to_shape_map()
+    try:
+        return open_tensorflow_checkpoint(checkpoint).get_variable_to_shape_map()
+    except LoadError as error:
+        raise type(error)(f"{flag}={path}: {error}") from error
+
+
+def _check_variables(shapes: Mapping[str, Any], graph: Any, path: str, flag: str) -> None:
+    """Refuses a TF1 module of something else, such as BERT or an image model."""
     if not any(_SHARED_LAYERS in name for name in shapes):
         raise LoadError(
             f"{flag}={path} is not a module of ALBERT: its signatures are "
@@ -147,8 +156,13 @@ def _check_variables(checkpoint: str, graph: Any, path: str, flag: str) -> None:
 
 def _asset(path: str, name: str | None) -> str | None:
     """The path of an asset, None where there is no such file."""
-    file = os.path.join(path, "assets", name or "")
-    return file if name and tf.io.gfile.exists(file) else None
+    if not name:
+        return None
+    file = os.path.join(path, "assets", name)
+    if tf.io.gfile.exists(file):
+        return file
+    logging.warning("%s is missing: it has to be given by a flag", file)
+    return None
 
 
 def _asset_name(graph: Any, tensor: str) -> str | None:

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from absl import logging
 
 from albert_tf.checkpoints.formats import (
     FORMAT_NAMES,
@@ -63,6 +64,16 @@ def test_a_directory_without_a_model_says_what_is_in_it(hub):
 def test_an_empty_directory(tmp_path):
     with pytest.raises(LoadError, match=r"no model .*It holds: nothing"):
         recognise(str(tmp_path), "--model")
+
+
+def test_half_a_tokenizer_is_said(hub, monkeypatch):
+    said = []
+    monkeypatch.setattr(logging, "warning", lambda text, *values: said.append(text % values))
+    (hub / "albert_directory" / "30k-clean.model").unlink()
+    stored = recognise(str(hub / "albert_directory"), "--model")
+    assert stored.tokenizer_file is None
+    assert len(said) == 1
+    assert "30k-clean.vocab is there, but no 30k-clean.model" in said[0]
 
 
 def test_half_a_checkpoint(hub):

@@ -7,11 +7,13 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import logging
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints import tf1_hub
+from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.original import load_weights, original_names, write_checkpoint
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.encoder import AlbertEncoder
 from tests.small_model import small_config
 
@@ -64,10 +66,16 @@ def test_reading_starts_no_device_and_imports_no_hub(module):
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
-def test_a_module_without_configuration_or_tokenizer_says_so(module):
+def test_a_module_without_configuration_or_tokenizer_says_so(module, monkeypatch):
     shutil.rmtree(module / "assets")
+    said = []
+    monkeypatch.setattr(logging, "warning", lambda text, *values: said.append(text % values))
     read = tf1_hub.read(str(module), FLAG)
     assert (read.config_file, read.tokenizer_file) == (None, None)
+    assert [text.split(" ")[0].rpartition("/")[2] for text in said] == [
+        "albert_config.json",
+        "30k-clean.model",
+    ]
     assert read.do_lower_case is True
 
 
@@ -125,6 +133,20 @@ def test_missing_variables_are_refused(module):
     (module / "variables" / "variables.index").unlink()
     with pytest.raises(LoadError, match=r"has no variables: no file .*variables\.index"):
         tf1_hub.read(str(module), FLAG)
+
+
+@pytest.mark.parametrize("name", ["module", "saved"])
+def test_damaged_variables_are_no_other_kind_of_model(module, tmp_path, name):
+    """What a SavedModel of TF2 is cannot be told without them, either."""
+    tf.saved_model.save(tf.Module(), str(tmp_path / "saved"))
+    path = tmp_path / name
+    index = path / "variables" / "variables.index"
+    index.write_bytes(b"damaged")
+    with pytest.raises(DamagedError, match=rf"{FLAG}=.*{name}: .*cannot be read as a checkpoint"):
+        recognise(str(path), FLAG)
+    index.unlink()
+    with pytest.raises(LoadError, match=r"has no variables: no file .*variables\.index"):
+        recognise(str(path), FLAG)
 
 
 def test_a_tf2_saved_model_is_refused_with_what_it_is(tmp_path):

@@ -183,6 +183,12 @@ def test_a_damaged_graph_is_named(copy):
         tf2_hub.read(str(copy), FLAG)
 
 
+def test_a_missing_tokenizer_is_half_a_model(copy):
+    (copy / "assets" / "toy.model").unlink()
+    with pytest.raises(LoadError, match=r"--init_checkpoint=.*half a model: .*toy\.model.*missing"):
+        tf2_hub.read(str(copy), FLAG)
+
+
 def test_damaged_weights_are_named(copy):
     data = next((copy / "variables").glob("*.data*"))
     data.write_bytes(data.read_bytes()[:9000])
