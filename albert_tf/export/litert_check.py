@@ -22,7 +22,8 @@ from albert_tf.export import litert_program
 
 _BATCHES, _ROWS, _LENGTHS = 3, 3, (24, 7, 16)
 # Largest difference of single precision, for numbers up to 1; larger ones have as many digits.
-_TOLERANCE = 1e-5
+# ALBERT-xlarge comes to a third of it: sums of thousands of terms, in another order.
+_TOLERANCE = 3e-5
 # A quantized model below and above these has nothing to do with what it was made from.
 _LEAST_COSINE, _LARGE_DIFFERENCE = 0.5, 0.1
 
