@@ -165,7 +165,9 @@ def new_directory(output_dir: str, flag: str = "--output_dir") -> Iterator[str]:
     Raises:
         SaveError: there is no room, or nothing may be written there.
     """
-    target = output_dir.rstrip("/")
+    # A link to an empty directory stays; what it leads to is replaced.
+    target = output_dir if is_remote(output_dir) else os.path.realpath(output_dir)
+    target = target.rstrip("/")
     partial = f"{target}.partial-{uuid.uuid4().hex[:12]}"
     if is_remote(target):
         partial = tempfile.mkdtemp(prefix="albert_tf_")

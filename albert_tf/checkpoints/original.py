@@ -198,8 +198,15 @@ def has_checkpoint(directory: str) -> bool:
 
 def _prefixes(directory: str) -> list[str]:
     """Those of all checkpoints in a directory that are written to their end."""
-    indices = tf.io.gfile.glob(os.path.join(directory, "*.index"))
-    return sorted(name[: -len(".index")] for name in indices if f"{PARTIAL}." not in name)
+    if not tf.io.gfile.isdir(directory):
+        return []
+    # No pattern: a directory's own name may hold its signs, as in "runs [old]".
+    indices = [name for name in tf.io.gfile.listdir(directory) if name.endswith(".index")]
+    return sorted(
+        os.path.join(directory, name[: -len(".index")])
+        for name in indices
+        if f"{PARTIAL}." not in name
+    )
 
 
 def match_names(
@@ -334,6 +341,11 @@ def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
     try:
         return tf.train.load_checkpoint(prefix)
     except READ_ERRORS as error:
+        if "[" in prefix and tf.io.gfile.exists(f"{prefix}.index"):
+            raise LoadError(
+                f"{prefix!r} cannot be read: TensorFlow takes the [ in its path for a pattern of "
+                "names. Rename the directory, or give the checkpoint by another path (a link)."
+            ) from error
         raise _kind(error)(f"{prefix!r} cannot be read as a checkpoint: {error}") from error
 
 

@@ -190,6 +190,19 @@ def test_an_empty_target_is_taken(hub, target, monkeypatch):
     assert (target / "albert_config.json").exists()
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_the_result(hub, tmp_path, monkeypatch, exists):
+    in_this_process(monkeypatch)
+    real, link = tmp_path / "real", tmp_path / "link"
+    if exists:
+        real.mkdir()
+    link.symlink_to("real")
+    convert(str(hub / "albert_directory"), "original", f"{link}/")
+    assert link.is_symlink()
+    assert (real / "model.ckpt-best.index").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"hub", "link", "real"}
+
+
 def test_a_failed_proof_shows_why(hub, target, monkeypatch):
     original = formats.format_module("original").write
 

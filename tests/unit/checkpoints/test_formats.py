@@ -66,6 +66,19 @@ def test_an_empty_directory(tmp_path):
         recognise(str(tmp_path), "--model")
 
 
+def test_signs_of_patterns_in_a_name_are_no_pattern(hub):
+    path = shutil.copytree(hub / "albert_directory", hub / "mödel *? {a}")
+    assert recognise(str(path), "--model").checkpoint == str(path / "model.ckpt-best")
+    assert open_checkpoint(str(path / "model.ckpt-best"))[1]
+
+
+def test_the_one_sign_that_tensorflow_cannot_take_is_said(hub):
+    path = shutil.copytree(hub / "albert_directory", hub / "old [2]")
+    assert recognise(str(path), "--model").checkpoint == str(path / "model.ckpt-best")
+    with pytest.raises(LoadError, match=r"takes the \[ in its path for a pattern.*Rename"):
+        open_checkpoint(str(path / "model.ckpt-best"))
+
+
 def test_half_a_tokenizer_is_said(hub, monkeypatch):
     said = []
     monkeypatch.setattr(logging, "warning", lambda text, *values: said.append(text % values))
