@@ -97,11 +97,12 @@ def read(path: str, flag: str) -> StoredModel:
     """
     checkpoint = os.path.join(path, VARIABLES)
     weights = _Weights(checkpoint)
-    if not any(name.startswith(_BLOCK) for name in weights.get_variable_to_shape_map()):
-        raise LoadError(
-            f"{flag}={path} holds no ALBERT: its variables are "
-            f"{', '.join(sorted(weights.get_variable_to_shape_map())[:8])}, ... {_EXPECTED}"
+    names = sorted(filter(None, weights.get_variable_to_shape_map()))
+    if not any(name.startswith(_BLOCK) for name in names):
+        found = (
+            f"its variables are {', '.join(names[:8])}, ..." if names else "it has no variables."
         )
+        raise LoadError(f"{flag}={path} holds no ALBERT: {found} {_EXPECTED}")
     graph = SavedGraph(path, flag)
     config, config_file = _config(weights, graph, path, flag)
     tokenizer_file = next(filter(None, map(graph.asset, TOKENIZER_FILES)), None)

@@ -238,6 +238,9 @@ def _convert(
     weights = [(variable, variable.numpy()) for variable in original_names(model).values()]
 
     def from_tokens(*inputs: tf.Tensor) -> Outputs:
+        if None in (batch_size, length):
+            # A row for all sequences would be accepted, and give something else than was meant.
+            inputs = tuple(tf.reshape(values, tf.shape(inputs[0])) for values in inputs)
         constants = [(variable, tf.constant(values)) for variable, values in weights]
         with keras.StatelessScope(state_mapping=constants):
             return compute(dict(zip(INPUTS, inputs, strict=True)))

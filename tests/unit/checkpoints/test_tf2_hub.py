@@ -155,6 +155,12 @@ def test_a_model_of_something_else_is_refused(tmp_path):
         tf2_hub.read(str(tmp_path), FLAG)
 
 
+def test_a_model_without_variables_is_refused(tmp_path):
+    tf.saved_model.save(tf.Module(), str(tmp_path))
+    with pytest.raises(LoadError, match=r"holds no ALBERT: it has no variables\. Expected"):
+        tf2_hub.read(str(tmp_path), FLAG)
+
+
 def test_an_exported_classifier_is_a_model_again(tmp_path):
     """Its weights have the original's names, not those of the variables."""
     config = CONFIG.replace(num_hidden_layers=1)
