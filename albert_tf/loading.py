@@ -34,11 +34,12 @@ from albert_tf.models import (
 from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
 from albert_tf.trained_task import MULTIPLE_CHOICE, TrainedTask
 
-_BEAM_HEAD = "answer_class/dense_1/kernel"
-_SPAN_HEAD = "cls/squad/output_weights"
+# Scopes of the heads. One variable tells of a head: if others of it are missing, that is said.
+_BEAM_HEAD = ("start_logits/", "end_logits/", "answer_class/")
+_SPAN_HEAD = "cls/squad/"
 _CLASSIFIER = "output_weights"
-_MASKED_LM_HEAD = "cls/predictions/output_bias"
-_SENTENCE_ORDER_HEAD = "cls/seq_relationship/output_weights"
+_MASKED_LM_HEAD = "cls/predictions/"
+_SENTENCE_ORDER_HEAD = "cls/seq_relationship/"
 _BEAM_SETTINGS = ("start_n_top", "end_n_top")
 
 
@@ -150,7 +151,23 @@ def _loaded(source: _Source) -> tuple[keras.Model, LoadReport, TrainedTask | Non
     task = TrainedTask.of_checkpoint(source.checkpoint)
     _, shapes = open_checkpoint(source.checkpoint)
     model = empty_model(source.parts.config, _without_scope(shapes), task)
-    return model, load_weights(model, source.checkpoint), task
+    report = load_weights(model, source.checkpoint)
+    _check_heads(report)
+    return model, report, task
+
+
+def _check_heads(report: LoadReport) -> None:
+    """Refuses half a head: what lacks of it would have values that mean nothing."""
+    missing = [name for name in report.missing if name not in report.unused]
+    other = [
+        f"{name} is {list(there)} instead of {list(wanted)}"
+        for name, there, wanted in report.mismatched
+    ]
+    if missing or other:
+        raise LoadError(
+            f"{report.source} holds half a head. Missing: {', '.join(missing) or 'nothing'}; of "
+            f"another shape: {'; '.join(other) or 'nothing'}. Expected all of a head, or nothing."
+        )
 
 
 def empty_model(
@@ -163,23 +180,27 @@ def empty_model(
         shapes: of its weights, by the original's names; the heads are known by them.
         task: what it was trained for, if that is known.
     """
-    if _BEAM_HEAD in shapes:
+    if _has(_BEAM_HEAD, shapes):
         settings = task.settings if task else {}
         start_n_top, end_n_top = (int(settings.get(key, 5)) for key in _BEAM_SETTINGS)
         longest = config.max_position_embeddings
         return AlbertForSpanBeams(
             config, start_n_top=min(start_n_top, longest), end_n_top=min(end_n_top, longest)
         )
-    if _SPAN_HEAD in shapes:
+    if _has(_SPAN_HEAD, shapes):
         return AlbertForSpans(config)
     if _CLASSIFIER in shapes:
         if task is not None and task.name == MULTIPLE_CHOICE:
             return AlbertForMultipleChoice(config)
         return AlbertForClassification(config, num_labels=int(shapes[_CLASSIFIER][0]))
-    if _MASKED_LM_HEAD in shapes:
-        has_sentence_order_head = _SENTENCE_ORDER_HEAD in shapes
+    if _has(_MASKED_LM_HEAD, shapes):
+        has_sentence_order_head = _has(_SENTENCE_ORDER_HEAD, shapes)
         return AlbertForPretraining(config, has_sentence_order_head=has_sentence_order_head)
     return AlbertEncoder(config)
+
+
+def _has(scope: str | tuple[str, ...], shapes: Mapping[str, Sequence[int]]) -> bool:
+    return any(name.startswith(scope) for name in shapes)
 
 
 def build_model(contents: ModelContents) -> keras.Model:

@@ -92,7 +92,8 @@ def _choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
         if chosen.config is not None:
             for place in places:
                 _compare_configs(chosen, place)
-            _warn_of_unlike_release(chosen.config, chosen)
+            has_weights = any(place.checkpoint for place in places)
+            _warn_of_unlike_release(chosen.config, chosen, has_weights)
             return chosen.config, chosen
     found = [f"{place.flag}={place.path}" for place in places if place.checkpoint]
     if found:
@@ -103,18 +104,22 @@ def _choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
     raise ValueError(f"No model is named. {_WAYS}")
 
 
-def _warn_of_unlike_release(config: AlbertConfig, place: ModelPlace) -> None:
+def _warn_of_unlike_release(config: AlbertConfig, place: ModelPlace, has_weights: bool) -> None:
     """Says so when a model has the shapes of released ones, but other heads or activation.
 
-    Weights do not show either, and files with wrong ones are about.
+    Weights do not show either, and files with wrong ones are about. Nor do weights that all layers
+    share show how many layers there are; a new model may have any number.
     """
+    shapeless = list(_SHAPELESS)
+    if has_weights and config.parameter_sharing == "all":
+        shapeless.append("num_hidden_layers")
     same_shapes = {
         name: preset
         for name, preset in PRESETS.items()
         if all(getattr(preset, key) == getattr(config, key) for key in _SHAPES)
     }
     unlike = {
-        name: [key for key in _SHAPELESS if getattr(preset, key) != getattr(config, key)]
+        name: [key for key in shapeless if getattr(preset, key) != getattr(config, key)]
         for name, preset in same_shapes.items()
     }
     if unlike and all(unlike.values()):

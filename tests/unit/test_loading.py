@@ -100,6 +100,34 @@ def test_a_pooler_that_is_used_may_not(tmp_path, kind):
         albert_tf.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "without"),
+    [
+        ("pretraining", "cls/predictions/transform/LayerNorm/gamma"),
+        ("pretraining", "cls/predictions/output_bias"),
+        ("pretraining", "cls/seq_relationship/output_weights"),
+        ("pretraining", "cls/seq_relationship/output_bias"),
+        ("classifier", "output_bias"),
+        ("spans", "cls/squad/output_weights"),
+        ("beams", "answer_class/dense_1/kernel"),
+    ],
+)
+def test_half_a_head_is_refused(tmp_path, kind, without):
+    make, task = MODELS[kind]
+    write_model(tmp_path, make(), task=task, without=[without])
+    for read in (albert_tf.load, lambda path: read_contents(str(path))):
+        with pytest.raises(LoadError, match=rf"half a head. Missing: {without};"):
+            read(tmp_path)
+
+
+def test_a_head_of_another_vocabulary_is_refused(tmp_path):
+    weights = write_model(tmp_path, MODELS["pretraining"][0]())
+    weights["cls/predictions/output_bias"] = weights["cls/predictions/output_bias"][:-1]
+    write_checkpoint(str(tmp_path / "model.ckpt-best"), weights, global_step=7)
+    with pytest.raises(LoadError, match=r"output_bias is \[30\] instead of \[31\]"):
+        albert_tf.load(tmp_path)
+
+
 def test_loading_makes_one_model(hub, monkeypatch):
     """Of the largest released one, a second would take a gigabyte more."""
     made = []

@@ -1,5 +1,6 @@
 """Which model a command means: every way to name one, and everything that does not fit."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -331,3 +332,17 @@ def test_heads_and_activation_of_a_released_size(tmp_path, warnings, changes, me
     if message:
         assert message in warnings[0]
         assert "xlarge" in warnings[0]
+
+
+@pytest.mark.parametrize(("sharing", "is_said"), [("all", True), ("none", False)])
+def test_layers_of_a_released_size_leave_a_trace_only_where_they_do_not_share(
+    tmp_path, warnings, sharing, is_said
+):
+    """A configuration that is to be trained from nothing may have any number, see above."""
+    config = AlbertConfig.from_preset("xlarge_v2").replace(
+        num_hidden_layers=6, parameter_sharing=sharing
+    )
+    config.to_json_file(str(tmp_path / "albert_config.json"))
+    place = place_of_config(str(tmp_path / "albert_config.json"))
+    model_parts([dataclasses.replace(place, checkpoint="model.ckpt-best")])
+    assert any("num_hidden_layers 6 instead of 24" in text for text in warnings) is is_said
