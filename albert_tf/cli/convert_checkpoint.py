@@ -9,6 +9,7 @@ import sys
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
 
 # Those of `checkpoints/formats.py`, whose import takes seconds.
 FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
@@ -38,17 +39,7 @@ def define_flags() -> None:
         "Keep the optimizer's moments and the step too, to go on training in --output_dir; "
         "--format=original only.",
     )
-    flags.DEFINE_string(
-        "albert_config_file", None, "Configuration (albert_config.json), if --model has none."
-    )
-    flags.DEFINE_string("spm_model_file", None, "SentencePiece model, if --model has none.")
-    flags.DEFINE_string("vocab_file", None, "Vocabulary, if --model has none.")
-    flags.DEFINE_bool(
-        "do_lower_case",
-        True,
-        "Whether the model's text is lower-cased. Where it is not given, what the model says of "
-        "itself counts.",
-    )
+    define_model_part_flags()
 
 
 def run() -> None:
@@ -66,10 +57,7 @@ def run() -> None:
         values.format,
         values.output_dir,
         with_optimizer=values.with_optimizer,
-        albert_config_file=values.albert_config_file,
-        spm_model_file=values.spm_model_file,
-        vocab_file=values.vocab_file,
-        do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
+        **model_parts_from_flags(values),
     )
     for line in report.lines():
         print(line)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
 from albert_tf.data.files import file_size
 
 if TYPE_CHECKING:
@@ -49,17 +50,7 @@ def define_flags() -> None:
         "Texts like those the model will be given, one a line; the two of a pair, or a question "
         "and its context, with a tab between them. Some dozens are enough.",
     )
-    flags.DEFINE_string(
-        "albert_config_file", None, "Configuration (albert_config.json), if --model has none."
-    )
-    flags.DEFINE_string("spm_model_file", None, "SentencePiece model, if --model has none.")
-    flags.DEFINE_string("vocab_file", None, "Vocabulary, if --model has none.")
-    flags.DEFINE_bool(
-        "do_lower_case",
-        True,
-        "Whether the model's text is lower-cased. Where it is not given, what the model says of "
-        "itself counts.",
-    )
+    define_model_part_flags()
 
 
 def run() -> None:
@@ -78,10 +69,7 @@ def run() -> None:
         )
     contents, _ = read_contents(
         values.model,
-        albert_config_file=values.albert_config_file,
-        spm_model_file=values.spm_model_file,
-        vocab_file=values.vocab_file,
-        do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
+        **model_parts_from_flags(values),
     )
     length = _length(values.max_seq_length, contents)
     sequences = None
