@@ -25,6 +25,7 @@ from albert_tf.conversion_proof import (
     outputs_in_fresh_process,
     own_graphs,
     ragged_batch,
+    tokenizer_outputs,
 )
 from albert_tf.data.files import is_remote
 from albert_tf.loading import build_model, read_contents
@@ -238,9 +239,10 @@ def _differences(
             f"{', '.join(f'{name} differs by {differences[name]:.2e}' for name in wrong)}; at most "
             f"{TOLERANCE:.0e} is accepted. Nothing is left of it."
         )
-    if contents.tokenizer and contents.tokenizer.tokens != list(actual.get(TOKENS, ())):
+    texts = tokenizer_outputs(contents.tokenizer) if contents.tokenizer else {}
+    if not all(np.array_equal(values, actual.get(name, ())) for name, values in texts.items()):
         raise ValueError(
-            f"What was written as {format_name} has another tokenizer than the source, or none. "
-            "Nothing is left of it."
+            f"What was written as {format_name} has another tokenizer than the source, or another "
+            "do_lower_case, or none. Nothing is left of it."
         )
     return differences

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.formats import format_module
 from albert_tf.config import AlbertConfig
+from albert_tf.tokenization import Tokenizer
 
 _ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
 # Outputs of the models that a conversion has to keep; of the spans those for given starts.
@@ -38,9 +39,16 @@ _OUTPUTS = (
 _OF_TOKENS = ("sequence_output", "start_logits", "end_logits", "start_log_probs", "end_log_probs")
 _LEAST = -1e4  # below it, a score only says that a place is masked
 
-TOKENS = "tokens"  # of the tokenizer, beside the outputs
+TOKENS, IDS = "tokens", "ids"  # of the tokenizer, and of `_TEXT`, beside the outputs
+# Upper case, accents, a comma among digits, and what is cleaned: tokenizers differ in these.
+_TEXT = "The  Élan of ``ÉCLAIRS'' in 2,005 and 12,000: ﬁne, 中文 [MASK]!"
 
 Arrays = dict[str, np.ndarray]
+
+
+def tokenizer_outputs(tokenizer: Tokenizer) -> Arrays:
+    """What a conversion has to keep of a tokenizer: all tokens, and what it makes of a text."""
+    return {TOKENS: np.array(tokenizer.tokens), IDS: np.array(tokenizer.encode(_TEXT))}
 
 
 def ragged_batch(config: AlbertConfig) -> Arrays:
@@ -117,7 +125,7 @@ def outputs_in_fresh_process(
         folder: for the files that the processes exchange.
 
     Returns:
-        The outputs, and as `TOKENS` those of the tokenizer, if there is one.
+        The outputs, and those of the tokenizer, if there is one; see `tokenizer_outputs`.
 
     Raises:
         ValueError: the other process failed.
@@ -168,7 +176,7 @@ def main(format_name: str, directory: str, batch_file: str, outputs_file: str) -
         own = compute(directory, batch)
         outputs.update(comparable({name: own[name] for name in _OUTPUTS if name in own}, batch))
     if contents.tokenizer is not None:
-        outputs[TOKENS] = np.array(contents.tokenizer.tokens)
+        outputs.update(tokenizer_outputs(contents.tokenizer))
     _save(outputs_file, outputs)
 
 

@@ -15,7 +15,7 @@ from albert_tf.checkpoints.report import LoadError, SaveError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import convert
-from albert_tf.conversion_proof import model_outputs, ragged_batch
+from albert_tf.conversion_proof import model_outputs, ragged_batch, tokenizer_outputs
 from albert_tf.loading import load
 from albert_tf.model_tokenizer import load_tokenizer
 from albert_tf.optimization import Lamb
@@ -128,9 +128,9 @@ def test_the_difference_of_a_large_output_is_that_of_its_size(
     hub, target, monkeypatch, largest, difference, is_accepted
 ):
     values = np.array([[largest, 0.5], [0.0, -0.1]])
-    tokens = load_tokenizer(hub / "module").tokens
+    texts = tokenizer_outputs(load_tokenizer(hub / "module"))
     actual = values + np.array([[0.0, difference], [0.0, 0.0]])
-    outputs = {"logits": actual, "tokens": np.array(tokens)}
+    outputs = {"logits": actual, **texts}
     monkeypatch.setattr(conversion, "model_outputs", lambda *_, **__: {"logits": values})
     monkeypatch.setattr(conversion, "outputs_in_fresh_process", lambda *_: outputs)
     if not is_accepted:
@@ -141,7 +141,21 @@ def test_the_difference_of_a_large_output_is_that_of_its_size(
     np.testing.assert_allclose(report.differences["logits"], 9e-6, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["masked_lm_logits", "tokens"])
+def test_another_case_is_another_tokenizer(hub, target, monkeypatch):
+    """Its tokens are the same."""
+    read = release_directory.read
+
+    def read_as_cased(path, flag):
+        return dataclasses.replace(read(path, flag), do_lower_case=False)
+
+    in_this_process(monkeypatch)
+    monkeypatch.setattr(release_directory, "read", read_as_cased)
+    with pytest.raises(ValueError, match="another tokenizer than the source, or another do_lower"):
+        convert(str(hub / "module"), "original", str(target))
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["masked_lm_logits", "tokens", "ids"])
 def test_what_is_lost_without_a_word_is_an_error(hub, target, monkeypatch, name):
     in_this_process(monkeypatch, lambda outputs: outputs.pop(name))
     with pytest.raises(ValueError, match=r"gives no masked_lm_logits|another tokenizer"):
