@@ -176,6 +176,8 @@ def new_directory(output_dir: str, flag: str = "--output_dir") -> Iterator[str]:
         os.makedirs(partial, exist_ok=True)
         yield partial
         _move(partial, target)
+    except SaveError:
+        raise  # of another directory, and says so
     except (OSError, tf.errors.OpError) as error:
         raise SaveError(
             f"{flag}={output_dir} cannot be written, and nothing is left of it: {error}"

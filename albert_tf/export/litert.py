@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -124,13 +124,23 @@ def export_litert(
             file.write(converted)
         with tf.device(_CPU):
             agreements = check(local, compute, batches, is_exact=quantization == NONE)
-    if labels is not None and labels.names and isinstance(model, AlbertForClassification):
-        with named_output(labels_file(output_file), flag) as file:
-            file.write(json.dumps(labels.names, ensure_ascii=False, indent=1).encode())
-    with named_output(output_file, flag) as file:
-        file.write(converted)
+    names = labels.names if labels and isinstance(model, AlbertForClassification) else ()
+    _write(output_file, converted, names, flag)
     _report(output_file, len(converted), quantization, agreements)
     return agreements
+
+
+def _write(path: str, converted: bytes, names: Sequence[str], flag: str) -> None:
+    """Writes the file, and the names of its classes if there are any; both or neither."""
+    try:
+        with named_output(path, flag) as file:
+            file.write(converted)
+            file.flush()  # what there is no room for fails before the names are there
+            if names:
+                with named_output(labels_file(path), flag) as beside:
+                    beside.write(json.dumps(names, ensure_ascii=False, indent=1).encode())
+    except (OSError, tf.errors.OpError) as error:
+        raise ValueError(f"{flag}: {path} cannot be written: {error}") from error
 
 
 def labels_file(output_file: str) -> str:

@@ -14,7 +14,7 @@ from albert_tf.checkpoints.original import open_checkpoint
 from albert_tf.checkpoints.report import LoadError, SaveError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import convert
+from albert_tf.conversion import convert, new_directory
 from albert_tf.conversion_proof import model_outputs, ragged_batch, tokenizer_outputs
 from albert_tf.loading import load
 from albert_tf.model_tokenizer import load_tokenizer
@@ -278,3 +278,14 @@ class TestBatch:
         batch["input_ids"] = np.where(batch["input_mask"], batch["input_ids"], 9).astype(np.int32)
         for name, values in model_outputs(model, batch).items():
             np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+def test_of_two_directories_the_one_that_failed_is_named(tmp_path):
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    with (
+        pytest.raises(SaveError, match=r"^--second=.*second cannot be written"),
+        new_directory(first, "--first"),
+        new_directory(second, "--second"),
+    ):
+        raise OSError(28, "No space left on device")
+    assert list(tmp_path.iterdir()) == []

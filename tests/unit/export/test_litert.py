@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import keras
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.original import original_names
+from albert_tf.data.files import named_output
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
@@ -214,6 +216,25 @@ def test_names_of_classes_stand_beside_the_file(all_exported):
     with open(path, encoding="utf-8") as file:
         assert json.load(file) == ["no", "maybe", "да"]
     assert not os.path.exists(labels_file(all_exported["float16"].path))
+
+
+def test_without_room_nothing_is_left(all_exported, tmp_path, monkeypatch):
+    def flush():
+        raise OSError(28, "No space left on device")
+
+    @contextmanager
+    def full_disk(path, flag):
+        with named_output(path, flag) as file:
+            is_file = path.endswith(".tflite")
+            yield SimpleNamespace(write=file.write, flush=flush) if is_file else file
+
+    model = all_exported["int8"].model
+    monkeypatch.setattr(litert, "_convert", lambda *_: b"a model")
+    monkeypatch.setattr(litert, "check", lambda *_, **__: {})
+    monkeypatch.setattr(litert, "named_output", full_disk)
+    with pytest.raises(ValueError, match=r"--output_file: .*classes.tflite cannot .*No space left"):
+        export_litert(model, str(tmp_path / "classes.tflite"), labels=LABELS)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", ["of another model", "no model"])
