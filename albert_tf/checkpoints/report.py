@@ -101,9 +101,10 @@ class LoadReport:
         if unfilled and not allow_partial:
             raise LoadError(
                 f"{self.source} does not fill the encoder: {len(unfilled)} of its variables would "
-                "keep random values. Expected a checkpoint of the model that --albert_config_file "
-                "describes (--init_from_group0 fills layers that share less, or more of them, from "
-                f"it; --allow_partial_checkpoint accepts the gap).\n{self.summary()}"
+                "keep random values. Expected a checkpoint of the model that the configuration "
+                "describes (--albert_config_file names another one). In commands that train, "
+                "--init_from_group0 fills layers that share less, or more of them, from it, and "
+                f"--allow_partial_checkpoint accepts the gap.\n{self.summary()}"
             )
 
     def check_no_block_is_left(self) -> None:
@@ -120,9 +121,10 @@ class LoadReport:
             raise LoadError(
                 f"{self.source} is of a model that shares less: {len(left)} variables of its blocks"
                 f" have no place in the model, such as {left[0]}. Expected num_hidden_groups, "
-                "inner_group_num and parameter_sharing of that model in --albert_config_file "
-                "(--init_from_group0 takes for each layer what stands at its height in the "
-                "checkpoint; --allow_partial_checkpoint takes what has the same name)."
+                "inner_group_num and parameter_sharing of that model in its configuration "
+                "(--albert_config_file names another one). In commands that train, "
+                "--init_from_group0 takes for each layer what stands at its height in the "
+                "checkpoint, and --allow_partial_checkpoint what has the same name."
             )
 
     def check_complete(self) -> None:
