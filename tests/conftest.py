@@ -1,6 +1,7 @@
 """Where the reference data of the original release lie, for every test."""
 
 import os
+import signal
 from pathlib import Path
 
 # Before TensorFlow is imported anywhere: tests speak of failures, not of CPU features.
@@ -11,6 +12,11 @@ import pytest
 import tensorflow as tf
 
 GOLDEN = Path(__file__).parent / "golden" / "data"
+
+# Shells start what runs in the background with Ctrl-C ignored, which children inherit; the tests of
+# signals send it as to a command in the foreground.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two devices on every machine, for the tests of replicas; everything else runs on the first.
 tf.config.set_logical_device_configuration(
