@@ -84,6 +84,7 @@ def test_killed_runs_end_bit_equal(run, flags, unkilled):
             assert again[step][name] == record[name], (step, name)
 
 
+@pytest.mark.slow
 def test_resuming_does_not_read_the_input_again(run, tmp_path):
     file = write_records(tmp_path / "long.tfrecord", pretraining_columns(400, seed=5))
     flags = {"input_file": file, "save_checkpoints_steps": 100}

@@ -244,6 +244,7 @@ class TestSentenceLosses:
         run.must_work(**flags, do_train=False, eval_checkpoint="best")
 
 
+@pytest.mark.slow
 def test_xla_and_two_replicas_change_no_number(tmp_path):
     run = PretrainingRun(tmp_path, num_hidden_layers=1, num_hidden_groups=1)
     losses = {}

@@ -175,6 +175,7 @@ class TestWithoutTraining:
         assert (copied.output / "best_trial.txt").read_text().startswith("6:")
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_ended_and_keeps_as_many_checkpoints_as_asked(tmp_path, golden):
     run = ChoiceRun(tmp_path, golden)
     flags = {"high_only": True, "num_keep_checkpoint": 1}
@@ -187,6 +188,7 @@ def test_goes_on_where_it_ended_and_keeps_as_many_checkpoints_as_asked(tmp_path,
     assert files == [f"model.ckpt-{n}.index" for n in (4, "best")]
 
 
+@pytest.mark.slow
 def test_starts_without_the_head_of_a_regression_and_with_that_of_its_own_kind(tmp_path, golden):
     """Both have one output, in a variable of one name."""
     classifier = ClassifierRun(tmp_path, golden, max_position_embeddings=40)

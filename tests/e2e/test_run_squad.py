@@ -204,6 +204,7 @@ class TestWithoutTraining:
         assert json.loads((elsewhere / "labels.json").read_text())["settings"]["doc_stride"] == 11
 
 
+@pytest.mark.slow
 def test_a_given_threshold_leaves_questions_unanswered(tmp_path, golden):
     run = SquadRun(tmp_path, golden, version=2)
     run.must_work(do_train=True, do_predict=True, null_score_diff_threshold=-1e9)
@@ -246,6 +247,7 @@ def test_killed_and_started_again_ends_with_the_same_files(tmp_path, golden):
     assert run.written(*names) == left
 
 
+@pytest.mark.slow
 def test_a_killed_prediction_leaves_no_files_and_is_done_again(tmp_path, golden):
     run = SquadRun(tmp_path, golden)
     run.must_work(do_train=True)
@@ -287,6 +289,7 @@ def test_chinese_with_wordpiece(tmp_path, golden):
     assert run.predictions() == before
 
 
+@pytest.mark.slow
 def test_the_published_settings_and_a_model_of_the_other_version(tmp_path, golden):
     run = SquadRun(tmp_path, golden, version=1)
     run.must_work(do_train=True, num_train_epochs=0.5)

@@ -116,6 +116,7 @@ def test_a_killed_worker_ends_the_others_and_all_resume_bit_equal(run, two_worke
     )
 
 
+@pytest.mark.slow
 def test_the_chief_alone_evaluates_and_predicts(tmp_path, golden):
     """Fine-tuning: what the chief writes on two workers is what one process writes."""
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -116,7 +116,10 @@ def test_evaluation_reports_what_the_original_does(reference, model):
     assert recorded.keys() == {*results, "loss_of_each_batch"}
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize(
+    "jit_compile",
+    [pytest.param(False, id="graph", marks=pytest.mark.slow), pytest.param(True, id="xla")],
+)
 def test_compiled_steps_give_the_same_numbers(golden, jit_compile):
     reference = Reference(golden, "config_4")  # two inner groups, ReLU, embeddings narrower than H
     model = reference.model()

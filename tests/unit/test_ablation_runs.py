@@ -127,6 +127,7 @@ def test_a_failed_run_is_named_after_the_others_and_repeated_next_time(pretended
     assert pretended.names() == ["depth-3-seed1"]
 
 
+@pytest.mark.slow
 def test_a_real_run_goes_on_where_it_was_cut_off(monkeypatch, tmp_path):
     files = PretrainingRun(tmp_path, hidden_dropout_prob=0.2, num_hidden_groups=1)
 
