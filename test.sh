@@ -15,5 +15,6 @@ run ruff check .
 run ruff format --check .
 run mypy
 # A process a core, but no more than four: each loads TensorFlow, a gigabyte.
-# Tests marked slow run with: ./test.sh -m slow
-run pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"
+# In the order of the files, those of whole programs come first: long ones at the end would leave
+# processes idle. Tests marked slow run with: ./test.sh -m slow
+run pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder "$@"
