@@ -95,6 +95,7 @@ def test_resuming_does_not_read_the_input_again(run, tmp_path):
     run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=33)
 
 
+@pytest.mark.slow
 def test_unreadable_input_loses_no_step(run, tmp_path):
     file = write_records(tmp_path / "long.tfrecord", pretraining_columns(90, seed=5))
     whole = file.read_bytes()

@@ -120,6 +120,7 @@ class TestTraining:
         (exported,) = (trained.folder / "export").glob("[0-9]*")
         assert (exported / "saved_model.pb").exists()
 
+    @pytest.mark.slow
     def test_exports_a_model_for_texts_that_chooses_the_same(self, trained):
         if trained.is_race:
             assert not (trained.folder / "export" / "text").exists()

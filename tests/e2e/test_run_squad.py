@@ -224,6 +224,7 @@ def test_a_given_threshold_leaves_questions_unanswered(tmp_path, golden):
     assert "null_score_diff_threshold=0 is taken" in printed
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_ends_with_the_same_files(tmp_path, golden):
     run = SquadRun(tmp_path, golden, version=2, hidden_dropout_prob=0.1)
     flags = {"do_train": True, "do_predict": True, "save_checkpoints_steps": 3}
