@@ -34,9 +34,19 @@ POOLS = [
 ]
 
 
+# The 66 code points that are reserved for no character ever. TensorFlow 2.19 takes them for damage.
+NO_CHARACTERS = [
+    *range(0xFDD0, 0xFDF0),
+    *(p + i for p in range(0, 0x110000, 0x10000) for i in (0xFFFE, 0xFFFF)),
+]
+HAS_NO_CHARACTERS = tf.strings.unicode_encode([0xFFFF], "UTF-8").numpy() == "\uffff".encode()
+LEFT_OUT = {} if HAS_NO_CHARACTERS else dict.fromkeys(NO_CHARACTERS)
+
+
 def text_of_chance(rng: random.Random) -> str:
     pools = [rng.choice(POOLS)] if rng.random() < 0.7 else POOLS
-    return "".join(rng.choice(rng.choice(pools)) for _ in range(rng.randint(0, 24)))
+    text = "".join(rng.choice(rng.choice(pools)) for _ in range(rng.randint(0, 24)))
+    return text.translate(LEFT_OUT)
 
 
 @pytest.fixture(scope="module")
