@@ -1,7 +1,7 @@
 """Size, speed and agreement of LiteRT files, next to TensorFlow.
 
-    python -m benchmarks.litert --preset=base_v2 --folder=/tmp/litert --lengths=128,384
-    python -m benchmarks.litert --model=mrpc --texts=texts.txt --folder=/tmp/litert --lengths=128
+    python -m benchmarks.litert --preset=base_v2 --folder=litert_files --lengths=128,384
+    python -m benchmarks.litert --model=mrpc --texts=texts.txt --folder=litert_files --lengths=128
 
 Of a preset the encoder is measured, with random weights on random ids; of a model what it is, on
 texts (one a line, those of a pair with a tab between them): the first 50 calibrate, the others are
