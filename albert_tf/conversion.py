@@ -74,7 +74,8 @@ class ConversionReport:
         if slots:
             yield f"optimizer slots in the source: {len(slots)}"
         yield f"tokenizer: {'the same' if self.has_tokenizer else 'none'}"
-        yield "largest difference of an output, computed by a fresh process from what was written:"
+        yield "largest difference of an output, computed by a fresh process from what was written"
+        yield "(of an output larger than 1, as a share of its largest value):"
         for name, difference in self.differences.items():
             yield f"  {name}: {difference:.2e}"
 

@@ -146,12 +146,13 @@ def _check_agreement(name: str, values: np.ndarray, found: Agreement, is_exact: 
     if not np.isfinite(values).all():
         raise ValueError(f"the LiteRT model gives {name} that is not finite.")
     tolerance = _TOLERANCE * max(1.0, found.largest)
-    is_off = (
-        found.difference > tolerance
+    # Of a source that is not finite neither comparison holds.
+    agrees = (
+        found.difference <= tolerance
         if is_exact
-        else found.cosine < _LEAST_COSINE and found.difference > _LARGE_DIFFERENCE
+        else found.cosine >= _LEAST_COSINE or found.difference <= _LARGE_DIFFERENCE
     )
-    if is_off:
+    if not agrees:
         raise ValueError(
             f"the LiteRT model's {name} is not that of the model it was made from: it differs by "
             f"{found.difference:.3g}, where the largest number is {found.largest:.3g}; the cosine "

@@ -12,13 +12,14 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
 from albert_tf.data.files import named_output
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
-from albert_tf.export import litert
+from albert_tf.export import litert, litert_check
 from albert_tf.export.litert import QUANTIZATIONS, export_litert, labels_file, outputs_of
 from albert_tf.models import (
     AlbertForClassification,
@@ -267,6 +268,16 @@ def test_numbers_that_are_not_finite_are_not_exported(all_exported, tmp_path, mo
             new_model(AlbertEncoder), str(tmp_path / "a"), max_seq_length=5, quantization="int8"
         )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_nothing_agrees_with_a_model_whose_numbers_are_not_finite(monkeypatch, is_exact):
+    batch = {"input_mask": np.array([[1, 1, 0]], np.int32)}
+    outputs = {"pooled_output": np.ones((1, 4), np.float32)}
+    monkeypatch.setattr(litert_check, "run_in_fresh_process", lambda *_: [outputs])
+    source = {"pooled_output": tf.constant([[1.0, math.nan, 1.0, 1.0]])}
+    with pytest.raises(ValueError, match="pooled_output is not that of the model"):
+        litert_check.check("", lambda _: source, [batch], is_exact=is_exact)
 
 
 @pytest.mark.parametrize(
