@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from albert_tf.config import PRESETS, AlbertConfig
     from albert_tf.encoder import AlbertEncoder
     from albert_tf.loading import load
-    from albert_tf.model_tokenizer import load_tokenizer
+    from albert_tf.model_files.tokenizer import load_tokenizer
     from albert_tf.models import (
         AlbertForClassification,
         AlbertForMultipleChoice,

@@ -27,7 +27,7 @@ from albert_tf.data.files import is_remote, write_then_rename
 from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.python_corpus import write_corpus
 from albert_tf.evaluation import RESULTS_FILE
-from albert_tf.model_directory import CONFIG_FILE, SENTENCEPIECE_FILE, SENTENCEPIECE_LIST_FILE
+from albert_tf.model_files.directory import CONFIG_FILE, SENTENCEPIECE_FILE, SENTENCEPIECE_LIST_FILE
 from albert_tf.tokenization import load_tokenizer
 
 SETTINGS_FILE = "demo_settings.json"

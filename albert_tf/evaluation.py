@@ -23,10 +23,10 @@ from albert_tf.data.batching import pad_batch
 from albert_tf.data.files import write_then_rename
 from albert_tf.distribution import check_batch_size, local_replicas, split_batch
 from albert_tf.losses import means
-from albert_tf.model_directory import warn_of_another_config
+from albert_tf.model_files.directory import warn_of_another_config
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.base import EvaluatedTask, Features
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 
 RESULTS_FILE = "eval_results.txt"
 BEST_FILE = "best_trial.txt"

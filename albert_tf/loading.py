@@ -23,16 +23,16 @@ from albert_tf.checkpoints.report import LoadError, LoadReport
 from albert_tf.checkpoints.stored_model import WeightsReader
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
-from albert_tf.model_contents import ModelContents
-from albert_tf.model_parts import ModelParts, model_parts
-from albert_tf.model_places import place_of_config, place_of_model
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.model_files.parts import ModelParts, model_parts
+from albert_tf.model_files.places import place_of_config, place_of_model
+from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, TrainedTask
 from albert_tf.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
 )
 from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.trained_task import MULTIPLE_CHOICE, TrainedTask
 
 # Scopes of the heads. One variable tells of a head: if others of it are missing, that is said.
 _BEAM_HEAD = ("start_logits/", "end_logits/", "answer_class/")

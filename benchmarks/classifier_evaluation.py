@@ -21,7 +21,7 @@ from albert_tf.data.text_examples import DEV
 from albert_tf.data.text_features import text_sequences
 from albert_tf.distribution import create_strategy
 from albert_tf.models import AlbertForClassification
-from albert_tf.prediction import Predictor
+from albert_tf.prediction.sequences import Predictor
 from albert_tf.tokenization import load_tokenizer
 from benchmarks.matmul import encoder_operations, matmul_rate, seconds
 

@@ -27,7 +27,7 @@ from albert_tf.data.records import parse_batch
 from albert_tf.data.tfrecord import frame_records
 from albert_tf.distribution import create_strategy
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 from benchmarks.matmul import seconds
 
 flags.DEFINE_string("preset", "base_v2", "Model.")

@@ -66,7 +66,7 @@ def losses_of_training() -> list[float]:
     from albert_tf.data.files import match_files
     from albert_tf.distribution import create_strategy
     from albert_tf.tasks.pretraining import PretrainingTask
-    from albert_tf.training import Trainer
+    from albert_tf.training.trainer import Trainer
 
     S, P, steps = FLAGS.max_seq_length, FLAGS.max_predictions_per_seq, FLAGS.steps or 200
     task = PretrainingTask(

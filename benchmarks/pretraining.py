@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.distribution import create_strategy
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 
 
 def pretraining_trainer(

@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from albert_tf.config import AlbertConfig
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 from benchmarks.matmul import encoder_operations, matmul_rate, seconds
 from benchmarks.pretraining import pretraining_trainer, random_batch
 

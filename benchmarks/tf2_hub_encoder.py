@@ -22,7 +22,7 @@ from absl import app, flags
 from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.original import original_names
 from albert_tf.config import AlbertConfig
-from albert_tf.model_contents import ModelContents
+from albert_tf.model_files.contents import ModelContents
 from albert_tf.models import AlbertForPretraining
 
 flags.DEFINE_string("preset", "base_v2", "Model.")

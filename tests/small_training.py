@@ -10,7 +10,7 @@ from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.distribution import create_strategy
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 from tests.small_model import dropping_config
 from tests.small_records import LENGTH, PREDICTIONS
 

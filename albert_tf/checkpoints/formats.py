@@ -18,8 +18,8 @@ from albert_tf.checkpoints.archives import is_packed, local_directory
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 
 if TYPE_CHECKING:
-    from albert_tf.model_contents import ModelContents
-    from albert_tf.trained_task import TrainedTask
+    from albert_tf.model_files.contents import ModelContents
+    from albert_tf.model_files.trained_task import TrainedTask
 
 ORIGINAL = "original"
 

@@ -21,8 +21,8 @@ from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.checkpoints.training_directory import BEST, CHECKPOINT, name_newest
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
-from albert_tf.model_contents import ModelContents
-from albert_tf.model_directory import (
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.model_files.directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
     SENTENCEPIECE_FILE,

@@ -14,7 +14,7 @@ import numpy as np
 from albert_tf.config import AlbertConfig
 
 if TYPE_CHECKING:
-    from albert_tf.trained_task import TrainedTask
+    from albert_tf.model_files.trained_task import TrainedTask
 
 
 class WeightsReader(Protocol):

@@ -23,7 +23,7 @@ from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.config import AlbertConfig
 
 if TYPE_CHECKING:
-    from albert_tf.model_contents import ModelContents
+    from albert_tf.model_files.contents import ModelContents
 
 FORMAT = "tf1_hub"
 GRAPH_FILE = "saved_model.pb"

@@ -29,7 +29,7 @@ from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.config import AlbertConfig
 
 if TYPE_CHECKING:
-    from albert_tf.model_contents import ModelContents
+    from albert_tf.model_files.contents import ModelContents
 
 FORMAT = "tf2_hub"
 # What our own exports call what they hold; the tokenizer's names are TF-Hub's.

@@ -8,7 +8,6 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf.classification_run import LoadedData
 from albert_tf.cli.fine_tuning_flags import (
     apply_recipe,
     checkpoint_elsewhere,
@@ -23,9 +22,10 @@ from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
 from albert_tf.data.table_rows import is_column_number
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
 from albert_tf.data.text_features import check_room
-from albert_tf.model_directory import ModelDirectory
-from albert_tf.model_source import ModelSource
-from albert_tf.trained_task import TrainedTask
+from albert_tf.fine_tuning.classification import LoadedData
+from albert_tf.model_files.directory import ModelDirectory
+from albert_tf.model_files.source import ModelSource
+from albert_tf.model_files.trained_task import TrainedTask
 
 
 def define_data_flags() -> None:

@@ -46,7 +46,7 @@ def run() -> None:
     """Converts, and prints what became of every weight."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
-    from albert_tf.conversion import convert  # TensorFlow, which --help need not wait for
+    from albert_tf.conversion.convert import convert  # TensorFlow, which --help need not wait for
 
     values = flags.FLAGS
     model = values.model

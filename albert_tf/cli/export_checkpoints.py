@@ -34,7 +34,7 @@ def run() -> None:
     """Reads the model and writes its weights."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
     from albert_tf.export.pretrained_weights import export_weights  # TensorFlow
-    from albert_tf.model_places import model_in
+    from albert_tf.model_files.places import model_in
 
     values = flags.FLAGS
     model = model_in(

@@ -12,7 +12,7 @@ from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_
 from albert_tf.data.files import file_size
 
 if TYPE_CHECKING:
-    from albert_tf.model_contents import ModelContents
+    from albert_tf.model_files.contents import ModelContents
 
 _QUANTIZATIONS = ("none", "float16", "int8", "int8_calibrated")
 _LENGTH = 128

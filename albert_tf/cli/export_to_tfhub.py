@@ -61,8 +61,8 @@ def run() -> None:
     """Exports, and prints what became of every weight."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
-    from albert_tf.hub_export import export_to_tfhub  # TensorFlow, which --help need not wait for
-    from albert_tf.model_places import model_in
+    from albert_tf.export.hub import export_to_tfhub  # TensorFlow, which --help need not wait for
+    from albert_tf.model_files.places import model_in
 
     values = flags.FLAGS
     model = model_in(

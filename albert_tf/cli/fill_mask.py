@@ -32,7 +32,9 @@ def define_flags() -> None:
 
 def run() -> None:
     """Prints each text and, for each of its blanks, a line of tokens with their probabilities."""
-    from albert_tf.fill_mask import MaskFiller  # TensorFlow, which --help need not wait for
+    from albert_tf.prediction.fill_mask import (
+        MaskFiller,  # TensorFlow, which --help need not wait for
+    )
 
     values = flags.FLAGS
     lower_case = values.do_lower_case if values["do_lower_case"].present else None

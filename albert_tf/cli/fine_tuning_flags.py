@@ -16,11 +16,11 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists
 from albert_tf.data.length_batching import PADDINGS
 from albert_tf.distribution import is_tpu
-from albert_tf.fine_tuning import CHECKPOINT_FLAG, Start
-from albert_tf.model_directory import ModelDirectory
-from albert_tf.model_source import ModelSource, model_source
+from albert_tf.fine_tuning.flow import CHECKPOINT_FLAG, Start
+from albert_tf.model_files.directory import ModelDirectory
+from albert_tf.model_files.source import ModelSource, model_source
+from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.recipes import recipe_for, size_of, version_of
-from albert_tf.trained_task import TrainedTask
 
 # What a recipe settles, by the names of the flags: its own names, or another.
 _RECIPE_FLAGS = {

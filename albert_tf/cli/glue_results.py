@@ -29,16 +29,18 @@ def define_flags() -> None:
 
 def run() -> None:
     """Prints the table and writes the files."""
-    from albert_tf.glue_results import summarize, write_results
-    from albert_tf.glue_runs import read_runs
-    from albert_tf.glue_submission import choose_files, write_submission
+    from albert_tf.glue_results.runs import read_runs
+    from albert_tf.glue_results.submission import choose_files, write_submission
+    from albert_tf.glue_results.table import summarize, write_results
 
     values = flags.FLAGS
     runs = read_runs(values.results_dir)
     model: str | None = None
     published: dict[tuple[str, str], float] = {}
     if values.model:
-        from albert_tf.published_scores import published_scores  # TensorFlow, needed for this only
+        from albert_tf.glue_results.published_scores import (
+            published_scores,  # TensorFlow, needed for this only
+        )
 
         model, published = published_scores(values.model)
     print(write_results(values.results_dir, summarize(runs, published), model, runs), end="")

@@ -19,9 +19,9 @@ from albert_tf.data.choice_features import ChoiceFeatures, choice_features
 from albert_tf.data.choices import ChoiceExample, read_choices
 from albert_tf.data.race import chosen_levels, read_race
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
-from albert_tf.model_directory import ModelDirectory
-from albert_tf.model_source import ModelSource
-from albert_tf.trained_task import MULTIPLE_CHOICE, TrainedTask
+from albert_tf.model_files.directory import ModelDirectory
+from albert_tf.model_files.source import ModelSource
+from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, TrainedTask
 
 # Of each split: what wants it, and where the original keeps its features.
 ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}

@@ -20,7 +20,7 @@ from absl import flags, logging
 from albert_tf.cli.command import run_command
 
 if TYPE_CHECKING:
-    from albert_tf.ablations import Variant
+    from albert_tf.ablations.comparisons import Variant
     from albert_tf.config import AlbertConfig
 
 # What every run gets from here; after `--` it would make runs differ from what the table says.
@@ -91,7 +91,7 @@ def run(training_flags: list[str]) -> None:
     Args:
         training_flags: flags for `run_pretraining.py`.
     """
-    from albert_tf.ablation_runs import Ablations
+    from albert_tf.ablations.runs import Ablations
     from albert_tf.config import AlbertConfig
 
     values = flags.FLAGS
@@ -114,7 +114,7 @@ def run(training_flags: list[str]) -> None:
 
 
 def _variants(values: flags.FlagValues, base: AlbertConfig, losses: list[str]) -> list[Variant]:
-    from albert_tf.ablations import choose_variants
+    from albert_tf.ablations.comparisons import choose_variants
 
     if "sentence_loss" in values.comparisons and "nsp" not in losses:
         logging.warning("No --nsp_input_file: next-sentence prediction is not compared")

@@ -8,9 +8,7 @@ import keras
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import fine_tuning
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.classification_run import ClassificationRun, RunSettings
 from albert_tf.cli.classifier_job import (
     Job,
     define_data_flags,
@@ -44,11 +42,13 @@ from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.classification import export_classifier
 from albert_tf.export.text_classification import export_text_classifier
+from albert_tf.fine_tuning import flow as fine_tuning
+from albert_tf.fine_tuning.classification import ClassificationRun, RunSettings
 from albert_tf.precision import build_model
+from albert_tf.prediction.texts import check_file
 from albert_tf.tasks.classification import ClassificationTask
-from albert_tf.text_prediction import check_file
-from albert_tf.training import Trainer
-from albert_tf.workers import wait_for_workers
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.workers import wait_for_workers
 
 
 def define_flags() -> None:

@@ -9,7 +9,6 @@ import keras
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.flags import (
@@ -37,13 +36,13 @@ from albert_tf.evaluation import (
     train_and_evaluate,
     write_results,
 )
-from albert_tf.model_directory import (
+from albert_tf.model_files.directory import (
     ModelDirectory,
     find_tokenizer,
     make_output_dir,
 )
-from albert_tf.model_parts import ModelParts, model_parts
-from albert_tf.model_places import (
+from albert_tf.model_files.parts import ModelParts, model_parts
+from albert_tf.model_files.places import (
     CHECKPOINT_FLAG,
     CONFIG_FLAG,
     OUTPUT_FLAG,
@@ -51,16 +50,17 @@ from albert_tf.model_places import (
     place_of_directory,
     place_of_model,
 )
-from albert_tf.precision import build_model
-from albert_tf.run_log import RunLog
-from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
-from albert_tf.trained_sentence_loss import (
+from albert_tf.model_files.trained_sentence_loss import (
     SENTENCE_LOSS_KEY,
     check_continued_loss,
     warn_of_another_loss,
 )
-from albert_tf.training import Trainer
-from albert_tf.workers import wait_for_workers
+from albert_tf.precision import build_model
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
+from albert_tf.training.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.workers import wait_for_workers
 
 
 def define_flags() -> None:

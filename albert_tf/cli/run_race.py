@@ -5,9 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import fine_tuning
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.choice_run import BEST_METRIC, ChoiceRun, ChoiceSettings
 from albert_tf.cli.fine_tuning_flags import (
     check_export_flags,
     check_rate,
@@ -39,11 +37,13 @@ from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.choice import export_choice
 from albert_tf.export.text_choice import export_text_choice
+from albert_tf.fine_tuning import flow as fine_tuning
+from albert_tf.fine_tuning.multiple_choice import BEST_METRIC, ChoiceRun, ChoiceSettings
 from albert_tf.models import AlbertForMultipleChoice
 from albert_tf.precision import build_model
 from albert_tf.tasks.multiple_choice import MultipleChoiceTask
-from albert_tf.training import Trainer
-from albert_tf.workers import wait_for_workers
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.workers import wait_for_workers
 
 
 def define_flags() -> None:

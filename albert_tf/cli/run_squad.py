@@ -7,7 +7,6 @@ import os
 
 from absl import flags, logging
 
-from albert_tf import fine_tuning
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.fine_tuning_flags import (
     check_export_flags,
@@ -49,13 +48,14 @@ from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.export.litert import export_litert
 from albert_tf.export.spans import export_spans
 from albert_tf.export.text_spans import export_text_spans
+from albert_tf.fine_tuning import flow as fine_tuning
+from albert_tf.fine_tuning.squad import THRESHOLD, SquadRun, best_metric
 from albert_tf.precision import build_model
-from albert_tf.prediction import Predictor
-from albert_tf.squad_prediction import answer_file, check_questions
-from albert_tf.squad_run import THRESHOLD, SquadRun, best_metric
+from albert_tf.prediction.questions import answer_file, check_questions
+from albert_tf.prediction.sequences import Predictor
 from albert_tf.tasks.squad import SquadTask
-from albert_tf.training import Trainer
-from albert_tf.workers import wait_for_workers
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.workers import wait_for_workers
 
 
 def define_flags() -> None:

@@ -22,15 +22,20 @@ from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.jobs import available_cores
 from albert_tf.data.squad import SquadData, read_squad
 from albert_tf.data.squad_features import SquadFeatures, squad_features
+from albert_tf.fine_tuning.squad import (
+    THRESHOLD,
+    SquadRun,
+    SquadSettings,
+    threshold_without_references,
+)
 from albert_tf.metrics.squad import has_references
-from albert_tf.model_directory import ModelDirectory
-from albert_tf.model_source import ModelSource
-from albert_tf.prediction import Predictor
-from albert_tf.squad_answers import OUTPUTS, AnswerSettings
-from albert_tf.squad_prediction import QuestionAnswerer
-from albert_tf.squad_run import THRESHOLD, SquadRun, SquadSettings, threshold_without_references
+from albert_tf.model_files.directory import ModelDirectory
+from albert_tf.model_files.source import ModelSource
+from albert_tf.model_files.trained_task import SQUAD_TASKS, TrainedTask
+from albert_tf.prediction.questions import QuestionAnswerer
+from albert_tf.prediction.sequences import Predictor
+from albert_tf.prediction.squad_answers import OUTPUTS, AnswerSettings
 from albert_tf.tokenization import Tokenizer
-from albert_tf.trained_task import SQUAD_TASKS, TrainedTask
 
 # What a model that is applied must share with its training, by version of SQuAD.
 _KEPT_FLAGS = {

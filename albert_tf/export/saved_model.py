@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
 from albert_tf.data.files import write_then_rename
-from albert_tf.model_directory import CONFIG_FILE
+from albert_tf.model_files.directory import CONFIG_FILE
 from albert_tf.models import EncoderAndHead
 
 DEFAULT_SIGNATURE = "serving_default"

@@ -15,8 +15,8 @@ from albert_tf.export.saved_model import (
     tokens_function,
     write_saved_model,
 )
+from albert_tf.prediction.squad_answers import OUTPUTS
 from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.squad_answers import OUTPUTS
 
 # Where the original puts it: a file of another format finds room beside it.
 FOLDER = "saved_model"

@@ -29,8 +29,8 @@ from albert_tf.export.span_selection import (
 )
 from albert_tf.export.span_windows import SpanWindows, span_windows
 from albert_tf.export.text_packing import SpecialIds
+from albert_tf.prediction.squad_answers import AnswerSettings, check_sizes
 from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.squad_answers import AnswerSettings, check_sizes
 from albert_tf.tokenization import Tokenizer
 
 _TOKENS_AT_ONCE = 8192  # a long context has more windows than the memory for one batch

@@ -20,8 +20,12 @@ from albert_tf.checkpoints.original import original_names, write_checkpoint
 from albert_tf.checkpoints.tf1_hub import CONFIG_ASSET, GRAPH_FILE, TOKENIZATION_INFO, VARIABLES
 from albert_tf.data.files import open_binary
 from albert_tf.export.tf1_graph import INPUTS, POSITIONS, build_outputs, tf1_meta_graph
-from albert_tf.model_contents import ModelContents
-from albert_tf.model_directory import SENTENCEPIECE_FILE, SENTENCEPIECE_LIST_FILE, WORDPIECE_FILE
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.model_files.directory import (
+    SENTENCEPIECE_FILE,
+    SENTENCEPIECE_LIST_FILE,
+    WORDPIECE_FILE,
+)
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer
 from albert_tf.tokenization.training import piece_list

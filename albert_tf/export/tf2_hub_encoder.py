@@ -25,7 +25,7 @@ from albert_tf.export.encoder_functions import (
     Outputs,
 )
 from albert_tf.export.saved_model import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
-from albert_tf.model_contents import ModelContents
+from albert_tf.model_files.contents import ModelContents
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import SentencePieceTokenizer
 

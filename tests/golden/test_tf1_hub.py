@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.original import load_weights, open_checkpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.model_source import model_source
+from albert_tf.model_files.source import model_source
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import load_tokenizer
 

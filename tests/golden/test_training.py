@@ -12,7 +12,7 @@ from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.distribution import create_strategy, split_batch
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 from tests.golden.reference import Reference, numbered
 
 KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise

@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.original import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.distribution import split_batch
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 from tests.golden.reference import Reference, pretraining_gradients
 from tests.pretraining_run import read_checkpoint
 from tests.programs import run_program

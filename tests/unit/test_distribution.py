@@ -19,7 +19,7 @@ from albert_tf.distribution import (
     split_cpu,
     worker_shard,
 )
-from albert_tf.workers import explain_lost_workers, is_any_worker, values_of_workers
+from albert_tf.training.workers import explain_lost_workers, is_any_worker, values_of_workers
 
 
 def test_a_strategy_has_the_replicas_its_name_says():

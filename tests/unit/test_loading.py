@@ -13,13 +13,13 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.loading import build_model, read_contents
+from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
 )
 from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.trained_task import TrainedTask
 from tests.small_model import small_config
 
 CONFIG = small_config(num_hidden_layers=2, inner_group_num=1)

@@ -11,11 +11,11 @@ from albert_tf.checkpoints.formats import FORMAT_NAMES, find_weights, format_mod
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.data.text_examples import Labels
 from albert_tf.loading import read_contents
-from albert_tf.model_contents import ModelContents
-from albert_tf.model_directory import essential_differences
-from albert_tf.model_source import model_source
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.model_files.directory import essential_differences
+from albert_tf.model_files.source import model_source
+from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.models import AlbertForClassification
-from albert_tf.trained_task import TrainedTask
 
 # What a preset of KerasHub has no place for beside its one head.
 LEFT_OUT = {

@@ -17,7 +17,7 @@ from albert_tf.models import (
     AlbertForMultipleChoice,
     AlbertForPretraining,
 )
-from albert_tf.prediction import Predictor
+from albert_tf.prediction.sequences import Predictor
 from tests.small_model import (
     BATCH,
     LENGTH,

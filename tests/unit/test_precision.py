@@ -18,7 +18,7 @@ from albert_tf.layers import SelfAttention, dropout
 from albert_tf.models import AlbertForPretraining
 from albert_tf.precision import build_model
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 from tests.small_model import encoder_inputs, small_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
 

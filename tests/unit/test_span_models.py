@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.original import original_names
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.distribution import create_strategy
-from albert_tf.prediction import Predictor
+from albert_tf.prediction.sequences import Predictor
 from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans, position_mask
 from tests.small_model import dropping_config, small_config
 

@@ -14,7 +14,7 @@ from albert_tf.tasks.classification import ClassificationTask
 from albert_tf.tasks.multiple_choice import MultipleChoiceTask
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.tasks.squad import SquadTask
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 from tests.small_model import dropping_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
 

@@ -35,8 +35,8 @@ from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, write_
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.data.files import file_exists, open_binary, write_then_rename
-from albert_tf.model_contents import ModelContents
-from albert_tf.trained_task import TrainedTask
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.model_files.trained_task import TrainedTask
 
 __all__ = ["FORMAT", "is_here", "open_weights", "read", "write"]
 

@@ -11,8 +11,8 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
 from albert_tf.data.text_examples import Labels
-from albert_tf.model_contents import ModelContents
-from albert_tf.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, TrainedTask
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, TrainedTask
 
 MODEL_TYPE = "albert"
 # All of these compute the tanh approximation, which the original calls "gelu".

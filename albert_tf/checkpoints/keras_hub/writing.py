@@ -36,7 +36,7 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.tokenization import SentencePieceTokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.model_contents import ModelContents
+    from albert_tf.model_files.contents import ModelContents
     from albert_tf.tokenization import Tokenizer
 
 _LEARNING_RATES = {descriptions.MASKED_LM: 5e-5, descriptions.CLASSIFIER: 1e-5}  # KerasHub's

@@ -16,9 +16,9 @@ from albert_tf.checkpoints.original import original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.text_examples import Labels
 from albert_tf.loading import build_model, empty_model, read_contents
-from albert_tf.model_contents import ModelContents
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.tokenization import SentencePieceTokenizer, load_tokenizer
-from albert_tf.trained_task import TrainedTask
 from tests.small_model import LENGTH, encoder_inputs, small_config
 
 PEER = Path(__file__).parents[2] / "huggingface_peer.py"

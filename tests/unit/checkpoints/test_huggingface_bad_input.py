@@ -17,8 +17,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.loading import read_contents
-from albert_tf.model_contents import ModelContents
-from albert_tf.trained_task import TrainedTask
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.model_files.trained_task import TrainedTask
 from tests.small_model import small_config
 
 WEIGHTS = "model.safetensors"

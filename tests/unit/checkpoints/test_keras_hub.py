@@ -17,10 +17,10 @@ from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.loading import load
-from albert_tf.model_contents import ModelContents
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.models import AlbertForClassification, AlbertForMultipleChoice, AlbertForPretraining
 from albert_tf.tokenization import load_tokenizer
-from albert_tf.trained_task import TrainedTask
 from tests.full_disk import file_size_limit
 from tests.small_model import small_config
 

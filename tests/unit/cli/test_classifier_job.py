@@ -5,7 +5,7 @@ from absl import flags
 
 from albert_tf.cli.classifier_job import columns_from_flags
 from albert_tf.data.text_examples import Labels
-from albert_tf.trained_task import TrainedTask
+from albert_tf.model_files.trained_task import TrainedTask
 
 DEFAULTS = {"text_a_column": "text_a", "text_b_column": None, "label_column": "label"}
 NUMBERED = {"text_a_column": "0", "text_b_column": None, "label_column": "1"}

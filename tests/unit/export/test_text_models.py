@@ -22,11 +22,11 @@ from albert_tf.export.text_classification import export_text_classifier
 from albert_tf.export.text_spans import export_text_spans
 from albert_tf.metrics.multiple_choice import probabilities
 from albert_tf.models import AlbertForClassification, AlbertForMultipleChoice
-from albert_tf.prediction import Predictor
+from albert_tf.prediction.questions import QuestionAnswerer
+from albert_tf.prediction.sequences import Predictor
+from albert_tf.prediction.squad_answers import OUTPUTS, AnswerSettings
+from albert_tf.prediction.texts import TextClassifier
 from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.squad_answers import OUTPUTS, AnswerSettings
-from albert_tf.squad_prediction import QuestionAnswerer
-from albert_tf.text_prediction import TextClassifier
 from albert_tf.tokenization import load_tokenizer
 from tests.hostile_texts import HOSTILE_TEXTS
 from tests.serving import serve_texts

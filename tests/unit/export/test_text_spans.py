@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from albert_tf.data.plain_questions import PlainQuestion
 from albert_tf.export.text_spans import GraphAnswerer
-from albert_tf.squad_answers import AnswerSettings
-from albert_tf.squad_prediction import QuestionAnswerer
+from albert_tf.prediction.questions import QuestionAnswerer
+from albert_tf.prediction.squad_answers import AnswerSettings
 from albert_tf.tokenization import load_tokenizer
 from tests.hostile_texts import HOSTILE_TEXTS
 from tests.python_tokens import PythonTokens

@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.export import tf1_hub_module
-from albert_tf.model_contents import ModelContents
+from albert_tf.model_files.contents import ModelContents
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import load_tokenizer
 from tests.small_model import dropping_config, pretraining_inputs

@@ -17,7 +17,7 @@ from albert_tf.checkpoints.original import load_weights, original_names
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.export.encoder_functions import next_seed
 from albert_tf.loading import read_contents
-from albert_tf.model_contents import ModelContents
+from albert_tf.model_files.contents import ModelContents
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import load_tokenizer
 from tests.small_model import dropping_config, pretraining_inputs, small_config

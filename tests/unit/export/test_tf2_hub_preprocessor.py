@@ -12,7 +12,7 @@ import pytest
 
 from albert_tf.checkpoints.original import original_names
 from albert_tf.export import tf2_hub_encoder, tf2_hub_preprocessor
-from albert_tf.model_contents import ModelContents
+from albert_tf.model_files.contents import ModelContents
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 from tests.small_model import small_config

@@ -4,7 +4,7 @@ from albert_tf.checkpoints.original import original_names
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.distribution import create_strategy
 from albert_tf.run_log import RunLog
-from albert_tf.training import Trainer
+from albert_tf.training.trainer import Trainer
 
 
 def make_trainer(

@@ -11,9 +11,9 @@ from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
 from albert_tf.data.text_features import TextFeatures
 from albert_tf.distribution import split_batch
-from albert_tf.prediction import Predictor
+from albert_tf.prediction.sequences import Predictor
 from albert_tf.tasks.classification import ClassificationTask
-from albert_tf.training import TrainingDivergedError
+from albert_tf.training.trainer import TrainingDivergedError
 from tests.small_model import dropping_config, small_config
 from tests.unit.tasks.runs import make_trainer, train, weights
 

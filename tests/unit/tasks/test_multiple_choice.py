@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.data.choice_features import ChoiceFeatures
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.distribution import split_batch
-from albert_tf.prediction import Predictor
+from albert_tf.prediction.sequences import Predictor
 from albert_tf.tasks.multiple_choice import MultipleChoiceTask
 from tests.small_model import dropping_config, small_config
 from tests.unit.tasks.runs import make_trainer, train, weights

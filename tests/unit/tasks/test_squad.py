@@ -10,7 +10,7 @@ from albert_tf.checkpoints.original import open_checkpoint
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.squad_features import SquadFeatures
 from albert_tf.distribution import split_batch
-from albert_tf.prediction import Predictor
+from albert_tf.prediction.sequences import Predictor
 from albert_tf.tasks.squad import SquadTask
 from tests.small_model import dropping_config, small_config
 from tests.unit.tasks.runs import make_trainer, train, weights

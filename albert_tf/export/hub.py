@@ -1,0 +1,87 @@
+"""A model as TF-Hub's users take it: an encoder and its preprocessor, or a module of TF1."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+from albert_tf.conversion.convert import ConversionReport, check_target, convert, new_directory
+from albert_tf.model_files.places import place_of_model
+from albert_tf.tokenization import load_tokenizer
+
+FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # the flag's values
+DIRECTORY_FLAG = "--albert_directory"
+EXPORT_FLAG = "--export_path"
+PREPROCESSOR_FLAG = "--preprocessor_path"
+_PREPROCESSOR_LENGTH = 128  # where a caller names none, as of TF-Hub's; less for short models
+
+
+def export_to_tfhub(
+    model: str,
+    format_name: str,
+    export_path: str,
+    preprocessor_path: str | None = None,
+    do_lower_case: bool | None = None,
+) -> ConversionReport:
+    """Writes a model for TF-Hub, and checks in a fresh process that it computes the same.
+
+    Args:
+        model: of any format; is only read.
+        format_name: "tf2", an encoder, or "tf1_hub", a module as the original writes it.
+        export_path: must not exist, or be empty; has everything in the end, or is as it was.
+        preprocessor_path: for "tf2", the same for a preprocessor, from texts to the encoder's
+            inputs; None writes none.
+        do_lower_case: whether texts are lower-cased; None takes what the model says of itself, and
+            True where it says nothing.
+
+    Raises:
+        ValueError: the model cannot be read or exported, or a target is not empty.
+        SaveError: it cannot be written.
+    """
+    check_target(export_path, EXPORT_FLAG)
+    with ExitStack() as stack:
+        if preprocessor_path:
+            _check_preprocessor(preprocessor_path, format_name, export_path)
+            folder = stack.enter_context(new_directory(preprocessor_path, PREPROCESSOR_FLAG))
+            _write_preprocessor(folder, model, do_lower_case)
+        # What comes of the encoder decides whether the preprocessor gets its name.
+        return convert(
+            model,
+            FORMATS[format_name],
+            export_path,
+            output_flag=EXPORT_FLAG,
+            flag=DIRECTORY_FLAG,
+            do_lower_case=do_lower_case,
+        )
+
+
+def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
+    if format_name != "tf2":
+        raise ValueError(
+            f"{PREPROCESSOR_FLAG} belongs to --format=tf2: modules of TF1 take token ids and bring "
+            f"the tokenizer as a file. Received: --format={format_name}"
+        )
+    targets = [os.path.abspath(target) for target in (path, export_path)]
+    if os.path.commonpath(targets) in targets:
+        raise ValueError(
+            f"{PREPROCESSOR_FLAG} and {EXPORT_FLAG} must be different directories, neither in the "
+            f"other. Received: {path} and {export_path}"
+        )
+    check_target(path, PREPROCESSOR_FLAG)
+
+
+def _write_preprocessor(directory: str, model: str, do_lower_case: bool | None) -> None:
+    from albert_tf.export import tf2_hub_preprocessor  # tensorflow-text, which nothing else needs
+
+    place = place_of_model(model, DIRECTORY_FLAG)
+    if place is None or place.tokenizer_file is None:
+        raise ValueError(
+            f"{PREPROCESSOR_FLAG} needs a tokenizer, and {DIRECTORY_FLAG}={model} has none."
+        )
+    if do_lower_case is None:
+        do_lower_case = place.do_lower_case is not False
+    tokenizer = load_tokenizer(vocab_file=place.tokenizer_file, do_lower_case=do_lower_case)
+    length = _PREPROCESSOR_LENGTH
+    if place.config is not None:
+        length = min(length, place.config.max_position_embeddings)
+    tf2_hub_preprocessor.write(directory, tokenizer, length)

@@ -1,0 +1,179 @@
+"""The flow of every fine-tuning: train, evaluate every checkpoint, keep the best, apply it.
+
+What is trained and how it is scored is the job's affair; here is the order in which things happen.
+Nothing is written before `prepare` is called, and everything that can be checked is checked before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import keras
+from absl import logging
+
+from albert_tf.checkpoints.choice import choose_checkpoint, choose_checkpoints
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.evaluation import (
+    BestCheckpoint,
+    evaluate_checkpoints,
+    load_complete,
+    train_and_evaluate,
+)
+from albert_tf.run_log import RunLog
+from albert_tf.training.trainer import Trainer
+
+CHECKPOINT_FLAG = "--checkpoint"
+
+
+class Evaluation(Protocol):
+    """Scores a model any number of times, and keeps the results."""
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Returns the scores of the model as it is."""
+        ...
+
+    def record(self, step: int, results: Mapping[str, float]) -> None:
+        """Keeps the results of the last evaluation, and the model if it is the best so far."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What the training of a fresh run starts from.
+
+    Attributes:
+        checkpoint: prefix; None for random weights.
+        skip: see `load_weights`.
+        init_from_group0: see `load_weights`.
+        allow_partial: see `load_weights`.
+    """
+
+    checkpoint: str | None = None
+    skip: Mapping[str, str] | None = None
+    init_from_group0: bool = False
+    allow_partial: bool = False
+
+
+def train(
+    trainer: Trainer,
+    start: Start,
+    best_metric: str,
+    prepare: Callable[[], None],
+    evaluation: Callable[[BestCheckpoint, int], Evaluation] | None,
+    settings: Mapping[str, Any],
+) -> None:
+    """Trains, or goes on with a training that ended early.
+
+    Args:
+        trainer: of the run; its task needs no data before `prepare`.
+        start: where a fresh run starts.
+        best_metric: name of the score the best checkpoint is chosen by.
+        prepare: makes the output directory that of the job; called on every worker, of which the
+            chief alone may write.
+        evaluation: from the best checkpoint so far and the step to go on from, what evaluates
+            every checkpoint, on the chief; None evaluates none.
+        settings: of the job, for `run_config.json`.
+
+    Raises:
+        ValueError: a checkpoint does not fit, or the training diverged.
+    """
+    trainer.initialize(
+        start.checkpoint,
+        init_from_group0=start.init_from_group0,
+        allow_partial=start.allow_partial,
+        skip=start.skip,
+    )
+    best = BestCheckpoint(trainer.directory, best_metric)
+    prepare()
+    evaluated = evaluation(best, trainer.step) if evaluation and trainer.is_chief else None
+    log = RunLog(
+        trainer.config.output_dir,
+        trainer.optimizer_config.num_train_steps,
+        trainer.step,
+        write=trainer.is_chief,
+    )
+    log.write_config(
+        {
+            "model": trainer.model.config.to_dict(),
+            **settings,
+            "trainer": dataclasses.asdict(trainer.config),
+            "optimizer": dataclasses.asdict(trainer.optimizer_config),
+            "input": trainer.task.describe_input(),
+        }
+    )
+    try:
+        if evaluated is None:
+            trainer.train(log)
+        else:
+            train_and_evaluate(trainer, log, evaluated.evaluate, evaluated.record, best.last_step)
+    finally:
+        log.close()
+
+
+def evaluate(
+    model: keras.Model,
+    prefixes: Sequence[str],
+    prepare: Callable[[], None],
+    evaluation: Callable[[], Evaluation],
+) -> None:
+    """Evaluates finished checkpoints, one after the other.
+
+    Args:
+        model: takes their weights.
+        prefixes: at least one.
+        prepare: makes the output directory that of the job.
+        evaluation: makes what scores `model`.
+
+    Raises:
+        LoadError: a checkpoint is damaged, or does not hold the whole model; of the first one
+            before anything is written.
+    """
+    load_complete(model, prefixes[0])
+    prepare()
+    evaluated = evaluation()
+    evaluate_checkpoints(prefixes, model, evaluated.evaluate, evaluated.record)
+
+
+def checkpoints_to_evaluate(
+    output_dir: str, choice: str | None, init_checkpoint: str | None
+) -> list[str]:
+    """Returns the prefixes a choice means, oldest first; without a choice the one to apply.
+
+    Args:
+        output_dir: of the run.
+        choice: all, best or newest of it, or a path.
+        init_checkpoint: taken where it has none.
+
+    Raises:
+        ValueError: there is none.
+    """
+    directory = TrainingDirectory(output_dir)
+    if choice == "all":
+        return list(choose_checkpoints(directory, choice, init_checkpoint, flag=CHECKPOINT_FLAG))
+    return [choose_checkpoint(directory, choice, init_checkpoint, flag=CHECKPOINT_FLAG)]
+
+
+def load_chosen(
+    model: keras.Model, output_dir: str, choice: str | None, init_checkpoint: str | None
+) -> int:
+    """Fills a model with the checkpoint to apply: the chosen one, else the best, else the newest.
+
+    Args:
+        model: to be filled whole.
+        output_dir: of the run.
+        choice: best or newest of it, or a path; of all, one is taken as without a choice.
+        init_checkpoint: taken where it has none.
+
+    Returns:
+        The checkpoint's training step.
+
+    Raises:
+        ValueError: there is none, or it does not hold the whole model.
+    """
+    directory = TrainingDirectory(output_dir)
+    prefix = choose_checkpoint(directory, choice, init_checkpoint, flag=CHECKPOINT_FLAG)
+    step = load_complete(model, prefix)
+    logging.info("Applying %s, step %d", prefix, step)
+    return step

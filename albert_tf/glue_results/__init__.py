@@ -1,0 +1,1 @@
+"""What fine-tuning on GLUE gave, over all tasks and seeds."""

@@ -1,0 +1,1 @@
+"""What lies at a path, told to people."""

@@ -1,0 +1,1 @@
+"""How much memory the training of a configuration takes."""

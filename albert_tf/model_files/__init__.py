@@ -1,0 +1,1 @@
+"""The files a model consists of: where they lie, and what they say."""

@@ -1,0 +1,1 @@
+"""What a trained model says: of sequences, texts, questions, and at masks."""

@@ -1,0 +1,153 @@
+"""One training step of any task, from a batch to the update of the weights.
+
+In order: forward pass under the tape, loss sums, division by the weights of all replicas,
+gradients, their sum over micro-batches and replicas, clipping of that sum by its global norm,
+update. Clipping after the reduction makes the number of replicas invisible in the weights, and that
+of micro-batches too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import original_names
+from albert_tf.config import FLOAT16, OptimizerConfig, TrainerConfig
+from albert_tf.distribution import is_tpu
+from albert_tf.losses import LossSum
+from albert_tf.optimization import clip_by_global_norm, create_optimizer
+from albert_tf.precision import build_model
+from albert_tf.tasks.base import Features, Task
+from albert_tf.training.accumulation import SumsAndGradients, accumulate
+from albert_tf.training.loss_scale import LossScale
+
+
+class TrainingStep:
+    """What a step computes, and what it changes: model, optimizer and loss scale.
+
+    Args:
+        task: model and losses.
+        config: seed, precision, micro-batches, what is compiled and what is computed twice.
+        optimizer_config: update rule and learning rate.
+        strategy: the replicas.
+
+    Attributes:
+        model: the task's model with fresh weights, under the strategy.
+        optimizer: the optimizer, its moments created.
+        variables: what is trained, in the original's order.
+        loss_scale: that of float16, None in other precisions.
+        update: a `tf.function` that makes one update from a batch that `split_batch` split, and
+            returns what is reported of it: `sums` of losses and metrics, `gradient_norm`,
+            `learning_rate`; in float16 `loss_scale` and `is_skipped` too.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: TrainerConfig,
+        optimizer_config: OptimizerConfig,
+        strategy: tf.distribute.Strategy,
+    ) -> None:
+        self._task = task
+        self._config = config
+        self._clip_norm = optimizer_config.clip_norm
+        self._strategy = strategy
+        keras.utils.set_random_seed(config.seed)
+        self.model = build_model(
+            task.build_model, config.precision, strategy, jit_compile=config.jit_compile
+        )
+        with strategy.scope():
+            self.loss_scale = LossScale() if config.precision == FLOAT16 else None
+            self.model.encoder.remat = config.remat
+            self.optimizer = create_optimizer(optimizer_config)
+            self.variables = [v for v in original_names(self.model).values() if v.trainable]
+            self.optimizer.build(self.variables)
+        # A TPU compiles everything, asked or not.
+        jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
+        self._gradients = tf.function(
+            self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
+        )
+        # Traced for the first length it is called with, and once more for all others.
+        self.update = tf.function(
+            self._update,
+            autograph=False,
+            reduce_retracing=True,
+            # XLA takes the whole step; several replicas meet outside of what it compiles.
+            jit_compile=jit_compile if strategy.num_replicas_in_sync == 1 else None,
+        )
+
+    def _update(self, batch: Features) -> dict[str, Any]:
+        results = self._strategy.run(self._replica_update, args=(batch,))
+        # The same on every replica: sums over all of them.
+        return tf.nest.map_structure(
+            lambda value: self._strategy.experimental_local_results(value)[0], results
+        )
+
+    def _replica_update(self, features: Features) -> dict[str, Any]:
+        replica = tf.distribute.get_replica_context()
+
+        def sum_over_replicas(values: Any) -> Any:
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+        weights = sum_over_replicas(self._task.loss_weights(features))
+        step = tf.cast(self.optimizer.iterations, tf.int32)
+        sums, gradients = self._gradients(features, weights, self._dropout_seed(step))
+        # A variable the loss does not reach is left out, as in the original.
+        trained = [v for v, g in zip(self.variables, gradients, strict=True) if g is not None]
+        sums, gradients = sum_over_replicas((sums, [g for g in gradients if g is not None]))
+        scaling = {}
+        if self.loss_scale is not None:
+            scaling["loss_scale"] = tf.convert_to_tensor(self.loss_scale.scale)
+            gradients = self.loss_scale.unscaled(gradients)
+        gradients, norm = clip_by_global_norm(gradients, self._clip_norm)
+        if self.loss_scale is not None:
+            scaling["is_skipped"] = self.loss_scale.update(norm)
+        rate = self.optimizer.learning_rate
+        self.optimizer.apply_reduced(gradients, trained, rate, scaling.get("is_skipped"))
+        return {"sums": sums, "gradient_norm": norm, "learning_rate": rate, **scaling}
+
+    def _dropout_seed(self, step: tf.Tensor) -> tf.Tensor:
+        """int32 [2]: other masks in every step and on every replica, the same after a resume."""
+        replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
+        seed = tf.stack([tf.constant(self._config.seed, tf.int32), step])
+        return tf.random.experimental.stateless_fold_in(seed, replica_id)
+
+    def _loss_sums_and_gradients(
+        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
+    ) -> SumsAndGradients:
+        """The sums of this replica's batch, and its share of the gradient of the whole batch.
+
+        Args:
+            features: the replica's batch.
+            weights: of each loss, over all replicas and micro-batches.
+            dropout_seed: int32 [2].
+        """
+        num_steps = self._config.gradient_accumulation_steps
+        if num_steps == 1:
+            return self._micro_step(features, weights, dropout_seed)
+
+        def micro_step(part: Features, number: tf.Tensor) -> SumsAndGradients:
+            seed = tf.random.experimental.stateless_fold_in(dropout_seed, number)
+            return self._micro_step(part, weights, seed)
+
+        return accumulate(micro_step, features, self.variables, num_steps)
+
+    def _micro_step(
+        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
+    ) -> SumsAndGradients:
+        """The same for the rows that are in memory at a time."""
+        variables = [variable.value for variable in self.variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            outputs = self.model(features, training=True, dropout_seed=dropout_seed)
+            losses = self._task.losses(outputs, features)
+            # These rows' share of the loss: shares add up, because the weights are everyone's.
+            share = self._task.total_loss(
+                {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
+            )
+            if self.loss_scale is not None:
+                share *= self.loss_scale.scale
+        return {**losses, **self._task.metrics(outputs, features)}, tape.gradient(share, variables)

@@ -1,0 +1,333 @@
+"""The trainer: the loop around a training step, resuming, stopping and going back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.original import load_weights
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.data.damaged_records import SkippedRecords
+from albert_tf.distribution import (
+    check_batch_size,
+    is_chief,
+    split_batch,
+    split_batch_spec,
+    worker_shard,
+)
+from albert_tf.losses import means
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.base import Task
+from albert_tf.training.divergence import DivergenceGuard, TrainingDivergedError
+from albert_tf.training.input import TrainingInput
+from albert_tf.training.interruption import Interruption
+from albert_tf.training.step import TrainingStep
+from albert_tf.training.workers import (
+    check_same_settings,
+    check_same_step,
+    explain_lost_workers,
+    is_any_worker,
+    wait_for_workers,
+)
+
+# In the description of the input, beside what decides it: what else a resumed run must know.
+_GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
+
+
+class Trainer:
+    """Trains the model of a task.
+
+    Args:
+        task: data, model, losses.
+        config: how the run is carried out.
+        optimizer_config: update rule and learning rate.
+        strategy: the replicas.
+
+    Raises:
+        ValueError: the batch cannot be shared by the replicas and their micro-batches.
+
+    Attributes:
+        train_step: makes one update, see `TrainingStep.update`.
+        model: the task's model, under the strategy.
+        optimizer: the optimizer, its moments created.
+        directory: the checkpoints of the run.
+        is_chief: whether this process writes what all workers share.
+        step: finished steps.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: TrainerConfig,
+        optimizer_config: OptimizerConfig,
+        strategy: tf.distribute.Strategy,
+    ) -> None:
+        check_batch_size(
+            strategy.num_replicas_in_sync,
+            config.train_batch_size,
+            "--train_batch_size",
+            micro_batches=config.gradient_accumulation_steps,
+        )
+        self.task = task
+        self.config = config
+        self.optimizer_config = optimizer_config
+        self.strategy = strategy
+        self.directory = TrainingDirectory(config.output_dir, config.keep_checkpoint_max)
+        self.is_chief = is_chief(strategy)
+        self.step = 0
+        self._saved_step = 0
+        self._guard = DivergenceGuard(config)
+        self._training = TrainingStep(task, config, optimizer_config, strategy)
+        self.model, self.optimizer = self._training.model, self._training.optimizer
+        self.train_step = self._training.update
+
+    def initialize(
+        self,
+        init_checkpoint: str | None = None,
+        *,
+        init_from_group0: bool = False,
+        allow_partial: bool = False,
+        skip: Mapping[str, str] | None = None,
+    ) -> None:
+        """Settles what the run starts from: its own newest checkpoint, else the given one.
+
+        Args:
+            init_checkpoint: see `load_weights`; used by a fresh run alone.
+            init_from_group0: see `load_weights`.
+            allow_partial: see `load_weights`.
+            skip: see `load_weights`.
+
+        Raises:
+            LoadError: a checkpoint that does not fit the model.
+            ValueError: other workers see another checkpoint.
+        """
+        newest = self._restore_newest()
+        if newest is not None:
+            unused = f"; --init_checkpoint={init_checkpoint} is not used" if init_checkpoint else ""
+            logging.info("Resuming from %s at step %d%s", newest, self.step, unused)
+        elif init_checkpoint:
+            report = load_weights(
+                self.model,
+                init_checkpoint,
+                init_from_group0=init_from_group0,
+                allow_partial=allow_partial,
+                skip=skip,
+            )
+            logging.info("Starting from %s", report.summary())
+        else:
+            logging.info("Starting from random weights, seed=%d", self.config.seed)
+        check_same_step(self.strategy, self.step, self.config.output_dir)
+
+    def _restore_newest(self) -> str | None:
+        """Goes to the newest checkpoint that is whole; returns its prefix, None without one."""
+        restored = self.directory.restore_newest(self.model, self.optimizer)
+        if restored is None:
+            return None
+        newest, self.step = restored
+        self._saved_step = self.step
+        return newest
+
+    def is_checkpoint(self) -> bool:
+        """Whether a checkpoint is due at the present step."""
+        last = self.optimizer_config.num_train_steps
+        return self.step % self.config.save_checkpoints_steps == 0 or self.step == last
+
+    @explain_lost_workers()
+    def train(self, log: RunLog, on_checkpoint: Callable[[int], None] | None = None) -> None:
+        """Trains up to `num_train_steps`, reporting and saving on the way.
+
+        Args:
+            log: told of every interval.
+            on_checkpoint: called with the step after each checkpoint, by the chief alone: the
+                other workers wait in their next step. It must not reduce over the workers.
+
+        Raises:
+            LostWorkerError: another worker has ended.
+            TrainingDivergedError: a number is not finite, or the loss jumped, and training does not
+                go back, or did so in vain; nothing was saved since.
+            TrainingInterrupted: a signal asked for the end; the steps so far were saved.
+            RecordError: a record cannot be read; the message names it. The steps before it were
+                saved.
+            SaveError: a checkpoint cannot be written.
+        """
+        last = self.optimizer_config.num_train_steps
+        if self.step >= last:
+            logging.info("Nothing to train: step %d of %d is done already", self.step, last)
+            return
+        source = self._input()
+        # One graph for all lengths: one made for the length that happens to come first rounds
+        # otherwise, and a resumed run begins with another length than the unbroken one.
+        self.train_step.get_concrete_function(split_batch_spec(self.strategy, source.batch_spec))
+        with Interruption() as interruption:
+            while self.step < last:
+                try:
+                    stops = self._train_to_checkpoint(source, log, interruption)
+                    with log.pause():
+                        self._save(source)
+                except TrainingDivergedError as error:
+                    if source.is_broken or not self._may_roll_back():
+                        raise
+                    self._roll_back(error.problem, log)
+                    continue
+                if stops:
+                    wait_for_workers(self.strategy)
+                    raise interruption.stopped(self.step)
+                if on_checkpoint and self.is_chief:
+                    with log.pause(), interruption.nothing_to_save(self.step):
+                        on_checkpoint(self.step)
+
+    def _train_to_checkpoint(
+        self, source: TrainingInput, log: RunLog, interruption: Interruption
+    ) -> bool:
+        """Trains until a checkpoint is due, or earlier where a signal asks for one.
+
+        Returns:
+            Whether a signal asks for the end of the training; the same on all workers.
+        """
+        unreported: list[Mapping[str, Any]] = []
+        while True:
+            try:
+                with self.task.explain_read_errors():
+                    batch = source.next_batch()
+            except Exception:  # whatever it is, the steps so far must not be lost
+                self._report(log, unreported, source)
+                self._save(source)
+                raise
+            unreported.append(self.train_step(split_batch(self.strategy, batch)))
+            self.step += 1
+            log.advance(self.step)
+            stops = is_any_worker(self.strategy, interruption.signal is not None)
+            is_due = stops or self.is_checkpoint()
+            if is_due or self.step % self.config.log_steps == 0:
+                self._report(log, unreported, source)
+                unreported = []
+            if is_due:
+                return stops
+
+    def _may_roll_back(self) -> bool:
+        return self._guard.may_roll_back() and self.directory.newest() is not None
+
+    def _roll_back(self, problem: str, log: RunLog) -> None:
+        """Goes back to the newest checkpoint; the input stays, so that its batches are skipped."""
+        diverged = self.step
+        self._restore_newest()
+        check_same_step(self.strategy, self.step, self.config.output_dir)
+        batches = diverged - self.step
+        self._guard.rolled_back(batches)
+        logging.warning(
+            "%s. Going back to step %d; %d batches are skipped", problem, self.step, batches
+        )
+        log.roll_back(
+            self.step,
+            {"roll_backs": self._guard.roll_backs, "skipped_batches": self._guard.skipped_batches},
+        )
+
+    def _input(self) -> TrainingInput:
+        """The training input, where the checkpoint the run resumes from left it."""
+        batch_size, seed = self.config.train_batch_size, self.config.seed
+        description = {
+            **self.task.describe_input(),
+            "train_batch_size": batch_size,
+            "seed": seed,
+            "order_seed": seed,
+        }
+        newest = self.directory.newest() if self.step else None
+        skipped = SkippedRecords()
+        if newest is not None:
+            stored = self.directory.input_description(newest) or {}
+            description["order_seed"] = stored.get("order_seed", seed)
+            self._guard.restore(stored.get(_GUARD, {}))
+            skipped = SkippedRecords(stored.get(_SKIPPED, ()))
+            if self._training.loss_scale is not None:
+                self._training.loss_scale.restore(stored.get(_LOSS_SCALE, {}))
+        iterator = self._batches(description["order_seed"])
+        if newest and not self.directory.restore_input(newest, iterator, description):
+            # Another order than that of the run's beginning, which the model has seen.
+            description["order_seed"] = seed + self.step
+            iterator = self._batches(seed + self.step)
+        settings = (description, vars(self.config), vars(self.optimizer_config))
+        check_same_settings(self.strategy, settings)
+        return TrainingInput(iterator, description, skipped)
+
+    def _batches(self, order_seed: int) -> Any:
+        """An iterator over this worker's rows of the batches."""
+        shard = worker_shard(self.strategy)
+        return iter(self.task.train_dataset(self.config.train_batch_size, order_seed, shard))
+
+    def _save(self, source: TrainingInput) -> None:
+        """Writes a checkpoint, unless it is there already; never of weights that went bad.
+
+        Raises:
+            SaveError: it cannot be written.
+            TrainingDivergedError: a weight is not finite.
+        """
+        if self.step == self._saved_step:
+            return
+        # The losses cannot tell: they were computed before the last update.
+        if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._training.variables):
+            raise self._diverged(f"Step {self.step}: the updated weights are not finite")
+        loss_scale = self._training.loss_scale
+        scaling = {} if loss_scale is None else {_LOSS_SCALE: loss_scale.state()}
+        if self.is_chief:
+            self.directory.save(
+                self.step,
+                self.model,
+                self.optimizer,
+                source.saved_iterator(),
+                {
+                    **source.description,
+                    _GUARD: self._guard.state(),
+                    _SKIPPED: list(source.skipped.places),
+                    **scaling,
+                },
+            )
+        self._saved_step = self.step
+        self._guard.saved()
+
+    def _report(self, log: RunLog, steps: list[Mapping[str, Any]], source: TrainingInput) -> None:
+        """Tells the log of the steps since its last report.
+
+        Raises:
+            TrainingDivergedError: a number among them is not finite.
+        """
+        if not steps:
+            return
+        steps = tf.nest.map_structure(float, steps)
+        first = self.step - len(steps) + 1
+        # Of a step that made no update, because float16 overflowed, no number means anything.
+        updates = {n: step for n, step in enumerate(steps, first) if not step.get("is_skipped")}
+        losses = [float(self.task.total_loss(step["sums"])) for step in updates.values()]
+        norms = [step["gradient_norm"] for step in updates.values()]
+        for number, loss, norm in zip(updates, losses, norms, strict=True):
+            if problem := self._guard.problem([loss], [norm], number):
+                raise self._diverged(problem)
+        metrics = {"learning_rate": steps[-1]["learning_rate"]}
+        if updates:
+            metrics = {
+                "loss": sum(losses) / len(losses),
+                **means([step["sums"] for step in updates.values()]),
+                "gradient_norm": sum(norms) / len(norms),
+                **metrics,
+            }
+        if self._training.loss_scale is not None:
+            metrics["loss_scale"] = steps[-1]["loss_scale"]
+            metrics["skipped_steps"] = float(len(steps) - len(updates))
+        if source.skipped.count:
+            metrics["skipped_records"] = source.skipped.count
+        log.train(self.step, metrics, len(steps) * self.config.train_batch_size)
+
+    def _diverged(self, what: str) -> TrainingDivergedError:
+        newest = self.directory.newest()
+        sentences = (
+            f"Nothing was saved since; the last good checkpoint is {newest}."
+            if newest
+            else "Nothing was saved since; there is no checkpoint yet.",
+            self._guard.advice(has_checkpoint=newest is not None),
+            "A lower --learning_rate, a longer warm-up "
+            f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help.",
+        )
+        return TrainingDivergedError(what, " ".join(filter(None, sentences)))

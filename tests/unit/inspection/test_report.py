@@ -1,0 +1,221 @@
+"""What is told of models, exported models and files, and of those that are broken."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.cli import inspect
+from albert_tf.config import AlbertConfig
+from albert_tf.data.text_examples import Labels
+from albert_tf.encoder import AlbertEncoder
+from albert_tf.export.classification import export_classifier
+from albert_tf.inspection.report import describe
+from albert_tf.model_files.directory import ModelDirectory
+from albert_tf.model_files.trained_task import TrainedTask
+from albert_tf.models import AlbertForClassification, AlbertForMultipleChoice
+from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.tokenization import load_tokenizer
+
+CONFIG = AlbertConfig(
+    vocab_size=1000,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=64,
+)
+STORY = "The film was a joy from start to end."
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+
+
+def told(path) -> str:
+    return "\n".join(describe(str(path)))
+
+
+def facts(text: str) -> dict[str, str]:
+    """The two columns of all blocks."""
+    pairs = (line.strip().split("  ", 1) for line in text.splitlines() if line.startswith("  "))
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+
+
+def written(path, model, tokenizer, task=None):
+    """A directory of a model with one checkpoint, of a training that was 77 steps long."""
+    keras.utils.set_random_seed(5)
+    ModelDirectory(str(path), model.config, "", tokenizer).write()
+    variables = original_names(model)
+    slots = {f"{name}/adam_m": np.zeros(value.shape) for name, value in variables.items()}
+    write_checkpoint(str(path / "model.ckpt-77"), {**variables, **slots}, global_step=77)
+    if task:
+        task.write(str(path))
+    return path
+
+
+def test_a_pretrained_model_in_another_format(golden, capsys):
+    path = str(golden / "hub" / "module_cased_matmul")
+    inspect.run([path])
+    text = capsys.readouterr().out
+    assert text.startswith(f"{path}: a SavedModel (TensorFlow 1.15.5)\n")
+    assert f"\n{path}: a TF-Hub module of TF1 (tf1_hub)\n" in text
+    assert facts(text)["-> sop_log_probs"] == "float32 [?, 2]"
+    assert "    sequence_output [1, 3, 24]: " in text
+    found = facts(text)
+    assert found["variables"] == found["variables restored"] == "32"
+    assert found["heads"] == "1,266"  # its weights; above, what they are
+    assert "masked LM, sentence order" in text
+    assert found["numbers in them"] == found["all"] == "14,586"
+    assert found["vocab_size"] == "1,000"
+    assert found["kind"] == "SentencePiece"
+    assert found["lower-cases"] == "False"
+    blank, filled = text.splitlines()[-2:]
+    assert blank == "  The capital of France is the [MASK] of Paris."
+    assert filled.count("%") == 5
+
+
+@pytest.mark.parametrize("is_pair", [True, False])
+def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
+    task = TrainedTask("mine", Labels(("no", "yes", "who knows")), is_pair, max_seq_length=32)
+    text = told(written(tmp_path, AlbertForClassification(CONFIG, 3), tokenizer, task))
+    found = facts(text)
+    assert found["step"] == "77"
+    assert found["optimizer slots"] == "27 variables"
+    assert found["of the checkpoints"] == "model.ckpt-77"
+    assert found["heads"] == "39"
+    assert "3 classes" in text
+    assert found["labels"] == "no, yes, who knows"
+    assert found["texts"] == ("pairs" if is_pair else "single")
+    sample, answer = text.splitlines()[-2:]
+    assert sample.strip() == STORY + ("  I would watch it again." if is_pair else "")
+    shares = [float(part.split()[-1].rstrip("%")) for part in answer.split("%")[:-1]]
+    assert sum(shares) == pytest.approx(100, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("build", "task", "sample"),
+    [
+        (lambda: AlbertForClassification(CONFIG, 1), None, STORY),
+        (lambda: AlbertForMultipleChoice(CONFIG), TrainedTask("race"), "I would watch it again."),
+        (lambda: AlbertForSpans(CONFIG), TrainedTask("squad1.1"), "Who wrote the book?"),
+        (lambda: AlbertForSpanBeams(CONFIG), TrainedTask("squad2.0"), "(null odds "),
+        (lambda: AlbertEncoder(CONFIG), None, "cosine of their pooled outputs"),
+    ],
+    ids=["regression", "multiple choice", "spans", "beams", "encoder"],
+)
+def test_every_kind_of_model_gives_a_sign_of_life(tmp_path, tokenizer, build, task, sample):
+    text = told(written(tmp_path, build(), tokenizer, task))
+    life = text[text.index("Sign of life") :]
+    assert sample in life
+    assert len(life.splitlines()) == 3
+
+
+def test_what_is_known_is_told_before_what_is_wrong(tmp_path, tokenizer, capsys):
+    path = written(tmp_path, AlbertEncoder(CONFIG), tokenizer)
+    config = json.loads((path / "albert_config.json").read_text())
+    (path / "albert_config.json").write_text(json.dumps({**config, "hidden_size": 16}))
+    with pytest.raises(ValueError, match=r"hidden_size|shape"):
+        inspect.run([str(path)])
+    assert facts(capsys.readouterr().out)["step"] == "77"
+
+
+def test_a_data_file_that_was_cut_short_is_named(tmp_path, tokenizer):
+    path = written(tmp_path, AlbertEncoder(CONFIG), tokenizer)
+    data = path / "model.ckpt-77.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:50])
+    with pytest.raises(ValueError, match=r"model\.ckpt-77' is damaged"):
+        told(path)
+
+
+def test_without_a_tokenizer_there_is_no_sign_of_life(tmp_path):
+    path = written(tmp_path, AlbertEncoder(CONFIG), None)
+    text = told(path)
+    assert "none: give --spm_model_file or --vocab_file" in text
+    assert text.splitlines()[-1].startswith("  none: without a tokenizer")
+    (path / "albert_config.json").unlink()
+    last = told(path).splitlines()[-1]
+    assert last.startswith("  none  ")
+    assert last.endswith("  --albert_config_file has to say what it is")
+
+
+def test_weights_that_are_no_numbers_show_no_life(tmp_path, tokenizer):
+    model = AlbertEncoder(CONFIG)
+    model.pooler.bias.assign(np.full(12, np.nan))
+    with pytest.raises(ValueError, match="not finite"):
+        told(written(tmp_path, model, tokenizer))
+
+
+def test_an_exported_classifier_by_its_folder_of_exports(tmp_path):
+    model = AlbertForClassification(CONFIG, 2)
+    path = export_classifier(model, Labels(("a", "b")), str(tmp_path), 16)
+    shutil.copytree(path, tmp_path / "9")  # older than any second of our time
+    text = told(tmp_path)
+    assert text.startswith(f"{path}: a SavedModel (TensorFlow {tf.__version__})")
+    assert facts(text)["-> probabilities"] == "float32 [?, 2]"
+    assert "labels.json" in facts(text)["assets.extra"]
+    assert "  tokens(input_ids=[[1, 1, 1]], " in text
+    assert "    probabilities [1, 2]: 0." in text
+    assert "2 classes" in text  # of the weights, which another training may start from
+    data = tmp_path / "9" / "variables" / "variables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:50])
+    with pytest.raises(ValueError, match="9' cannot be loaded"):
+        told(tmp_path / "9")
+    (tmp_path / "9" / "saved_model.pb").write_bytes(b"\xff\xff")
+    with pytest.raises(ValueError, match=r"saved_model\.pb' is damaged"):
+        told(tmp_path / "9")
+
+
+def test_files(golden, tmp_path):
+    records = told(golden / "glue" / "mrpc_dev_32.tfrecord")
+    assert "records of a classification or multiple choice" in records
+    assert facts(records)["records"] == "15"
+    assert facts(records)["input_ids"].startswith("int64 [32]: 2, 21, 13, ")
+    pretraining = told(golden / "pretraining_data" / "spm_no_masking.tfrecord")
+    assert ": records of pretraining, " in pretraining
+    config = told(golden / "hub" / "albert_directory" / "albert_config.json")
+    assert facts(config)["encoder"] == "13,320"
+    tokenizer = told(golden / "hub" / "albert_directory" / "30k-clean.model")
+    assert facts(tokenizer)["entries"] == "1,000"
+    assert facts(tokenizer)["blank"] == "4 [MASK]"
+
+
+def test_a_lite_model(tmp_path):
+    function = tf.function(lambda ids: {"doubled": 2 * ids})
+    concrete = function.get_concrete_function(tf.TensorSpec([1, 7], tf.int32, name="ids"))
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
+    path = tmp_path / "model.tflite"
+    path.write_bytes(converter.convert())
+    text = told(path)
+    assert text.startswith(f"{path}: a LiteRT model\n")
+    assert facts(text)["ids"] == "int32 [1, 7]"
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(ValueError, match="is damaged, or no LiteRT model"):
+        told(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "There is nothing at"),
+        (b"", "neither a file of a model nor of records"),
+        (b"once upon a time there was a text", "neither a file of a model nor of records"),
+    ],
+)
+def test_other_things_are_named(tmp_path, content, message):
+    path = tmp_path / "thing"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        told(path)
+
+
+def test_no_path_says_what_is_wanted():
+    with pytest.raises(ValueError, match=r"inspect PATH. It may be a model of any format"):
+        inspect.run([])

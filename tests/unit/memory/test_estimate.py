@@ -1,0 +1,110 @@
+"""The estimate of memory: its parts, its limits, and measured peaks beside it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.memory.estimate import TrainingSetting, estimate_memory, largest_batch
+from albert_tf.memory.report import memory_report
+from albert_tf.parameter_counts import parameter_counts
+from tests.small_model import small_config
+
+BASE = AlbertConfig.from_preset("base_v2")
+ROOT = Path(__file__).parents[3]
+
+
+def test_what_every_parameter_takes():
+    count = parameter_counts(small_config()).pretraining
+    estimate = estimate_memory(small_config(), TrainingSetting(max_seq_length=7))
+    assert (estimate.weights, estimate.moments, estimate.gradients) == (
+        4 * count,
+        8 * count,
+        4 * count,
+    )
+
+
+def test_micro_batches_take_the_memory_of_one_and_one_more_gradient():
+    whole = estimate_memory(BASE, TrainingSetting(train_batch_size=3))
+    parts = estimate_memory(
+        BASE, TrainingSetting(train_batch_size=12, gradient_accumulation_steps=4)
+    )
+    assert parts.peak - whole.peak == whole.gradients == parts.gradients - whole.gradients
+
+
+def test_a_recomputed_block_run_keeps_its_input_alone():
+    def kept(layers, remat):
+        config = BASE.replace(num_hidden_layers=layers)
+        return estimate_memory(config, TrainingSetting(train_batch_size=3, remat=remat)).kept
+
+    inputs = 4 * 3 * 512 * 768
+    assert kept(7, True) - kept(6, True) == pytest.approx(1.1 * inputs, rel=1e-6)
+    # Sixteen tensors of that size, and the attention probabilities.
+    probabilities = 4 * 3 * 12 * 512 * 512
+    per_block = 1.1 * (16 * inputs + probabilities)
+    assert kept(7, False) - kept(6, False) == pytest.approx(per_block, rel=1e-6)
+
+
+def test_half_precision_halves_activations_but_not_the_rest():
+    single = estimate_memory(BASE, TrainingSetting())
+    half = estimate_memory(BASE, TrainingSetting(precision="bfloat16"))
+    assert half.kept == pytest.approx(single.kept / 2, rel=1e-6)
+    assert (half.weights, half.moments) == (single.weights, single.moments)
+
+
+@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("steps", [1, 16])
+def test_the_largest_batch_fits_and_the_next_does_not(remat, steps):
+    setting = TrainingSetting(
+        train_batch_size=16, remat=remat, gradient_accumulation_steps=steps, max_seq_length=384
+    )
+    batch = largest_batch(BASE, setting, 7e9)
+
+    def peak(batch_size):
+        return estimate_memory(BASE, setting.replace(train_batch_size=steps * batch_size)).peak
+
+    assert peak(batch) <= 7e9 < peak(batch + 1)
+    assert largest_batch(BASE, setting, 1e9) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_batch_size": 0}, "--train_batch_size must be at least 1. Received: 0"),
+        ({"max_predictions_per_seq": -1}, "--max_predictions_per_seq must be at least 0"),
+        ({"gradient_accumulation_steps": 3}, "must be a multiple .*Received: 8 and 3"),
+        ({"precision": "int8"}, "--precision must be one of float32.*'int8'"),
+    ],
+)
+def test_settings_no_step_can_have_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingSetting(**changes)
+
+
+def test_the_report_says_it_in_words():
+    report = memory_report(BASE, TrainingSetting(remat=True), memory_gb=4)
+    assert "encoder with pooler        11,683,584" in report
+    assert "with both heads            11,813,810" in report
+    assert "batch 8 in 1 part(s), length 512, float32, lamb, blocks recomputed" in report
+    assert "xxlarge_v2             0 / 0" in report
+    with pytest.raises(ValueError, match=r"--memory_gb must be above 0. Received: -1"):
+        memory_report(BASE, TrainingSetting(), memory_gb=-1)
+    with pytest.raises(ValueError, match=r"--max_seq_length must be in 1\.\.512"):
+        memory_report(BASE, TrainingSetting(max_seq_length=513))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("batch_size", "length", "remat"),
+    [(8, 128, "no"), (8, 128, "yes"), (3, 512, "no"), (3, 512, "yes"), (32, 128, "yes")],
+)
+def test_measured_peaks_are_within_a_fifth(batch_size, length, remat):
+    command = [sys.executable, "-m", "benchmarks.rematerialization", f"--remat={remat}"]
+    command += [f"--batch_size={batch_size}", f"--max_seq_length={length}", "--steps=2"]
+    output = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    measured = json.loads(output.split("result: ")[1])["peak_gb"]
+    setting = TrainingSetting(batch_size, length, remat=remat == "yes")
+    assert measured == pytest.approx(estimate_memory(BASE, setting).peak / 1e9, rel=0.2)

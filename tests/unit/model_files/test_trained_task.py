@@ -1,0 +1,165 @@
+"""What a model was trained for, written beside it and held against what is asked of it."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.data.text_examples import Labels
+from albert_tf.model_files.trained_task import TrainedTask
+
+THREE = Labels(("contradiction", "entailment", "neutral"))
+MNLI = TrainedTask("mnli", THREE, is_pair=True)
+OWN = TrainedTask(
+    "custom", Labels(("ja", "nö", "weiß nicht")), False, {"text_a_column": "Text"}, 64
+)
+SQUAD = TrainedTask(
+    "squad2.0", max_seq_length=48, settings={"doc_stride": 11, "null_score_diff_threshold": -0.5}
+)
+UNKNOWN = TrainedTask("custom", THREE, is_pair=None)  # of another library
+
+
+def test_is_read_as_it_was_written(tmp_path):
+    assert TrainedTask.read(str(tmp_path)) is None
+    for task in (OWN, MNLI, SQUAD, UNKNOWN, TrainedTask("sts-b", Labels(), True)):
+        task.write(str(tmp_path))
+        assert TrainedTask.read(str(tmp_path)) == task
+    assert json.loads((tmp_path / "labels.json").read_text())["regression"] is True
+
+
+def test_unknown_pairs_go_with_everything():
+    for is_pair in (True, False):
+        UNKNOWN.check_answers(TrainedTask("custom", THREE, is_pair), "there")
+
+
+WHOLE = {"task_name": "mnli", "labels": ["a", "b"], "pairs": True}
+DAMAGED = [
+    {"task_name": 5},
+    {"labels": "ab"},
+    {"labels": ["a", 1]},
+    {"columns": ["label"]},
+    {"columns": {"label_column": 3}},
+    {"max_seq_length": "48"},
+]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"task_name": "mnli"}',
+        '{"labels": ["a", "b"]}',
+        '{"task_name": "squad2.0"}',
+        '{"task_name": "race", "settings": {"max_qa_length": "17"}}',
+        *(json.dumps({**WHOLE, **damage}) for damage in DAMAGED),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, content):
+    (tmp_path / "labels.json").write_text(content)
+    with pytest.raises(ValueError, match=r"labels\.json' should hold task_name, labels and pairs"):
+        TrainedTask.read(str(tmp_path))
+
+
+class TestAnswers:
+    def test_its_own_task_and_those_of_the_same_kind(self):
+        for name in ("mnli", "mismnli", "ax"):
+            MNLI.check_name(name, "out", is_training=False)
+            MNLI.check_answers(TrainedTask(name, THREE, True), "out")
+        MNLI.check_name("mnli", "out", is_training=True)
+
+    @pytest.mark.parametrize(("name", "is_training"), [("mismnli", True), ("custom", False)])
+    def test_no_other_task(self, name, is_training):
+        with pytest.raises(ValueError, match=f"says 'mnli', this command '{name}'"):
+            MNLI.check_name(name, "out", is_training=is_training)
+
+    @pytest.mark.parametrize(
+        ("labels", "is_pair", "message"),
+        [
+            (
+                Labels(THREE.names[::-1]),
+                True,
+                "'contradiction', 'entailment', 'neutral', those of the data 'neutral'",
+            ),
+            (Labels(), True, "those of the data numbers"),
+            (THREE, False, "trained on pairs of texts, the data are"),
+        ],
+    )
+    def test_no_other_data(self, labels, is_pair, message):
+        with pytest.raises(ValueError, match=message):
+            MNLI.check_answers(TrainedTask("mnli", labels, is_pair), "out")
+
+
+class TestFreshHead:
+    @pytest.fixture
+    def checkpoint(self, tmp_path):
+        prefix = str(tmp_path / "model.ckpt-7")
+        values = {
+            "output_weights": np.ones((3, 5)),
+            "output_bias": np.ones(3),
+            "bert/x": np.ones(2),
+        }
+        write_checkpoint(prefix, values, global_step=7)
+        return prefix
+
+    def test_the_head_of_the_same_task_is_kept(self, checkpoint, tmp_path):
+        MNLI.write(str(tmp_path))
+        assert MNLI.fresh_head(checkpoint) == {}
+
+    def test_that_of_another_task_is_not(self, checkpoint, tmp_path):
+        MNLI.write(str(tmp_path))
+        assert OWN.fresh_head(checkpoint) == dict.fromkeys(
+            ("output_weights", "output_bias"), "of the task mnli"
+        )
+        other_labels = TrainedTask("mnli", Labels(THREE.names[::-1]), True)
+        assert len(other_labels.fresh_head(checkpoint)) == 2
+
+    def test_that_of_an_unknown_task_is_kept_as_in_the_original(self, checkpoint):
+        assert OWN.fresh_head(checkpoint) == {}
+
+    def test_there_may_be_none(self, tmp_path):
+        prefix = str(tmp_path / "model.ckpt-7")
+        write_checkpoint(prefix, {"bert/x": np.ones(2)}, global_step=7)
+        assert OWN.fresh_head(prefix) == {}
+
+
+class TestQuestions:
+    """Tasks without labels: their heads have names of their own, but for multiple choice."""
+
+    def test_say_nothing_of_labels(self):
+        assert SQUAD.to_dict().keys() == {"task_name", "settings", "max_seq_length"}
+
+    def test_know_their_head_in_a_directory(self, tmp_path):
+        heads = {
+            "squad1.1": {"cls/squad/output_weights": np.zeros([2, 5])},
+            "squad2.0": {"answer_class/dense_1/kernel": np.zeros([5, 1])},
+            "race": {"output_weights": np.zeros([1, 5])},
+            "mnli": {"output_weights": np.zeros([3, 5])},
+        }
+        tasks = [TrainedTask(name) for name in heads if name != "mnli"] + [MNLI]
+        for trained, variables in heads.items():
+            directory = tmp_path / trained
+            directory.mkdir()
+            values = {n: tf.constant(v, tf.float32) for n, v in variables.items()}
+            write_checkpoint(str(directory / "model.ckpt-best"), values, global_step=3)
+            for task in tasks:
+                if task.name == trained:
+                    task.check_head_in(str(directory))
+                else:
+                    with pytest.raises(ValueError, match=r"model\.ckpt-best in it has no head for"):
+                        task.check_head_in(str(directory))
+
+    def test_of_multiple_choice_do_not_take_the_head_of_a_regression(self, tmp_path):
+        prefix = str(tmp_path / "model.ckpt-3")
+        head = {"output_weights": tf.zeros([1, 5]), "output_bias": tf.zeros([1])}
+        write_checkpoint(prefix, head, global_step=3)
+        race = TrainedTask("race", settings={"max_qa_length": 17})
+        for there, is_fresh in (
+            (TrainedTask("sts-b"), True),
+            (TrainedTask("squad1.1"), True),
+            (TrainedTask("race", max_seq_length=9), False),
+        ):
+            there.write(str(tmp_path))
+            assert bool(race.fresh_head(prefix)) == is_fresh, there.name

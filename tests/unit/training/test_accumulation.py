@@ -1,0 +1,186 @@
+"""Gradient accumulation: the sums of a loop, and steps that equal those of whole batches."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import original_names
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.data.batching import pad_batch
+from albert_tf.distribution import create_strategy, split_batch
+from albert_tf.losses import LossSum
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.accumulation import accumulate
+from albert_tf.training.trainer import Trainer
+from tests.small_model import small_config
+from tests.small_records import (
+    LENGTH,
+    PREDICTIONS,
+    pretraining_batch,
+    pretraining_columns,
+    write_records,
+)
+
+DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
+KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
+
+
+def make_trainer(folder, replicas, micro_batches, *, batch_size=8, rate=0.02, files=(), **config):
+    task = PretrainingTask(
+        small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1, **config),
+        train_files=files,
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        shuffle_buffer_size=5,
+    )
+    return Trainer(
+        task,
+        TrainerConfig(
+            str(folder),
+            batch_size,
+            save_checkpoints_steps=2,
+            log_steps=3,
+            gradient_accumulation_steps=micro_batches,
+        ),
+        OptimizerConfig(learning_rate=rate, num_train_steps=6, num_warmup_steps=0),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
+    )
+
+
+def weights_of(trainer):
+    return {name: v.numpy() for name, v in original_names(trainer.model).items()}
+
+
+def ragged_batches():
+    """Batches of 8 rows with 1 to 3 predictions each; of the second, only 5 rows are examples."""
+    return [pretraining_batch(8, seed=1), pad_batch(pretraining_batch(5, seed=2), 8)]
+
+
+@pytest.mark.parametrize("num_rows", [6, None])
+def test_sums_and_gradients_are_added_up_part_by_part(num_rows):
+    dense = keras.Variable(np.array([1.0, 2.0], np.float32), name="dense")
+    table = keras.Variable(np.zeros((4, 2), np.float32), name="table")
+    unused = keras.Variable(np.zeros(3, np.float32), name="unused")
+    traces, seen = [], []
+
+    def function(part, number):
+        traces.append(part["x"].shape)
+        tf.py_function(
+            lambda n, x: seen.append((int(n), x.numpy().tolist())), (number, part["x"]), []
+        )
+        weights = tf.cast(number + 1, tf.float32)
+        sparse = tf.IndexedSlices(part["x"] * weights, part["ids"], tf.constant([4, 2]))
+        sums = {
+            "loss": LossSum(tf.reduce_sum(part["x"]), weights),
+            "rows": tf.shape(part["ids"])[0],
+        }
+        return sums, [tf.reduce_sum(part["x"], axis=0), None, sparse]
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([num_rows, 2]), tf.TensorSpec([num_rows], tf.int32)]
+    )
+    def run(x, ids):
+        return accumulate(function, {"x": x, "ids": ids}, [dense, unused, table], 3)
+
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    sums, (to_dense, to_unused, to_table) = run(x, tf.constant([0, 3, 3, 3, 0, 1]))
+    assert seen == [(n, x[2 * n : 2 * n + 2].tolist()) for n in range(3)]
+    assert len(traces) == 1
+    assert sums["loss"] == LossSum(66.0, 6.0)
+    assert sums["rows"] == 6
+    assert to_unused is None
+    np.testing.assert_array_equal(to_dense, [30, 36])
+    np.testing.assert_array_equal(to_table, [[24, 28], [30, 33], [0, 0], [22, 27]])
+
+
+def test_one_part_is_in_memory_at_a_time(tmp_path):
+    """By default a graph's loop runs ten passes at once where none needs the one before."""
+    trainer = make_trainer(tmp_path, 1, 4)
+    graph = trainer.train_step.get_concrete_function(ragged_batches()[0]).graph
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    (loop,) = (node for node in nodes if node.op in ("While", "StatelessWhile"))
+    assert loop.attr["parallel_iterations"].i == 1
+
+
+def test_however_a_batch_is_split_the_weights_are_the_same(tmp_path):
+    """Unequal masked-LM weights, a ragged last batch; within 1e-5 of the largest entry.
+
+    The first updates divide a gradient by its own size, so the rounding of the smallest shows.
+    """
+    results = {}
+    for replicas, micro_batches in [(1, 1), (2, 1), (1, 2), (2, 4)]:
+        trainer = make_trainer(tmp_path, replicas, micro_batches)
+        reports = [
+            tf.nest.map_structure(float, trainer.train_step(split_batch(trainer.strategy, batch)))
+            for batch in ragged_batches()
+        ]
+        results[replicas, micro_batches] = weights_of(trainer), reports
+    whole, whole_reports = results.pop((1, 1))
+    assert whole_reports[1]["sums"]["sentence_order_loss"].weight == 5.0
+    for split, (weights, reports) in results.items():
+        np.testing.assert_allclose(
+            tf.nest.flatten(reports), tf.nest.flatten(whole_reports), rtol=1e-5, atol=1e-7
+        )
+        for name, expected in whole.items():
+            atol = 1e-5 if name.endswith(KEY_BIAS) else 1e-5 * np.abs(expected).max()
+            np.testing.assert_allclose(
+                weights[name], expected, rtol=0, atol=atol, err_msg=f"{name} {split}"
+            )
+
+
+def test_micro_batches_draw_masks_of_their_own(tmp_path):
+    """With equal masks, a half given twice would lose twice what it loses alone."""
+    half = {name: values[:4] for name, values in ragged_batches()[0].items()}
+    twice = {name: tf.concat([values, values], axis=0) for name, values in half.items()}
+
+    def loss(micro_batches, batch, **config):
+        size = len(batch["input_ids"])
+        trainer = make_trainer(tmp_path, 1, micro_batches, batch_size=size, **config)
+        return float(trainer.train_step(batch)["sums"]["masked_lm_loss"].sum)
+
+    np.testing.assert_allclose(loss(2, twice), 2 * loss(1, half), rtol=1e-6, atol=0)
+    assert abs(loss(2, twice, **DROPOUT) / (2 * loss(1, half, **DROPOUT)) - 1.0) > 1e-4
+
+
+def train(folder, records):
+    trainer = make_trainer(folder, 1, 3, batch_size=6, files=[str(records)], **DROPOUT)
+    trainer.initialize()
+    log = RunLog(str(folder), 6, trainer.step)
+    trainer.train(log)
+    log.close()
+    return weights_of(trainer)
+
+
+def test_a_resumed_run_repeats_the_unbroken_one_and_counts_examples(tmp_path):
+    records = write_records(tmp_path / "records", pretraining_columns(17, seed=0))
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    unbroken = train(run, records)
+    shutil.copytree(run, copy)
+    for path in [*copy.glob("*-4.*"), *copy.glob("*-6.*")]:
+        path.unlink()
+    (copy / "checkpoint").unlink()
+    resumed = train(copy, records)
+    for name, expected in unbroken.items():
+        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in (line for line in lines if line["phase"] == "train"):
+        assert line["examples_per_second"] / line["steps_per_second"] == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "batch_size", "message"),
+    [
+        (1, 7, "--train_batch_size=7 with --gradient_accumulation_steps=3; 9 would do"),
+        (2, 9, "=9 with 2 replicas and --gradient_accumulation_steps=3; 12 would do"),
+    ],
+)
+def test_a_batch_that_cannot_be_split_is_refused(tmp_path, replicas, batch_size, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(tmp_path / "none", replicas, 3, batch_size=batch_size)
+    assert not (tmp_path / "none").exists()

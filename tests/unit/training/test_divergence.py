@@ -1,0 +1,183 @@
+"""Numbers that go bad: found, told of, and, where asked for, gone back from."""
+
+import json
+import math
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import TrainerConfig
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.divergence import DivergenceGuard, TrainingDivergedError
+from tests.small_records import pretraining_columns, write_records
+from tests.small_training import assert_same_state, make_task, make_trainer, state_of, train
+
+STEPS = 10
+ROLL_BACK = {"on_divergence": "rollback", "keep_checkpoint_max": 0}
+BAD_BATCH = 4  # read by step 5: after the checkpoint of step 3, and reported with step 6
+
+
+class PoisonedTask(PretrainingTask):
+    """One batch has a weight that is no number."""
+
+    bad_batches = (BAD_BATCH,)
+
+    def train_dataset(self, *settings):
+        def poisoned(number, batch):
+            is_bad = tf.reduce_any(number == tf.constant(self.bad_batches, tf.int64))
+            factor = tf.where(is_bad, math.nan, 1.0)
+            return {**batch, "masked_lm_weights": factor * batch["masked_lm_weights"]}
+
+        return super().train_dataset(*settings).enumerate().map(poisoned)
+
+
+class SkippingTask(PretrainingTask):
+    """The batches the other task trains on once it went back from step 6 to step 3."""
+
+    def train_dataset(self, *settings):
+        batches = super().train_dataset(*settings).enumerate()
+        return batches.filter(lambda number, _: number < 3 or number >= 6).map(lambda _, b: b)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return write_records(
+        tmp_path_factory.mktemp("records") / "records", pretraining_columns(21, seed=0)
+    )
+
+
+def metrics_of(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [(record["phase"], record["step"], record) for record in map(json.loads, lines)]
+
+
+def test_stops_with_advice_and_saves_nothing_bad(records, tmp_path):
+    trainer = make_trainer(tmp_path, make_task(records, kind=PoisonedTask), STEPS)
+    with pytest.raises(TrainingDivergedError, match=r"Step 5: loss=nan") as raised:
+        train(trainer)
+    assert f"last good checkpoint is {tmp_path}/model.ckpt-3" in str(raised.value)
+    assert "--on_divergence=rollback" in str(raised.value)
+    assert "--learning_rate" in str(raised.value)
+    assert trainer.directory.newest().endswith("model.ckpt-3")
+
+
+@pytest.fixture(scope="module")
+def rolled_back(records, tmp_path_factory):
+    """A run that went back once: its task, its folder, its last state."""
+    task, folder = make_task(records, kind=PoisonedTask), tmp_path_factory.mktemp("run")
+    return task, folder, state_of(train(make_trainer(folder, task, STEPS, **ROLL_BACK)))
+
+
+def test_goes_back_and_skips_the_batches_that_led_there(records, rolled_back, tmp_path):
+    _, folder, state = rolled_back
+    assert_same_state(
+        train(make_trainer(tmp_path, make_task(records, kind=SkippingTask), STEPS)), state
+    )
+    records_of_run = metrics_of(folder)
+    assert [line[:2] for line in records_of_run] == [
+        ("train", 2),
+        ("train", 3),
+        ("roll_back", 3),
+        *(("train", step) for step in (4, 6, 8, 9, 10)),
+    ]
+    assert records_of_run[2][2]["roll_backs"] == 1
+    assert records_of_run[2][2]["skipped_batches"] == 3
+    description = json.loads((folder / "train_state/10.json").read_text())
+    assert description["divergence"] == {"roll_backs": 1, "skipped_batches": 3}
+
+
+@pytest.mark.parametrize("kept", [3, 6])
+def test_a_run_killed_before_or_after_going_back_ends_the_same(rolled_back, tmp_path, kept):
+    task, folder, state = rolled_back
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    for path in [*tmp_path.glob("*-*.*"), *tmp_path.glob("train_state/*.*")]:
+        if int(path.name.split("-")[-1].split(".")[0]) > kept:
+            path.unlink()
+    (tmp_path / "checkpoint").unlink()
+    assert_same_state(train(make_trainer(tmp_path, task, STEPS, **ROLL_BACK)), state)
+    description = json.loads((tmp_path / "train_state/10.json").read_text())
+    assert description["divergence"] == {"roll_backs": 1, "skipped_batches": 3}
+
+
+def test_gives_up_after_three_times(records, tmp_path):
+    class Hopeless(PoisonedTask):
+        bad_batches = tuple(range(4, 50))
+
+    trainer = make_trainer(
+        tmp_path, make_task(records, kind=Hopeless), STEPS, on_divergence="rollback"
+    )
+    with pytest.raises(TrainingDivergedError, match="did not help 3 times"):
+        train(trainer)
+    (record,) = (record for phase, _, record in metrics_of(tmp_path) if phase == "roll_back")
+    assert (record["roll_backs"], record["step"]) == (3, 3)
+
+
+def test_cannot_go_back_without_a_checkpoint(records, tmp_path):
+    class AtOnce(PoisonedTask):
+        bad_batches = (1,)
+
+    trainer = make_trainer(
+        tmp_path, make_task(records, kind=AtOnce), STEPS, on_divergence="rollback"
+    )
+    with pytest.raises(TrainingDivergedError, match=r"no checkpoint yet\. Without a checkpoint"):
+        train(trainer)
+    assert trainer.directory.newest() is None
+
+
+def guard(**settings):
+    return DivergenceGuard(TrainerConfig("-", **settings))
+
+
+class TestSpikes:
+    LOSSES = (4.0, 3.0, 5.0, 4.5, 3.5) * 3  # median 4
+
+    def test_a_jump_above_the_factor_is_found(self):
+        problem = guard(max_loss_spike=2.0).problem([*self.LOSSES, 8.5], [1.0] * 16, first=31)
+        assert problem is not None
+        assert problem.startswith("Step 46: loss=8.5 is more than --max_loss_spike=2 times")
+
+    @pytest.mark.parametrize(("factor", "loss"), [(2.0, 7.9), (0.0, 1e9)])
+    def test_less_is_none_and_neither_is_anything_without_the_flag(self, factor, loss):
+        looks = guard(max_loss_spike=factor)
+        assert looks.problem([*self.LOSSES, loss], [1.0] * 16, first=1) is None
+
+    def test_the_first_steps_are_not_judged(self):
+        assert guard(max_loss_spike=2.0).problem([1.0] * 9 + [50.0], [1.0] * 10, first=1) is None
+
+    def test_only_the_last_hundred_count(self):
+        looks = guard(max_loss_spike=2.0)
+        assert looks.problem([9.0] * 100 + [1.0] * 51, [1.0] * 151, first=1) is None
+        assert looks.problem([2.5], [1.0], first=152) is not None
+
+    def test_a_resumed_guard_judges_like_the_first(self):
+        first, second = guard(max_loss_spike=2.0), guard(max_loss_spike=2.0)
+        first.problem(self.LOSSES, [1.0] * 15, first=1)
+        second.restore(json.loads(json.dumps(first.state())))
+        assert second.problem([8.5], [1.0], first=16) == first.problem([8.5], [1.0], first=16)
+
+    def test_going_back_forgets_the_losses_since(self):
+        looks = guard(max_loss_spike=2.0, on_divergence="rollback")
+        looks.problem(self.LOSSES, [1.0] * 15, first=1)
+        looks.saved()
+        looks.problem([7.9] * 30, [1.0] * 30, first=16)
+        assert looks.problem([9.0], [1.0], first=46) is None  # the median has risen
+        looks.rolled_back(31)
+        assert looks.problem([9.0], [1.0], first=16) is not None
+
+
+@pytest.mark.parametrize(("loss", "norm"), [(math.inf, 1.0), (1.0, math.nan)])
+def test_numbers_that_are_not_finite_are_found(loss, norm):
+    problem = guard().problem([1.0, loss], [1.0, norm], first=7)
+    assert problem == f"Step 8: loss={loss}, gradient_norm={norm}"
+
+
+@pytest.mark.parametrize("factor", [-1.0, 0.5, 1.0, math.nan])
+def test_a_spike_must_lie_above_the_median(factor):
+    with pytest.raises(ValueError, match="--max_loss_spike"):
+        guard(max_loss_spike=factor)
+
+
+def test_another_word_than_stop_and_rollback_is_refused():
+    with pytest.raises(ValueError, match="--on_divergence must be one of stop, rollback"):
+        guard(on_divergence="ignore")

@@ -1,0 +1,159 @@
+"""Signals while training: the step ends, is saved, and the run goes on as if never stopped."""
+
+import json
+import signal
+from contextlib import ExitStack
+
+import pytest
+
+from albert_tf.evaluation import train_and_evaluate
+from albert_tf.run_log import RunLog
+from albert_tf.training.interruption import Interruption, TrainingInterrupted
+from tests.full_disk import file_size_limit
+from tests.small_records import damage_record, pretraining_columns, write_records
+from tests.small_training import assert_same_state, make_task, make_trainer, state_of, train
+
+STEPS = 8
+
+
+class SignallingLog(RunLog):
+    """Sends a signal to its own process, once, while a step runs."""
+
+    signal_step, number = 5, signal.SIGTERM
+
+    def advance(self, step):
+        super().advance(step)
+        if step == self.signal_step:
+            self.signal_step = None
+            signal.raise_signal(self.number)
+
+
+class InterruptingLog(SignallingLog):
+    number = signal.SIGINT
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records")
+    return make_task(write_records(folder / "records", pretraining_columns(13, seed=0)))
+
+
+@pytest.fixture(scope="module")
+def unbroken(task, tmp_path_factory):
+    return state_of(train(make_trainer(tmp_path_factory.mktemp("unbroken"), task, STEPS)))
+
+
+@pytest.mark.parametrize(("log", "status"), [(SignallingLog, 143), (InterruptingLog, 130)])
+def test_the_step_is_saved_and_the_run_goes_on_bit_equal(task, unbroken, tmp_path, log, status):
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    trainer = make_trainer(tmp_path, task, STEPS)
+    with pytest.raises(TrainingInterrupted) as raised:
+        train(trainer, log)
+    assert raised.value.code == status
+    assert trainer.step == 5  # no multiple of the steps between checkpoints
+    assert trainer.directory.newest().endswith("model.ckpt-5")
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    assert_same_state(train(make_trainer(tmp_path, task, STEPS)), unbroken)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 3, 4, 5, 6, 8]
+
+
+def evaluated_steps(folder, task, log_type, last_evaluated=-1, during=lambda: None):
+    """Trains and evaluates; returns which steps, and the trainer."""
+    trainer = make_trainer(folder, task, STEPS)
+    trainer.initialize()
+    log = log_type(str(folder), STEPS, trainer.step)
+    steps = []
+
+    def evaluate():
+        during()
+        return {"score": 1.0}
+
+    def record(step, results):
+        steps.append(step)
+
+    try:
+        train_and_evaluate(trainer, log, evaluate, record, last_evaluated)
+    except TrainingInterrupted:
+        pass
+    finally:
+        log.close()
+    return steps, trainer
+
+
+def test_no_evaluation_starts_after_a_signal(task, tmp_path):
+    class Log(SignallingLog):
+        signal_step = 6  # where a checkpoint is due anyway
+
+    assert evaluated_steps(tmp_path, task, Log)[0] == [3]
+    # What was left out is made up for; the step of the next signal was never to be evaluated.
+    assert evaluated_steps(tmp_path, task, RunLog, last_evaluated=3)[0] == [6, 8]
+
+
+def test_the_step_of_a_signal_is_not_evaluated_later(task, tmp_path):
+    assert evaluated_steps(tmp_path, task, SignallingLog)[0] == [3]
+    assert evaluated_steps(tmp_path, task, RunLog, last_evaluated=3)[0] == [6, 8]
+
+
+def test_an_evaluation_is_left_at_once(task, tmp_path):
+    ended = []
+
+    def during():
+        signal.raise_signal(signal.SIGTERM)
+        ended.append(True)
+
+    steps, trainer = evaluated_steps(tmp_path, task, RunLog, during=during)
+    assert (steps, ended, trainer.step) == ([], [], 3)
+    assert trainer.directory.newest().endswith("model.ckpt-3")
+
+
+def test_the_second_signal_does_what_it_always_did(monkeypatch):
+    received = []
+    earlier = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        with Interruption() as interruption:
+            signal.raise_signal(signal.SIGTERM)
+            assert (interruption.signal, received) == (signal.SIGTERM, [])
+            signal.raise_signal(signal.SIGTERM)
+            assert received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+
+
+def test_an_ignored_signal_stays_ignored():
+    earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruption() as interruption:
+            signal.raise_signal(signal.SIGINT)
+            assert interruption.signal is None
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+
+
+def test_skipped_records_are_counted_and_remembered_over_a_stop(tmp_path):
+    """Resuming leaves out what the unbroken run leaves out, and goes on counting."""
+    file = write_records(tmp_path / "records", pretraining_columns(30, seed=0))
+    damage_record(file, number=25)
+    task = make_task(file, skip_damaged_records=True)
+    expected = state_of(train(make_trainer(tmp_path / "unbroken", task, STEPS)))
+    with pytest.raises(TrainingInterrupted):
+        train(make_trainer(tmp_path / "run", task, STEPS), SignallingLog)
+    assert_same_state(train(make_trainer(tmp_path / "run", task, STEPS)), expected)
+    for run in ("unbroken", "run"):
+        lines = (tmp_path / run / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(lines[-1])["skipped_records"] == 1
+        description = json.loads((tmp_path / run / "train_state/8.json").read_text())
+        assert description["skipped_records"] == [f"{file}\t25\t-1"]
+
+
+def test_a_full_disk_ends_the_run_with_a_message_and_loses_nothing(task, unbroken, tmp_path):
+    class FullFromStepFive(RunLog):
+        def advance(self, step):
+            super().advance(step)
+            if step == 5:
+                limit.enter_context(file_size_limit(1000))
+
+    with pytest.raises(OSError, match="Make room") as raised, ExitStack() as limit:
+        train(make_trainer(tmp_path, task, STEPS), FullFromStepFive)
+    assert str(tmp_path) in str(raised.value)
+    assert_same_state(train(make_trainer(tmp_path, task, STEPS)), unbroken)

@@ -1,0 +1,167 @@
+"""The loss scale by itself, and in a training in which an overflow happens."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import original_names
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.distribution import create_strategy, split_batch
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training import loss_scale as module
+from albert_tf.training.loss_scale import LossScale
+from albert_tf.training.trainer import Trainer, TrainingDivergedError
+from tests.small_model import dropping_config
+from tests.small_records import (
+    LENGTH,
+    PREDICTIONS,
+    pretraining_batch,
+    pretraining_columns,
+    write_records,
+)
+
+CONFIG = dropping_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
+
+
+def make_trainer(folder, *, replicas=1, batch_size=6, files=(), **config):
+    task = PretrainingTask(
+        CONFIG,
+        train_files=files,
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        shuffle_buffer_size=5,
+    )
+    return Trainer(
+        task,
+        TrainerConfig(
+            str(folder),
+            batch_size,
+            save_checkpoints_steps=2,
+            keep_checkpoint_max=0,
+            log_steps=3,
+            precision="float16",
+            **config,
+        ),
+        OptimizerConfig(learning_rate=0.02, num_train_steps=8, num_warmup_steps=0),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
+    )
+
+
+class TestScale:
+    def test_halves_at_once_and_doubles_after_many_good_steps(self, monkeypatch):
+        monkeypatch.setattr(module, "GROWTH_STEPS", 3)
+        scale, seen = LossScale(), []
+        for norm in (1.0, 2.0, np.inf, 1.0, 1.0, 0.0, np.nan, 1.0, 1.0, 1.0, 1.0):
+            skipped = bool(scale.update(tf.constant(norm)))
+            seen.append((float(scale.scale) / module.INITIAL_SCALE, skipped))
+        scales = [1, 1, 0.5, 0.5, 0.5, 1, 0.5, 0.5, 0.5, 1, 1]
+        assert [s for s, _ in seen] == scales
+        assert [i for i, (_, skipped) in enumerate(seen) if skipped] == [2, 6]
+        assert scale.state() == {"scale": module.INITIAL_SCALE, "good_steps": 1}
+
+    def test_stays_within_its_bounds(self, monkeypatch):
+        monkeypatch.setattr(module, "GROWTH_STEPS", 1)
+        scale = LossScale()
+        scale.restore({"scale": 2.0, "good_steps": 7})
+        assert bool(scale.update(tf.constant(np.inf)))
+        assert not bool(scale.update(tf.constant(np.inf)))  # at 1 nothing is left to try
+        assert float(scale.scale) == 1.0
+        scale.restore({"scale": module.MAX_SCALE, "good_steps": 0})
+        scale.update(tf.constant(1.0))
+        assert float(scale.scale) == module.MAX_SCALE
+
+    def test_unscales_exactly(self):
+        scale = LossScale()
+        gradient = tf.constant([3e-7, -65504.0, np.inf])
+        (unscaled,) = scale.unscaled([gradient * scale.scale])
+        np.testing.assert_array_equal(unscaled, gradient)
+
+
+def numbers(trainer):
+    slots = [s for v in trainer._training.variables for s in trainer.optimizer.slots(v).values()]
+    return [v.numpy() for v in (*trainer._training.variables, *slots)]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "settings"),
+    [
+        (2, {}),
+        pytest.param(
+            1,
+            {"gradient_accumulation_steps": 3, "jit_compile": True, "remat": True},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_an_overflow_skips_the_step_and_halves_the_scale(tmp_path, replicas, settings):
+    trainer = make_trainer(tmp_path, replicas=replicas, **settings)
+    batch = split_batch(trainer.strategy, pretraining_batch(6, seed=1))
+    first = tf.nest.map_structure(float, trainer.train_step(batch))
+    assert (first["loss_scale"], first["is_skipped"]) == (2.0**15, 0.0)
+    before = numbers(trainer)
+    trainer._training.loss_scale.restore({"scale": 2.0**30, "good_steps": 4})
+    overflown = tf.nest.map_structure(float, trainer.train_step(batch))
+    assert overflown["is_skipped"] == 1.0
+    assert not np.isfinite(overflown["gradient_norm"])
+    for a, b in zip(numbers(trainer), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert trainer.optimizer.iterations.numpy() == 2  # a step of the schedule all the same
+    assert trainer._training.loss_scale.state() == {"scale": 2.0**29, "good_steps": 0}
+    trainer._training.loss_scale.restore({"scale": 2.0**11, "good_steps": 0})
+    again = tf.nest.map_structure(float, trainer.train_step(batch))
+    assert again["is_skipped"] == 0.0
+    assert any((a != b).any() for a, b in zip(numbers(trainer), before, strict=True))
+
+
+def train(folder, records):
+    """Trains, or trains on; from step 3 on some overflow: this model begins to at 2^18."""
+    trainer = make_trainer(folder, files=[str(records)])
+    trainer.initialize()
+    log = RunLog(str(folder), 8, trainer.step)
+
+    def spoil(step):
+        if step == 2:
+            trainer._training.loss_scale.restore({"scale": 2.0**20, "good_steps": 2})
+
+    trainer.train(log, on_checkpoint=spoil)
+    log.close()
+    return {name: v.numpy() for name, v in original_names(trainer.model).items()}
+
+
+def test_a_resumed_run_repeats_the_unbroken_one(tmp_path):
+    """What the overflows left is in the checkpoint of step 4, in the middle of them."""
+    records = write_records(tmp_path / "records", pretraining_columns(17, seed=0))
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    unbroken = train(run, records)
+    state = json.loads((run / "train_state/4.json").read_text())["loss_scale"]
+    assert state == {"scale": 2.0**18, "good_steps": 0}
+    shutil.copytree(run, copy)
+    for path in [*copy.glob("*-6.*"), *copy.glob("*-8.*")]:
+        path.unlink()
+    (copy / "checkpoint").unlink()
+    resumed = train(copy, records)
+    for name, expected in unbroken.items():
+        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+    for folder in (run, copy):
+        lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+        by_step = {line["step"]: line for line in lines}
+        assert by_step[3]["skipped_steps"] + by_step[4]["skipped_steps"] == 2.0
+        assert by_step[4]["loss_scale"] == 2.0**19
+        assert "loss" not in by_step[4]  # of a single step, which was skipped
+        assert np.isfinite(by_step[8]["loss"])
+        assert by_step[8]["loss_scale"] < 2.0**19
+
+
+def test_numbers_that_overflow_at_a_scale_of_one_have_diverged(tmp_path):
+    records = write_records(tmp_path / "records", pretraining_columns(17, seed=0))
+    trainer = make_trainer(tmp_path / "run", files=[str(records)])
+    trainer.initialize()
+    trainer._training.loss_scale.restore({"scale": 2.0, "good_steps": 0})
+    trainer.model.encoder.pooler.kernel.assign(tf.fill([12, 12], np.float32(np.nan)))
+    with pytest.raises(TrainingDivergedError, match=r"Step 2: loss=nan"):
+        trainer.train(RunLog(str(tmp_path / "log"), 8))
+    assert not list((tmp_path / "run").glob("model.ckpt-*"))

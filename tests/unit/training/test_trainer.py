@@ -1,0 +1,204 @@
+"""What replicas share and what they must not; weights and numbers are in tests/golden."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original import original_names
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.data.masking import MaskingSettings
+from albert_tf.data.online_masking import OnlineMasking
+from albert_tf.distribution import create_strategy, split_batch
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.trainer import Trainer
+from tests.small_model import small_config
+from tests.small_records import (
+    LENGTH,
+    PREDICTIONS,
+    plain_columns,
+    pretraining_batch,
+    pretraining_columns,
+    write_records,
+)
+
+DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
+
+
+def make_trainer(folder, replicas, *, batch_size=6, **config):
+    """A trainer whose learning rate is zero."""
+    task = PretrainingTask(
+        small_config(num_hidden_layers=2, inner_group_num=1, **config),
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+    )
+    return Trainer(
+        task,
+        TrainerConfig(output_dir=str(folder), train_batch_size=batch_size),
+        OptimizerConfig(num_warmup_steps=3, start_warmup_step=1000),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
+    )
+
+
+def reports(trainer, batches):
+    """What the trainer reports of a step with each batch, as numbers."""
+    return [
+        tf.nest.map_structure(float, trainer.train_step(split_batch(trainer.strategy, batch)))
+        for batch in batches
+    ]
+
+
+def uneven_batch(seed):
+    """Six examples: the first replica's three have 3 predictions in all, the other's 9."""
+    batch = pretraining_batch(6, seed)
+    filled = np.where(np.arange(6)[:, None] < 3, np.arange(3) < 1, True)
+    return {**batch, "masked_lm_weights": tf.constant(filled, tf.float32)}
+
+
+def test_two_replicas_report_what_one_does(tmp_path):
+    batches = [uneven_batch(seed=0)]
+    (one,) = reports(make_trainer(tmp_path, 1), batches)
+    (two,) = reports(make_trainer(tmp_path, 2), batches)
+    assert one["sums"]["masked_lm_loss"].weight == 12.0
+    assert one["sums"]["sentence_order_loss"].weight == 6.0
+    for actual, expected in zip(tf.nest.flatten(two), tf.nest.flatten(one), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=0)
+
+
+def test_replicas_draw_masks_of_their_own(tmp_path):
+    """With equal masks, the same half on two replicas would be that half on one, twice."""
+    half = {name: values[:3] for name, values in uneven_batch(seed=1).items()}
+    twice = {name: tf.concat([values, values], axis=0) for name, values in half.items()}
+
+    def loss(replicas, batch, **config):
+        (report,) = reports(make_trainer(tmp_path, replicas, **config), [batch])
+        return report["sums"]["masked_lm_loss"].sum
+
+    np.testing.assert_allclose(loss(2, twice), 2 * loss(1, half), rtol=1e-6, atol=0)
+    assert abs(loss(2, twice, **DROPOUT) / (2 * loss(1, half, **DROPOUT)) - 1.0) > 1e-4
+
+
+def test_masks_change_from_step_to_step_and_come_back_with_the_seed(tmp_path):
+    def losses():
+        steps = reports(make_trainer(tmp_path, 2, **DROPOUT), [uneven_batch(seed=1)] * 3)
+        return [step["sums"]["masked_lm_loss"].sum for step in steps]
+
+    first = losses()
+    assert len(set(first)) == 3
+    assert losses() == first
+
+
+def test_a_batch_that_replicas_cannot_share_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="--train_batch_size=5 with 2 replicas; 6 would do"):
+        make_trainer(tmp_path, 2, batch_size=5)
+
+
+def weights_after(folder, records, batch_size, last_step, **task):
+    """Trains, or trains on, up to `last_step` and returns the weights."""
+    trainer = Trainer(
+        PretrainingTask(
+            small_config(num_hidden_layers=2, inner_group_num=1),
+            train_files=[str(records)],
+            max_seq_length=LENGTH,
+            max_predictions_per_seq=PREDICTIONS,
+            **task,
+        ),
+        TrainerConfig(str(folder), batch_size, save_checkpoints_steps=2, keep_checkpoint_max=0),
+        OptimizerConfig(num_train_steps=last_step, num_warmup_steps=2),
+        create_strategy("one_device"),
+    )
+    trainer.initialize()
+    log = RunLog(str(folder), last_step, trainer.step)
+    trainer.train(log)
+    log.close()
+    return {name: variable.numpy() for name, variable in original_names(trainer.model).items()}
+
+
+def copy_up_to(step, run, copy):
+    """Copies a run of twelve steps as it was when it had saved `step`."""
+    shutil.copytree(run, copy)
+    for later in range(step + 2, 13, 2):
+        for path in copy.glob(f"*-{later}.*"):
+            path.unlink()
+    (copy / "checkpoint").unlink()
+
+
+def test_a_run_whose_input_changed_resumes_in_its_new_order(tmp_path):
+    """The new order has a seed of its own, which a second resume must find again."""
+    records = write_records(tmp_path / "records", pretraining_columns(23, seed=0))
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    weights_after(run, records, batch_size=4, last_step=4)
+    unbroken = weights_after(run, records, batch_size=6, last_step=12)
+    copy_up_to(6, run, copy)
+    resumed = weights_after(copy, records, batch_size=6, last_step=12)
+    for name, expected in unbroken.items():
+        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+
+
+def test_a_run_that_masks_its_input_resumes_with_the_same_masks(tmp_path, caplog):
+    """Four batches are a pass, so that the position is one of a later pass."""
+    records = write_records(tmp_path / "records", plain_columns(17, seed=0))
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    masking = OnlineMasking(MaskingSettings(0.3, PREDICTIONS), mask_id=4, vocab_size=31)
+    unbroken = weights_after(run, records, batch_size=4, last_step=12, masking=masking)
+    copy_up_to(6, run, copy)
+    changed = OnlineMasking(MaskingSettings(0.4, PREDICTIONS), mask_id=4, vocab_size=31)
+    shutil.copytree(copy, tmp_path / "changed")
+    resumed = weights_after(copy, records, batch_size=4, last_step=12, masking=masking)
+    for name, expected in unbroken.items():
+        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+    weights_after(tmp_path / "changed", records, batch_size=4, last_step=7, masking=changed)
+    assert "(masking changed): reading from the start" in caplog.text
+
+
+def small_run(folder, records, **settings):
+    """A trainer of four steps, with a checkpoint at every second."""
+    trainer = Trainer(
+        PretrainingTask(
+            small_config(num_hidden_layers=2, inner_group_num=1),
+            train_files=[str(records)],
+            max_seq_length=LENGTH,
+            max_predictions_per_seq=PREDICTIONS,
+        ),
+        TrainerConfig(str(folder), 3, save_checkpoints_steps=2, **settings),
+        OptimizerConfig(num_train_steps=4, num_warmup_steps=1),
+        create_strategy("one_device"),
+    )
+    return trainer, RunLog(str(folder), 4, write=False)
+
+
+def test_a_worker_that_is_not_the_chief_writes_nothing(tmp_path):
+    records = write_records(tmp_path / "records", pretraining_columns(7, seed=0))
+    trainer, log = small_run(tmp_path / "run", records)
+    trainer.is_chief = False
+    checkpoints = []
+    trainer.initialize()
+    trainer.train(log, on_checkpoint=checkpoints.append)
+    assert trainer.step == 4
+    assert checkpoints == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_workers_that_do_not_see_the_same_stop_before_the_first_step(tmp_path, monkeypatch):
+    records = write_records(tmp_path / "records", pretraining_columns(7, seed=0))
+    trainer, log = small_run(tmp_path / "run", records)
+    values = []
+
+    def another_worker_has(value):
+        monkeypatch.setattr(
+            "albert_tf.training.workers.values_of_workers",
+            lambda _, own: [values.append(own) or own, value],
+        )
+
+    another_worker_has(2)
+    with pytest.raises(ValueError, match=r"newest step of worker 0: 0, worker 1: 2.*shared file"):
+        trainer.initialize()
+    another_worker_has(-1)
+    for changes in ({}, {"seed": 5}):
+        trainer, log = small_run(tmp_path / "run", records, **changes)
+        with pytest.raises(ValueError, match="The workers do not train alike"):
+            trainer.train(log)
+    assert trainer.step == 0
+    assert values[1] != values[2]  # the seed counts
