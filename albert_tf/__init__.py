@@ -58,7 +58,7 @@ _MODULES = {
     "Lamb": "optimization",
     "WarmupPolynomialDecay": "optimization",
     "load": "loading",
-    "load_tokenizer": "model_tokenizer",
+    "load_tokenizer": "model_files.tokenizer",
     "load_weights": "checkpoints.original",
     "original_names": "checkpoints.original",
     "write_checkpoint": "checkpoints.original",
