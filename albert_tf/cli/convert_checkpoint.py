@@ -1,4 +1,4 @@
-"""Converts a model from one format to another: flags to `conversion.convert`."""
+"""Converts a model from one format to another and proves that it computes the same."""
 
 from __future__ import annotations
 

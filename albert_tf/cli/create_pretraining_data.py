@@ -1,4 +1,4 @@
-"""Makes pretraining records from text: flags to settings, then `data.pretraining_files`.
+"""Makes pretraining records from text, on all cores or as a Beam pipeline.
 
 With --runner it is `data.beam` that makes the same records, on many machines.
 """

@@ -1,4 +1,4 @@
-"""The demo: flags to settings, then `albert_tf.demo`."""
+"""Goes the whole way from text to a published model in a few minutes, on a small scale."""
 
 from absl import flags
 

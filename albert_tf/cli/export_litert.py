@@ -1,4 +1,4 @@
-"""Writes a model as a LiteRT (TensorFlow Lite) file: flags to `export_litert`."""
+"""Writes a model as a LiteRT (TensorFlow Lite) file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports a model for TF-Hub: flags to `hub_export.export_to_tfhub`."""
+"""Exports a pretrained model for TF-Hub: for TensorFlow 2, or as a module for TensorFlow 1."""
 
 from __future__ import annotations
 

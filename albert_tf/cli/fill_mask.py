@@ -1,4 +1,4 @@
-"""Shows what a pretrained model expects at the blanks of texts: flags to `MaskFiller`."""
+"""Shows what a pretrained model expects at the blanks of texts."""
 
 import sys
 

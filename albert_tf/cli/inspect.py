@@ -1,4 +1,4 @@
-"""Shows what lies at a path: `python -m albert_tf.cli.inspect PATH`."""
+"""Shows what lies at a path: a model of any format, records, a tokenizer, a configuration."""
 
 from __future__ import annotations
 

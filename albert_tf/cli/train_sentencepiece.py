@@ -1,4 +1,4 @@
-"""Learns a SentencePiece vocabulary from text: flags to `tokenization.training`."""
+"""Learns a SentencePiece vocabulary from text."""
 
 from collections.abc import Iterator, Sequence
 
