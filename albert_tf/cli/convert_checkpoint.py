@@ -1,4 +1,4 @@
-"""Converts a model from one format to another and proves that it computes the same."""
+"""Converts a model to another format, and proves that it computes the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes pretraining records from text, on all cores or as a Beam pipeline.
+"""Makes pretraining records from text, on all cores or with Beam.
 
 With --runner it is `data.beam` that makes the same records, on many machines.
 """

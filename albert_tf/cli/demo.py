@@ -1,4 +1,4 @@
-"""Goes the whole way from text to a published model in a few minutes, on a small scale."""
+"""Goes the whole way from text to a published model, in a few minutes."""
 
 from absl import flags
 

@@ -1,4 +1,4 @@
-"""Writes the weights of a pretrained model alone, as the original's command of this name does."""
+"""Writes the weights of a pretrained model alone, as the original does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports a pretrained model for TF-Hub: for TensorFlow 2, or as a module for TensorFlow 1."""
+"""Exports a pretrained model for TF-Hub, for TensorFlow 2 or 1."""
 
 from __future__ import annotations
 

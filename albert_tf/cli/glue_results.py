@@ -1,4 +1,4 @@
-"""Puts the results of `run_glue.sh` into one table, and its predictions into one zip file."""
+"""Puts the results of `run_glue.sh` into a table, its predictions into a zip."""
 
 from absl import flags
 

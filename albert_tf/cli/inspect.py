@@ -1,4 +1,4 @@
-"""Shows what lies at a path: a model of any format, records, a tokenizer, a configuration."""
+"""Shows what lies at a path: a model of any format, records, a tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fine-tunes, evaluates and applies a classifier of texts: GLUE's tasks, and files of one's own."""
+"""Fine-tunes and applies a classifier of texts: GLUE's tasks, your own files."""
 
 from __future__ import annotations
 

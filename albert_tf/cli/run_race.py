@@ -1,4 +1,4 @@
-"""Fine-tunes, evaluates and applies a model of multiple choice: RACE, and your own questions."""
+"""Fine-tunes and applies a model of multiple choice: RACE, your own data."""
 
 from __future__ import annotations
 

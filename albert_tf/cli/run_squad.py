@@ -1,4 +1,4 @@
-"""Fine-tunes, evaluates and applies a model that answers questions: SQuAD 1.1, 2.0 and the like."""
+"""Fine-tunes and applies a model that answers questions: SQuAD and the like."""
 
 from __future__ import annotations
 

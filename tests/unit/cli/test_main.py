@@ -1,0 +1,106 @@
+"""The command `albert_tf`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from albert_tf import __version__
+from albert_tf.cli import main
+
+NAMES = [name for names in main.COMMANDS.values() for name in names]
+
+
+def run(monkeypatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/albert_tf", *arguments])
+    main.main()
+
+
+def test_every_module_that_is_a_command_is_listed_once():
+    folder = Path(main.__file__).parent
+    commands = {
+        path.stem for path in folder.glob("*.py") if "def main() -> None" in path.read_text()
+    }
+    assert sorted(NAMES) == sorted(commands - {"main"})
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h", "help"])
+def test_help_has_a_line_for_each_command(monkeypatch, capsys, flag):
+    run(monkeypatch, flag)
+    lines = capsys.readouterr().out.splitlines()
+    for name in NAMES:
+        (line,) = [line for line in lines if line.startswith(f"  {name} ")]
+        assert line.endswith(main.summary(name))
+        assert line.endswith(".")
+        assert len(line) <= 102
+    assert main.summary("memory").startswith("Prints parameters and memory of a model")
+
+
+def test_without_a_command_the_help_is_an_error(monkeypatch):
+    with pytest.raises(SystemExit, match="usage: albert_tf COMMAND"):
+        run(monkeypatch)
+
+
+def test_the_version(monkeypatch, capsys):
+    run(monkeypatch, "--version")
+    assert capsys.readouterr().out == f"albert_tf {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("run_squat", "run_squad"),
+        ("run-race", "run_race"),
+        ("run_classifier.py", "run_classifier"),
+        ("Inspect", "inspect"),
+    ],
+)
+def test_a_mistyped_command_suggests_the_right_one(monkeypatch, typed, meant):
+    with pytest.raises(SystemExit, match=f"There is no command {typed}. Did you mean {meant}?"):
+        run(monkeypatch, typed)
+
+
+def test_what_resembles_no_command_has_no_suggestion(monkeypatch):
+    with pytest.raises(SystemExit) as error:
+        run(monkeypatch, "quiz")
+    expected = "error: There is no command quiz. `albert_tf --help` lists the commands."
+    assert error.value.code == expected
+
+
+def test_a_flag_before_the_command_is_named(monkeypatch):
+    with pytest.raises(SystemExit, match=r"comes before its flags\. Received: --x=1"):
+        run(monkeypatch, "--x=1", "run_squad")
+
+
+def test_listing_commands_loads_nothing_that_takes_long():
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "albert_tf", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(main.__file__).parents[2],
+    )
+    assert "run_pretraining" in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "albert_tf.version" in imported
+    assert not imported & {"tensorflow", "keras", "numpy", "absl.flags", "scipy", "matplotlib"}
+
+
+def test_a_command_gets_its_arguments_and_the_name_for_its_usage(monkeypatch):
+    seen = []
+    monkeypatch.setattr("albert_tf.cli.memory.main", lambda: seen.append(list(sys.argv)))
+    run(monkeypatch, "memory", "--preset=base_v2", "--remat")
+    assert seen == [["albert_tf memory", "--preset=base_v2", "--remat"]]
+
+
+def test_a_command_runs():
+    done = subprocess.run(
+        [sys.executable, "-m", "albert_tf", "train_sentencepiece", "--nonsense"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(main.__file__).parents[2],
+    )
+    assert done.returncode == 1
+    assert "nonsense" in done.stderr
