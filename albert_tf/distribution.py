@@ -127,6 +127,18 @@ def create_strategy(name: str = "auto", tpu: TpuAddress | None = None) -> tf.dis
         return _multi_worker()
     if name == "tpu":
         return _tpu(tpu or TpuAddress())
+    return _local(name)
+
+
+def create_strategy_of_one_worker() -> tf.distribute.Strategy:
+    """Returns what computes in this process where it is one of several workers.
+
+    To plan a training of several workers: the others need not have been started.
+    """
+    return _local("auto")
+
+
+def _local(name: str) -> tf.distribute.Strategy:
     gpus = tf.config.list_logical_devices("GPU")
     devices = [device.name for device in gpus or tf.config.list_logical_devices("CPU")]
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):

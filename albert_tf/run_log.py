@@ -112,7 +112,7 @@ class RunLog:
                 "tensorflow": tf.__version__,
                 "keras": keras.__version__,
             },
-            "devices": _devices(),
+            "devices": device_names(),
             "config": config,
         }
         self._replace_file(RUN_CONFIG_FILE, json.dumps(content, indent=2, default=str) + "\n")
@@ -357,7 +357,7 @@ def _iso_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
-def _devices() -> list[str]:
+def device_names() -> list[str]:
     """Kind and model of every accelerator, or the CPU where there is none."""
     devices = [d for d in tf.config.list_physical_devices() if d.device_type != "CPU"]
     details = [tf.config.experimental.get_device_details(device) for device in devices]

@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
+from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.config import (
     FLOAT32,
     ON_DIVERGENCE,
@@ -21,6 +22,7 @@ from albert_tf.distribution import (
     STRATEGIES,
     TpuAddress,
     create_strategy,
+    create_strategy_of_one_worker,
     settle_strategy,
     split_cpu,
 )
@@ -286,6 +288,8 @@ def _uses_tpu(values: flags.FlagValues) -> bool:
 def strategy_from_flags(values: flags.FlagValues) -> tf.distribute.Strategy:
     """Returns where to compute; with several workers, nothing may use TensorFlow before.
 
+    With --dry_run the devices of this process alone: other workers are not waited for.
+
     Raises:
         ValueError: there is no such strategy here.
     """
@@ -293,6 +297,9 @@ def strategy_from_flags(values: flags.FlagValues) -> tf.distribute.Strategy:
     split_cpu(values.num_logical_cpu_devices)
     num_cores = values.num_tpu_cores if values["num_tpu_cores"].present else None
     tpu = TpuAddress(values.tpu_name, values.tpu_zone, values.gcp_project, num_cores)
-    strategy = create_strategy(name, tpu)
+    if is_dry_run(values) and settle_strategy(name) == "multi_worker":
+        strategy = create_strategy_of_one_worker()
+    else:
+        strategy = create_strategy(name, tpu)
     logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
     return strategy

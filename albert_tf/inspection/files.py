@@ -16,8 +16,8 @@ from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import open_binary
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
-from albert_tf.inspection.text import rows
 from albert_tf.parameter_counts import parameter_counts
+from albert_tf.text_layout import rows
 from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
 
 _TOKENIZER_ENDINGS = (".model", ".spm", ".vocab", ".txt")

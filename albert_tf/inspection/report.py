@@ -28,12 +28,12 @@ from albert_tf.inspection.files import (
     tokenizer_facts,
 )
 from albert_tf.inspection.sign_of_life import sign_of_life
-from albert_tf.inspection.text import rows
 from albert_tf.loading import build_model, read_contents
 from albert_tf.model_files.contents import ModelContents
 from albert_tf.model_files.directory import essential_differences
 from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.parameter_counts import parameter_counts
+from albert_tf.text_layout import rows
 
 FLAG = "PATH"
 _KINDS = {

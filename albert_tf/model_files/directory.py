@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.disk import check_folder
 from albert_tf.data.files import open_binary, remove, rename
 from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
 
@@ -48,6 +49,7 @@ def make_output_dir(path: str) -> None:
     Raises:
         ValueError: nothing can be written there.
     """
+    check_folder(path, "--output_dir")
     probe = os.path.join(path, f".write-test-{os.getpid()}")
     try:
         tf.io.gfile.makedirs(path)

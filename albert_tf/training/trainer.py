@@ -57,6 +57,7 @@ class Trainer:
         directory: the checkpoints of the run.
         is_chief: whether this process writes what all workers share.
         step: finished steps.
+        start: where the weights came from, in words; set by `initialize`.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Trainer:
         self.directory = TrainingDirectory(config.output_dir, config.keep_checkpoint_max)
         self.is_chief = is_chief(strategy)
         self.step = 0
+        self.start = ""
         self._saved_step = 0
         self._guard = DivergenceGuard(config)
         self._training = TrainingStep(task, config, optimizer_config, strategy)
@@ -108,7 +110,7 @@ class Trainer:
         newest = self._restore_newest()
         if newest is not None:
             unused = f"; --init_checkpoint={init_checkpoint} is not used" if init_checkpoint else ""
-            logging.info("Resuming from %s at step %d%s", newest, self.step, unused)
+            self.start = f"Resuming from {newest} at step {self.step}{unused}"
         elif init_checkpoint:
             report = load_weights(
                 self.model,
@@ -117,9 +119,10 @@ class Trainer:
                 allow_partial=allow_partial,
                 skip=skip,
             )
-            logging.info("Starting from %s", report.summary())
+            self.start = f"Starting from {report.summary()}"
         else:
-            logging.info("Starting from random weights, seed=%d", self.config.seed)
+            self.start = f"Starting from random weights, seed={self.config.seed}"
+        logging.info(self.start)
         check_same_step(self.strategy, self.step, self.config.output_dir)
 
     def _restore_newest(self) -> str | None:

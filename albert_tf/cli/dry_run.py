@@ -1,0 +1,42 @@
+"""`--dry_run`: everything is checked, the plan is printed, and nothing is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from absl import flags
+
+from albert_tf.text_layout import rows
+
+FLAG = "dry_run"
+WARNINGS = "Warnings"  # title of a block, which is printed last
+
+Blocks = Mapping[str, Mapping[str, object]]
+
+
+def define_dry_run_flag() -> None:
+    """The flag of every command that takes long or writes much."""
+    flags.DEFINE_bool(
+        FLAG,
+        False,
+        "Check flags, files and the room for results as for a real run, print what it would do, "
+        "and stop. Nothing is written.",
+    )
+
+
+def is_dry_run(values: flags.FlagValues) -> bool:
+    """Whether the command is only to be tried; False for commands without the flag."""
+    return FLAG in values and bool(values[FLAG].value)
+
+
+def print_plan(blocks: Blocks) -> None:
+    """Prints titled blocks of names and values on the standard output.
+
+    Args:
+        blocks: by title; those without a row are left out, and `WARNINGS` comes last.
+    """
+    for title in sorted(blocks, key=lambda title: title == WARNINGS):
+        if blocks[title]:
+            for line in rows(title, blocks[title]):
+                print(line)
+    print("\nThis was a dry run: nothing was written.")

@@ -1,0 +1,142 @@
+"""The plan of a training against what the training then does."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.distribution import create_strategy
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training import plan as plan_module
+from albert_tf.training.plan import TrainingPlan
+from albert_tf.training.trainer import Trainer
+from tests.small_model import small_config
+from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records
+from tests.small_training import make_task, make_trainer, train
+
+
+def plan_of(trainer, **changes):
+    sizes = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
+    return TrainingPlan(trainer, **{"num_examples": 13, **sizes, **changes})
+
+
+@pytest.fixture
+def records(tmp_path):
+    return write_records(tmp_path / "train.tfrecord", pretraining_columns(13, seed=1))
+
+
+def fresh_trainer(folder, replicas=1, optimizer=None, **config):
+    """An initialized trainer that need not have data."""
+    task = PretrainingTask(
+        small_config(), max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS
+    )
+    trainer = Trainer(
+        task,
+        TrainerConfig(str(folder), **{"train_batch_size": 12, **config}),
+        OptimizerConfig(**{"num_train_steps": 20, "num_warmup_steps": 4, **(optimizer or {})}),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
+    )
+    trainer.initialize()
+    return trainer
+
+
+def test_a_training_does_what_its_plan_says_before_and_after_a_break(tmp_path, records):
+    folder = tmp_path / "output"
+    done = []
+
+    def saved(trainer):
+        plan = plan_of(trainer)
+        steps, size = plan.checkpoint_steps, plan.checkpoint_bytes
+        assert plan.steps == trainer.optimizer_config.num_train_steps - trainer.step
+        written, save = [], trainer.directory.save
+        trainer.directory.save = lambda step, *rest: (written.append(step), save(step, *rest))
+        train(trainer)
+        assert written == steps
+        stored = sum(path.stat().st_size for path in folder.glob(f"model.ckpt-{steps[-1]}.*"))
+        # Names and offsets stand in the index; the tensors of this model are small.
+        assert size <= stored <= size + 150 * 100
+        done.append(steps)
+
+    first = make_trainer(folder, make_task(records), last_step=5)
+    first.initialize()
+    assert not folder.exists()
+    saved(first)
+    second = make_trainer(folder, make_task(records), last_step=9, keep_checkpoint_max=2)
+    second.initialize()
+    assert second.start.startswith(f"Resuming from {folder}/model.ckpt-5 at step 5")
+    saved(second)
+    assert done == [[3, 5], [6, 9]]
+    third = make_trainer(folder, make_task(records), last_step=9)
+    third.initialize()
+    plan = plan_of(third)
+    assert (plan.steps, plan.checkpoint_steps, plan.disk_bytes) == (0, [], 0)
+    assert "nothing to train" in plan.blocks()["Warnings"]["steps"]
+
+
+def test_examples_and_epochs_follow_from_steps(tmp_path):
+    blocks = plan_of(fresh_trainer(tmp_path / "output"), num_examples=50, is_exact=False).blocks()
+    assert blocks["Training"] == {
+        "steps": "20: from step 0 to 20",
+        "batch": "12 examples",
+        "examples to train on": "about 50",
+        "examples that will be seen": 240,
+        "epochs": "about 4.8",
+        "optimizer": "lamb",
+        "warm-up": "4 steps",
+        # After 4 steps the decay of 20 steps has gone on for 4.
+        "highest learning rate": f"{0.00176 * 16 / 20:.4g}",
+    }
+    assert blocks["Start"]["weights"] == "Starting from random weights, seed=12345"
+    assert blocks["Start"]["--output_dir"] == f"{tmp_path}/output (will be made)"
+    assert blocks["Warnings"] == {}
+    assert not (tmp_path / "output").exists()
+
+
+def test_the_batch_is_shown_as_devices_and_workers_share_it(tmp_path, monkeypatch):
+    trainer = fresh_trainer(tmp_path, replicas=2, gradient_accumulation_steps=3)
+    batch = plan_of(trainer).blocks()["Training"]["batch"]
+    assert batch == "12 examples: 6 on each of 2 devices, in 3 micro-batches of 2"
+    cluster = {"worker": ["one:1", "two:2"]}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    batch = plan_of(trainer).blocks()["Training"]["batch"]
+    assert batch == "12 examples: 3 on each of 4 devices, in 3 micro-batches of 1"
+    monkeypatch.setenv(
+        "TF_CONFIG", json.dumps({**config, "cluster": {"worker": ["a:1", "b:1", "c:1"]}})
+    )
+    with pytest.raises(ValueError, match=r"Received: --train_batch_size=12 with 6 replicas and"):
+        plan_of(trainer)
+
+
+def test_room_counts_the_checkpoint_that_is_written_before_an_old_one_goes(tmp_path):
+    trainer = fresh_trainer(tmp_path, save_checkpoints_steps=5, keep_checkpoint_max=2)
+    plan = plan_of(trainer)
+    weights = 4 * sum(math.prod(v.shape) for v in trainer.model.trainable_variables)
+    assert plan.checkpoint_bytes == pytest.approx(3 * weights, rel=1e-3)
+    assert plan.disk_bytes == 3 * plan.checkpoint_bytes
+    best = dataclasses.replace(plan, keeps_best=True, position_bytes=1000)
+    assert best.disk_bytes == 3 * (plan.checkpoint_bytes + 1000) + weights
+    everything = fresh_trainer(tmp_path, save_checkpoints_steps=6, keep_checkpoint_max=0)
+    assert plan_of(everything).checkpoint_steps == [6, 12, 18, 20]
+    assert plan_of(everything).disk_bytes == 4 * plan.checkpoint_bytes
+
+
+def test_memory_is_of_the_devices_of_the_machine_together(tmp_path):
+    one = plan_of(fresh_trainer(tmp_path)).memory_bytes - 1e9
+    half = plan_of(fresh_trainer(tmp_path, train_batch_size=6)).memory_bytes - 1e9
+    both = plan_of(fresh_trainer(tmp_path, replicas=2)).memory_bytes - 1e9
+    assert both == 2 * half > one
+    options = plan_of(fresh_trainer(tmp_path, train_batch_size=3), sequences_an_example=4)
+    assert options.memory_bytes - 1e9 == one
+
+
+def test_warns_of_what_does_not_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan_module, "machine_memory", lambda: 900_000_000)
+    monkeypatch.setattr(plan_module, "free_bytes", lambda path: 1000)
+    trainer = fresh_trainer(tmp_path, optimizer={"num_warmup_steps": 20})
+    warnings = plan_of(trainer, num_examples=11).blocks()["Warnings"]
+    assert warnings.keys() == {"memory", "disk", "examples", "warm-up"}
+    assert "900 MB there: give a smaller --train_batch_size" in warnings["memory"]
+    assert "1 KB are free" in warnings["disk"]
