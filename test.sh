@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/environment.sh
-make_environment requirements.txt requirements-dev.txt
+make_environment requirements.txt requirements-dev.txt requirements/*.txt
 
 run() {
   printf '\n+ %s\n' "$*"

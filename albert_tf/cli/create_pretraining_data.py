@@ -160,7 +160,8 @@ def _way_of_making(
     except ModuleNotFoundError as error:
         raise ValueError(
             f"--runner={values.runner} needs Apache Beam ({error}). Install it with: "
-            'pip install "apache-beam>=2.77,<3" (with [gcp] after its name for Dataflow).'
+            'pip install "albert_tf[beam]" (and "apache-beam[gcp]" for Dataflow); in a checkout: '
+            "pip install -r requirements/beam.txt."
         ) from error
     return partial(beam.create_pretraining_data, values.runner, beam_options)
 

@@ -146,7 +146,7 @@ def test_beam_that_is_not_installed(golden: Path, tmp_path: Path) -> None:
         runner="DirectRunner",
     )
     assert result.returncode == 1
-    assert 'Install it with: pip install "apache-beam>=' in result.stderr
+    assert 'Install it with: pip install "albert_tf[beam]"' in result.stderr
 
 
 @pytest.mark.parametrize(

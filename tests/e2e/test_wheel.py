@@ -1,0 +1,179 @@
+"""What `pip install` brings: the files of the wheel, and the commands that run from it."""
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from albert_tf import __version__
+from tests.programs import ROOT, command_line
+
+INFO = f"albert_tf-{__version__}.dist-info"
+EXTRAS = ("beam", "hf", "keras-hub", "litert")
+BUILD = "import sys, setuptools.build_meta as backend; backend.build_wheel(sys.argv[1])"
+# What a library built on this package might say of it.
+CONSUMER = """
+import albert_tf
+
+config = albert_tf.AlbertConfig.from_preset("base_v2")
+reveal_type(config.hidden_size)
+albert_tf.load(path=3)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built of a copy: what an earlier build left in the checkout must have no say."""
+    checkout = tmp_path_factory.mktemp("checkout")
+    for name in ("albert_tf", "benchmarks", "scripts", "requirements", "docs"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (checkout / "tests").mkdir()
+    (checkout / "tests" / "conftest.py").touch()
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("*.txt"), *ROOT.glob("*.md")]:
+        shutil.copy(path, checkout)
+    shutil.copy(ROOT / "pyproject.toml", checkout)
+    shutil.copy(ROOT / "LICENSE", checkout)
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-c", BUILD, folder], cwd=checkout, check=True, capture_output=True
+    )
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        return Parser().parsestr(archive.read(f"{INFO}/METADATA").decode())
+
+
+def requirements(*files: str) -> set[str]:
+    """The lines of files of requirements, without comments and spaces."""
+    lines = [line for name in files for line in (ROOT / name).read_text().splitlines()]
+    bare = (re.sub(r"#.*|\s", "", line) for line in lines)
+    return {sorted_ranges(line) for line in bare if line}
+
+
+def sorted_ranges(requirement: str) -> str:
+    """The same requirement with its ranges and quotes in one order."""
+    name, marker, rest = requirement.replace("'", '"').partition(";")
+    start = re.search(r"[<>=!~]|$", name).start()
+    return name[:start] + ",".join(sorted(name[start:].split(","))) + marker + rest
+
+
+def test_the_package_and_nothing_else_is_inside(wheel):
+    assert wheel.name == f"albert_tf-{__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        found = archive.namelist()
+    modules = [str(path.relative_to(ROOT)) for path in (ROOT / "albert_tf").rglob("*.py")]
+    about = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
+    expected = [*modules, "albert_tf/py.typed", *(f"{INFO}/{name}" for name in about)]
+    assert sorted(found) == sorted(expected)
+
+
+def test_there_is_one_command(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        commands = archive.read(f"{INFO}/entry_points.txt").decode().split()
+    assert commands == ["[console_scripts]", "albert_tf", "=", "albert_tf.cli.main:main"]
+
+
+def test_each_requirement_is_that_of_its_file(metadata):
+    found: dict[str, set[str]] = {}
+    for line in metadata.get_all("Requires-Dist"):
+        extra = re.search(r'(?:;| and) *extra *== *"([\w-]+)"', line)
+        bare = line.replace(extra.group(), "") if extra else line
+        found.setdefault(extra.group(1) if extra else "", set()).add(
+            sorted_ranges(re.sub(r"\s", "", bare))
+        )
+    expected = {name: requirements(f"requirements/{name}.txt") for name in EXTRAS}
+    expected["dev"] = requirements("requirements-dev.txt").union(*expected.values())
+    expected[""] = requirements("requirements.txt")
+    assert found == expected
+    assert {path.stem for path in (ROOT / "requirements").iterdir()} == set(EXTRAS)
+
+
+def test_the_description_has_no_link_that_an_index_cannot_follow(metadata):
+    description = metadata.get_payload()
+    assert description.strip().startswith("# albert_tf\n")
+    targets = re.findall(r"\]\(([^)]*)\)|(?:src|href)=[\"']([^\"']*)", description)
+    assert not [target for target in targets if not any(t.startswith("https://") for t in target)]
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel and what it requires; holds nothing of the checkout."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([folder / "bin" / "pip", "install", "--quiet", wheel], check=True)
+    return folder
+
+
+def run(environment: Path, folder: Path, command: str, **flags: object) -> str:
+    """Runs the installed command in a folder; returns what it printed."""
+    done = subprocess.run(
+        [environment / "bin" / "albert_tf", *command.split(), *command_line(flags)],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": "-1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_from_text_to_a_model_with_the_installed_command(environment, golden, tmp_path):
+    (tmp_path / "text.txt").write_bytes((golden / "pretraining_data" / "corpus.txt").read_bytes())
+    assert run(environment, tmp_path, "--version") == f"albert_tf {__version__}\n"
+    run(
+        environment, tmp_path, "train_sentencepiece",
+        input_file="text.txt", model_prefix="vocab/small", vocab_size=150,
+    )  # fmt: skip
+    program = (
+        "import albert_tf; albert_tf.AlbertConfig(vocab_size=150, embedding_size=8, "
+        "hidden_size=12, num_hidden_layers=3, num_attention_heads=2, intermediate_size=20)"
+        ".to_json_file('albert_config.json')"
+    )
+    subprocess.run([environment / "bin" / "python", "-c", program], cwd=tmp_path, check=True)
+    run(
+        environment, tmp_path, "create_pretraining_data",
+        input_file="text.txt", output_file="records", spm_model_file="vocab/small.model",
+        max_seq_length=32, max_predictions_per_seq=5, dupe_factor=2, num_workers=2,
+    )  # fmt: skip
+    pretrained: Mapping[str, object] = {
+        "input_file": "records", "output_dir": "pretrained", "train_batch_size": 4,
+        "albert_config_file": "albert_config.json", "spm_model_file": "vocab/small.model",
+        "max_seq_length": 32, "max_predictions_per_seq": 5, "num_train_steps": 2,
+    }  # fmt: skip
+    run(environment, tmp_path, "run_pretraining", **pretrained)
+    assert "model.ckpt-2" in run(environment, tmp_path, "inspect pretrained")
+    run(
+        environment, tmp_path, "convert_checkpoint",
+        model="pretrained", output_dir="converted", format="huggingface",
+    )  # fmt: skip
+    assert (tmp_path / "converted" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_type_checkers_see_the_types_of_the_installed_package(environment, tmp_path):
+    (tmp_path / "consumer.py").write_text(CONSUMER)
+    python = environment / "bin" / "python"
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", f"--python-executable={python}", "consumer.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    notes = done.stdout.splitlines()
+    assert notes[0] == 'consumer.py:5: note: Revealed type is "int"'
+    assert notes[1].startswith('consumer.py:6: error: Argument "path" to "load" has incompatible')
+    assert len(notes) == 3, done.stdout  # and the sum
