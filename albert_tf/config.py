@@ -13,9 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import tensorflow as tf
-
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import file_exists, open_binary, write_then_rename
 
 # Names of `hidden_act` (case does not matter); an empty name means no activation.
 ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
@@ -25,6 +23,8 @@ SHARING_MODES = ("all", "attention", "ffn", "none")
 ON_DIVERGENCE = ("stop", "rollback")
 # What the matrix products are computed in; see precision.py.
 PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
+# Where to compute; see distribution.py.
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,15 +202,15 @@ class AlbertConfig:
 
     @classmethod
     def from_json_file(cls, path: str) -> AlbertConfig:
-        """Reads an `albert_config.json` (any path `tf.io.gfile` takes).
+        """Reads an `albert_config.json` (any path `data.files` takes).
 
         Raises:
             ValueError: the file is missing, is not a JSON object, or its values cannot work; the
                 message names the file.
         """
-        if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        if not file_exists(path):
             raise ValueError(f"There is no configuration file {path!r} (--albert_config_file).")
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with open_binary(path, "rb") as file:
             content = file.read()
         try:
             values = json.loads(content)

@@ -19,9 +19,8 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.cluster import TF_CONFIG, Cluster, LostWorkerError, cluster_from_environment
+from albert_tf.config import STRATEGIES
 from albert_tf.data.batching import WHOLE, Shard
-
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 _LOCAL_TPU = "local"  # that of the machine the program runs on
 _PORT_SECONDS = 10.0
@@ -68,7 +67,7 @@ def settle_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
     """Decides what "auto" is, as far as TF_CONFIG decides it, and checks what goes together.
 
     Args:
-        name: one of `STRATEGIES`.
+        name: one of `config.STRATEGIES`.
         num_logical_cpu_devices: see `split_cpu`.
 
     Returns:

@@ -26,7 +26,7 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
         f"albert_tf.cli.{name}"
-        for name in ("run_pretraining", "run_classifier", "run_squad", "run_race")
+        for name in ("pretraining_actions", "classifier_actions", "squad_actions", "race_actions")
     ]
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf.cli.fine_tuning_flags import (
+from albert_tf.cli.fine_tuning_job import (
     apply_recipe,
     checkpoint_elsewhere,
     model_directory_from_flags,
@@ -26,27 +26,6 @@ from albert_tf.fine_tuning.classification import LoadedData
 from albert_tf.model_files.directory import ModelDirectory
 from albert_tf.model_files.source import ModelSource
 from albert_tf.model_files.trained_task import TrainedTask
-
-
-def define_data_flags() -> None:
-    """The task and its files."""
-    flags.DEFINE_string(
-        "task_name",
-        None,
-        "A task of GLUE, or custom for --train_file and the like; without it, that of "
-        "--output_dir.",
-    )
-    flags.DEFINE_string(
-        "data_dir", None, "GLUE's download, with a folder for each task, or the task's own folder."
-    )
-    for name in ("train", "dev", "test"):
-        flags.DEFINE_string(
-            f"{name}_file", None, f"TSV, CSV or JSON lines of the {name} set of --task_name=custom."
-        )
-    flags.DEFINE_string("text_a_column", "text_a", "Column of the text: its name, or its number.")
-    flags.DEFINE_string("text_b_column", None, "Column of the second text of a pair.")
-    flags.DEFINE_string("label_column", "label", "Column of the label.")
-    flags.DEFINE_bool("regression", False, "The labels are numbers to predict.")
 
 
 @dataclasses.dataclass(frozen=True)

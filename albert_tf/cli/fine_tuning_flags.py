@@ -2,41 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Any
+from absl import flags
 
-import tensorflow as tf
-from absl import flags, logging
-
-from albert_tf.checkpoints.choice import CHOICES
-from albert_tf.checkpoints.formats import find_weights
 from albert_tf.cli.flags import define_weight_flags
-from albert_tf.config import AlbertConfig
-from albert_tf.data.files import file_exists
-from albert_tf.data.length_batching import PADDINGS
-from albert_tf.distribution import is_tpu
-from albert_tf.fine_tuning.flow import CHECKPOINT_FLAG, Start
-from albert_tf.model_files.directory import ModelDirectory
-from albert_tf.model_files.source import ModelSource, model_source
-from albert_tf.model_files.trained_task import TrainedTask
-from albert_tf.recipes import recipe_for, size_of, version_of
-
-# What a recipe settles, by the names of the flags: its own names, or another.
-_RECIPE_FLAGS = {
-    "learning_rate": "learning_rate",
-    "train_batch_size": "train_batch_size",
-    "train_step": "train_step",
-    "warmup_step": "warmup_step",
-    "num_train_epochs": "num_train_epochs",
-    "warmup_proportion": "warmup_proportion",
-    "max_seq_length": "max_seq_length",
-    "save_checkpoints_steps": "save_checkpoints_steps",
-    "encoder_dropout_prob": "encoder_dropout_prob",
-    "classifier_dropout_prob": "classifier_dropout_prob",
-    "dropout_prob": "classifier_dropout_prob",
-    "optimizer": "optimizer",
-}
+from albert_tf.data.sequences import PADDINGS
 
 
 def define_fine_tuning_model_flags() -> None:
@@ -74,7 +43,7 @@ def define_checkpoint_flag(not_given: str) -> None:
         not_given: what is taken without the flag.
     """
     flags.DEFINE_string(
-        CHECKPOINT_FLAG.removeprefix("--"),
+        "checkpoint",
         None,
         "What to evaluate without training, and to predict with or export: all, best or newest of "
         f"--output_dir, or a path. Not given: {not_given}. Where --output_dir has none, "
@@ -93,12 +62,6 @@ def define_export_flags() -> None:
     )
 
 
-def check_export_flags(values: flags.FlagValues) -> None:
-    """Raises ValueError if there is no place for what is to be exported."""
-    if values.export_text_model and not values.export_dir:
-        raise ValueError("--export_text_model needs --export_dir, the directory to write it below.")
-
-
 def define_padding_flag(changes: str = "Changes no result.") -> None:
     """How long batches are.
 
@@ -114,139 +77,6 @@ def define_padding_flag(changes: str = "Changes no result.") -> None:
     )
 
 
-def settle_padding(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:
-    """Changes --padding where a TPU would compile anew for batch after batch."""
-    if is_tpu(strategy) and values.padding == "longest":
-        logging.info(
-            "--padding=longest becomes buckets: a TPU compiles for every length. --padding=max "
-            "compiles once."
-        )
-        values["padding"].value = "buckets"
-
-
-def checkpoint_elsewhere(values: flags.FlagValues) -> str | None:
-    """Returns the prefix of the trained model that a path names, where nothing is to be trained.
-
-    Raises:
-        ValueError: there is none; or, beside a training, --checkpoint is none of --output_dir.
-    """
-    path = None if values.checkpoint in CHOICES else values.checkpoint
-    if values.do_train:
-        _check_own_checkpoint(path, values.output_dir)
-        return None
-    if path:
-        return find_weights(path, CHECKPOINT_FLAG)
-    return find_weights(values.init_checkpoint) if values.init_checkpoint else None
-
-
-def _check_own_checkpoint(path: str | None, output_dir: str) -> None:
-    """Refuses what could turn out to be missing, or another model, only after the training."""
-    own = os.path.abspath(output_dir)
-    if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
-        raise ValueError(
-            f"With --do_train, {CHECKPOINT_FLAG} must be one of {', '.join(CHOICES)} or a "
-            f"checkpoint in --output_dir {output_dir!r}; to start from another, give "
-            f"--init_checkpoint. Received: {path!r}"
-        )
-
-
-def trained_task_from_flags(
-    values: flags.FlagValues, elsewhere: str | None
-) -> tuple[TrainedTask | None, str]:
-    """Returns what the model was trained for, None where nothing says it, and where that is said.
-
-    Args:
-        values: with --output_dir, which counts first.
-        elsewhere: see `checkpoint_elsewhere`.
-    """
-    own = TrainedTask.read(values.output_dir)
-    if own is None and elsewhere:
-        name = str(values.task_name or "").lower() if "task_name" in values else ""
-        return TrainedTask.of_checkpoint(elsewhere, name), os.path.dirname(elsewhere)
-    return own, values.output_dir
-
-
-def take_trained_settings(values: flags.FlagValues, settings: Mapping[str, Any]) -> None:
-    """Gives flags that were not given the values of the trained model, where it has them."""
-    for name, value in settings.items():
-        if name in values and value is not None and not values[name].present:
-            values[name].value = value
-
-
-def model_directory_from_flags(values: flags.FlagValues, source: ModelSource) -> ModelDirectory:
-    """Returns --output_dir as the directory of the model, with the dropout that the flags say.
-
-    Raises:
-        ValueError: it belongs to another model, or --max_seq_length is longer than its positions.
-    """
-    config = with_dropout(source.config, values.encoder_dropout_prob)
-    config.check_sequence_length(values.max_seq_length, "--max_seq_length")
-    return ModelDirectory(values.output_dir, config, source.config_file or "", source.tokenizer)
-
-
-def start_from_flags(values: flags.FlagValues, source: ModelSource, task: TrainedTask) -> Start:
-    """Returns what a fresh run starts from: the weights of the model, without a foreign head."""
-    return Start(
-        source.checkpoint,
-        task.fresh_head(source.checkpoint) if source.checkpoint else None,
-        values.init_from_group0,
-        values.allow_partial_checkpoint,
-    )
-
-
-def prepare_output(directory: ModelDirectory, task: TrainedTask, *, is_training: bool) -> None:
-    """Makes --output_dir the directory of the model and its task; what a training wrote stays.
-
-    Args:
-        directory: --output_dir.
-        task: what the model does.
-        is_training: whether this run trains.
-    """
-    if is_training:
-        directory.write()
-    else:
-        directory.write_if_absent()
-    if is_training or TrainedTask.read(directory.path) is None:
-        task.write(directory.path)
-
-
-def model_source_from_flags(values: flags.FlagValues, fallback: str | None = None) -> ModelSource:
-    """Finds the model that the flags of `define_fine_tuning_model_flags` name.
-
-    Args:
-        values: the flags, --output_dir among them.
-        fallback: a checkpoint to take the model from where --init_checkpoint is not given.
-
-    Raises:
-        ValueError: no model, or parts that do not fit each other.
-    """
-    return model_source(
-        albert_config_file=values.albert_config_file,
-        albert_hub_module_handle=values.albert_hub_module_handle,
-        init_checkpoint=fallback if values.init_checkpoint is None else values.init_checkpoint,
-        spm_model_file=values.spm_model_file,
-        vocab_file=values.vocab_file,
-        do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
-        output_dir=values.output_dir,
-    )
-
-
-def with_dropout(config: AlbertConfig, dropout_prob: float | None) -> AlbertConfig:
-    """Returns the configuration with --encoder_dropout_prob in it, if that is given."""
-    if dropout_prob is None:
-        return config
-    check_rate(dropout_prob, "--encoder_dropout_prob")
-    return config.replace(
-        hidden_dropout_prob=dropout_prob, attention_probs_dropout_prob=dropout_prob
-    )
-
-
-def check_rate(value: float, flag: str) -> None:
-    """Raises ValueError unless the value is a dropout rate."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{flag} must be a rate in [0, 1). Received: {value}")
-
-
 def define_feature_file_flag(name: str) -> None:
     """A file of features, which the original reads back and this package only writes."""
     flags.DEFINE_string(
@@ -255,14 +85,6 @@ def define_feature_file_flag(name: str) -> None:
         "Write the features there, as records the original reads, unless the file exists. Never "
         "read: features are made anew.",
     )
-
-
-def is_feature_file_wanted(path: str | None, flag: str) -> bool:
-    """Whether to write features; says so where a file is there already."""
-    if path and file_exists(path):
-        logging.info("--%s: %s is there already, and is neither read nor changed", flag, path)
-        return False
-    return bool(path)
 
 
 def define_recipe_flag() -> None:
@@ -274,31 +96,3 @@ def define_recipe_flag() -> None:
         "Take the published settings of the task for all flags that are not given. auto: those for "
         "the version that the model's configuration looks like.",
     )
-
-
-def apply_recipe(values: flags.FlagValues, task_name: str, config: AlbertConfig) -> None:
-    """Gives flags that were not given the values of the recipe, and says so.
-
-    Raises:
-        ValueError: there is no recipe for the task.
-    """
-    if values.recipe == "none":
-        return
-    version = version_of(config) if values.recipe == "auto" else values.recipe
-    recipe = recipe_for(task_name, size_of(config), version)
-    taken = {}
-    for name, setting in _RECIPE_FLAGS.items():
-        if name in values and not values[name].present:
-            taken[name] = getattr(recipe, setting)
-    if "max_seq_length" in taken:
-        taken["max_seq_length"] = min(taken["max_seq_length"], config.max_position_embeddings)
-    for name, value in taken.items():
-        values[name].value = value
-    settings = " ".join(f"--{name}={value}" for name, value in taken.items())
-    logging.info("--recipe=%s (%s): %s", values.recipe, recipe.source, settings)
-    if recipe.init_from and values.do_train:
-        logging.info(
-            "The published runs of this task started from a model fine-tuned on %s: give one as "
-            "--init_checkpoint",
-            recipe.init_from,
-        )

@@ -6,33 +6,16 @@ imported into one process.
 
 from __future__ import annotations
 
-import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf.cli.command import run_command as run_command  # goes with the flags of a command
-from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.config import (
     FLOAT32,
     ON_DIVERGENCE,
     PRECISIONS,
+    STRATEGIES,
     OptimizerConfig,
     TrainerConfig,
 )
-from albert_tf.distribution import (
-    STRATEGIES,
-    TpuAddress,
-    create_strategy,
-    create_strategy_of_one_worker,
-    settle_strategy,
-    split_cpu,
-)
-
-# Flags of the original release that TensorFlow 2 has no use for.
-_WITHOUT_MEANING = {
-    "master": "TensorFlow 2 has no session masters",
-    "iterations_per_loop": "training returns to Python after every step",
-}
-_TPU_ONLY = ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores")
 
 
 def define_model_flags() -> None:
@@ -258,48 +241,3 @@ def define_device_flags() -> None:
     flags.DEFINE_integer(
         "iterations_per_loop", 1000, "Accepted for older commands; changes nothing."
     )
-
-
-def check_device_flags(values: flags.FlagValues) -> None:
-    """Checks what goes together, and says which flags given on the command line change nothing.
-
-    Raises:
-        ValueError: flags, or flags and TF_CONFIG, contradict each other.
-    """
-    name = values.distribution_strategy
-    if values.use_tpu and name not in ("auto", "tpu"):
-        raise ValueError(
-            f"--use_tpu and --distribution_strategy={name} contradict each other: leave out one."
-        )
-    if not _uses_tpu(values):
-        settle_strategy(name, num_logical_cpu_devices=values.num_logical_cpu_devices)
-    for other, reason in _WITHOUT_MEANING.items():
-        if values[other].present:
-            logging.info("--%s changes nothing: %s", other, reason)
-    for other in _TPU_ONLY:
-        if values[other].present and not _uses_tpu(values):
-            logging.info("--%s changes nothing without --use_tpu", other)
-
-
-def _uses_tpu(values: flags.FlagValues) -> bool:
-    return values.use_tpu or values.distribution_strategy == "tpu"
-
-
-def strategy_from_flags(values: flags.FlagValues) -> tf.distribute.Strategy:
-    """Returns where to compute; with several workers, nothing may use TensorFlow before.
-
-    With --dry_run the devices of this process alone: other workers are not waited for.
-
-    Raises:
-        ValueError: there is no such strategy here.
-    """
-    name = "tpu" if values.use_tpu else values.distribution_strategy
-    split_cpu(values.num_logical_cpu_devices)
-    num_cores = values.num_tpu_cores if values["num_tpu_cores"].present else None
-    tpu = TpuAddress(values.tpu_name, values.tpu_zone, values.gcp_project, num_cores)
-    if is_dry_run(values) and settle_strategy(name) == "multi_worker":
-        strategy = create_strategy_of_one_worker()
-    else:
-        strategy = create_strategy(name, tpu)
-    logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
-    return strategy

@@ -6,10 +6,9 @@ import dataclasses
 
 from absl import flags
 
-from albert_tf.cli.fine_tuning_flags import (
+from albert_tf.cli.fine_tuning_job import (
     apply_recipe,
     checkpoint_elsewhere,
-    define_feature_file_flag,
     model_directory_from_flags,
     model_source_from_flags,
     take_trained_settings,
@@ -26,31 +25,6 @@ from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, TrainedTask
 # Of each split: what wants it, and where the original keeps its features.
 ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
 FEATURE_FILES = {TRAIN: "train_file", DEV: "eval_file", TEST: "predict_file"}
-
-
-def define_data_flags() -> None:
-    """The questions, and what becomes of them."""
-    flags.DEFINE_string(
-        "task_name", MULTIPLE_CHOICE, "There is one: race, with RACE or questions of your own."
-    )
-    flags.DEFINE_string(
-        "data_dir", None, "What holds the folder RACE with train, dev and test, or that folder."
-    )
-    flags.DEFINE_bool("high_only", False, "Of RACE take the high-school level alone.")
-    flags.DEFINE_bool("middle_only", False, "Of RACE take the middle-school level alone.")
-    for split in (TRAIN, DEV, TEST):
-        flags.DEFINE_string(
-            f"{split}_choices",
-            None,
-            f"The {split} set in place of RACE's: JSON lines of context, question, options (2 to "
-            "26) and label.",
-        )
-    for name in FEATURE_FILES.values():
-        define_feature_file_flag(name)
-    flags.DEFINE_integer("max_seq_length", 512, "Longest sequence, in tokens.")
-    flags.DEFINE_integer(
-        "max_qa_length", 128, "Tokens of question and option; those at the front are cut off."
-    )
 
 
 @dataclasses.dataclass(frozen=True)

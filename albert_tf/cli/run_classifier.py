@@ -4,56 +4,27 @@ from __future__ import annotations
 
 import math
 
-import keras
-import tensorflow as tf
 from absl import flags
 
-from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.cli.classifier_job import (
-    Job,
-    define_data_flags,
-    job_from_flags,
-)
+from albert_tf.cli.command import run_command
 from albert_tf.cli.fine_tuning_flags import (
-    check_export_flags,
-    check_rate,
     define_checkpoint_flag,
     define_export_flags,
     define_fine_tuning_model_flags,
     define_padding_flag,
     define_recipe_flag,
-    prepare_output,
-    settle_padding,
-    start_from_flags,
 )
 from albert_tf.cli.flags import (
-    check_device_flags,
     define_device_flags,
     define_optimizer_flags,
     define_trainer_flags,
-    optimizer_config_from_flags,
-    run_command,
-    strategy_from_flags,
-    trainer_config_from_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
-from albert_tf.data.text_examples import TRAIN
-from albert_tf.distribution import is_chief, is_tpu
-from albert_tf.evaluation import BestCheckpoint
-from albert_tf.export.classification import export_classifier
-from albert_tf.export.text_classification import export_text_classifier
-from albert_tf.fine_tuning import flow as fine_tuning
-from albert_tf.fine_tuning.classification import ClassificationRun, RunSettings
-from albert_tf.precision import build_model
-from albert_tf.prediction.texts import check_file
-from albert_tf.tasks.classification import ClassificationTask
-from albert_tf.training.trainer import Trainer
-from albert_tf.training.workers import wait_for_workers
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    define_data_flags()
+    _define_data_flags()
     flags.DEFINE_bool("do_train", False, "Train.")
     flags.DEFINE_bool(
         "do_eval",
@@ -102,138 +73,32 @@ def define_flags() -> None:
     define_device_flags()
 
 
+def _define_data_flags() -> None:
+    """The task and its files."""
+    flags.DEFINE_string(
+        "task_name",
+        None,
+        "A task of GLUE, or custom for --train_file and the like; without it, that of "
+        "--output_dir.",
+    )
+    flags.DEFINE_string(
+        "data_dir", None, "GLUE's download, with a folder for each task, or the task's own folder."
+    )
+    for name in ("train", "dev", "test"):
+        flags.DEFINE_string(
+            f"{name}_file", None, f"TSV, CSV or JSON lines of the {name} set of --task_name=custom."
+        )
+    flags.DEFINE_string("text_a_column", "text_a", "Column of the text: its name, or its number.")
+    flags.DEFINE_string("text_b_column", None, "Column of the second text of a pair.")
+    flags.DEFINE_string("label_column", "label", "Column of the label.")
+    flags.DEFINE_bool("regression", False, "The labels are numbers to predict.")
+
+
 def run() -> None:
     """Does what the flags say; everything is checked before the first file is written."""
-    values = flags.FLAGS
-    _check_flags(values)
-    strategy = strategy_from_flags(values)
-    settle_padding(values, strategy)
-    job = job_from_flags(values)
-    if values.predict_file:
-        check_file(values.predict_file, bool(job.task.is_pair))
-    training = ClassificationTask(
-        job.directory.config,
-        job.data.labels,
-        max_seq_length=values.max_seq_length,
-        classifier_dropout_prob=values.classifier_dropout_prob,
-        padding=values.padding,
-        use_one_hot_embeddings=is_tpu(strategy),
-    )
-    if values.do_train:
-        optimizer_config = optimizer_config_from_flags(values, FineTuningOptimizerConfig)
-        trainer = Trainer(training, trainer_config_from_flags(values), optimizer_config, strategy)
-        classification = _classification(values, job, trainer.model, strategy)
-        _train(values, job, trainer, training, classification)
-    else:
-        model = build_model(training.build_model, values.precision, strategy)
-        classification = _classification(values, job, model, strategy)
-        if values.do_eval and is_chief(strategy):
-            _evaluate(values, job, classification)
-    is_applied = values.do_predict or values.predict_file or values.export_dir
-    if is_applied and is_chief(strategy):
-        _apply(values, job, classification)
-    wait_for_workers(strategy)
+    from albert_tf.cli.classifier_actions import run  # TensorFlow, which --help need not wait for
 
-
-def _check_flags(values: flags.FlagValues) -> None:
-    check_device_flags(values)
-    check_export_flags(values)
-    check_rate(values.classifier_dropout_prob, "--classifier_dropout_prob")
-    actions = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
-    if not any(values[name].value for name in actions):
-        raise ValueError(
-            "Nothing to do: give --do_train, --do_eval, --do_predict, --predict_file or "
-            "--export_dir."
-        )
-
-
-def _classification(
-    values: flags.FlagValues, job: Job, model: keras.Model, strategy: tf.distribute.Strategy
-) -> ClassificationRun:
-    settings = RunSettings(
-        output_dir=values.output_dir,
-        cache_dir=values.cached_dir if is_chief(strategy) else None,
-        max_seq_length=values.max_seq_length,
-        eval_batch_size=values.eval_batch_size,
-        predict_batch_size=values.predict_batch_size,
-        padding=values.padding,
-    )
-    return ClassificationRun(job.data, job.source.tokenizer, model, strategy, settings)
-
-
-def _train(
-    values: flags.FlagValues,
-    job: Job,
-    trainer: Trainer,
-    training: ClassificationTask,
-    classification: ClassificationRun,
-) -> None:
-    """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
-
-    def prepare() -> None:
-        if trainer.is_chief:
-            prepare_output(job.directory, job.task, is_training=True)
-        # Only now: features may be written to a cache.
-        training.train = classification.features(TRAIN)
-
-    fine_tuning.train(
-        trainer,
-        start_from_flags(values, job.source, job.task),
-        job.data.best_metric,
-        prepare,
-        classification.evaluation if values.do_eval else None,
-        {
-            "task": job.task.to_dict(),
-            "classifier_dropout_prob": values.classifier_dropout_prob,
-        },
-    )
-
-
-def _evaluate(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
-    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
-    # Scores on other data, MNLI's mismatched set say, do not tell which checkpoint is the best.
-    is_own_task = job.own is None or job.own.name == job.task.name
-    choice = values.checkpoint or ("all" if is_own_task else None)
-    best = BestCheckpoint(TrainingDirectory(values.output_dir), job.data.best_metric)
-    keeps_best = choice == "all" and is_own_task
-    fine_tuning.evaluate(
-        classification.model,
-        fine_tuning.checkpoints_to_evaluate(values.output_dir, choice, values.init_checkpoint),
-        lambda: prepare_output(job.directory, job.task, is_training=False),
-        lambda: classification.evaluation(best, keeps_best=keeps_best),
-    )
-
-
-def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
-    """Predicts and exports with one checkpoint."""
-    # What a training started from is no candidate any more.
-    other = None if values.do_train else values.init_checkpoint
-    fine_tuning.load_chosen(classification.model, values.output_dir, values.checkpoint, other)
-    if values.do_predict:
-        prepare_output(job.directory, job.task, is_training=False)
-        classification.predict()
-    if values.predict_file:
-        classification.predict_file(
-            values.predict_file, bool(job.task.is_pair), values.predict_output_file
-        )
-    if values.export_text_model:
-        export_text_classifier(
-            classification.model,
-            job.data.labels,
-            job.source.tokenizer,
-            values.export_dir,
-            values.max_seq_length,
-            bool(job.task.is_pair),
-            values.threshold_to_export,
-        )
-    if values.export_dir:
-        export_classifier(
-            classification.model,
-            job.data.labels,
-            values.export_dir,
-            values.max_seq_length,
-            values.threshold_to_export,
-        )
+    run()
 
 
 def main() -> None:

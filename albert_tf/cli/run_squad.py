@@ -2,65 +2,28 @@
 
 from __future__ import annotations
 
-import math
-import os
+from absl import flags
 
-from absl import flags, logging
-
-from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.cli.command import run_command
 from albert_tf.cli.fine_tuning_flags import (
-    check_export_flags,
-    check_rate,
     define_checkpoint_flag,
     define_export_flags,
+    define_feature_file_flag,
     define_fine_tuning_model_flags,
     define_padding_flag,
     define_recipe_flag,
-    is_feature_file_wanted,
-    prepare_output,
-    settle_padding,
-    start_from_flags,
 )
 from albert_tf.cli.flags import (
-    check_device_flags,
     define_device_flags,
     define_rate_flags,
     define_trainer_flags,
-    run_command,
-    strategy_from_flags,
-    trainer_config_from_flags,
-)
-from albert_tf.cli.squad_job import (
-    Job,
-    answer_settings_from_flags,
-    answerer_from_flags,
-    define_data_flags,
-    job_from_flags,
-    optimizer_config,
-    predictor_from_flags,
-    squad_run_from_flags,
 )
 from albert_tf.config import SquadOptimizerConfig, TrainerConfig
-from albert_tf.data.squad_records import write_squad_records
-from albert_tf.distribution import is_chief, is_tpu
-from albert_tf.evaluation import BestCheckpoint
-from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
-from albert_tf.export.litert import export_litert
-from albert_tf.export.spans import export_spans
-from albert_tf.export.text_spans import export_text_spans
-from albert_tf.fine_tuning import flow as fine_tuning
-from albert_tf.fine_tuning.squad import THRESHOLD, SquadRun, best_metric
-from albert_tf.precision import build_model
-from albert_tf.prediction.questions import answer_file, check_questions
-from albert_tf.prediction.sequences import Predictor
-from albert_tf.tasks.squad import SquadTask
-from albert_tf.training.trainer import Trainer
-from albert_tf.training.workers import wait_for_workers
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    define_data_flags()
+    _define_data_flags()
     flags.DEFINE_bool("do_train", False, "Train.")
     flags.DEFINE_bool(
         "do_predict",
@@ -82,7 +45,7 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "export_tflite",
         True,
-        f"Write {LITERT_FILE} into --export_dir as well, as the original does: float32, one "
+        "Write albert_model.tflite into --export_dir as well, as the original does: float32, one "
         "sequence of --max_seq_length; version 1 alone. export_litert makes others.",
     )
     define_padding_flag(
@@ -116,7 +79,7 @@ def define_flags() -> None:
         "dropout_prob", 0.1, "Dropout before the score of having no answer; version 2 alone."
     )
     flags.DEFINE_float(
-        THRESHOLD,
+        "null_score_diff_threshold",
         None,
         "Null odds from which on a question is left unanswered; version 2 alone. Not given: what "
         "gives the best F1 on --predict_file, or where that has no answers, what did so when the "
@@ -130,133 +93,44 @@ def define_flags() -> None:
     define_device_flags()
 
 
+def _define_data_flags() -> None:
+    """The questions, and what becomes of them."""
+    flags.DEFINE_integer(
+        "squad_version",
+        None,
+        "1: every question has an answer (SQuAD 1.1, CMRC 2018). 2: some have none (SQuAD 2.0). "
+        "Without it, that of the model in --output_dir.",
+    )
+    flags.DEFINE_string("train_file", None, "Questions with answers to train on, JSON as SQuAD's.")
+    flags.DEFINE_string(
+        "predict_file",
+        None,
+        "Questions to answer, JSON as SQuAD's. Where it has answers, they score the model, and "
+        "while training they choose the best checkpoint.",
+    )
+    define_feature_file_flag("train_feature_file")
+    define_feature_file_flag("predict_feature_file")
+    flags.DEFINE_string(
+        "predict_feature_left_file",
+        None,
+        "Accepted for older commands; neither read nor written: it was a Python pickle.",
+    )
+    flags.DEFINE_integer("max_seq_length", 384, "Longest window with its question, in tokens.")
+    flags.DEFINE_integer("doc_stride", 128, "Tokens between the beginnings of two windows.")
+    flags.DEFINE_integer("max_query_length", 64, "Tokens of a question; what is more is cut off.")
+    flags.DEFINE_integer(
+        "num_workers",
+        None,
+        "Processes that make features; what suits the data if not given. Changes no feature.",
+        lower_bound=1,
+    )
+
+
 def run() -> None:
     """Does what the flags say; everything is checked before the first file is written."""
-    values = flags.FLAGS
-    _check_flags(values)
-    strategy = strategy_from_flags(values)
-    settle_padding(values, strategy)
-    job = job_from_flags(values)
-    if values.predict_json:
-        check_questions(values.predict_json)
-    config = optimizer_config(values, job.train) if job.train else None
-    training = SquadTask(
-        job.directory.config,
-        job.version,
-        job.train.features if job.train else None,
-        max_seq_length=values.max_seq_length,
-        padding=values.padding,
-        start_n_top=values.start_n_top,
-        end_n_top=values.end_n_top,
-        dropout_prob=values.dropout_prob,
-        use_one_hot_embeddings=is_tpu(strategy),
-    )
-    if config:
-        trainer = Trainer(training, trainer_config_from_flags(values), config, strategy)
-        predictor = predictor_from_flags(values, job.version, trainer.model, strategy)
-        squad = squad_run_from_flags(values, job, predictor)
-        _train(values, job, trainer, squad)
-    else:
-        model = build_model(training.build_model, values.precision, strategy)
-        predictor = predictor_from_flags(values, job.version, model, strategy)
-        squad = squad_run_from_flags(values, job, predictor)
-        if squad and values.checkpoint == "all" and is_chief(strategy):
-            _evaluate(values, job, squad)
-    is_applied = values.do_predict or values.predict_json or values.export_dir
-    if is_applied and is_chief(strategy):
-        _apply(values, job, predictor, squad)
-    wait_for_workers(strategy)
+    from albert_tf.cli.squad_actions import run  # TensorFlow, which --help need not wait for
 
-
-def _check_flags(values: flags.FlagValues) -> None:
-    check_device_flags(values)
-    check_export_flags(values)
-    check_rate(values.dropout_prob, "--dropout_prob")
-    if not any((values.do_train, values.do_predict, values.predict_json, values.export_dir)):
-        raise ValueError(
-            "Nothing to do: give --do_train, --do_predict, --predict_json or --export_dir."
-        )
-    for name in ("start_n_top", "end_n_top"):
-        if getattr(values, name) < 1:
-            raise ValueError(f"--{name} must be at least 1. Received: {getattr(values, name)}")
-    threshold = getattr(values, THRESHOLD)
-    if threshold is not None and math.isnan(threshold):
-        raise ValueError(f"--{THRESHOLD} must be a number. Received: {threshold}")
-    if values["use_einsum"].present:
-        logging.info("--use_einsum changes nothing")
-    if values.predict_feature_left_file:
-        logging.info("--predict_feature_left_file is neither read nor written")
-
-
-def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun | None) -> None:
-    """Trains; every checkpoint is scored and the best one kept, if there is something to score."""
-
-    def prepare() -> None:
-        if trainer.is_chief:
-            prepare_output(job.directory, job.task, is_training=True)
-            _write_features(values, job)
-
-    if squad and not squad.has_references:
-        logging.warning(
-            "--predict_file %s has no answers: no checkpoint is evaluated while training",
-            squad.data.path,
-        )
-    fine_tuning.train(
-        trainer,
-        start_from_flags(values, job.source, job.task),
-        squad.best_metric if squad else best_metric([], job.version),
-        prepare,
-        squad.evaluation if squad and squad.has_references else None,
-        {"task": job.task.to_dict(), "dropout_prob": values.dropout_prob},
-    )
-
-
-def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
-    """Scores every checkpoint there is, and keeps the best."""
-    best = BestCheckpoint(TrainingDirectory(values.output_dir), squad.best_metric)
-    fine_tuning.evaluate(
-        squad.predictor.model,
-        fine_tuning.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint),
-        lambda: prepare_output(job.directory, job.task, is_training=False),
-        lambda: squad.evaluation(best),
-    )
-
-
-def _apply(
-    values: flags.FlagValues, job: Job, predictor: Predictor, squad: SquadRun | None
-) -> None:
-    """Answers questions and exports with one checkpoint."""
-    # What a training started from is no candidate any more.
-    other = None if values.do_train else values.init_checkpoint
-    step = fine_tuning.load_chosen(predictor.model, values.output_dir, values.checkpoint, other)
-    if squad:
-        if not values.do_train:
-            prepare_output(job.directory, job.task, is_training=False)
-            _write_features(values, job)
-        is_evaluated = values.do_train or values.checkpoint == "all"
-        squad.predict(step, keeps_scores=not is_evaluated)
-    if values.predict_json:
-        answerer = answerer_from_flags(values, job, predictor)
-        answer_file(values.predict_json, answerer, values.predict_output_file)
-    if values.export_text_model:
-        settings = answer_settings_from_flags(values, job)
-        export_text_spans(predictor.model, job.source.tokenizer, settings, values.export_dir)
-    if values.export_dir:
-        export_spans(predictor.model, values.export_dir)
-        if job.version == 1 and values.export_tflite:
-            path = os.path.join(values.export_dir, LITERT_FILE)
-            length = values.max_seq_length
-            export_litert(predictor.model, path, max_seq_length=length, flag="--export_dir")
-
-
-def _write_features(values: flags.FlagValues, job: Job) -> None:
-    for name, questions in (
-        ("train_feature_file", job.train),
-        ("predict_feature_file", job.predict),
-    ):
-        path = getattr(values, name)
-        if questions and is_feature_file_wanted(path, name):
-            write_squad_records(path, questions.features, values.max_seq_length)
+    run()
 
 
 def main() -> None:

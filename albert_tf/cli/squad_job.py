@@ -8,10 +8,9 @@ import keras
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf.cli.fine_tuning_flags import (
+from albert_tf.cli.fine_tuning_job import (
     apply_recipe,
     checkpoint_elsewhere,
-    define_feature_file_flag,
     model_directory_from_flags,
     model_source_from_flags,
     take_trained_settings,
@@ -44,39 +43,6 @@ _KEPT_FLAGS = {
 }
 _MANY_WINDOWS = 1.5  # windows a question from which on a pass over the questions misleads
 _QUESTIONS_A_PROCESS = 25_000  # fewer are not worth starting another process for
-
-
-def define_data_flags() -> None:
-    """The questions, and what becomes of them."""
-    flags.DEFINE_integer(
-        "squad_version",
-        None,
-        "1: every question has an answer (SQuAD 1.1, CMRC 2018). 2: some have none (SQuAD 2.0). "
-        "Without it, that of the model in --output_dir.",
-    )
-    flags.DEFINE_string("train_file", None, "Questions with answers to train on, JSON as SQuAD's.")
-    flags.DEFINE_string(
-        "predict_file",
-        None,
-        "Questions to answer, JSON as SQuAD's. Where it has answers, they score the model, and "
-        "while training they choose the best checkpoint.",
-    )
-    define_feature_file_flag("train_feature_file")
-    define_feature_file_flag("predict_feature_file")
-    flags.DEFINE_string(
-        "predict_feature_left_file",
-        None,
-        "Accepted for older commands; neither read nor written: it was a Python pickle.",
-    )
-    flags.DEFINE_integer("max_seq_length", 384, "Longest window with its question, in tokens.")
-    flags.DEFINE_integer("doc_stride", 128, "Tokens between the beginnings of two windows.")
-    flags.DEFINE_integer("max_query_length", 64, "Tokens of a question; what is more is cut off.")
-    flags.DEFINE_integer(
-        "num_workers",
-        None,
-        "Processes that make features; what suits the data if not given. Changes no feature.",
-        lower_bound=1,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

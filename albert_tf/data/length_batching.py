@@ -9,11 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.data.batching import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
-from albert_tf.data.sequences import TokenSequences
-
-# "longest": as long as the longest sequence of the batch needs; "buckets": one of a few lengths,
-# each compiled once; "max": always max_seq_length.
-PADDINGS = ("longest", "buckets", "max")
+from albert_tf.data.sequences import PADDINGS, TokenSequences
 
 # Up to so many tokens (left), a training batch's length is a multiple of the right one.
 _STEPS = ((64, 8), (128, 16), (256, 32), (512, 64))

@@ -8,6 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+# How long batches of them are. "longest": as long as the longest sequence of the batch needs;
+# "buckets": one of a few lengths, each compiled once; "max": always max_seq_length.
+PADDINGS = ("longest", "buckets", "max")
+
 
 @dataclass(frozen=True, eq=False)
 class TokenSequences:

@@ -1,0 +1,257 @@
+"""What `run_pretraining` does: trains and evaluates as its flags say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+import keras
+import tensorflow as tf
+from absl import flags, logging
+
+from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.cli.devices import (
+    check_device_flags,
+    strategy_from_flags,
+)
+from albert_tf.cli.flags import (
+    optimizer_config_from_flags,
+    trainer_config_from_flags,
+)
+from albert_tf.cli.masking_flags import online_masking_settings
+from albert_tf.config import AlbertConfig, OptimizerConfig
+from albert_tf.data.creation_report import masking_limit_warning
+from albert_tf.data.files import match_files
+from albert_tf.data.online_masking import OnlineMasking
+from albert_tf.distribution import is_chief, is_tpu
+from albert_tf.evaluation import (
+    BestCheckpoint,
+    Evaluator,
+    evaluate_checkpoints,
+    train_and_evaluate,
+    write_results,
+)
+from albert_tf.model_files.directory import (
+    ModelDirectory,
+    find_tokenizer,
+    make_output_dir,
+)
+from albert_tf.model_files.parts import ModelParts, model_parts
+from albert_tf.model_files.places import (
+    CHECKPOINT_FLAG,
+    CONFIG_FLAG,
+    OUTPUT_FLAG,
+    place_of_config,
+    place_of_directory,
+    place_of_model,
+)
+from albert_tf.model_files.trained_sentence_loss import (
+    SENTENCE_LOSS_KEY,
+    check_continued_loss,
+    warn_of_another_loss,
+)
+from albert_tf.precision import build_model
+from albert_tf.run_log import RunLog
+from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
+from albert_tf.training.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.workers import wait_for_workers
+
+
+def run() -> None:
+    """Trains and evaluates as the flags say."""
+    values = flags.FLAGS
+    _check_flags(values)
+    trainer_config, optimizer_config = (
+        trainer_config_from_flags(values),
+        _optimizer_config(values),
+    )
+    parts = _model_parts(values)
+    config = parts.config
+    strategy = strategy_from_flags(values)
+    model_directory = ModelDirectory(
+        values.output_dir, config, parts.config_file or "", parts.tokenizer
+    )
+    task = _task(values, config, _masking(values, model_directory), strategy)
+    if values.do_train:
+        trainer = Trainer(task, trainer_config, optimizer_config, strategy)
+        _train(values, task, trainer, model_directory)
+    else:
+        model = build_model(task.build_model, values.precision, strategy)
+        if is_chief(strategy):
+            evaluator = _evaluator(values, task, model, strategy)
+            _evaluate(values, evaluator, optimizer_config.num_train_steps)
+    wait_for_workers(strategy)
+
+
+def _check_flags(values: flags.FlagValues) -> None:
+    check_device_flags(values)
+    if not (values.do_train or values.do_eval):
+        raise ValueError("Nothing to do: give --do_train, --do_eval or both.")
+
+
+def _model_parts(values: flags.FlagValues) -> ModelParts:
+    """Configuration and tokenizer: of the flags, the run, or what the weights come from.
+
+    Raises:
+        ValueError: there is no configuration, or what is named does not belong together.
+    """
+    named = place_of_config(values.albert_config_file) if values.albert_config_file else None
+    run = place_of_directory(values.output_dir, OUTPUT_FLAG)
+    places = [place for place in (named, run) if place]
+    directory = TrainingDirectory(values.output_dir)
+    if not (directory.newest() or directory.best()):  # else the run goes on by itself
+        places += filter(None, [place_of_model(values.init_checkpoint, CHECKPOINT_FLAG)])
+    if not values.do_train and values.eval_checkpoint not in CHOICES:
+        places += filter(None, [place_of_model(values.eval_checkpoint, "--eval_checkpoint")])
+    if not any(place.config or place.checkpoint for place in places):
+        raise ValueError(
+            f"There is no configuration: give {CONFIG_FLAG} (albert_config.json), or a model with "
+            f"one as {CHECKPOINT_FLAG}."
+        )
+    return model_parts(places, spm_model_file=values.spm_model_file, vocab_file=values.vocab_file)
+
+
+def _masking(values: flags.FlagValues, model_directory: ModelDirectory) -> OnlineMasking | None:
+    """Masking while training, None for records that are masked already.
+
+    Raises:
+        ValueError: a flag is out of range, or there is no tokenizer to tell the id of [MASK].
+    """
+    settings = online_masking_settings(values)
+    if settings is None:
+        return None
+    tokenizer = model_directory.tokenizer or find_tokenizer(values.output_dir)
+    if tokenizer is None:
+        raise ValueError(
+            "--masked_lm_prob needs the tokenizer the records were made with, for its [MASK]: give "
+            "--spm_model_file or --vocab_file."
+        )
+    if warning := masking_limit_warning(values.max_seq_length, settings):
+        logging.warning(warning)
+    return OnlineMasking(settings, tokenizer.mask_id, tokenizer.vocab_size)
+
+
+def _optimizer_config(values: flags.FlagValues) -> OptimizerConfig:
+    """What the flags say, carried over to the batch, and told, if they are for another one."""
+    given = optimizer_config_from_flags(values)
+    batch_size, reference = values.train_batch_size, values.scale_from_batch_size
+    if reference is None:
+        advice = scaling_advice(given, batch_size) if values.do_train else None
+        if advice:
+            logging.info(advice)
+        return given
+    used = scale_to_batch_size(given, batch_size, reference)
+    for line in scaling_report(given, used, batch_size, reference):
+        logging.info(line)
+    return used
+
+
+def _task(
+    values: flags.FlagValues,
+    config: AlbertConfig,
+    masking: OnlineMasking | None,
+    strategy: tf.distribute.Strategy,
+) -> PretrainingTask:
+    eval_flag = "eval_input_file" if values.eval_input_file else "input_file"
+    return PretrainingTask(
+        config,
+        train_files=match_files(values.input_file, "--input_file") if values.do_train else (),
+        eval_files=match_files(getattr(values, eval_flag), f"--{eval_flag}")
+        if values.do_eval
+        else (),
+        max_seq_length=values.max_seq_length,
+        max_predictions_per_seq=values.max_predictions_per_seq,
+        shuffle_buffer_size=values.shuffle_buffer_size,
+        sentence_loss=values.sentence_loss,
+        skip_damaged_records=values.skip_damaged_records,
+        masking=masking,
+        use_one_hot_embeddings=is_tpu(strategy),
+    )
+
+
+def _train(
+    values: flags.FlagValues,
+    task: PretrainingTask,
+    trainer: Trainer,
+    model_directory: ModelDirectory,
+) -> None:
+    """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
+    evaluator = (
+        _evaluator(values, task, trainer.model, trainer.strategy) if values.do_eval else None
+    )
+    if trainer.directory.newest() is not None:
+        check_continued_loss(values.output_dir, task.sentence_loss)
+    trainer.initialize(
+        values.init_checkpoint,
+        init_from_group0=values.init_from_group0,
+        allow_partial=values.allow_partial_checkpoint,
+    )
+    if trainer.is_chief:
+        model_directory.write()
+    num_train_steps = trainer.optimizer_config.num_train_steps
+    log = RunLog(values.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
+    log.write_config(
+        {
+            "model": task.config.to_dict(),
+            SENTENCE_LOSS_KEY: task.sentence_loss,
+            "trainer": dataclasses.asdict(trainer.config),
+            "optimizer": dataclasses.asdict(trainer.optimizer_config),
+            "scale_from_batch_size": values.scale_from_batch_size,
+            "input": task.describe_input(),
+        }
+    )
+    best = BestCheckpoint(trainer.directory, BEST_METRIC)
+
+    def record(step: int, results: Mapping[str, float]) -> None:
+        write_results(values.output_dir, step, results)
+        best.offer(step, results, trainer.model)
+
+    try:
+        if evaluator is None:
+            trainer.train(log)
+        else:
+            train_and_evaluate(trainer, log, evaluator.evaluate, record, best.last_step)
+    finally:
+        log.close()
+
+
+def _evaluator(
+    values: flags.FlagValues,
+    task: PretrainingTask,
+    model: keras.Model,
+    strategy: tf.distribute.Strategy,
+) -> Evaluator:
+    return Evaluator(task, model, strategy, values.eval_batch_size, values.max_eval_steps)
+
+
+def _evaluate(values: flags.FlagValues, evaluator: Evaluator, last_step: int) -> None:
+    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
+    directory = TrainingDirectory(values.output_dir)
+    prefixes = choose_checkpoints(
+        directory,
+        values.eval_checkpoint,
+        values.init_checkpoint,
+        flag="--eval_checkpoint",
+        last_step=last_step,
+        watch_secs=values.watch_secs,
+    )
+    make_output_dir(values.output_dir)
+    best = BestCheckpoint(directory, BEST_METRIC)
+
+    def record(step: int, results: Mapping[str, float]) -> None:
+        write_results(values.output_dir, step, results)
+        if values.eval_checkpoint == "all":
+            best.offer(step, results, evaluator.model)
+
+    evaluate_checkpoints(
+        _with_warnings(prefixes, values.sentence_loss), evaluator.model, evaluator.evaluate, record
+    )
+
+
+def _with_warnings(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:
+    """The same checkpoints; of one trained with another loss a warning comes first."""
+    for prefix in prefixes:
+        warn_of_another_loss(prefix, sentence_loss)
+        yield prefix
