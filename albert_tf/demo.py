@@ -9,10 +9,7 @@ import dataclasses
 import json
 import math
 import os
-import shlex
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from albert_tf.checkpoints.training_directory import BEST
+from albert_tf.commands import run
 from albert_tf.config import AlbertConfig
 from albert_tf.data.batching import evaluation_batches
 from albert_tf.data.files import is_remote, write_then_rename
@@ -149,7 +147,7 @@ def run_demo(settings: DemoSettings) -> None:
     with _step("Evaluating what was published, on the documents kept back"):
         _evaluate(settings)
     with _step("Filling in blanks"):
-        _command("fill_mask", model_dir=settings.path("published"), text=TEXTS)
+        run("fill_mask", model_dir=settings.path("published"), text=TEXTS)
     print(f"\nEverything is in {settings.output_dir} ({time.monotonic() - start:.0f} s in all).")
 
 
@@ -184,20 +182,6 @@ def _step(title: str) -> Iterator[None]:
     print(f"({time.monotonic() - start:.0f} s)", flush=True)
 
 
-def _command(name: str, **flags: object) -> None:
-    """Shows and runs a command of this package; a flag with several values is given so often."""
-    arguments = [
-        f"--{flag}={value}"
-        for flag, values in flags.items()
-        for value in (values if isinstance(values, tuple) else (values,))
-    ]
-    module = f"albert_tf.cli.{name}"
-    print(f"$ python -m {module}", *map(shlex.quote, arguments), sep=" \\\n    ", flush=True)
-    status = subprocess.run([sys.executable, "-m", module, *arguments], check=False).returncode
-    if status:
-        raise ValueError(f"the command {name} above ended with status {status}")
-
-
 def replace_earlier_run(settings: DemoSettings) -> None:
     """Makes the directory the demo's own and removes the models of an earlier demo."""
     with write_then_rename(settings.path(SETTINGS_FILE)) as file:
@@ -216,7 +200,7 @@ def _make_corpus(settings: DemoSettings) -> None:
 
 
 def _train_vocabulary(settings: DemoSettings) -> None:
-    _command(
+    run(
         "train_sentencepiece",
         input_file=settings.path("corpus", "training.txt"),
         model_prefix=settings.path("model", Path(SENTENCEPIECE_FILE).stem),
@@ -226,7 +210,7 @@ def _train_vocabulary(settings: DemoSettings) -> None:
 
 def _create_records(settings: DemoSettings) -> None:
     for part, dupe_factor in (("training", settings.dupe_factor), ("held_out", 1)):
-        _command(
+        run(
             "create_pretraining_data",
             input_file=settings.path("corpus", f"{part}.txt"),
             output_file=settings.path("records", f"{part}.tfrecord"),
@@ -242,10 +226,10 @@ def _pretrain(settings: DemoSettings) -> None:
     config_file = settings.path("model", CONFIG_FILE)
     settings.model_config().to_json_file(config_file)
     steps = settings.num_train_steps
-    _command(
+    run(
         "run_pretraining",
-        do_train="true",
-        do_eval="true",
+        do_train=True,
+        do_eval=True,
         input_file=settings.path("records", "training.tfrecord"),
         eval_input_file=settings.path("records", "held_out.tfrecord"),
         albert_config_file=config_file,
@@ -277,10 +261,10 @@ def _publish(settings: DemoSettings) -> None:
 
 def _evaluate(settings: DemoSettings) -> None:
     records = settings.path("records", "held_out.tfrecord")
-    _command(
+    run(
         "run_pretraining",
-        do_train="false",
-        do_eval="true",
+        do_train=False,
+        do_eval=True,
         input_file=records,
         albert_config_file=settings.path("published", CONFIG_FILE),
         eval_checkpoint=settings.path("published", BEST),

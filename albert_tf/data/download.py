@@ -1,0 +1,42 @@
+"""Files fetched from the web, by the standard library alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import urllib.error
+import urllib.request
+
+from albert_tf.data.files import file_exists, write_then_rename
+
+_SECONDS = 60.0  # without a byte
+
+
+def download(url: str, path: str) -> str:
+    """Fetches a file unless it is there; it gets its name when it is complete.
+
+    Args:
+        url: where it is.
+        path: where it shall be.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ValueError: it cannot be fetched.
+    """
+    if file_exists(path):
+        return path
+    print(f"Fetching {url}", flush=True)
+    try:
+        with (
+            urllib.request.urlopen(url, timeout=_SECONDS) as source,
+            write_then_rename(path) as file,
+        ):
+            shutil.copyfileobj(source, file)
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        raise ValueError(
+            f"{url} cannot be fetched to {os.path.abspath(path)}: {error}. On a machine without "
+            "network, fetch it elsewhere and give the path of a copy."
+        ) from error
+    return path

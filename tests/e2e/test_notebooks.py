@@ -1,0 +1,151 @@
+"""The notebooks, each run whole on tiny settings, and how they are kept."""
+
+import ast
+import base64
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.model_files.directory import SENTENCEPIECE_FILE
+from albert_tf.models import AlbertForPretraining
+from tests.classifier_run import texts
+from tests.notebooks import (
+    NOTEBOOKS,
+    ROOT,
+    as_kept,
+    insert_parameters,
+    pictures,
+    printed,
+    run_notebook,
+)
+from tests.small_model import small_config
+
+MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_what_running_it_left(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert path.read_text(encoding="utf-8") == as_kept(notebook), (
+        f"{path.name} is not as it is kept: run `python -m tests.notebooks`"
+    )
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_cell_compiles_and_needs_no_colab(path):
+    notebook = nbformat.read(path, as_version=4)
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    for source in cells:
+        tree = ast.parse(TransformerManager().transform_cell(source))
+        guarded = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom | ast.Import) and "google" in ast.unparse(node):
+                assert any(node in block.body for block in guarded), source
+    insert_parameters(notebook, {})  # there is one cell of parameters
+
+
+def test_names_that_are_no_parameters_are_refused():
+    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
+    with pytest.raises(
+        ValueError, match=r"\['OUTPUT_DIRR'\] are no parameters\. Known: .*OUTPUT_D"
+    ):
+        insert_parameters(notebook, {"OUTPUT_DIRR": "x"})
+
+
+def small_pretrained(folder: Path, golden: Path) -> Path:
+    """A directory with an encoder of two layers, its configuration and its tokenizer."""
+    config = small_config(
+        vocab_size=1000, num_hidden_layers=2, inner_group_num=1, max_position_embeddings=48
+    )
+    folder.mkdir()
+    config.to_json_file(str(folder / "albert_config.json"))
+    model = (golden / "tokenizer" / "small_1000.model").read_bytes()
+    (folder / SENTENCEPIECE_FILE).write_bytes(model)
+    prefix = str(folder / "model.ckpt-best")
+    write_checkpoint(prefix, original_names(AlbertForPretraining(config)), global_step=0)
+    return folder
+
+
+def mrpc(folder: Path) -> Path:
+    """A GLUE download with a few pairs for MRPC."""
+    (folder / "MRPC").mkdir(parents=True)
+    for seed, (split, count) in enumerate({"train": 17, "dev": 11, "test": 5}.items()):
+        rows = [
+            f"{number if split == 'test' else number % 2}\t{number}\t{number}\t{first}\t{second}\n"
+            for number, ((_, first), (_, second)) in enumerate(
+                zip(texts(count, seed), texts(count, seed + 3), strict=True)
+            )
+        ]
+        header = MRPC_HEADER.replace("Quality", "index") if split == "test" else MRPC_HEADER
+        (folder / "MRPC" / f"{split}.tsv").write_text(header + "".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory, golden) -> SimpleNamespace:
+    """The notebook of GLUE, run, and the folder in which it ran."""
+    inputs, folder = tmp_path_factory.mktemp("inputs"), tmp_path_factory.mktemp("glue")
+    notebook = run_notebook(
+        "fine_tune_glue",
+        folder,
+        MODEL=small_pretrained(inputs / "model", golden),
+        DATA_DIR=mrpc(inputs / "glue"),
+        OUTPUT_DIR="output",
+        MAX_SEQ_LENGTH=24,
+        LEARNING_RATE=1e-3,
+        TRAIN_BATCH_SIZE=5,
+        TRAIN_STEPS=4,
+        WARMUP_STEPS=1,
+        SAVE_STEPS=2,
+        LOG_STEPS=1,
+    )
+    return SimpleNamespace(notebook=notebook, folder=folder, output=folder / "output")
+
+
+def metrics(output_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_clean(run: SimpleNamespace, *written: str) -> None:
+    """No cell failed or complained, all ran, pictures are pictures, nothing lies elsewhere."""
+    for cell in run.notebook.cells:
+        assert cell.cell_type != "code" or cell.execution_count
+        for output in cell.get("outputs", ()):
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr", output.text
+    for picture in pictures(run.notebook):
+        assert base64.b64decode(picture).startswith(b"\x89PNG")
+    assert sorted(path.name for path in run.folder.iterdir()) == sorted(
+        [*written, "home", "settings"]
+    )
+    assert not list((run.folder / "home").iterdir())
+    assert not list((ROOT / "notebooks").glob("[!.]*/"))
+
+
+def test_glue_trains_evaluates_and_predicts(glue):
+    assert_clean(glue, "output")
+    records = metrics(glue.output)
+    assert [record["step"] for record in records if record["phase"] == "eval"] == [2, 4]
+    assert [record["step"] for record in records if record["phase"] == "train"] == [1, 2, 3, 4]
+    assert all(math.isfinite(record["loss"]) for record in records)
+    assert (glue.output / "model.ckpt-best.index").exists()
+    assert len((glue.output / "test_results.tsv").read_text().splitlines()) == 5
+
+
+def test_glue_shows_curves_mistakes_and_attention(glue):
+    assert len(pictures(glue.notebook)) == 3
+    text = printed(glue.notebook)
+    assert "train: 17 examples; of each label: {'0': 9, '1': 8}" in text
+    assert "eval_accuracy = " in text
+
+
+def test_glue_classifies_texts_by_the_exported_model(glue):
+    answers = printed(glue.notebook).split("exported model")[-1]
+    assert len([line for line in answers.splitlines() if line.startswith("  → ")]) == 2

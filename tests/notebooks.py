@@ -1,0 +1,132 @@
+"""Notebooks: how they are kept, and running one as a whole, without a screen.
+
+`python -m tests.notebooks` writes every notebook anew as it is kept: without outputs, execution
+counts, and the marks that editors leave.
+"""
+
+import ast
+import os
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PARAMETERS = "parameters"  # tag of the cell whose values can be replaced
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookNode:
+    """Runs every cell of a notebook in a process of its own; the first error fails.
+
+    Args:
+        name: of the file, without its ending.
+        folder: where it runs, and may write; its home directory is `home` in it.
+        **parameters: values for names that the cell tagged `parameters` sets.
+
+    Returns:
+        The notebook with its outputs.
+    """
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    insert_parameters(notebook, parameters)
+    home = folder / "home"
+    home.mkdir()
+    client = NotebookClient(
+        notebook,
+        timeout=300,  # seconds a cell
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+    )
+    return client.execute(env=_environment(home))
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """What the notebook's process is told of the machine: files of a user's own go to `home`."""
+    import matplotlib
+
+    moved = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "ALBERT_TF_CACHE_DIR")
+    kept = {name: value for name, value in os.environ.items() if name not in moved}
+    return {
+        **kept,
+        "HOME": str(home),
+        "IPYTHONDIR": str(home.parent / "settings" / "ipython"),
+        "KERAS_HOME": str(home.parent / "settings" / "keras"),
+        "MPLCONFIGDIR": matplotlib.get_cachedir(),  # its list of fonts takes seconds to make
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def insert_parameters(notebook: NotebookNode, parameters: dict[str, Any]) -> None:
+    """Puts a cell with values behind the one tagged `parameters`, which must set all their names.
+
+    Raises:
+        ValueError: there is not exactly one such cell, or it does not set a name.
+    """
+    places = [
+        place
+        for place, cell in enumerate(notebook.cells)
+        if PARAMETERS in cell.metadata.get("tags", ())
+    ]
+    if len(places) != 1:
+        raise ValueError(f"One cell needs the tag {PARAMETERS!r}. Found: {len(places)}")
+    tree = ast.parse(notebook.cells[places[0]].source)
+    known = {
+        target.id
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    if unknown := parameters.keys() - known:
+        raise ValueError(f"{sorted(unknown)} are no parameters. Known: {sorted(known)}")
+    lines = [
+        f"{name} = {(str(value) if isinstance(value, Path) else value)!r}"
+        for name, value in parameters.items()
+    ]
+    notebook.cells.insert(places[0] + 1, new_code_cell("\n".join(lines)))
+
+
+def pictures(notebook: NotebookNode) -> list[bytes]:
+    """The PNG images among the outputs, in base64, in their order."""
+    return [
+        output.data["image/png"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if "image/png" in output.get("data", {})
+    ]
+
+
+def printed(notebook: NotebookNode) -> str:
+    """What all cells printed."""
+    return "".join(
+        output.text
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if output.output_type == "stream"
+    )
+
+
+def as_kept(notebook: NotebookNode) -> str:
+    """The text of a notebook's file: sources and tags, and nothing that running it left."""
+    notebook = nbformat.from_dict(notebook)
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return nbformat.writes(notebook) + "\n"
+
+
+if __name__ == "__main__":
+    for path in NOTEBOOKS:
+        path.write_text(as_kept(nbformat.read(path, as_version=4)), encoding="utf-8")
