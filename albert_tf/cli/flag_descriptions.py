@@ -104,8 +104,14 @@ def describe_flag(name: str) -> FlagDescription:
         is_repeated=is_repeated,
         unit=unit_of(name),
         lower_bound=getattr(flag.parser, "lower_bound", None),
-        meaning=" ".join(flag.help.split()),
+        meaning=_meaning(flag),
     )
+
+
+def _meaning(flag: flags.Flag) -> str:
+    """Its help, without the choices that absl puts before it."""
+    choices = getattr(flag.parser, "enum_values", ())
+    return " ".join(flag.help.split()).removeprefix(f"<{'|'.join(choices)}>: ")
 
 
 def _typed(value: Any) -> str | None:

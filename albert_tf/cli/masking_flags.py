@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from absl import flags, logging
 
+from albert_tf.cli.flag_groups import MASKING, flag_group, set_units
 from albert_tf.data.masking import MaskingSettings
 
 _NGRAM_FLAGS = ("ngram", "favor_shorter_ngram", "do_whole_word_mask")
@@ -11,24 +12,32 @@ _NGRAM_FLAGS = ("ngram", "favor_shorter_ngram", "do_whole_word_mask")
 
 def define_ngram_flags() -> None:
     """Which tokens are masked together."""
-    flags.DEFINE_integer("ngram", 3, "Longest run of words masked together.")
-    flags.DEFINE_bool(
-        "favor_shorter_ngram", True, "Mask n words with probability ~ 1/n; False reverses that."
-    )
-    flags.DEFINE_bool("do_whole_word_mask", True, "Mask all pieces of a word together.")
+    with flag_group(MASKING):
+        flags.DEFINE_integer("ngram", 3, "Longest run of words masked together.")
+        flags.DEFINE_bool(
+            "favor_shorter_ngram",
+            True,
+            "Mask runs of n words with probability ~ 1/n; if false, the longer the likelier.",
+        )
+        flags.DEFINE_bool(
+            "do_whole_word_mask", True, "Mask all pieces of a word together, or none."
+        )
+    set_units(ngram="words")
 
 
 def define_online_masking_flags() -> None:
     """Masking while training."""
-    flags.DEFINE_float(
-        "masked_lm_prob",
-        0.0,
-        "Mask while training, anew in every pass: the fraction of the tokens to predict, 0.15 as a "
-        "rule. For plain records (create_pretraining_data.py --masked_lm_prob=0). 0: the records "
-        "are masked already.",
-    )
-    flags.DEFINE_float("masked_lm_budget", 0.0, "The original's name of --masked_lm_prob.")
+    with flag_group(MASKING):
+        flags.DEFINE_float(
+            "masked_lm_prob",
+            0.0,
+            "Mask while training, anew in every pass: the fraction of the tokens to predict, 0.15 "
+            "as a rule. For plain records (create_pretraining_data --masked_lm_prob=0). 0: the "
+            "records are masked already.",
+        )
+        flags.DEFINE_float("masked_lm_budget", 0.0, "The original's name of --masked_lm_prob.")
     define_ngram_flags()
+    set_units(masked_lm_prob="fraction", masked_lm_budget="fraction")
 
 
 def online_masking_settings(values: flags.FlagValues) -> MaskingSettings | None:
