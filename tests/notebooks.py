@@ -5,6 +5,7 @@ counts, and the marks that editors leave.
 """
 
 import ast
+import base64
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
+
+from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.model_files.directory import SENTENCEPIECE_FILE
+from albert_tf.models import AlbertForPretraining
+from tests.small_model import small_config
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -65,6 +71,20 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
+def small_pretrained(folder: Path, golden: Path) -> Path:
+    """A directory with an encoder of two layers, its configuration and its tokenizer."""
+    config = small_config(
+        vocab_size=1000, num_hidden_layers=2, inner_group_num=1, max_position_embeddings=48
+    )
+    folder.mkdir()
+    config.to_json_file(str(folder / "albert_config.json"))
+    model = (golden / "tokenizer" / "small_1000.model").read_bytes()
+    (folder / SENTENCEPIECE_FILE).write_bytes(model)
+    prefix = str(folder / "model.ckpt-best")
+    write_checkpoint(prefix, original_names(AlbertForPretraining(config)), global_step=0)
+    return folder
+
+
 def insert_parameters(notebook: NotebookNode, parameters: dict[str, Any]) -> None:
     """Puts a cell with values behind the one tagged `parameters`, which must set all their names.
 
@@ -113,6 +133,26 @@ def printed(notebook: NotebookNode) -> str:
         for output in cell.get("outputs", ())
         if output.output_type == "stream"
     )
+
+
+def assert_clean(notebook: NotebookNode, folder: Path, *written: str) -> None:
+    """No cell failed or complained, all ran, pictures are pictures, nothing lies elsewhere.
+
+    Args:
+        notebook: with its outputs.
+        folder: where it ran.
+        *written: what may lie there.
+    """
+    for cell in notebook.cells:
+        assert cell.cell_type != "code" or cell.execution_count
+        for output in cell.get("outputs", ()):
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr", output.text
+    for picture in pictures(notebook):
+        assert base64.b64decode(picture).startswith(b"\x89PNG")
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*written, "home", "settings"])
+    assert not list((folder / "home").iterdir())
+    assert not list((ROOT / "notebooks").glob("[!.]*/"))
 
 
 def as_kept(notebook: NotebookNode) -> str:

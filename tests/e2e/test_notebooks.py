@@ -1,7 +1,6 @@
 """The notebooks, each run whole on tiny settings, and how they are kept."""
 
 import ast
-import base64
 import json
 import math
 from pathlib import Path
@@ -11,20 +10,17 @@ import nbformat
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
-from albert_tf.checkpoints.original import original_names, write_checkpoint
-from albert_tf.model_files.directory import SENTENCEPIECE_FILE
-from albert_tf.models import AlbertForPretraining
 from tests.classifier_run import texts
 from tests.notebooks import (
     NOTEBOOKS,
-    ROOT,
     as_kept,
+    assert_clean,
     insert_parameters,
     pictures,
     printed,
     run_notebook,
+    small_pretrained,
 )
-from tests.small_model import small_config
 
 MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 
@@ -57,20 +53,6 @@ def test_names_that_are_no_parameters_are_refused():
         ValueError, match=r"\['OUTPUT_DIRR'\] are no parameters\. Known: .*OUTPUT_D"
     ):
         insert_parameters(notebook, {"OUTPUT_DIRR": "x"})
-
-
-def small_pretrained(folder: Path, golden: Path) -> Path:
-    """A directory with an encoder of two layers, its configuration and its tokenizer."""
-    config = small_config(
-        vocab_size=1000, num_hidden_layers=2, inner_group_num=1, max_position_embeddings=48
-    )
-    folder.mkdir()
-    config.to_json_file(str(folder / "albert_config.json"))
-    model = (golden / "tokenizer" / "small_1000.model").read_bytes()
-    (folder / SENTENCEPIECE_FILE).write_bytes(model)
-    prefix = str(folder / "model.ckpt-best")
-    write_checkpoint(prefix, original_names(AlbertForPretraining(config)), global_step=0)
-    return folder
 
 
 def mrpc(folder: Path) -> Path:
@@ -113,24 +95,8 @@ def metrics(output_dir: Path) -> list[dict]:
     return [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
 
 
-def assert_clean(run: SimpleNamespace, *written: str) -> None:
-    """No cell failed or complained, all ran, pictures are pictures, nothing lies elsewhere."""
-    for cell in run.notebook.cells:
-        assert cell.cell_type != "code" or cell.execution_count
-        for output in cell.get("outputs", ()):
-            assert output.output_type != "error"
-            assert output.get("name") != "stderr", output.text
-    for picture in pictures(run.notebook):
-        assert base64.b64decode(picture).startswith(b"\x89PNG")
-    assert sorted(path.name for path in run.folder.iterdir()) == sorted(
-        [*written, "home", "settings"]
-    )
-    assert not list((run.folder / "home").iterdir())
-    assert not list((ROOT / "notebooks").glob("[!.]*/"))
-
-
 def test_glue_trains_evaluates_and_predicts(glue):
-    assert_clean(glue, "output")
+    assert_clean(glue.notebook, glue.folder, "output")
     records = metrics(glue.output)
     assert [record["step"] for record in records if record["phase"] == "eval"] == [2, 4]
     assert [record["step"] for record in records if record["phase"] == "train"] == [1, 2, 3, 4]
