@@ -1,4 +1,10 @@
-"""Converts a model to another format, and proves that it computes the same."""
+"""Converts a model to another format, and proves that it computes the same.
+
+What was written is read by a fresh process, and its outputs are compared with those of --model.
+Tokenizer and configuration come along.
+
+    convert_checkpoint --model=albert_base --format=huggingface --output_dir=base_hf
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ import sys
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import MODEL, OUTPUT, flag_group
 from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
 
 # Those of `checkpoints/formats.py`, whose import takes seconds.
@@ -17,29 +24,35 @@ FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string(
-        "model",
-        None,
-        "Model to convert, of any format: a directory, a checkpoint, a released tar file, or the "
-        "URL of a TF-Hub module. It is only read.",
-        required=True,
-    )
-    flags.DEFINE_enum("format", None, FORMATS, "Format to write.", required=True)
-    flags.DEFINE_string(
-        "output_dir",
-        None,
-        "Directory to write; must not exist, or be empty. It is there in the end with all that "
-        "belongs to it, or not at all.",
-        required=True,
-    )
-    flags.DEFINE_string("checkpoint_name", None, "Which checkpoint of --model, if it has several.")
-    flags.DEFINE_bool(
-        "with_optimizer",
-        False,
-        "Keep the optimizer's moments and the step too, to go on training in --output_dir; "
-        "--format=original only.",
-    )
+    with flag_group(MODEL):
+        flags.DEFINE_string(
+            "model",
+            None,
+            "Model to convert, of any format: a directory, a checkpoint, a released tar file, or "
+            "the URL of a TF-Hub module. It is only read.",
+            required=True,
+        )
+        flags.DEFINE_string(
+            "checkpoint_name",
+            None,
+            "Which checkpoint of --model, if it has several. Not given: the best, else the newest.",
+        )
     define_model_part_flags()
+    with flag_group(OUTPUT):
+        flags.DEFINE_enum("format", None, FORMATS, "Format to write.", required=True)
+        flags.DEFINE_string(
+            "output_dir",
+            None,
+            "Directory to write; must not exist, or be empty. It is there in the end with all that "
+            "belongs to it, or not at all.",
+            required=True,
+        )
+        flags.DEFINE_bool(
+            "with_optimizer",
+            False,
+            "Keep the optimizer's moments and the step too, to go on training in --output_dir; "
+            "--format=original only.",
+        )
 
 
 def run() -> None:

@@ -1,6 +1,14 @@
 """Makes pretraining records from text, on all cores or with Beam.
 
-With --runner it is `data.beam` that makes the same records, on many machines.
+The text has one sentence a line and an empty line between documents. Segments are cut from it and
+masked, --dupe_factor times over, or once with --masked_lm_prob=0 for masking while training. With
+--runner Apache Beam makes the same records on many machines; its own options follow after a --.
+
+    create_pretraining_data --input_file='text/*.txt' --output_file=records/train.tfrecord@8
+        --spm_model_file=vocab/30k.model --max_seq_length=512 --dupe_factor=10
+
+    create_pretraining_data --input_file='text/*.txt' --output_file=records/plain.tfrecord@8
+        --spm_model_file=vocab/30k.model --dupe_factor=1 --masked_lm_prob=0
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +17,16 @@ from functools import partial
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import (
+    DATA,
+    DEVICES,
+    MASKING,
+    MODEL,
+    OUTPUT,
+    WITHOUT_EFFECT,
+    flag_group,
+    set_units,
+)
 from albert_tf.cli.masking_flags import define_ngram_flags
 from albert_tf.data.creation_report import CreationReport, masking_limit_warning
 from albert_tf.data.files import expand_shards, match_files
@@ -21,84 +39,108 @@ from albert_tf.tokenization import load_tokenizer
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string(
-        "input_file",
-        None,
-        "Text to read: files or globs, comma-separated. One sentence a line, an empty line between "
-        "documents, UTF-8.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "output_file",
-        None,
-        "TFRecord file to write, or several, comma-separated; records go to them in turn. name@3 "
-        "stands for name-00000-of-00003, name-00001-of-00003 and name-00002-of-00003.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "input_file_mode", "r", "Accepted for older commands; files are read as UTF-8 either way."
-    )
-    flags.DEFINE_string("spm_model_file", None, "SentencePiece model (English models).")
-    flags.DEFINE_string(
-        "vocab_file", None, "WordPiece vocabulary (Chinese models). Give this or --spm_model_file."
-    )
-    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
+    with flag_group(DATA):
+        flags.DEFINE_string(
+            "input_file",
+            None,
+            "Text to read: files or globs, with commas. One sentence a line, an empty line between "
+            "documents, UTF-8.",
+            required=True,
+        )
     _define_instance_flags()
-    flags.DEFINE_integer(
-        "random_seed", 12345, "Decides every random choice: equal seeds write equal bytes."
-    )
-    flags.DEFINE_integer(
-        "num_workers",
-        None,
-        "Processes to use; one for each processor core if not given. Does not change what is "
-        "written.",
-        lower_bound=1,
-    )
-    flags.DEFINE_string(
-        "runner",
-        None,
-        "Apache Beam runner to make the records with, such as DataflowRunner, FlinkRunner, "
-        "SparkRunner or DirectRunner; the same records are written. Beam's own options follow the "
-        "flags of this command after a --.",
-    )
+    _define_masking_flags()
+    with flag_group(MODEL):
+        flags.DEFINE_string("spm_model_file", None, "SentencePiece model (English models).")
+        flags.DEFINE_string(
+            "vocab_file",
+            None,
+            "WordPiece vocabulary (Chinese models). Give this or --spm_model_file.",
+        )
+        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
+    with flag_group(OUTPUT):
+        flags.DEFINE_string(
+            "output_file",
+            None,
+            "TFRecord file to write, or several, with commas; records go to them in turn. name@3 "
+            "stands for name-00000-of-00003, name-00001-of-00003 and name-00002-of-00003.",
+            required=True,
+        )
+    with flag_group(DEVICES):
+        flags.DEFINE_integer(
+            "num_workers",
+            None,
+            "Processes to use. Not given: one for each processor core. Does not change what is "
+            "written.",
+            lower_bound=1,
+        )
+        flags.DEFINE_string(
+            "runner",
+            None,
+            "Apache Beam runner to make the records with, such as DataflowRunner, FlinkRunner, "
+            "SparkRunner or DirectRunner; the same records are written. Beam's own options follow "
+            "the flags of this command after a --. Not given: processes of this machine make them.",
+        )
+    with flag_group(WITHOUT_EFFECT):
+        flags.DEFINE_string(
+            "input_file_mode", "r", "Changes nothing: files are read as UTF-8 either way."
+        )
+    set_units(num_workers="processes")
 
 
 def _define_instance_flags() -> None:
-    flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence, special tokens included.")
-    flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents cut into shorter sequences.")
-    flags.DEFINE_enum(
-        "sentence_loss",
-        None,
-        SENTENCE_LOSSES,
-        "What the records teach besides masked tokens. sop, the default: pairs of segments, half of"
-        " them swapped (sentence-order prediction). nsp: pairs, half of them with a second segment "
-        "from another document (next-sentence prediction). none: one run of text a sequence.",
-    )
-    flags.DEFINE_bool(
-        "random_next_sentence", False, "The original's name of --sentence_loss: nsp if True."
-    )
-    flags.DEFINE_integer(
-        "dupe_factor", 40, "Passes over the text, each with its own cuts and masks."
-    )
-    flags.DEFINE_float(
-        "masked_lm_prob",
-        0.15,
-        "Fraction of the tokens to predict; 0 masks none, for "
-        "records that run_pretraining.py --masked_lm_prob masks.",
-    )
-    flags.DEFINE_integer(
-        "max_predictions_per_seq",
-        20,
-        "Most tokens to predict in a sequence; masked_lm_prob times max_seq_length masks all that "
-        "is asked for.",
-    )
+    with flag_group(DATA):
+        flags.DEFINE_integer(
+            "max_seq_length", 512, "Positions of a sequence, special tokens included."
+        )
+        flags.DEFINE_float(
+            "short_seq_prob",
+            0.1,
+            "Part of the documents that are cut into shorter sequences, of a random length each.",
+        )
+        flags.DEFINE_enum(
+            "sentence_loss",
+            None,
+            SENTENCE_LOSSES,
+            "What the records teach besides masked tokens. sop, the default: pairs of segments, "
+            "half of them swapped (sentence-order prediction). nsp: pairs, half of them with a "
+            "second segment from another document (next-sentence prediction). none: one run of "
+            "text a sequence.",
+        )
+        flags.DEFINE_bool(
+            "random_next_sentence", False, "The original's name of --sentence_loss: nsp if true."
+        )
+        flags.DEFINE_integer(
+            "dupe_factor", 40, "Passes over the text, each with its own cuts and masks."
+        )
+        flags.DEFINE_integer(
+            "random_seed", 12345, "Decides every random choice: equal seeds write equal bytes."
+        )
+    set_units(max_seq_length="tokens", short_seq_prob="fraction", dupe_factor="passes")
+
+
+def _define_masking_flags() -> None:
+    with flag_group(MASKING):
+        flags.DEFINE_float(
+            "masked_lm_prob",
+            0.15,
+            "Fraction of the tokens to predict; 0 masks none, for records that run_pretraining "
+            "--masked_lm_prob masks.",
+        )
+        flags.DEFINE_integer(
+            "max_predictions_per_seq",
+            20,
+            "Most tokens to predict in a sequence; --masked_lm_prob times --max_seq_length masks "
+            "all that is asked for.",
+        )
     define_ngram_flags()
-    flags.DEFINE_bool(
-        "do_permutation",
-        False,
-        "Permute as many of the other tokens as are masked, and predict them too. Doubles the "
-        "prediction slots of the records.",
-    )
+    with flag_group(MASKING):
+        flags.DEFINE_bool(
+            "do_permutation",
+            False,
+            "Permute as many of the other tokens as are masked, and predict them too. Doubles the "
+            "prediction slots of the records.",
+        )
+    set_units(masked_lm_prob="fraction", max_predictions_per_seq="tokens")
 
 
 def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:

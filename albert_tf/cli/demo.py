@@ -1,18 +1,32 @@
-"""Goes the whole way from text to a published model, in a few minutes."""
+"""Goes the whole way from text to a published model, in a few minutes.
+
+It takes texts that come with Python, learns a vocabulary, makes records, pretrains a tiny model,
+evaluates it, fills masks with it and exports it.
+
+    demo --output_dir=demo_output
+"""
 
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import DATA, OUTPUT, TRAINING, flag_group, set_units
 
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string("output_dir", "demo_output", "Local directory of everything it writes.")
-    flags.DEFINE_integer("num_train_steps", 1500, "Steps of pretraining.", lower_bound=1)
-    flags.DEFINE_integer(
-        "max_documents", None, "Documents of the corpus, if not all of them.", lower_bound=2
-    )
-    flags.DEFINE_integer("vocab_size", 1000, "Pieces of the vocabulary.", lower_bound=1)
+    with flag_group(DATA):
+        flags.DEFINE_integer(
+            "max_documents",
+            None,
+            "Documents of the corpus. Not given: all of them.",
+            lower_bound=2,
+        )
+        flags.DEFINE_integer("vocab_size", 1000, "Pieces of the vocabulary.", lower_bound=1)
+    with flag_group(TRAINING):
+        flags.DEFINE_integer("num_train_steps", 1500, "Steps of pretraining.", lower_bound=1)
+    with flag_group(OUTPUT):
+        flags.DEFINE_string("output_dir", "demo_output", "Local directory of everything it writes.")
+    set_units(max_documents="documents", vocab_size="pieces", num_train_steps="steps")
 
 
 def run() -> None:

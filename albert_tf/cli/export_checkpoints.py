@@ -1,4 +1,9 @@
-"""Writes the weights of a pretrained model alone, as the original does."""
+"""Writes the weights of a pretrained model alone, as the original does.
+
+The optimizer's moments and the step are left out: a third of the file remains.
+
+    export_checkpoints --albert_directory=pretrained --export_path=released/model.ckpt
+"""
 
 from __future__ import annotations
 
@@ -9,25 +14,34 @@ import sys
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import MODEL, OUTPUT, WITHOUT_EFFECT, flag_group
 
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string(
-        "albert_directory",
-        None,
-        "Directory with albert_config.json and a checkpoint, or a model of another format.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "checkpoint_name",
-        "model.ckpt-best",
-        "Checkpoint in --albert_directory. Where the default is not there, the newest is taken.",
-    )
-    flags.DEFINE_bool("do_lower_case", True, "Accepted for older commands; changes nothing.")
-    flags.DEFINE_string(
-        "export_path", None, "Prefix of the checkpoint to write; there must be none.", required=True
-    )
+    with flag_group(MODEL):
+        flags.DEFINE_string(
+            "albert_directory",
+            None,
+            "Directory with albert_config.json and a checkpoint, or a model of another format. It "
+            "is only read.",
+            required=True,
+        )
+        flags.DEFINE_string(
+            "checkpoint_name",
+            "model.ckpt-best",
+            "Checkpoint in --albert_directory. Where the default is not there, the newest is "
+            "taken.",
+        )
+    with flag_group(OUTPUT):
+        flags.DEFINE_string(
+            "export_path",
+            None,
+            "Prefix of the checkpoint to write; there must be none.",
+            required=True,
+        )
+    with flag_group(WITHOUT_EFFECT):
+        flags.DEFINE_bool("do_lower_case", True, "Changes nothing: there are only weights.")
 
 
 def run() -> None:

@@ -1,4 +1,9 @@
-"""Writes a model as a LiteRT (TensorFlow Lite) file."""
+"""Writes a model as a LiteRT (TensorFlow Lite) file.
+
+The file is run on sample sequences, and how near its outputs are to the model's is printed.
+
+    export_litert --model=mrpc --output_file=mrpc.tflite --quantization=int8
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import EXPORT, MODEL, OUTPUT, flag_group, set_units
 from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
 from albert_tf.data.files import file_size
 
@@ -20,37 +26,44 @@ _LENGTH = 128
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string(
-        "model",
-        None,
-        "Encoder, pretrained model, classifier or model of SQuAD 1.1, of any format: a directory, "
-        "a checkpoint, a released tar file, or the URL of a TF-Hub module.",
-        required=True,
-    )
-    flags.DEFINE_string("output_file", "model.tflite", "File to write.")
-    flags.DEFINE_enum(
-        "quantization",
-        "none",
-        _QUANTIZATIONS,
-        "none: float32. float16: half the size. int8: a quarter of the size, and faster. "
-        "int8_calibrated: the same with ranges fixed beforehand, from --calibration_file, for "
-        "machines that need that; farther from the model.",
-    )
-    flags.DEFINE_integer(
-        "max_seq_length",
-        None,
-        "Length of all sequences, padding included; 0 for any length. Without it, the length the "
-        f"model was trained with, {_LENGTH} where nothing says it.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer("batch_size", 1, "Number of sequences; 0 for any number.", lower_bound=0)
-    flags.DEFINE_string(
-        "calibration_file",
-        None,
-        "Texts like those the model will be given, one a line; the two of a pair, or a question "
-        "and its context, with a tab between them. Some dozens are enough.",
-    )
+    with flag_group(MODEL):
+        flags.DEFINE_string(
+            "model",
+            None,
+            "Encoder, pretrained model, classifier or model of SQuAD 1.1, of any format: a "
+            "directory, a checkpoint, a released tar file, or the URL of a TF-Hub module.",
+            required=True,
+        )
     define_model_part_flags()
+    with flag_group(EXPORT):
+        flags.DEFINE_enum(
+            "quantization",
+            "none",
+            _QUANTIZATIONS,
+            "none: float32. float16: half the size. int8: a quarter of the size, and faster. "
+            "int8_calibrated: the same with ranges fixed beforehand, from --calibration_file, for "
+            "machines that need that; farther from the model.",
+        )
+        flags.DEFINE_string(
+            "calibration_file",
+            None,
+            "Texts like those the model will be given, one a line; the two of a pair, or a "
+            "question and its context, with a tab between them. Some dozens are enough. For "
+            "--quantization=int8_calibrated alone.",
+        )
+        flags.DEFINE_integer(
+            "max_seq_length",
+            None,
+            "Length of all sequences, padding included; 0 for any length. Not given: the length "
+            f"the model was trained with, {_LENGTH} where nothing says it.",
+            lower_bound=0,
+        )
+        flags.DEFINE_integer(
+            "batch_size", 1, "Number of sequences; 0 for any number.", lower_bound=0
+        )
+    with flag_group(OUTPUT):
+        flags.DEFINE_string("output_file", "model.tflite", "File to write.")
+    set_units(max_seq_length="tokens", batch_size="sequences")
 
 
 def run() -> None:

@@ -1,4 +1,12 @@
-"""Exports a pretrained model for TF-Hub, for TensorFlow 2 or 1."""
+"""Exports a pretrained model for TF-Hub, for TensorFlow 2 or 1.
+
+What was written is read by a fresh process, and its outputs are compared with the model's.
+
+    export_to_tfhub --albert_directory=pretrained --export_path=hub/encoder
+        --preprocessor_path=hub/preprocessor
+
+    export_to_tfhub --albert_directory=pretrained --export_path=hub/module --format=tf1_hub
+"""
 
 from __future__ import annotations
 
@@ -9,52 +17,57 @@ import sys
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import MODEL, OUTPUT, WITHOUT_EFFECT, flag_group
 
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string(
-        "albert_directory",
-        None,
-        "The model: a directory with albert_config.json, tokenizer and checkpoint, or a model of "
-        "any other format. It is only read.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "checkpoint_name",
-        "model.ckpt-best",
-        "Checkpoint in --albert_directory. Where the default is not there, the newest is taken.",
-    )
-    flags.DEFINE_string(
-        "export_path",
-        None,
-        "Directory to write; must not exist, or be empty. It is there in the end with all that "
-        "belongs to it, or not at all.",
-        required=True,
-    )
-    flags.DEFINE_enum(
-        "format",
-        "tf2",
-        ["tf2", "tf1_hub"],
-        "tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module for hub.Module and the "
-        "original's programs, as the original writes it.",
-    )
-    flags.DEFINE_string(
-        "preprocessor_path",
-        None,
-        "Directory for a preprocessor as well, from texts to the encoder's inputs; --format=tf2.",
-    )
-    flags.DEFINE_bool(
-        "do_lower_case",
-        True,
-        "Whether the model's text is lower-cased. Where it is not given, what the model says of "
-        "itself counts.",
-    )
-    flags.DEFINE_bool(
-        "use_einsum",
-        True,
-        "Changes nothing: the graph has plain matrix products either way, which TFLite knows.",
-    )
+    with flag_group(MODEL):
+        flags.DEFINE_string(
+            "albert_directory",
+            None,
+            "The model: a directory with albert_config.json, tokenizer and checkpoint, or a model "
+            "of any other format. It is only read.",
+            required=True,
+        )
+        flags.DEFINE_string(
+            "checkpoint_name",
+            "model.ckpt-best",
+            "Checkpoint in --albert_directory. Where the default is not there, the newest is "
+            "taken.",
+        )
+        flags.DEFINE_bool(
+            "do_lower_case",
+            True,
+            "Whether the model's text is lower-cased. Not given: as the model says of itself.",
+        )
+    with flag_group(OUTPUT):
+        flags.DEFINE_enum(
+            "format",
+            "tf2",
+            ["tf2", "tf1_hub"],
+            "tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module for hub.Module and "
+            "the original's programs, as the original writes it.",
+        )
+        flags.DEFINE_string(
+            "export_path",
+            None,
+            "Directory to write; must not exist, or be empty. It is there in the end with all that "
+            "belongs to it, or not at all.",
+            required=True,
+        )
+        flags.DEFINE_string(
+            "preprocessor_path",
+            None,
+            "Directory for a preprocessor as well, from texts to the encoder's inputs; "
+            "--format=tf2. Not given: none is written.",
+        )
+    with flag_group(WITHOUT_EFFECT):
+        flags.DEFINE_bool(
+            "use_einsum",
+            True,
+            "Changes nothing: the graph has plain matrix products either way, which TFLite knows.",
+        )
 
 
 def run() -> None:

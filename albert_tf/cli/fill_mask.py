@@ -1,33 +1,42 @@
-"""Shows what a pretrained model expects at the blanks of texts."""
+"""Shows what a pretrained model expects at the blanks of texts.
+
+fill_mask --model_dir=pretrained --text='The capital of France is [MASK].'
+"""
 
 import sys
 
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import DATA, MODEL, OUTPUT, flag_group, set_units
 
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string(
-        "model_dir",
-        None,
-        "The model, of any format: a directory, a checkpoint, a released tar file, a TF-Hub URL.",
-        required=True,
-    )
-    flags.DEFINE_multi_string(
-        "text",
-        None,
-        "A text with [MASK] where the model shall fill in; may be given several times. Without it, "
-        "texts are read from the standard input, one a line.",
-    )
-    flags.DEFINE_integer("top_k", 5, "Tokens to show for each blank.", lower_bound=1)
-    flags.DEFINE_bool(
-        "do_lower_case",
-        True,
-        "Lower-case the text, as the model's training did. Where it is not given, what the model "
-        "says of itself counts.",
-    )
+    with flag_group(DATA):
+        flags.DEFINE_multi_string(
+            "text",
+            None,
+            "A text with [MASK] where the model shall fill in. Not given: texts are read from the "
+            "standard input, one a line.",
+        )
+    with flag_group(MODEL):
+        flags.DEFINE_string(
+            "model_dir",
+            None,
+            "The model, of any format: a directory, a checkpoint, a released tar file, a TF-Hub "
+            "URL.",
+            required=True,
+        )
+        flags.DEFINE_bool(
+            "do_lower_case",
+            True,
+            "Lower-case the text, as the model's training did. Not given: as the model says of "
+            "itself.",
+        )
+    with flag_group(OUTPUT):
+        flags.DEFINE_integer("top_k", 5, "Tokens to show for each blank.", lower_bound=1)
+    set_units(top_k="tokens")
 
 
 def run() -> None:

@@ -1,30 +1,45 @@
-"""Puts the results of `run_glue.sh` into a table, its predictions into a zip."""
+"""Puts the results of `run_glue.sh` into a table, its predictions into a zip.
+
+The table holds mean and spread over the seeds of each task; it is printed, and written to
+--results_dir.
+
+    glue_results --results_dir=glue_results --model=base_v2 --submission=submission.zip
+"""
 
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import DATA, OUTPUT, flag_group
 
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string(
-        "results_dir",
-        None,
-        "Directory with a directory <task>-seed<seed> for each run, as run_glue.sh makes them.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "model",
-        None,
-        "Model the runs started from: a TF-Hub module, a directory with albert_config.json, or a "
-        "name such as base_v2. Scores published of a released model stand beside the results.",
-    )
-    flags.DEFINE_string(
-        "submission", None, "Zip file to write: test predictions for GLUE's server."
-    )
-    flags.DEFINE_bool(
-        "allow_missing", False, "Write the --submission although predictions of tasks are missing."
-    )
+    with flag_group(DATA):
+        flags.DEFINE_string(
+            "results_dir",
+            None,
+            "Directory with a directory <task>-seed<seed> for each run, as run_glue.sh makes them.",
+            required=True,
+        )
+        flags.DEFINE_string(
+            "model",
+            None,
+            "Model the runs started from: a TF-Hub module, a directory with albert_config.json, or "
+            "a name such as base_v2. Scores published of a released model stand beside the "
+            "results. Not given: the results alone.",
+        )
+    with flag_group(OUTPUT):
+        flags.DEFINE_string(
+            "submission",
+            None,
+            "Zip file to write: test predictions for GLUE's server. Not given: none is written.",
+        )
+        flags.DEFINE_bool(
+            "allow_missing",
+            False,
+            "Write the --submission although predictions of tasks are missing. Otherwise that is "
+            "an error.",
+        )
 
 
 def run() -> None:

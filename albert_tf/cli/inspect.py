@@ -1,4 +1,12 @@
-"""Shows what lies at a path: a model of any format, records, a tokenizer."""
+"""Shows what lies at a path: a model of any format, records, a tokenizer.
+
+Of a model it tells the configuration, the variables, the tokenizer, what it was trained for, and
+how to go on with it. Several paths are shown one after the other. There are no flags.
+
+    inspect albert_base_v2.tar.gz
+
+    inspect mrpc/model.ckpt-best records/train.tfrecord
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
 """Trains the models of the paper's comparisons on your records, one by one.
 
-    python run_ablations.py --albert_config_file=base.json --input_file=... --eval_input_file=...
-        --output_dir=ablations --num_train_steps=2000 -- --max_seq_length=128 ...
+Each model differs from the base in one respect and is trained like it. What stands after a -- goes
+to every run of run_pretraining as it is. The same call goes on where an earlier one was ended, and
+the table in --output_dir is written anew after each run.
 
-What stands after `--` goes to every run of `run_pretraining.py` as it is.
+    run_ablations --albert_config_file=base.json --input_file='records/train*.tfrecord'
+        --eval_input_file='records/held_out*.tfrecord' --output_dir=ablations
+        --num_train_steps=2000 -- --max_seq_length=128 --train_batch_size=32
 """
 
 from __future__ import annotations
@@ -18,6 +21,15 @@ from typing import TYPE_CHECKING, Any
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import (
+    DATA,
+    MODEL,
+    OUTPUT,
+    TRAINING,
+    WHAT_TO_DO,
+    flag_group,
+    set_units,
+)
 
 if TYPE_CHECKING:
     from albert_tf.ablations.comparisons import Variant
@@ -33,56 +45,79 @@ SETTINGS_FILE = "ablation_settings.json"
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string(
-        "albert_config_file", None, "The base, of which all models are variants.", required=True
-    )
-    flags.DEFINE_string(
-        "output_dir",
-        None,
-        "Directory of the results and of a directory for each run. Runs found there are not "
-        "repeated, those that were cut off go on.",
-        required=True,
-    )
-    flags.DEFINE_integer(
-        "num_train_steps", None, "Steps of every run.", required=True, lower_bound=1
-    )
+    with flag_group(WHAT_TO_DO):
+        flags.DEFINE_list(
+            "comparisons",
+            ["embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"],
+            "What to compare; some of the default.",
+        )
+        flags.DEFINE_list(
+            "embedding_sizes", [], "Sizes E of the embedding. Not given: half, double, and H."
+        )
+        flags.DEFINE_list("depths", [], "Numbers of layers. Not given: one, half, double.")
+        flags.DEFINE_list("widths", [], "Sizes H of the hidden states. Not given: half, double.")
+        flags.DEFINE_list("seeds", ["12345"], "Every model is trained with each of these seeds.")
+        flags.DEFINE_list(
+            "base_seeds",
+            [],
+            "Further seeds of the base alone: their spread is the noise of the table. Not given: "
+            "none.",
+        )
     _define_record_flags()
-    flags.DEFINE_list(
-        "comparisons",
-        ["embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"],
-        "What to compare.",
-    )
-    flags.DEFINE_list("embedding_sizes", [], "Sizes E; if not given: half, double, and H.")
-    flags.DEFINE_list("depths", [], "Numbers of layers; if not given: one, half, double.")
-    flags.DEFINE_list("widths", [], "Sizes H; if not given: half, double.")
-    flags.DEFINE_list("seeds", ["12345"], "Every model is trained with each of these seeds.")
-    flags.DEFINE_list(
-        "base_seeds", [], "Further seeds of the base alone: their spread is the noise of the table."
-    )
+    with flag_group(MODEL):
+        flags.DEFINE_string(
+            "albert_config_file",
+            None,
+            "Configuration (albert_config.json) of the base, of which all models are variants.",
+            required=True,
+        )
+    with flag_group(TRAINING):
+        flags.DEFINE_integer(
+            "num_train_steps", None, "Steps of every run.", required=True, lower_bound=1
+        )
+    with flag_group(OUTPUT):
+        flags.DEFINE_string(
+            "output_dir",
+            None,
+            "Directory of the results and of a directory for each run. Runs found there are not "
+            "repeated, those that were cut off go on.",
+            required=True,
+        )
+    set_units(num_train_steps="steps")
 
 
 def _define_record_flags() -> None:
-    flags.DEFINE_string(
-        "input_file",
-        None,
-        "Records to train on (made with --sentence_loss=sop, the default): files or globs.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "eval_input_file", None, "Held-out records to evaluate on: files or globs.", required=True
-    )
-    for loss in ("nsp", "none"):
-        without = (
-            "without them that loss is left out."
-            if loss == "nsp"
-            else "without them that model learns the masked tokens of --input_file alone."
+    with flag_group(DATA):
+        flags.DEFINE_string(
+            "input_file",
+            None,
+            "Records to train on, made with --sentence_loss=sop, the default: files or globs, with "
+            "commas.",
+            required=True,
         )
         flags.DEFINE_string(
-            f"{loss}_input_file", None, f"Records made with --sentence_loss={loss}; {without}"
+            "eval_input_file",
+            None,
+            "Held-out records to evaluate on: files or globs, with commas.",
+            required=True,
         )
-        flags.DEFINE_string(
-            f"{loss}_eval_input_file", None, f"Held-out records made with --sentence_loss={loss}."
-        )
+        for loss in ("nsp", "none"):
+            without = (
+                "that loss is left out."
+                if loss == "nsp"
+                else "that model learns the masked tokens of --input_file alone."
+            )
+            flags.DEFINE_string(
+                f"{loss}_input_file",
+                None,
+                f"Records made with --sentence_loss={loss}. Not given: {without}",
+            )
+            flags.DEFINE_string(
+                f"{loss}_eval_input_file",
+                None,
+                f"Held-out records made with --sentence_loss={loss}; belong to "
+                f"--{loss}_input_file.",
+            )
 
 
 def run(training_flags: list[str]) -> None:

@@ -1,32 +1,43 @@
-"""Learns a SentencePiece vocabulary from text."""
+"""Learns a SentencePiece vocabulary from text.
+
+train_sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k --vocab_size=30000
+"""
 
 from collections.abc import Iterator, Sequence
 
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.flag_groups import DATA, OUTPUT, flag_group, set_units
 from albert_tf.data.files import match_files, open_binary
 from albert_tf.tokenization.training import train_sentence_piece
 
 
 def define_flags() -> None:
     """Defines the flags of this command; nothing is defined by importing it."""
-    flags.DEFINE_string(
-        "input_file",
-        None,
-        "Text to read: files or globs, comma-separated. One sentence a line, UTF-8.",
-        required=True,
-    )
-    flags.DEFINE_string(
-        "model_prefix",
-        None,
-        "Where to write: this path with .model and with .vocab at its end.",
-        required=True,
-    )
-    flags.DEFINE_integer("vocab_size", 30000, "Pieces, special symbols included.", lower_bound=1)
-    flags.DEFINE_bool(
-        "do_lower_case", True, "Lower-case the text; must be what the tokenizer will do later."
-    )
+    with flag_group(DATA):
+        flags.DEFINE_string(
+            "input_file",
+            None,
+            "Text to read: files or globs, with commas. One sentence a line, UTF-8.",
+            required=True,
+        )
+        flags.DEFINE_bool(
+            "do_lower_case",
+            True,
+            "Lower-case the text; must be what the tokenizer will do later.",
+        )
+        flags.DEFINE_integer(
+            "vocab_size", 30000, "Pieces, special symbols included.", lower_bound=1
+        )
+    with flag_group(OUTPUT):
+        flags.DEFINE_string(
+            "model_prefix",
+            None,
+            "Where to write: this path with .model and with .vocab at its end.",
+            required=True,
+        )
+    set_units(vocab_size="pieces")
 
 
 def run() -> None:
