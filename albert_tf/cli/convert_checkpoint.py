@@ -35,7 +35,7 @@ def define_flags() -> None:
         flags.DEFINE_string(
             "checkpoint_name",
             None,
-            "Which checkpoint of --model, if it has several. Not given: the best, else the newest.",
+            "Which checkpoint of --model, if it has several. Not given: the newest.",
         )
     define_model_part_flags()
     with flag_group(OUTPUT):

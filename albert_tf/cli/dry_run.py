@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from absl import flags
 
+from albert_tf.cli.flag_groups import WHAT_TO_DO, flag_group
 from albert_tf.text_layout import rows
 
 FLAG = "dry_run"
@@ -16,12 +17,13 @@ Blocks = Mapping[str, Mapping[str, object]]
 
 def define_dry_run_flag() -> None:
     """The flag of every command that takes long or writes much."""
-    flags.DEFINE_bool(
-        FLAG,
-        False,
-        "Check flags, files and the room for results as for a real run, print what it would do, "
-        "and stop. Nothing is written.",
-    )
+    with flag_group(WHAT_TO_DO):
+        flags.DEFINE_bool(
+            FLAG,
+            False,
+            "Check flags, files and the room for results as for a real run, print what it would "
+            "do, and stop. Nothing is written.",
+        )
 
 
 def is_dry_run(values: flags.FlagValues) -> bool:
