@@ -11,17 +11,14 @@ from absl import flags, logging
 
 from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.cli.devices import (
-    check_device_flags,
-    strategy_from_flags,
-)
-from albert_tf.cli.flags import (
-    optimizer_config_from_flags,
-    trainer_config_from_flags,
-)
+from albert_tf.cli.devices import check_device_flags, strategy_from_flags
+from albert_tf.cli.dry_run import is_dry_run, print_plan
+from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
 from albert_tf.cli.masking_flags import online_masking_settings
+from albert_tf.cli.pretraining_plan import evaluation_plan, training_plan
 from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.data.creation_report import masking_limit_warning
+from albert_tf.data.disk import check_folder
 from albert_tf.data.files import match_files
 from albert_tf.data.online_masking import OnlineMasking
 from albert_tf.distribution import is_chief, is_tpu
@@ -81,7 +78,7 @@ def run() -> None:
         model = build_model(task.build_model, values.precision, strategy)
         if is_chief(strategy):
             evaluator = _evaluator(values, task, model, strategy)
-            _evaluate(values, evaluator, optimizer_config.num_train_steps)
+            _evaluate(values, task, evaluator, optimizer_config.num_train_steps)
     wait_for_workers(strategy)
 
 
@@ -188,21 +185,15 @@ def _train(
         init_from_group0=values.init_from_group0,
         allow_partial=values.allow_partial_checkpoint,
     )
+    best = BestCheckpoint(trainer.directory, BEST_METRIC)
+    if trainer.is_chief:
+        check_folder(values.output_dir, OUTPUT_FLAG)
+    if is_dry_run(values):
+        print_plan(training_plan(task, trainer, evaluator))
+        return
     if trainer.is_chief:
         model_directory.write()
-    num_train_steps = trainer.optimizer_config.num_train_steps
-    log = RunLog(values.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
-    log.write_config(
-        {
-            "model": task.config.to_dict(),
-            SENTENCE_LOSS_KEY: task.sentence_loss,
-            "trainer": dataclasses.asdict(trainer.config),
-            "optimizer": dataclasses.asdict(trainer.optimizer_config),
-            "scale_from_batch_size": values.scale_from_batch_size,
-            "input": task.describe_input(),
-        }
-    )
-    best = BestCheckpoint(trainer.directory, BEST_METRIC)
+    log = _run_log(values, task, trainer)
 
     def record(step: int, results: Mapping[str, float]) -> None:
         write_results(values.output_dir, step, results)
@@ -217,6 +208,23 @@ def _train(
         log.close()
 
 
+def _run_log(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) -> RunLog:
+    """The log of the run, its settings written."""
+    num_train_steps = trainer.optimizer_config.num_train_steps
+    log = RunLog(values.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
+    log.write_config(
+        {
+            "model": task.config.to_dict(),
+            SENTENCE_LOSS_KEY: task.sentence_loss,
+            "trainer": dataclasses.asdict(trainer.config),
+            "optimizer": dataclasses.asdict(trainer.optimizer_config),
+            "scale_from_batch_size": values.scale_from_batch_size,
+            "input": task.describe_input(),
+        }
+    )
+    return log
+
+
 def _evaluator(
     values: flags.FlagValues,
     task: PretrainingTask,
@@ -226,7 +234,9 @@ def _evaluator(
     return Evaluator(task, model, strategy, values.eval_batch_size, values.max_eval_steps)
 
 
-def _evaluate(values: flags.FlagValues, evaluator: Evaluator, last_step: int) -> None:
+def _evaluate(
+    values: flags.FlagValues, task: PretrainingTask, evaluator: Evaluator, last_step: int
+) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     directory = TrainingDirectory(values.output_dir)
     prefixes = choose_checkpoints(
@@ -237,8 +247,14 @@ def _evaluate(values: flags.FlagValues, evaluator: Evaluator, last_step: int) ->
         last_step=last_step,
         watch_secs=values.watch_secs,
     )
-    make_output_dir(values.output_dir)
     best = BestCheckpoint(directory, BEST_METRIC)
+    check_folder(values.output_dir, OUTPUT_FLAG)
+    if is_dry_run(values):
+        waits = values.eval_checkpoint == "all" and values.watch_secs > 0
+        there = directory.checkpoints() if waits else prefixes
+        print_plan(evaluation_plan(task, evaluator, _with_warnings(there, values.sentence_loss)))
+        return
+    make_output_dir(values.output_dir)
 
     def record(step: int, results: Mapping[str, float]) -> None:
         write_results(values.output_dir, step, results)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.flag_groups import DATA, EVALUATION, OPTIMIZER, WHAT_TO_DO, flag_group, set_units
 from albert_tf.cli.flags import (
     define_device_flags,
@@ -58,6 +59,7 @@ def define_flags() -> None:
         )
     set_units(scale_from_batch_size="examples")
     define_device_flags()
+    define_dry_run_flag()
 
 
 def _define_data_flags() -> None:

@@ -89,6 +89,8 @@ class PretrainingTask:
         self.config = config
         self.train_files = list(train_files)
         self.eval_files = list(eval_files)
+        self.max_seq_length = max_seq_length
+        self.max_predictions_per_seq = max_predictions_per_seq
         self.shuffle_buffer_size = shuffle_buffer_size
         self.sentence_loss = sentence_loss
         self._sentence = _SENTENCE_NAMES.get(sentence_loss)

@@ -100,6 +100,7 @@ class TrainingPlan:
         return {
             "weights": first,
             **{f"  {number}": line.strip() for number, line in enumerate(more, start=1)},
+            **({"input": self.trainer.check_input()} if self.trainer.step and self.steps else {}),
             "--output_dir": f"{self.trainer.config.output_dir} ({found})",
         }
 

@@ -134,6 +134,18 @@ class Trainer:
         self._saved_step = self.step
         return newest
 
+    def check_input(self) -> str:
+        """Opens the input as `train` will, and says where in it training begins.
+
+        Raises:
+            DamagedError: the position that was saved cannot be read.
+        """
+        order_seed = self._input().description["order_seed"]
+        if not self.step:
+            return "from the beginning"
+        begins_anew = order_seed == self.config.seed + self.step
+        return "from the beginning, in another order" if begins_anew else "where the run stopped"
+
     def is_checkpoint(self) -> bool:
         """Whether a checkpoint is due at the present step."""
         last = self.optimizer_config.num_train_steps
