@@ -23,6 +23,7 @@ from tests.small_model import small_config
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PARAMETERS = "parameters"  # tag of the cell whose values can be replaced
+CELL_SECONDS = 300
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -44,9 +45,10 @@ def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookNode:
     insert_parameters(notebook, parameters)
     home = folder / "home"
     home.mkdir()
+    (folder / "settings").mkdir()
     client = NotebookClient(
         notebook,
-        timeout=300,  # seconds a cell
+        timeout=CELL_SECONDS,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
     )
@@ -54,7 +56,7 @@ def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookNode:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """What the notebook's process is told of the machine: files of a user's own go to `home`."""
+    """What the process is told of the machine: a user's files would go to `home`."""
     import matplotlib
 
     moved = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "ALBERT_TF_CACHE_DIR")

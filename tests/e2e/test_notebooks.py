@@ -3,6 +3,7 @@
 import ast
 import json
 import math
+import random
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,3 +116,71 @@ def test_glue_shows_curves_mistakes_and_attention(glue):
 def test_glue_classifies_texts_by_the_exported_model(glue):
     answers = printed(glue.notebook).split("exported model")[-1]
     assert len([line for line in answers.splitlines() if line.startswith("  → ")]) == 2
+
+
+def write_prose(path: Path) -> Path:
+    """Thirty documents of three to eight sentences, of words made up."""
+    source = random.Random(5)
+    words = ["".join(source.choices("abdeiklmnorstu", k=6)) for _ in range(60)]
+    with path.open("w") as file:
+        for _ in range(30):
+            for _ in range(source.randint(3, 8)):
+                file.write(" ".join(source.choices(words, k=source.randint(4, 9))) + ".\n")
+            file.write("\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pretraining(tmp_path_factory) -> SimpleNamespace:
+    """The notebook of pretraining, run, and the folder in which it ran."""
+    inputs, folder = tmp_path_factory.mktemp("text"), tmp_path_factory.mktemp("pretraining")
+    notebook = run_notebook(
+        "pretrain_from_text",
+        folder,
+        TEXT_FILES=write_prose(inputs / "prose.txt"),
+        HELD_OUT_EVERY=5,
+        OUTPUT_DIR="output",
+        VOCAB_SIZE=70,
+        EMBEDDING_SIZE=8,
+        HIDDEN_SIZE=12,
+        NUM_HEADS=3,
+        DUPE_FACTOR=2,
+        TRAIN_BATCH_SIZE=7,
+        TRAIN_STEPS=4,
+        WARMUP_STEPS=1,
+        SAVE_STEPS=2,
+        LOG_STEPS=1,
+        MORE_STEPS=2,
+        SENTENCES=["baki [MASK] lo.", "s [MASK] mun."],
+    )
+    return SimpleNamespace(notebook=notebook, folder=folder, output=folder / "output")
+
+
+def test_pretraining_trains_and_goes_on(pretraining):
+    assert_clean(pretraining, "output")
+    records = metrics(pretraining.output / "pretrained")
+    assert [record["step"] for record in records if record["phase"] == "train"] == list(range(1, 7))
+    assert [record["step"] for record in records if record["phase"] == "eval"] == [2, 4, 6]
+    assert all(math.isfinite(record["masked_lm_loss"]) for record in records)
+    text = printed(pretraining.notebook)
+    assert "training: " in text
+    assert "held_out: " in text
+    assert "masked_lm_accuracy: " in text
+
+
+def test_pretraining_keeps_whole_documents_back(pretraining):
+    parts = [
+        (pretraining.output / "corpus" / f"{part}.txt").read_text().split("\n\n")
+        for part in ("training", "held_out")
+    ]
+    assert [len(documents) - 1 for documents in parts] == [24, 6]
+    assert not set(parts[0][:-1]) & set(parts[1][:-1])
+
+
+def test_pretraining_shows_curves_and_attention_and_fills_in_blanks(pretraining):
+    assert len(pictures(pretraining.notebook)) == 3
+    answers = printed(pretraining.notebook).split("baki [MASK] lo.\n")[1:]
+    assert len(answers) == 3  # the model, after more steps, exported
+    assert all(answer.splitlines()[0].count("%") == 5 for answer in answers)
+    assert answers[1].splitlines()[0] == answers[2].splitlines()[0]
+    assert (pretraining.output / "exported_huggingface" / "model.safetensors").exists()
