@@ -10,13 +10,16 @@ import hashlib
 import os
 import shutil
 import tarfile
+import tempfile
 import uuid
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 
 from absl import logging
 
-from albert_tf.checkpoints.hub_cache import fetch, is_url
+from albert_tf.checkpoints.hub_cache import fetch, is_fetched, is_url
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.files import file_exists, file_size, is_remote, open_binary
 
@@ -24,6 +27,31 @@ CACHE_VARIABLE = "ALBERT_TF_CACHE_DIR"
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
 _READ_ERRORS = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
 _CHUNK = 1 << 20  # bytes
+
+
+class _PassingFolder(ExitStack):
+    """A folder that is made when it is asked for, and gone when this ends."""
+
+    @cached_property
+    def path(self) -> str:
+        return self.enter_context(tempfile.TemporaryDirectory(prefix="albert_tf_"))
+
+
+_passing: list[_PassingFolder] = []  # of `nothing_kept`, the innermost last
+
+
+@contextmanager
+def nothing_kept() -> Iterator[None]:
+    """Lets what has to be fetched, unpacked or made again lie in a folder that ends with the block.
+
+    What is in the caches already is read from there.
+    """
+    with _PassingFolder() as folder:
+        _passing.append(folder)
+        try:
+            yield
+        finally:
+            _passing.pop()
 
 
 def is_packed(path: str) -> bool:
@@ -42,11 +70,14 @@ def local_directory(path: str, flag: str) -> str:
     Raises:
         LoadError: it cannot be fetched, is damaged or unsafe, or there is no room for it.
     """
-    return _descended(fetch(path, flag) if is_url(path) else _unpacked(path, flag))
+    if is_url(path):
+        is_passing = _passing and not is_fetched(path)
+        return _descended(fetch(path, flag, _passing[-1].path if is_passing else None))
+    return _descended(_unpacked(path, flag))
 
 
 def _unpacked(path: str, flag: str) -> str:
-    directory = os.path.join(cache_directory(), "unpacked", _cache_name(path))
+    directory = cached("unpacked", _cache_name(path))
     if os.path.isdir(directory):
         return directory
     partial = f"{directory}.partial-{uuid.uuid4().hex[:12]}"
@@ -74,10 +105,13 @@ def _rename_unless_there(partial: str, directory: str) -> None:
             raise
 
 
-def cache_directory() -> str:
-    """Returns where models are kept that had to be unpacked."""
+def cached(*names: str) -> str:
+    """Returns where in the cache something lies, or is to be put; see `nothing_kept`."""
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.environ.get(CACHE_VARIABLE) or os.path.join(default, "albert_tf")
+    cache = os.environ.get(CACHE_VARIABLE) or os.path.join(default, "albert_tf")
+    path = os.path.join(cache, *names)
+    is_passing = _passing and not os.path.exists(path)
+    return os.path.join(_passing[-1].path, *names) if is_passing else path
 
 
 def _cache_name(path: str) -> str:

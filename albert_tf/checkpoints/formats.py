@@ -40,14 +40,21 @@ class FormatModule(Protocol):
     def open_weights(self, checkpoint: str) -> WeightsReader:
         """Returns a reader of `StoredModel.checkpoint`."""
 
+    def left_out(self, contents: ModelContents) -> list[str]:
+        """Returns names of the weights that the format cannot hold; warns of what changes else.
+
+        Raises:
+            ValueError: the format cannot hold such a model at all.
+        """
+
     def write(self, directory: str, contents: ModelContents) -> list[str]:
         """Writes a model into an empty directory.
 
         Returns:
-            Names of the weights that the format cannot hold, and that are not in it.
+            See `left_out`.
 
         Raises:
-            ValueError: the format cannot hold such a model at all; nothing is written.
+            ValueError: see `left_out`; nothing is written.
         """
 
 
@@ -117,7 +124,7 @@ def stored_task(checkpoint: str, flag: str = "--init_checkpoint") -> TrainedTask
         checkpoint: `StoredModel.checkpoint`.
         flag: what it came from, for messages.
     """
-    name = _format_of_weights(checkpoint)
+    name = format_of_weights(checkpoint)
     if name == ORIGINAL:
         return None
     return format_module(name).read(_directory_of(checkpoint), flag).task
@@ -129,7 +136,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
     Args:
         checkpoint: `StoredModel.checkpoint`.
     """
-    return format_module(_format_of_weights(checkpoint)).open_weights(checkpoint)
+    return format_module(format_of_weights(checkpoint)).open_weights(checkpoint)
 
 
 def _locate(path: str, flag: str) -> tuple[str, str, str | None]:
@@ -140,7 +147,7 @@ def _locate(path: str, flag: str) -> tuple[str, str, str | None]:
     if is_packed(path):
         path = local_directory(path, flag)
     if not tf.io.gfile.isdir(path):
-        name = _format_of_weights(path)
+        name = format_of_weights(path)
         return name, path if name == ORIGINAL else _directory_of(path), _whole_file(path, name)
     for name, entry in _FORMATS.items():
         if entry.load().is_here(path):
@@ -154,7 +161,8 @@ def _whole_file(path: str, name: str) -> str | None:
     return path if is_whole else None
 
 
-def _format_of_weights(checkpoint: str) -> str:
+def format_of_weights(checkpoint: str) -> str:
+    """Returns the name of the format of a `StoredModel.checkpoint`."""
     for name, entry in _FORMATS.items():
         if re.search(entry.weights, checkpoint) and entry.load().is_here(_directory_of(checkpoint)):
             return name

@@ -85,6 +85,11 @@ def open_weights(checkpoint: str) -> WeightsReader:
     return open_tensorflow_checkpoint(checkpoint)
 
 
+def left_out(contents: ModelContents) -> list[str]:
+    """Returns nothing: this format holds every model."""
+    return []
+
+
 def write(directory: str, contents: ModelContents) -> list[str]:
     """Writes a release directory, with `labels.json` if the model was trained for a task.
 
@@ -111,7 +116,7 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     write_checkpoint(os.path.join(directory, name), contents.weights, contents.global_step)
     if contents.task is not None:
         contents.task.write(directory)
-    return []
+    return left_out(contents)
 
 
 def _write_piece_list(directory: str, tokenizer: SentencePieceTokenizer) -> None:

@@ -91,6 +91,13 @@ def open_weights(checkpoint: str) -> WeightsReader:
     return open_tensorflow_checkpoint(checkpoint)
 
 
+def left_out(contents: ModelContents) -> list[str]:
+    """Names what a module cannot hold; see `tf1_hub_module.left_out`."""
+    from albert_tf.export import tf1_hub_module
+
+    return tf1_hub_module.left_out(contents)
+
+
 def write(directory: str, contents: ModelContents) -> list[str]:
     """Writes a module; see `tf1_hub_module.write`."""
     from albert_tf.export import tf1_hub_module  # the model's code, which reading needs nothing of

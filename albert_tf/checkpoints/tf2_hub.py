@@ -129,6 +129,13 @@ def open_weights(checkpoint: str) -> WeightsReader:
     return _Weights(checkpoint)
 
 
+def left_out(contents: ModelContents) -> list[str]:
+    """Names what our own kind cannot hold; see `tf2_hub_encoder.left_out`."""
+    from albert_tf.export import tf2_hub_encoder
+
+    return tf2_hub_encoder.left_out(contents)
+
+
 def write(directory: str, contents: ModelContents) -> list[str]:
     """Writes our own kind; see `tf2_hub_encoder.write`."""
     from albert_tf.export import tf2_hub_encoder  # reading needs no models

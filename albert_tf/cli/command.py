@@ -9,6 +9,7 @@ from typing import NoReturn
 from absl import app, flags, logging
 
 from albert_tf.cli.command_line import find_mistakes
+from albert_tf.cli.dry_run import keep_nothing
 from albert_tf.cli.flag_descriptions import (
     CommandDescription,
     describe_command,
@@ -45,7 +46,8 @@ def run_command(
 
     def main(argv: Sequence[str]) -> None:
         try:
-            run(argv[1:]) if takes_arguments or takes_paths else run()
+            with keep_nothing(flags.FLAGS):
+                run(argv[1:]) if takes_arguments or takes_paths else run()
         except UserError as error:
             logging.debug("Where the error came from:", exc_info=True)
             sys.exit(f"error: {error}")

@@ -15,6 +15,7 @@ import sys
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
 from albert_tf.cli.flag_groups import MODEL, OUTPUT, flag_group
 from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
 
@@ -53,26 +54,34 @@ def define_flags() -> None:
             "Keep the optimizer's moments and the step too, to go on training in --output_dir; "
             "--format=original only.",
         )
+    define_dry_run_flag()
 
 
 def run() -> None:
     """Converts, and prints what became of every weight."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
-    from albert_tf.conversion.convert import convert  # TensorFlow, which --help need not wait for
+    # TensorFlow, which --help need not wait for.
+    from albert_tf.conversion.convert import prepare_conversion
+    from albert_tf.conversion.plan import conversion_blocks
 
     values = flags.FLAGS
     model = values.model
     if values.checkpoint_name:
         model = os.path.join(model, values.checkpoint_name)
-    report = convert(
+    conversion = prepare_conversion(
         model,
         values.format,
         values.output_dir,
         with_optimizer=values.with_optimizer,
         **model_parts_from_flags(values),
     )
-    for line in report.lines():
+    if is_dry_run(values):
+        for line in conversion.weights.lines():
+            print(line)
+        print_plan(conversion_blocks(conversion))
+        return
+    for line in conversion.write().lines():
         print(line)
 
 

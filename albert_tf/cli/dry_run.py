@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from absl import flags
 
+from albert_tf.checkpoints.archives import nothing_kept
 from albert_tf.cli.flag_groups import WHAT_TO_DO, flag_group
 from albert_tf.text_layout import rows
 
@@ -29,6 +31,11 @@ def define_dry_run_flag() -> None:
 def is_dry_run(values: flags.FlagValues) -> bool:
     """Whether the command is only to be tried; False for commands without the flag."""
     return FLAG in values and bool(values[FLAG].value)
+
+
+def keep_nothing(values: flags.FlagValues) -> AbstractContextManager[None]:
+    """Returns a context in which, with --dry_run, nothing gets into the caches of models."""
+    return nothing_kept() if is_dry_run(values) else nullcontext()
 
 
 def print_plan(blocks: Blocks) -> None:

@@ -14,6 +14,7 @@ import sys
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
 from albert_tf.cli.flag_groups import MODEL, OUTPUT, WITHOUT_EFFECT, flag_group
 
 
@@ -42,19 +43,25 @@ def define_flags() -> None:
         )
     with flag_group(WITHOUT_EFFECT):
         flags.DEFINE_bool("do_lower_case", True, "Changes nothing: there are only weights.")
+    define_dry_run_flag()
 
 
 def run() -> None:
     """Reads the model and writes its weights."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
-    from albert_tf.export.pretrained_weights import export_weights  # TensorFlow
+    from albert_tf.export.plan import weights_blocks  # TensorFlow
+    from albert_tf.export.pretrained_weights import prepare_export
     from albert_tf.model_files.places import model_in
 
     values = flags.FLAGS
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
     )
-    names = export_weights(model, values.export_path)
+    export = prepare_export(model, values.export_path)
+    if is_dry_run(values):
+        print_plan(weights_blocks(export))
+        return
+    names = export.write()
     logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
 from albert_tf.cli.flag_groups import EXPORT, MODEL, OUTPUT, flag_group, set_units
 from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
 from albert_tf.data.files import file_size
 
 if TYPE_CHECKING:
+    from albert_tf.export.litert import LiteRTExport
     from albert_tf.model_files.contents import ModelContents
 
 _QUANTIZATIONS = ("none", "float16", "int8", "int8_calibrated")
@@ -64,29 +66,47 @@ def define_flags() -> None:
     with flag_group(OUTPUT):
         flags.DEFINE_string("output_file", "model.tflite", "File to write.")
     set_units(max_seq_length="tokens", batch_size="sequences")
+    define_dry_run_flag()
 
 
 def run() -> None:
     """Exports, and prints the size of the file and how near its outputs are to the model's."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the comparison compute alike
-    from albert_tf.export.litert import export_litert  # TensorFlow, which --help need not wait for
-    from albert_tf.export.litert_calibration import calibration_sequences
-    from albert_tf.loading import build_model, read_contents
+    from albert_tf.conversion.plan import source_blocks
+    from albert_tf.export.plan import litert_blocks  # TensorFlow, which --help need not wait for
+    from albert_tf.loading import read_contents
 
     values = flags.FLAGS
-    is_calibrated = values.quantization == "int8_calibrated"
-    if is_calibrated != bool(values.calibration_file):
+    if (values.quantization == "int8_calibrated") != bool(values.calibration_file):
         raise ValueError(
             "--quantization=int8_calibrated and --calibration_file belong together. Received: "
             f"--quantization={values.quantization}, --calibration_file={values.calibration_file}"
         )
-    contents, _ = read_contents(
-        values.model,
-        **model_parts_from_flags(values),
-    )
+    contents, report = read_contents(values.model, **model_parts_from_flags(values))
+    export = _export(values, contents)
+    if is_dry_run(values):
+        source = source_blocks(values.model, report.source, contents)
+        print_plan({**source, **litert_blocks(export)})
+        return
+    agreements = export.write()
+    size = file_size(values.output_file)
+    print(f"{values.output_file}: quantization={values.quantization} size={size / 1e6:.1f}MB")
+    for name, found in agreements.items():
+        print(
+            f"  {name}: max_difference={found.difference:.2g} largest={found.largest:.2g} "
+            f"cosine={found.cosine:.6f}"
+        )
+
+
+def _export(values: flags.FlagValues, contents: ModelContents) -> LiteRTExport:
+    """The export that is asked for, checked."""
+    from albert_tf.export.litert import LiteRTExport
+    from albert_tf.export.litert_calibration import calibration_sequences
+    from albert_tf.loading import build_model
+
     length = _length(values.max_seq_length, contents)
     sequences = None
-    if is_calibrated:
+    if values.calibration_file:
         if contents.tokenizer is None:
             raise ValueError(
                 "--calibration_file needs the model's tokenizer, and --model has none: give "
@@ -97,7 +117,7 @@ def run() -> None:
             contents.tokenizer,
             length or contents.config.max_position_embeddings,
         )
-    agreements = export_litert(
+    return LiteRTExport(
         build_model(contents),
         values.output_file,
         quantization=values.quantization,
@@ -106,13 +126,6 @@ def run() -> None:
         calibration=sequences,
         labels=contents.task.labels if contents.task else None,
     )
-    size = file_size(values.output_file)
-    print(f"{values.output_file}: quantization={values.quantization} size={size / 1e6:.1f}MB")
-    for name, found in agreements.items():
-        print(
-            f"  {name}: max_difference={found.difference:.2g} largest={found.largest:.2g} "
-            f"cosine={found.cosine:.6f}"
-        )
 
 
 def _length(given: int | None, contents: ModelContents) -> int | None:

@@ -17,6 +17,7 @@ import sys
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
 from albert_tf.cli.flag_groups import MODEL, OUTPUT, WITHOUT_EFFECT, flag_group
 
 
@@ -68,27 +69,35 @@ def define_flags() -> None:
             True,
             "Changes nothing: the graph has plain matrix products either way, which TFLite knows.",
         )
+    define_dry_run_flag()
 
 
 def run() -> None:
     """Exports, and prints what became of every weight."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
-    from albert_tf.export.hub import export_to_tfhub  # TensorFlow, which --help need not wait for
+    # TensorFlow, which --help need not wait for.
+    from albert_tf.export.hub import prepare_hub_export
+    from albert_tf.export.plan import hub_blocks
     from albert_tf.model_files.places import model_in
 
     values = flags.FLAGS
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
     )
-    report = export_to_tfhub(
+    export = prepare_hub_export(
         model,
         values.format,
         values.export_path,
         values.preprocessor_path,
         do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
     )
-    for line in report.lines():
+    if is_dry_run(values):
+        for line in export.conversion.weights.lines():
+            print(line)
+        print_plan(hub_blocks(export))
+        return
+    for line in export.write().lines():
         print(line)
 
 

@@ -27,6 +27,7 @@ from albert_tf.conversion.proof import (
     ragged_batch,
     tokenizer_outputs,
 )
+from albert_tf.data.disk import why_not_writable
 from albert_tf.data.files import is_remote
 from albert_tf.loading import build_model, read_contents
 from albert_tf.model_files.contents import ModelContents
@@ -35,8 +36,8 @@ TOLERANCE = 1e-5  # most difference of an output; of a larger one than 1, share 
 
 
 @dataclasses.dataclass(frozen=True)
-class ConversionReport:
-    """What became of every weight, and what the result computes.
+class WeightsReport:
+    """What becomes of every weight.
 
     Attributes:
         source: path of the model that was read.
@@ -45,7 +46,6 @@ class ConversionReport:
         loaded: what was read, under the original's names.
         shapes: of every weight of the source, under the names it has there.
         left_out: weights the format of the result cannot hold.
-        differences: largest difference of each output, see `TOLERANCE`.
         has_tokenizer: whether the result has the source's tokenizer.
     """
 
@@ -55,11 +55,10 @@ class ConversionReport:
     loaded: LoadReport
     shapes: Mapping[str, Sequence[int]]
     left_out: Sequence[str]
-    differences: Mapping[str, float]
     has_tokenizer: bool
 
     def lines(self) -> Iterator[str]:
-        """The report as text: each weight with its shape, then the comparison."""
+        """The report as text: each weight with its shape."""
         mapped, shapes = self.loaded.mapped, self.shapes
         yield f"{self.source} -> {self.output_dir} ({self.format_name})"
         yield f"weights: {self.loaded.source}"
@@ -74,6 +73,21 @@ class ConversionReport:
         if slots:
             yield f"optimizer slots in the source: {len(slots)}"
         yield f"tokenizer: {'the same' if self.has_tokenizer else 'none'}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversionReport(WeightsReport):
+    """What became of every weight, and what the result computes.
+
+    Attributes:
+        differences: largest difference of each output, see `TOLERANCE`.
+    """
+
+    differences: Mapping[str, float]
+
+    def lines(self) -> Iterator[str]:
+        """The report as text: each weight with its shape, then the comparison."""
+        yield from super().lines()
         yield "largest difference of an output, computed by a fresh process from what was written"
         yield "(of an output larger than 1, as a share of its largest value):"
         for name, difference in self.differences.items():
@@ -86,7 +100,40 @@ def _listed(what: str, names: Sequence[str], shapes: Mapping[str, Sequence[int]]
         yield f"  {name} {list(shapes[name]) if name in shapes else ''}".rstrip()
 
 
-def convert(
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """A conversion that has been checked, and of which nothing is written yet.
+
+    Attributes:
+        weights: what will become of every weight.
+        contents: the model.
+        output_flag: the flag that the directory to write came from, for messages.
+    """
+
+    weights: WeightsReport
+    contents: ModelContents
+    output_flag: str
+
+    def write(self) -> ConversionReport:
+        """Writes the model, reads it back in a fresh process and compares outputs.
+
+        Raises:
+            ValueError: the result computes something else.
+            SaveError: it cannot be written.
+        """
+        weights, contents, name = self.weights, self.contents, self.weights.format_name
+        with new_directory(weights.output_dir, self.output_flag) as directory:
+            format_module(name).write(directory, contents)
+            actual = _outputs(directory, name, contents)
+            differences = _differences(actual, name, contents, weights.left_out)
+        if weights.left_out:
+            logging.warning("%s cannot hold %s", name, ", ".join(weights.left_out))
+        has_tokenizer = TOKENS in actual
+        known = {**vars(weights), "has_tokenizer": has_tokenizer}
+        return ConversionReport(**known, differences=differences)
+
+
+def prepare_conversion(
     model: str,
     format_name: str,
     output_dir: str,
@@ -94,8 +141,8 @@ def convert(
     with_optimizer: bool = False,
     output_flag: str = "--output_dir",
     **parts: Any,
-) -> ConversionReport:
-    """Writes a model in another format, reads it back in a fresh process and compares outputs.
+) -> Conversion:
+    """Reads a model and checks that it can be written in another format; writes nothing.
 
     Args:
         model: see `albert_tf.load`; is only read.
@@ -106,9 +153,8 @@ def convert(
         **parts: of the model that do not lie with it, see `read_contents`.
 
     Raises:
-        ValueError: the model cannot be read, or the format cannot hold it, or the result computes
-            something else.
-        SaveError: it cannot be written.
+        ValueError: the model cannot be read, or the format cannot hold it.
+        SaveError: nothing may be written there.
     """
     check_target(output_dir, output_flag)
     if with_optimizer and format_name != ORIGINAL:
@@ -123,37 +169,60 @@ def convert(
             "out, or give a checkpoint of a training (model.ckpt-<step>)."
         )
     _, shapes = open_checkpoint(loaded.source)
-    with new_directory(output_dir, output_flag) as directory:
-        left_out = format_module(format_name).write(directory, contents)
-        actual = _outputs(directory, format_name, contents)
-        differences = _differences(actual, format_name, contents, left_out)
-    if left_out:
-        logging.warning("%s cannot hold %s", format_name, ", ".join(left_out))
-    return ConversionReport(
+    weights = WeightsReport(
         model,
         format_name,
         output_dir,
         loaded,
         shapes,
-        left_out,
-        differences,
-        has_tokenizer=TOKENS in actual,
+        left_out=format_module(format_name).left_out(contents),
+        has_tokenizer=contents.tokenizer is not None,
     )
+    return Conversion(weights, contents, output_flag)
+
+
+def convert(model: str, format_name: str, output_dir: str, **options: Any) -> ConversionReport:
+    """Writes a model in another format, reads it back in a fresh process and compares outputs.
+
+    Args:
+        model: see `prepare_conversion`.
+        format_name: see `prepare_conversion`.
+        output_dir: see `prepare_conversion`.
+        **options: see `prepare_conversion`.
+
+    Raises:
+        ValueError: see `prepare_conversion`; or the result computes something else.
+        SaveError: it cannot be written.
+    """
+    return prepare_conversion(model, format_name, output_dir, **options).write()
 
 
 def check_target(output_dir: str, flag: str = "--output_dir") -> None:
-    """Refuses a directory that something is in.
+    """Refuses a directory that something is in, or that nothing may be written to.
 
     Raises:
         ValueError: it is a file, or not empty.
+        SaveError: nothing may be written there.
     """
-    if not tf.io.gfile.exists(output_dir):
-        return
-    if not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir):
+    exists = tf.io.gfile.exists(output_dir)
+    if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
         raise ValueError(
             f"{flag}={output_dir} exists already, and is not changed: give a new directory, or an "
             "empty one."
         )
+    # What is written first lies beside it.
+    if problem := why_not_writable(os.path.dirname(_target(output_dir))):
+        raise _cannot_be_written(output_dir, flag, problem)
+
+
+def _target(output_dir: str) -> str:
+    """What gets written: a link to an empty directory stays, what it leads to is replaced."""
+    target = output_dir if is_remote(output_dir) else os.path.realpath(output_dir)
+    return target.rstrip("/")
+
+
+def _cannot_be_written(output_dir: str, flag: str, error: Exception) -> SaveError:
+    return SaveError(f"{flag}={output_dir} cannot be written, and nothing is left of it: {error}")
 
 
 @contextmanager
@@ -167,9 +236,7 @@ def new_directory(output_dir: str, flag: str = "--output_dir") -> Iterator[str]:
     Raises:
         SaveError: there is no room, or nothing may be written there.
     """
-    # A link to an empty directory stays; what it leads to is replaced.
-    target = output_dir if is_remote(output_dir) else os.path.realpath(output_dir)
-    target = target.rstrip("/")
+    target = _target(output_dir)
     partial = f"{target}.partial-{uuid.uuid4().hex[:12]}"
     if is_remote(target):
         partial = tempfile.mkdtemp(prefix="albert_tf_")
@@ -180,9 +247,7 @@ def new_directory(output_dir: str, flag: str = "--output_dir") -> Iterator[str]:
     except SaveError:
         raise  # of another directory, and says so
     except (OSError, tf.errors.OpError) as error:
-        raise SaveError(
-            f"{flag}={output_dir} cannot be written, and nothing is left of it: {error}"
-        ) from error
+        raise _cannot_be_written(output_dir, flag, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -22,7 +22,7 @@ def check_folder(path: str, flag: str) -> None:
     Raises:
         ValueError: nothing can be written there.
     """
-    if problem := _problem(path):
+    if problem := why_not_writable(path):
         raise ValueError(f"{flag} {path!r} cannot be written to: {problem}")
 
 
@@ -34,15 +34,17 @@ def check_file(path: str, flag: str) -> None:
         flag: where it came from.
 
     Raises:
-        ValueError: it cannot be written.
+        ValueError: it cannot be written, or is a folder.
     """
+    if not is_remote(path) and os.path.isdir(path):
+        raise ValueError(f"{flag}: {path} is a folder. Give the name of a file in it.")
     folder = os.path.dirname(path) if is_remote(path) else os.path.dirname(os.path.abspath(path))
-    if problem := _problem(folder):
+    if problem := why_not_writable(folder):
         raise ValueError(f"{flag}: {path} cannot be written: {problem}")
 
 
-def _problem(folder: str) -> OSError | None:
-    """Why nothing can be written to a folder that may have to be made."""
+def why_not_writable(folder: str) -> OSError | None:
+    """Returns why nothing can be written to a folder that may have to be made; None if it can."""
     if is_remote(folder):
         return None
     existing = existing_folder(folder)

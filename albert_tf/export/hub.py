@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from contextlib import ExitStack
+from typing import Any
 
-from albert_tf.conversion.convert import ConversionReport, check_target, convert, new_directory
+from albert_tf.conversion.convert import (
+    Conversion,
+    ConversionReport,
+    check_target,
+    new_directory,
+    prepare_conversion,
+)
 from albert_tf.model_files.places import place_of_model
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # the flag's values
 DIRECTORY_FLAG = "--albert_directory"
@@ -16,14 +24,48 @@ PREPROCESSOR_FLAG = "--preprocessor_path"
 _PREPROCESSOR_LENGTH = 128  # where a caller names none, as of TF-Hub's; less for short models
 
 
-def export_to_tfhub(
+@dataclasses.dataclass(frozen=True)
+class HubExport:
+    """An export that has been checked, and of which nothing is written yet.
+
+    Attributes:
+        conversion: of the model.
+        preprocessor_path: where a preprocessor goes; None where none is wanted.
+        tokenizer: of the preprocessor, if there is to be one.
+        length: of its results where a caller names none.
+    """
+
+    conversion: Conversion
+    preprocessor_path: str | None = None
+    tokenizer: Tokenizer | None = None
+    length: int = _PREPROCESSOR_LENGTH
+
+    def write(self) -> ConversionReport:
+        """Writes it all, and checks in a fresh process that the model computes the same.
+
+        Raises:
+            ValueError: it computes something else.
+            SaveError: it cannot be written.
+        """
+        with ExitStack() as stack:
+            if self.preprocessor_path and self.tokenizer:
+                from albert_tf.export import tf2_hub_preprocessor
+
+                folder = new_directory(self.preprocessor_path, PREPROCESSOR_FLAG)
+                directory = stack.enter_context(folder)
+                tf2_hub_preprocessor.write(directory, self.tokenizer, self.length)
+            # What comes of the encoder decides whether the preprocessor gets its name.
+            return self.conversion.write()
+
+
+def prepare_hub_export(
     model: str,
     format_name: str,
     export_path: str,
     preprocessor_path: str | None = None,
     do_lower_case: bool | None = None,
-) -> ConversionReport:
-    """Writes a model for TF-Hub, and checks in a fresh process that it computes the same.
+) -> HubExport:
+    """Reads a model and checks that it can be written for TF-Hub; writes nothing.
 
     Args:
         model: of any format; is only read.
@@ -36,23 +78,52 @@ def export_to_tfhub(
 
     Raises:
         ValueError: the model cannot be read or exported, or a target is not empty.
-        SaveError: it cannot be written.
+        SaveError: nothing may be written there.
     """
     check_target(export_path, EXPORT_FLAG)
-    with ExitStack() as stack:
-        if preprocessor_path:
-            _check_preprocessor(preprocessor_path, format_name, export_path)
-            folder = stack.enter_context(new_directory(preprocessor_path, PREPROCESSOR_FLAG))
-            _write_preprocessor(folder, model, do_lower_case)
-        # What comes of the encoder decides whether the preprocessor gets its name.
-        return convert(
-            model,
-            FORMATS[format_name],
-            export_path,
-            output_flag=EXPORT_FLAG,
-            flag=DIRECTORY_FLAG,
-            do_lower_case=do_lower_case,
-        )
+    wanted: dict[str, Any] = {}
+    if preprocessor_path:
+        _check_preprocessor(preprocessor_path, format_name, export_path)
+        tokenizer, length = _preprocessor(model, do_lower_case)
+        wanted = {
+            "preprocessor_path": preprocessor_path,
+            "tokenizer": tokenizer,
+            "length": length,
+        }
+    conversion = prepare_conversion(
+        model,
+        FORMATS[format_name],
+        export_path,
+        output_flag=EXPORT_FLAG,
+        flag=DIRECTORY_FLAG,
+        do_lower_case=do_lower_case,
+    )
+    return HubExport(conversion, **wanted)
+
+
+def export_to_tfhub(
+    model: str,
+    format_name: str,
+    export_path: str,
+    preprocessor_path: str | None = None,
+    do_lower_case: bool | None = None,
+) -> ConversionReport:
+    """Writes a model for TF-Hub, and checks in a fresh process that it computes the same.
+
+    Args:
+        model: see `prepare_hub_export`.
+        format_name: see `prepare_hub_export`.
+        export_path: see `prepare_hub_export`.
+        preprocessor_path: see `prepare_hub_export`.
+        do_lower_case: see `prepare_hub_export`.
+
+    Raises:
+        ValueError: see `prepare_hub_export`; or it computes something else.
+        SaveError: it cannot be written.
+    """
+    return prepare_hub_export(
+        model, format_name, export_path, preprocessor_path, do_lower_case
+    ).write()
 
 
 def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
@@ -70,8 +141,9 @@ def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
     check_target(path, PREPROCESSOR_FLAG)
 
 
-def _write_preprocessor(directory: str, model: str, do_lower_case: bool | None) -> None:
-    from albert_tf.export import tf2_hub_preprocessor  # tensorflow-text, which nothing else needs
+def _preprocessor(model: str, do_lower_case: bool | None) -> tuple[Tokenizer, int]:
+    """The tokenizer of a preprocessor, and the length of its results."""
+    from albert_tf.export.tf2_hub_preprocessor import check_length  # tensorflow-text
 
     place = place_of_model(model, DIRECTORY_FLAG)
     if place is None or place.tokenizer_file is None:
@@ -84,4 +156,5 @@ def _write_preprocessor(directory: str, model: str, do_lower_case: bool | None) 
     length = _PREPROCESSOR_LENGTH
     if place.config is not None:
         length = min(length, place.config.max_position_embeddings)
-    tf2_hub_preprocessor.write(directory, tokenizer, length)
+    check_length(length)
+    return tokenizer, length

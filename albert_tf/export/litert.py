@@ -7,6 +7,7 @@ variables that nothing fills.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -21,7 +22,8 @@ from absl import logging
 
 from albert_tf.checkpoints.original import original_names
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import is_remote, named_output
+from albert_tf.data.disk import check_file
+from albert_tf.data.files import named_output
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
@@ -106,28 +108,78 @@ def export_litert(
     Source: run_squad_v1.py of the original release, main.
     Differs: the original writes float32, SQuAD 1.1, one sequence of one length.
     """
-    if isinstance(model, AlbertForPretraining):
-        logging.info("Of the pretrained model the encoder is exported, without its heads.")
-        model = model.encoder
-    _check_model(model, labels)
-    _check_request(model.config, quantization, max_seq_length, batch_size, calibration)
-    if not is_remote(output_file) and os.path.isdir(output_file):
-        raise ValueError(f"{flag}: {output_file} is a folder. Give the name of a file in it.")
-    with tf.device(_CPU):
-        copy = float32_copy(model)
-    compute = outputs_of(copy)
-    converted = _convert(copy, compute, quantization, max_seq_length, batch_size, calibration)
-    batches = check_batches(copy.config, batch_size, max_seq_length, calibration)
-    with tempfile.TemporaryDirectory() as folder:
-        local = os.path.join(folder, "model.tflite")
-        with open(local, "wb") as file:
-            file.write(converted)
+    return LiteRTExport(
+        model, output_file, quantization, max_seq_length, batch_size, calibration, labels, flag
+    ).write()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LiteRTExport:
+    """An export that has been checked, and of which nothing is written yet; see `export_litert`.
+
+    Raises:
+        ValueError: a value is out of range, the model is of another kind or too large, or nothing
+            may be written there.
+    """
+
+    model: keras.Model
+    output_file: str
+    quantization: str = NONE
+    max_seq_length: int | None = None
+    batch_size: int | None = 1
+    calibration: TokenSequences | None = None
+    labels: Labels | None = None
+    flag: str = "--output_file"
+
+    def __post_init__(self) -> None:
+        """Checks all that can be known before anything is converted."""
+        _check_model(self.exported, self.labels)
+        _check_request(
+            self.exported.config,
+            self.quantization,
+            self.max_seq_length,
+            self.batch_size,
+            self.calibration,
+        )
+        check_file(self.output_file, self.flag)
+
+    @property
+    def exported(self) -> keras.Model:
+        """What is exported: of a pretrained model the encoder."""
+        is_pretrained = isinstance(self.model, AlbertForPretraining)
+        return self.model.encoder if is_pretrained else self.model
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers it has."""
+        return _parameters(self.exported)
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """What is written beside the file; empty for models of something else than classes."""
+        is_classifier = isinstance(self.exported, AlbertForClassification)
+        return self.labels.names if self.labels and is_classifier else ()
+
+    def write(self) -> dict[str, Agreement]:
+        """Does what `export_litert` does."""
+        if self.exported is not self.model:
+            logging.info("Of the pretrained model the encoder is exported, without its heads.")
+        length, batch_size, calibration = self.max_seq_length, self.batch_size, self.calibration
         with tf.device(_CPU):
-            agreements = check(local, compute, batches, is_exact=quantization == NONE)
-    names = labels.names if labels and isinstance(model, AlbertForClassification) else ()
-    _write(output_file, converted, names, flag)
-    _report(output_file, len(converted), quantization, agreements)
-    return agreements
+            copy = float32_copy(self.exported)
+        compute = outputs_of(copy)
+        converted = _convert(copy, compute, self.quantization, length, batch_size, calibration)
+        batches = check_batches(copy.config, batch_size, length, calibration)
+        with tempfile.TemporaryDirectory() as folder:
+            local = os.path.join(folder, "model.tflite")
+            with open(local, "wb") as file:
+                file.write(converted)
+            with tf.device(_CPU):
+                is_exact = self.quantization == NONE
+                agreements = check(local, compute, batches, is_exact=is_exact)
+        _write(self.output_file, converted, self.class_names, self.flag)
+        _report(self.output_file, len(converted), self.quantization, agreements)
+        return agreements
 
 
 def _write(path: str, converted: bytes, names: Sequence[str], flag: str) -> None:
@@ -173,12 +225,16 @@ def _check_model(model: keras.Model, labels: Labels | None) -> None:
             f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
             f"{', '.join(labels.names) or 'one number'}"
         )
-    size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
+    size = 4 * _parameters(model)
     if size > _LARGEST_MODEL:
         raise ValueError(
             f"The model's weights are {size / 1e9:.1f} GB in single precision, and the converter "
             "to LiteRT takes 2 GB at most. Models that share their parameters are smaller."
         )
+
+
+def _parameters(model: keras.Model) -> int:
+    return sum(math.prod(variable.shape) for variable in original_names(model).values())
 
 
 def _check_request(

@@ -2,29 +2,103 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import ENCODER_PREFIX, SaveError
+from albert_tf.data.disk import why_not_writable
 from albert_tf.data.files import make_parent_folder
 from albert_tf.loading import read_contents
+from albert_tf.model_files.contents import ModelContents
 
 _HEADS = ("cls/predictions/", "cls/seq_relationship/")
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightsExport:
+    """An export that has been checked, and of which nothing is written yet.
+
+    Attributes:
+        model: path of the model that was read.
+        checkpoint: its weights.
+        contents: all of it.
+        export_path: prefix to write.
+        missing_heads: scopes of the heads that the model lacks.
+    """
+
+    model: str
+    checkpoint: str
+    contents: ModelContents
+    export_path: str
+    missing_heads: list[str]
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """What is written, by the original's names."""
+        return {
+            name: value
+            for name, value in self.contents.weights.items()
+            if name.startswith((ENCODER_PREFIX, *_HEADS))
+        }
+
+    def write(self) -> list[str]:
+        """Writes the weights; returns their names.
+
+        Raises:
+            SaveError: nothing can be written there.
+        """
+        weights = self.weights
+        try:
+            make_parent_folder(self.export_path)
+            write_checkpoint(self.export_path, weights, 0)
+        except (OSError, tf.errors.OpError) as error:
+            raise _cannot_be_written(self.export_path, error) from error
+        return list(weights)
+
+
+def prepare_export(model: str, export_path: str) -> WeightsExport:
+    """Reads a model and checks that its weights can be written alone; writes nothing.
+
+    Args:
+        model: of any format (--albert_directory, --checkpoint_name); is only read.
+        export_path: prefix to write (--export_path); what is there already stays.
+
+    Raises:
+        ValueError: the model cannot be read, or `export_path` is taken.
+        SaveError: nothing may be written there.
+    """
+    if tf.io.gfile.exists(export_path + ".index"):
+        raise ValueError(
+            f"--export_path={export_path}: there is a checkpoint already, and it is not changed. "
+            "Give another name."
+        )
+    if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
+        raise _cannot_be_written(export_path, problem)
+    contents, report = read_contents(model, "--albert_directory")
+    names = list(contents.weights)
+    missing = [head for head in _HEADS if not any(name.startswith(head) for name in names)]
+    for head in missing:
+        logging.warning("%s has no %s: it is left out", report.source, head)
+    return WeightsExport(model, report.source, contents, export_path, missing)
 
 
 def export_weights(model: str, export_path: str) -> list[str]:
     """Writes encoder and pretraining heads, without slots, and the step 0.
 
     Args:
-        model: of any format (--albert_directory, --checkpoint_name); is only read.
-        export_path: prefix to write (--export_path); what is there already stays.
+        model: see `prepare_export`.
+        export_path: see `prepare_export`.
 
     Returns:
         Names of the variables written.
 
     Raises:
-        ValueError: the model cannot be read, or `export_path` is taken.
+        ValueError: see `prepare_export`.
         SaveError: nothing can be written there.
 
     Source: export_checkpoints.py of the original release.
@@ -32,23 +106,8 @@ def export_weights(model: str, export_path: str) -> list[str]:
     Differs: heads that the checkpoint lacks are left out, and named; the original writes random
     ones. No graph (`.meta`) is written, and no file `checkpoint`.
     """
-    if tf.io.gfile.exists(export_path + ".index"):
-        raise ValueError(
-            f"--export_path={export_path}: there is a checkpoint already, and it is not changed. "
-            "Give another name."
-        )
-    contents, report = read_contents(model, "--albert_directory")
-    weights = {
-        name: value
-        for name, value in contents.weights.items()
-        if name.startswith((ENCODER_PREFIX, *_HEADS))
-    }
-    for head in _HEADS:
-        if not any(name.startswith(head) for name in weights):
-            logging.warning("%s has no %s: it is left out", report.source, head)
-    try:
-        make_parent_folder(export_path)
-        write_checkpoint(export_path, weights, 0)
-    except (OSError, tf.errors.OpError) as error:
-        raise SaveError(f"--export_path={export_path} cannot be written: {error}") from error
-    return list(weights)
+    return prepare_export(model, export_path).write()
+
+
+def _cannot_be_written(export_path: str, error: Exception) -> SaveError:
+    return SaveError(f"--export_path={export_path} cannot be written: {error}")

@@ -42,6 +42,19 @@ _SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
 _ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
 
 
+def left_out(contents: ModelContents) -> list[str]:
+    """Returns the names of the weights that a module cannot hold; see `write`.
+
+    Args:
+        contents: the model.
+
+    Raises:
+        ValueError: see `write`.
+    """
+    _tokenizer_files(contents.tokenizer)
+    return _left_out(contents, _held(_model(contents), contents))
+
+
 def write(directory: str, contents: ModelContents) -> list[str]:
     """Writes a module.
 
@@ -69,14 +82,8 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     Source: export_to_tfhub.py of the original release.
     """
     tokenizer = _tokenizer_files(contents.tokenizer)
-    model = AlbertForPretraining(
-        contents.config, has_sentence_order_head=_SENTENCE_ORDER in contents.weights
-    )
-    names = original_names(model)
-    has_masked_lm = _MASKED_LM in contents.weights
-    wanted = [name for name in names if has_masked_lm or not name.startswith(_MASKED_LM_SCOPE)]
-    _check_weights({name: tuple(names[name].shape) for name in wanted}, contents.weights)
-    weights = {name: contents.weights[name] for name in wanted}
+    model = _model(contents)
+    weights = {name: contents.weights[name] for name in _held(model, contents)}
     saved_model = saved_model_pb2.SavedModel()
     for tag in (TRAIN_TAG, None):
         graph = _meta_graph(model, weights, list(tokenizer), contents.do_lower_case, tag)
@@ -88,7 +95,7 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     write_checkpoint(os.path.join(directory, VARIABLES), weights, global_step=None)
     files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}
     _write_files(directory, files)
-    return sorted(set(contents.weights) - set(weights))
+    return _left_out(contents, weights)
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -120,6 +127,24 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
         log_probabilities = module.signatures["sop"](**tokens)["sop_log_probs"].numpy()
         arrays["sentence_order_logits"] = log_probabilities + above
     return arrays
+
+
+def _model(contents: ModelContents) -> AlbertForPretraining:
+    has_sentence_order_head = _SENTENCE_ORDER in contents.weights
+    return AlbertForPretraining(contents.config, has_sentence_order_head=has_sentence_order_head)
+
+
+def _held(model: AlbertForPretraining, contents: ModelContents) -> list[str]:
+    """Names of the weights that are in the module; refuses half a model."""
+    names = original_names(model)
+    has_masked_lm = _MASKED_LM in contents.weights
+    wanted = [name for name in names if has_masked_lm or not name.startswith(_MASKED_LM_SCOPE)]
+    _check_weights({name: tuple(names[name].shape) for name in wanted}, contents.weights)
+    return wanted
+
+
+def _left_out(contents: ModelContents, held: Iterable[str]) -> list[str]:
+    return sorted(set(contents.weights) - set(held))
 
 
 def _check_weights(

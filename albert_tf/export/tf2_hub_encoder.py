@@ -45,6 +45,18 @@ class Reusable(tf.Module):
     trainable_variables: Sequence[tf.Variable] = ()
 
 
+def left_out(contents: ModelContents) -> list[str]:
+    """Returns the names of the weights that an encoder does not hold; see `write`.
+
+    Args:
+        contents: the model.
+
+    Raises:
+        ValueError: see `write`.
+    """
+    return _left_out(contents, _held(_model(contents), contents))
+
+
 def write(directory: str, contents: ModelContents) -> list[str]:
     """Writes encoder, masked-LM and sentence-order head as a reusable SavedModel.
 
@@ -79,12 +91,10 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     Raises:
         ValueError: weights of the encoder, or of half a head, are missing or have other shapes.
     """
-    model = AlbertForPretraining(contents.config, dtype="float32")
-    names = original_names(model)
-    held = [name for name in names if name in contents.weights]
-    _check_weights(contents, {name: tuple(names[name].shape) for name in names})
+    model = _model(contents)
     variables = {
-        name: tf.Variable(contents.weights[name], name=name, dtype=tf.float32) for name in held
+        name: tf.Variable(contents.weights[name], name=name, dtype=tf.float32)
+        for name in _held(model, contents)
     }
     functions = EncoderFunctions(model, variables)
     # The configuration's asset is copied while saving.
@@ -93,7 +103,22 @@ def write(directory: str, contents: ModelContents) -> list[str]:
         _add_assets(root, contents, folder)
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
         tf.saved_model.save(root, directory, _signatures(functions, variables), options)
-    return [name for name in contents.weights if name not in variables]
+    return _left_out(contents, variables)
+
+
+def _model(contents: ModelContents) -> AlbertForPretraining:
+    return AlbertForPretraining(contents.config, dtype="float32")
+
+
+def _held(model: AlbertForPretraining, contents: ModelContents) -> list[str]:
+    """Names of the weights that are in the encoder; refuses half a model."""
+    names = original_names(model)
+    _check_weights(contents, {name: tuple(names[name].shape) for name in names})
+    return [name for name in names if name in contents.weights]
+
+
+def _left_out(contents: ModelContents, held: Iterable[str]) -> list[str]:
+    return [name for name in contents.weights if name not in set(held)]
 
 
 def _check_weights(contents: ModelContents, shapes: dict[str, tuple[int, ...]]) -> None:

@@ -43,11 +43,7 @@ def write(directory: str, tokenizer: Tokenizer, seq_length: int = DEFAULT_LENGTH
     Raises:
         ValueError: `seq_length` leaves no room for text; before anything is written.
     """
-    if seq_length < _least_length(1):
-        raise ValueError(
-            f"A seq_length of {seq_length} leaves no room for text between [CLS] and [SEP]: it "
-            f"must be at least {_least_length(1)}."
-        )
+    check_length(seq_length)
     preprocessor = Preprocessor(tokenizer, seq_length)
     served = preprocessor.__call__.get_concrete_function(_TEXTS)
     preprocessor.__call__.get_concrete_function(_TEXTS, _LENGTH)
@@ -56,6 +52,15 @@ def write(directory: str, tokenizer: Tokenizer, seq_length: int = DEFAULT_LENGTH
             preprocessor.bert_pack_inputs.get_concrete_function(segments)
             preprocessor.bert_pack_inputs.get_concrete_function(segments, _LENGTH)
     tf.saved_model.save(preprocessor, directory, {DEFAULT_SIGNATURE: served})
+
+
+def check_length(seq_length: int) -> None:
+    """Raises ValueError unless there is room for text between [CLS] and [SEP]."""
+    if seq_length < _least_length(1):
+        raise ValueError(
+            f"A seq_length of {seq_length} leaves no room for text between [CLS] and [SEP]: it "
+            f"must be at least {_least_length(1)}."
+        )
 
 
 class Preprocessor(tf.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -114,7 +114,7 @@ def _describe_stored(path: str, stored: StoredModel) -> Iterator[str]:
     yield from rows("Loaded", _loaded(report))
     if contents.task is not None:
         yield from rows("Task", _task(contents.task))
-    yield from rows("Tokenizer", _tokenizer(contents))
+    yield from rows("Tokenizer", describe_tokenizer(contents))
     yield ""
     yield "Sign of life"
     for line in sign_of_life(model, contents):
@@ -137,7 +137,7 @@ def _weights(stored: StoredModel) -> dict[str, object]:
     if GLOBAL_STEP in shapes:
         step = read_variables(reader, stored.checkpoint, [GLOBAL_STEP])[GLOBAL_STEP]
         found["step"] = int(step)
-    found["heads"] = ", ".join(_heads(shapes)) or "none"
+    found["heads"] = ", ".join(heads(shapes)) or "none"
     return found
 
 
@@ -145,7 +145,12 @@ def _size(shape: Iterable[int]) -> int:
     return int(np.prod(list(shape), dtype=np.int64))
 
 
-def _heads(shapes: Mapping[str, list[int]]) -> Iterator[str]:
+def heads(shapes: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Yields what the heads among weights are for.
+
+    Args:
+        shapes: of the weights, by the original's names.
+    """
     names = {name.removeprefix("module/"): shape for name, shape in shapes.items()}
     yield from (head for name, head in _HEADS.items() if name in names)
     if "output_weights" in names:
@@ -198,7 +203,8 @@ def _task(task: TrainedTask) -> dict[str, object]:
     return {**values, "texts": texts, **task.settings}
 
 
-def _tokenizer(contents: ModelContents) -> dict[str, object]:
+def describe_tokenizer(contents: ModelContents) -> dict[str, object]:
+    """Returns what can be told of a model's tokenizer, by name."""
     if contents.tokenizer is None:
         return {"kind": "none: give --spm_model_file or --vocab_file to the commands"}
     return {**tokenizer_facts(contents.tokenizer), "lower-cases": contents.do_lower_case}

@@ -31,7 +31,11 @@ from albert_tf.checkpoints.huggingface.tokenizer_files import (
     find_tokenizer_file,
     write_tokenizer,
 )
-from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, write_weights
+from albert_tf.checkpoints.huggingface.weights import (
+    HuggingFaceWeights,
+    names_without_place,
+    write_weights,
+)
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.data.files import file_exists, open_binary, write_then_rename
@@ -112,6 +116,19 @@ def open_weights(checkpoint: str) -> WeightsReader:
     config_file = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
     values = read_json(config_file) if file_exists(config_file) else {}
     return HuggingFaceWeights(checkpoint, architecture_of(values))
+
+
+def left_out(contents: ModelContents) -> list[str]:
+    """Returns the names of the weights that are left out; see `write`.
+
+    Args:
+        contents: the model.
+
+    Raises:
+        ValueError: see `write`.
+    """
+    check_can_be_written(contents.config)
+    return names_without_place(contents.weights)
 
 
 def write(directory: str, contents: ModelContents) -> list[str]:

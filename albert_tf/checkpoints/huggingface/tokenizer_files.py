@@ -13,7 +13,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.archives import cache_directory
+from albert_tf.checkpoints.archives import cached
 from albert_tf.checkpoints.huggingface.files import read_json
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
@@ -124,7 +124,7 @@ def _made_again(values: dict[str, Any]) -> str:
     else:
         name, content = SENTENCEPIECE_FILE, sentencepiece_model(values)
     digest = hashlib.sha256(content).hexdigest()[:16]
-    path = os.path.join(cache_directory(), "tokenizers", digest, name)
+    path = cached("tokenizers", digest, name)
     if not file_exists(path):
         with write_then_rename(path) as file:
             file.write(content)

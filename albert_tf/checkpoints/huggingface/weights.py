@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -141,7 +141,12 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> list[str]:
         sources.update(_identity(weights, has_heads))
     views = {there: values.T if turned else values for there, (values, turned) in sources.items()}
     write_safetensors(path, {there: view.shape for there, view in views.items()}, views.__getitem__)
-    return [name for name, there in found.items() if there is None]
+    return names_without_place(weights)
+
+
+def names_without_place(weights: Iterable[str]) -> list[str]:
+    """Returns those of the original's names that Hugging Face has none for."""
+    return [name for name in weights if hugging_face_name(name, has_heads=True) is None]
 
 
 def _identity(

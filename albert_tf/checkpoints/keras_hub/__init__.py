@@ -19,12 +19,12 @@ from albert_tf.checkpoints.keras_hub.preset import (
     find_tokenizer,
     read_preset,
 )
-from albert_tf.checkpoints.keras_hub.writing import write
+from albert_tf.checkpoints.keras_hub.writing import left_out, write
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.data.files import open_binary
 
-__all__ = ["FORMAT", "is_here", "open_weights", "read", "write"]
+__all__ = ["FORMAT", "is_here", "left_out", "open_weights", "read", "write"]
 
 FORMAT = "keras_hub"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,21 @@ if TYPE_CHECKING:
 _LEARNING_RATES = {descriptions.MASKED_LM: 5e-5, descriptions.CLASSIFIER: 1e-5}  # KerasHub's
 
 
+def left_out(contents: ModelContents) -> list[str]:
+    """Returns the names of the weights that the preset does not hold, and warns of what changes.
+
+    Args:
+        contents: the model.
+
+    Raises:
+        ValueError: see `write`.
+    """
+    held = _held(contents)
+    _warn_of_dropout(contents.config)
+    _warn_of_tokenizer(contents.tokenizer)
+    return _left_out(contents, held)
+
+
 def write(directory: str, contents: ModelContents) -> list[str]:
     """Writes a preset: the model KerasHub's `from_preset` gives computes what the source does.
 
@@ -59,15 +75,8 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     Raises:
         ValueError: KerasHub has no such model; nothing is written.
     """
-    weights = dict(contents.weights)
-    config = contents.config
-    _check_config(config)
-    task, head = _task_of(config, weights)
-    if not config.projects_embeddings:
-        weights[f"{PROJECTION}/kernel"] = np.eye(config.hidden_size, dtype=np.float32)
-        weights[f"{PROJECTION}/bias"] = np.zeros(config.hidden_size, np.float32)
-    backbone = backbone_entries(config)
-    _check_weights([*backbone, *head], weights)
+    config, held = contents.config, _held(contents)
+    task, head, backbone, weights = held.task, held.head, held.backbone, held.weights
     has_tokenizer = _write_vocabulary(directory, contents.tokenizer)
     if task:
         _write_task(directory, task, contents, has_tokenizer)
@@ -80,8 +89,42 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     _write_json(directory, METADATA_FILE, metadata)
     write_weights(os.path.join(directory, WEIGHTS_FILE), backbone, weights)
     _write_json(directory, CONFIG_FILE, descriptions.backbone_description(config))
-    held = {entry.name for entry in (*backbone, *head)}
-    return sorted(name for name in contents.weights if name not in held)
+    return _left_out(contents, held)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """What a preset holds of a model.
+
+    Attributes:
+        task: the task it is of, "" for none.
+        head: the weights of its head.
+        backbone: those of the encoder.
+        weights: the values of both.
+    """
+
+    task: str
+    head: list[Entry]
+    backbone: list[Entry]
+    weights: dict[str, np.ndarray]
+
+
+def _held(contents: ModelContents) -> _Held:
+    """Finds what goes into the preset; refuses what KerasHub has no model for."""
+    config, weights = contents.config, dict(contents.weights)
+    _check_config(config)
+    task, head = _task_of(config, weights)
+    if not config.projects_embeddings:
+        weights[f"{PROJECTION}/kernel"] = np.eye(config.hidden_size, dtype=np.float32)
+        weights[f"{PROJECTION}/bias"] = np.zeros(config.hidden_size, np.float32)
+    backbone = backbone_entries(config)
+    _check_weights([*backbone, *head], weights)
+    return _Held(task, head, backbone, weights)
+
+
+def _left_out(contents: ModelContents, held: _Held) -> list[str]:
+    names = {entry.name for entry in (*held.backbone, *held.head)}
+    return sorted(name for name in contents.weights if name not in names)
 
 
 def _write_task(directory: str, task: str, contents: ModelContents, has_tokenizer: bool) -> None:
@@ -100,7 +143,7 @@ def _write_task(directory: str, task: str, contents: ModelContents, has_tokenize
 
 
 def _check_config(config: AlbertConfig) -> None:
-    """Refuses what KerasHub's class cannot be; says what it does in another way."""
+    """Refuses what KerasHub's class cannot be."""
     if config.hidden_act.lower() != "gelu":
         raise ValueError(
             "KerasHub's ALBERT always computes 'gelu' (the tanh approximation). This model's "
@@ -112,6 +155,9 @@ def _check_config(config: AlbertConfig) -> None:
             f"{config.parameter_sharing!r}, so it cannot be written for KerasHub."
         )
     descriptions.check_groups(config)
+
+
+def _warn_of_dropout(config: AlbertConfig) -> None:
     hidden, attention = config.hidden_dropout_prob, config.attention_probs_dropout_prob
     if hidden != attention:
         logging.warning(
@@ -148,23 +194,33 @@ def _write_vocabulary(directory: str, tokenizer: Tokenizer | None) -> bool:
     """Writes the vocabulary; returns whether KerasHub can use it."""
     if tokenizer is None:
         return False
+    content = "".join(f"{t}\n" for t in tokenizer.tokens).encode()
     if isinstance(tokenizer, SentencePieceTokenizer):
-        name, content = VOCABULARY_FILE, tokenizer.model_proto
-        is_usable = "<pad>" in tokenizer.tokens
-    else:
-        name, content = WORDPIECE_FILE, "".join(f"{t}\n" for t in tokenizer.tokens).encode()
-        is_usable = False
-    with write_then_rename(os.path.join(directory, name)) as file:
+        content = tokenizer.model_proto
+    with write_then_rename(os.path.join(directory, _vocabulary_name(tokenizer))) as file:
         file.write(content)
+    is_usable = _is_usable(tokenizer)
     if is_usable:
         _write_json(directory, TOKENIZER_FILE, descriptions.tokenizer_description())
-    else:
+    return is_usable
+
+
+def _vocabulary_name(tokenizer: Tokenizer) -> str:
+    is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)
+    return VOCABULARY_FILE if is_sentencepiece else WORDPIECE_FILE
+
+
+def _is_usable(tokenizer: Tokenizer) -> bool:
+    return isinstance(tokenizer, SentencePieceTokenizer) and "<pad>" in tokenizer.tokens
+
+
+def _warn_of_tokenizer(tokenizer: Tokenizer | None) -> None:
+    if tokenizer is not None and not _is_usable(tokenizer):
         logging.warning(
             "KerasHub's AlbertTokenizer needs a SentencePiece model with '<pad>': the vocabulary "
-            "is in the preset (%s), but KerasHub does not use it",
-            name,
+            "goes into the preset (%s), but KerasHub does not use it",
+            _vocabulary_name(tokenizer),
         )
-    return is_usable
 
 
 def _write_json(directory: str, name: str, content: dict[str, Any]) -> None:

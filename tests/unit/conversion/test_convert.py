@@ -168,10 +168,13 @@ def test_weights_a_format_cannot_hold_are_reported_and_not_compared(hub, target,
     in_this_process(monkeypatch)
 
     class Encoders:
+        def left_out(self, contents):
+            return [name for name in contents.weights if not name.startswith("bert/")]
+
         def write(self, directory, contents):
             held = {k: v for k, v in contents.weights.items() if k.startswith("bert/")}
             release_directory.write(directory, dataclasses.replace(contents, weights=held))
-            return [name for name in contents.weights if name not in held]
+            return self.left_out(contents)
 
     monkeypatch.setattr(conversion, "format_module", lambda name: Encoders())
     report = convert(str(hub / "module"), "original", str(target))
