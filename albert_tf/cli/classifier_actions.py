@@ -11,22 +11,27 @@ from albert_tf.cli.classifier_job import (
     Job,
     job_from_flags,
 )
+from albert_tf.cli.classifier_plan import evaluated_text, plan_blocks
 from albert_tf.cli.devices import (
     check_device_flags,
     strategy_from_flags,
 )
+from albert_tf.cli.dry_run import is_dry_run, print_plan
 from albert_tf.cli.fine_tuning_job import (
     check_export_flags,
     check_rate,
+    check_results_flags,
     prepare_output,
     settle_padding,
     start_from_flags,
 )
+from albert_tf.cli.fine_tuning_plan import ToTrain
 from albert_tf.cli.flags import (
     optimizer_config_from_flags,
     trainer_config_from_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig
+from albert_tf.data.disk import check_folder
 from albert_tf.data.text_examples import TRAIN
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
@@ -34,6 +39,7 @@ from albert_tf.export.classification import export_classifier
 from albert_tf.export.text_classification import export_text_classifier
 from albert_tf.fine_tuning import flow as fine_tuning
 from albert_tf.fine_tuning.classification import ClassificationRun, RunSettings
+from albert_tf.fine_tuning.plan import Block
 from albert_tf.precision import build_model
 from albert_tf.prediction.texts import check_file
 from albert_tf.tasks.classification import ClassificationTask
@@ -58,16 +64,21 @@ def run() -> None:
         padding=values.padding,
         use_one_hot_embeddings=is_tpu(strategy),
     )
+    trainer = None
     if values.do_train:
         optimizer_config = optimizer_config_from_flags(values, FineTuningOptimizerConfig)
         trainer = Trainer(training, trainer_config_from_flags(values), optimizer_config, strategy)
-        classification = _classification(values, job, trainer.model, strategy)
-        _train(values, job, trainer, training, classification)
+        model = trainer.model
     else:
         model = build_model(training.build_model, values.precision, strategy)
-        classification = _classification(values, job, model, strategy)
-        if values.do_eval and is_chief(strategy):
-            _evaluate(values, job, classification)
+    if is_dry_run(values):
+        print_plan(_plan(values, job, model, trainer))
+        return
+    classification = _classification(values, job, model, strategy)
+    if trainer:
+        _train(values, job, trainer, training, classification)
+    elif values.do_eval and is_chief(strategy):
+        _evaluate(values, job, classification)
     is_applied = values.do_predict or values.predict_file or values.export_dir
     if is_applied and is_chief(strategy):
         _apply(values, job, classification)
@@ -77,6 +88,9 @@ def run() -> None:
 def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
     check_export_flags(values)
+    check_results_flags(values, ["predict_output_file"])
+    if values.cached_dir:
+        check_folder(values.cached_dir, "--cached_dir")
     check_rate(values.classifier_dropout_prob, "--classifier_dropout_prob")
     actions = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     if not any(values[name].value for name in actions):
@@ -128,19 +142,48 @@ def _train(
     )
 
 
-def _evaluate(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
-    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
+def _to_evaluate(values: flags.FlagValues, job: Job) -> tuple[list[str], bool]:
+    """Prefixes of the finished checkpoints to evaluate, and whether the best of them is kept."""
     # Scores on other data, MNLI's mismatched set say, do not tell which checkpoint is the best.
     is_own_task = job.own is None or job.own.name == job.task.name
     choice = values.checkpoint or ("all" if is_own_task else None)
+    prefixes = fine_tuning.checkpoints_to_evaluate(
+        values.output_dir, choice, values.init_checkpoint
+    )
+    return prefixes, choice == "all" and is_own_task
+
+
+def _evaluate(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
+    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     best = BestCheckpoint(TrainingDirectory(values.output_dir), job.data.best_metric)
-    keeps_best = choice == "all" and is_own_task
+    prefixes, keeps_best = _to_evaluate(values, job)
     fine_tuning.evaluate(
         classification.model,
-        fine_tuning.checkpoints_to_evaluate(values.output_dir, choice, values.init_checkpoint),
+        prefixes,
         lambda: prepare_output(job.directory, job.task, is_training=False),
         lambda: classification.evaluation(best, keeps_best=keeps_best),
     )
+
+
+def _plan(
+    values: flags.FlagValues, job: Job, model: keras.Model, trainer: Trainer | None
+) -> dict[str, Block]:
+    """What --dry_run prints, everything checked."""
+    to_train: ToTrain | None = None
+    to_evaluate: tuple[list[str], bool] = ([], False)
+    if trainer:
+        to_train = ToTrain(
+            trainer,
+            start_from_flags(values, job.source, job.task),
+            job.data.best_metric,
+            is_evaluated=values.do_eval,
+            evaluated=evaluated_text(job) if values.do_eval else "",
+            num_examples=len(job.data.read(TRAIN)),
+        )
+    elif values.do_eval:
+        BestCheckpoint(TrainingDirectory(values.output_dir), job.data.best_metric)
+        to_evaluate = _to_evaluate(values, job)
+    return plan_blocks(values, job, model, to_train, to_evaluate)
 
 
 def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:

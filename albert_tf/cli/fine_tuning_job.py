@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ from absl import flags, logging
 from albert_tf.checkpoints.choice import CHOICES
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.config import AlbertConfig
+from albert_tf.data.disk import check_file, check_folder
 from albert_tf.data.files import file_exists
 from albert_tf.distribution import is_tpu
 from albert_tf.fine_tuning.flow import CHECKPOINT_FLAG, Start
@@ -41,6 +42,29 @@ def check_export_flags(values: flags.FlagValues) -> None:
     """Raises ValueError if there is no place for what is to be exported."""
     if values.export_text_model and not values.export_dir:
         raise ValueError("--export_text_model needs --export_dir, the directory to write it below.")
+    if values.export_dir:
+        check_folder(values.export_dir, "--export_dir")
+
+
+def check_results_flags(
+    values: flags.FlagValues, files: Sequence[str] = (), feature_files: Sequence[str] = ()
+) -> None:
+    """Makes sure that what comes last can be written.
+
+    Args:
+        values: with --output_dir.
+        files: flags that name files to write.
+        feature_files: flags of `define_feature_file_flag`, whose files stay if they are there.
+
+    Raises:
+        ValueError: nothing can be written there; names the flag.
+    """
+    if any(getattr(values, name, False) for name in ("do_train", "do_eval", "do_predict")):
+        check_folder(values.output_dir, "--output_dir")
+    new = [name for name in feature_files if not file_exists(getattr(values, name) or "")]
+    for name in (*files, *new):
+        if path := getattr(values, name):
+            check_file(path, f"--{name}")
 
 
 def settle_padding(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:

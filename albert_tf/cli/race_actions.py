@@ -10,28 +10,33 @@ from albert_tf.cli.devices import (
     check_device_flags,
     strategy_from_flags,
 )
+from albert_tf.cli.dry_run import is_dry_run, print_plan
 from albert_tf.cli.fine_tuning_job import (
     check_export_flags,
     check_rate,
+    check_results_flags,
     is_feature_file_wanted,
     prepare_output,
     settle_padding,
     start_from_flags,
 )
+from albert_tf.cli.fine_tuning_plan import ToTrain
 from albert_tf.cli.flags import (
     optimizer_config_from_flags,
     trainer_config_from_flags,
 )
 from albert_tf.cli.race_job import FEATURE_FILES, Job, job_from_flags
+from albert_tf.cli.race_plan import plan_blocks, questions_text
 from albert_tf.config import FineTuningOptimizerConfig
 from albert_tf.data.choice_records import write_choice_records
-from albert_tf.data.text_examples import TRAIN
+from albert_tf.data.text_examples import DEV, TRAIN
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.choice import export_choice
 from albert_tf.export.text_choice import export_text_choice
 from albert_tf.fine_tuning import flow as fine_tuning
 from albert_tf.fine_tuning.multiple_choice import BEST_METRIC, ChoiceRun, ChoiceSettings
+from albert_tf.fine_tuning.plan import Block
 from albert_tf.models import AlbertForMultipleChoice
 from albert_tf.precision import build_model
 from albert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -44,6 +49,7 @@ def run() -> None:
     values = flags.FLAGS
     check_device_flags(values)
     check_export_flags(values)
+    check_results_flags(values, feature_files=list(FEATURE_FILES.values()))
     check_rate(values.dropout_prob, "--dropout_prob")
     if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
         raise ValueError("Nothing to do: give --do_train, --do_eval, --do_predict or --export_dir.")
@@ -58,16 +64,21 @@ def run() -> None:
         padding=values.padding,
         use_one_hot_embeddings=is_tpu(strategy),
     )
+    trainer = None
     if values.do_train:
         optimizer_config = optimizer_config_from_flags(values, FineTuningOptimizerConfig)
         trainer = Trainer(training, trainer_config_from_flags(values), optimizer_config, strategy)
-        choice = _choice_run(values, job, trainer.model, strategy)
-        _train(values, job, trainer, choice)
+        model = trainer.model
     else:
         model = build_model(training.build_model, values.precision, strategy)
-        choice = _choice_run(values, job, model, strategy)
-        if values.do_eval and is_chief(strategy):
-            _evaluate(values, job, choice)
+    if is_dry_run(values):
+        print_plan(_plan(values, job, model, trainer))
+        return
+    choice = _choice_run(values, job, model, strategy)
+    if trainer:
+        _train(values, job, trainer, choice)
+    elif values.do_eval and is_chief(strategy):
+        _evaluate(values, job, choice)
     if (values.do_predict or values.export_dir) and is_chief(strategy):
         _apply(values, job, choice)
     wait_for_workers(strategy)
@@ -101,16 +112,48 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, choice: ChoiceR
     )
 
 
+def _to_evaluate(values: flags.FlagValues) -> tuple[list[str], bool]:
+    """Prefixes of the finished checkpoints to evaluate, and whether the best of them is kept."""
+    wanted = values.checkpoint or "all"
+    prefixes = fine_tuning.checkpoints_to_evaluate(
+        values.output_dir, wanted, values.init_checkpoint
+    )
+    return prefixes, wanted == "all"
+
+
 def _evaluate(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
-    wanted = values.checkpoint or "all"
     best = BestCheckpoint(TrainingDirectory(values.output_dir), BEST_METRIC)
+    prefixes, keeps_best = _to_evaluate(values)
     fine_tuning.evaluate(
         choice.model,
-        fine_tuning.checkpoints_to_evaluate(values.output_dir, wanted, values.init_checkpoint),
+        prefixes,
         lambda: _prepare(values, job),
-        lambda: choice.evaluation(best, keeps_best=wanted == "all"),
+        lambda: choice.evaluation(best, keeps_best=keeps_best),
     )
+
+
+def _plan(
+    values: flags.FlagValues, job: Job, model: AlbertForMultipleChoice, trainer: Trainer | None
+) -> dict[str, Block]:
+    """What --dry_run prints, everything checked."""
+    to_train: ToTrain | None = None
+    to_evaluate: tuple[list[str], bool] = ([], False)
+    if trainer:
+        train = job.features[TRAIN]
+        to_train = ToTrain(
+            trainer,
+            start_from_flags(values, job.source, job.task),
+            BEST_METRIC,
+            is_evaluated=values.do_eval,
+            evaluated=questions_text(job, DEV),
+            num_examples=len(train),
+            sequences_an_example=train.num_choices,
+        )
+    elif values.do_eval:
+        BestCheckpoint(TrainingDirectory(values.output_dir), BEST_METRIC)
+        to_evaluate = _to_evaluate(values)
+    return plan_blocks(values, job, model, to_train, to_evaluate)
 
 
 def _apply(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:

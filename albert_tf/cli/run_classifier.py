@@ -21,6 +21,7 @@ import math
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.fine_tuning_flags import (
     define_checkpoint_flag,
     define_export_flags,
@@ -103,6 +104,7 @@ def _define_action_flags() -> None:
             None,
             "Write what --predict_file gives there. Not given: to the standard output.",
         )
+    define_dry_run_flag()
 
 
 def _define_data_flags() -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.fine_tuning_flags import (
     define_checkpoint_flag,
     define_export_flags,
@@ -78,6 +79,7 @@ def define_flags() -> None:
     )
     define_device_flags()
     set_units(dropout_prob="fraction", num_keep_checkpoint="checkpoints")
+    define_dry_run_flag()
 
 
 def _define_data_flags() -> None:

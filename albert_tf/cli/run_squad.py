@@ -17,6 +17,7 @@ from __future__ import annotations
 from absl import flags
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.fine_tuning_flags import (
     define_checkpoint_flag,
     define_export_flags,
@@ -99,6 +100,7 @@ def _define_action_flags() -> None:
             None,
             "Write what --predict_json gives there. Not given: to the standard output.",
         )
+    define_dry_run_flag()
 
 
 def _define_data_flags() -> None:

@@ -12,14 +12,17 @@ from albert_tf.cli.devices import (
     check_device_flags,
     strategy_from_flags,
 )
+from albert_tf.cli.dry_run import is_dry_run, print_plan
 from albert_tf.cli.fine_tuning_job import (
     check_export_flags,
     check_rate,
+    check_results_flags,
     is_feature_file_wanted,
     prepare_output,
     settle_padding,
     start_from_flags,
 )
+from albert_tf.cli.fine_tuning_plan import ToTrain
 from albert_tf.cli.flags import trainer_config_from_flags
 from albert_tf.cli.squad_job import (
     Job,
@@ -30,18 +33,21 @@ from albert_tf.cli.squad_job import (
     predictor_from_flags,
     squad_run_from_flags,
 )
+from albert_tf.cli.squad_plan import FEATURE_FLAGS, evaluated_text, plan_blocks
 from albert_tf.data.squad_records import write_squad_records
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
-from albert_tf.export.litert import export_litert
+from albert_tf.export.litert import LiteRTExport
 from albert_tf.export.spans import export_spans
 from albert_tf.export.text_spans import export_text_spans
 from albert_tf.fine_tuning import flow as fine_tuning
+from albert_tf.fine_tuning.plan import Block
 from albert_tf.fine_tuning.squad import THRESHOLD, SquadRun, best_metric
 from albert_tf.precision import build_model
 from albert_tf.prediction.questions import answer_file, check_questions
 from albert_tf.prediction.sequences import Predictor
+from albert_tf.prediction.squad_answers import check_sizes
 from albert_tf.tasks.squad import SquadTask
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
@@ -68,17 +74,21 @@ def run() -> None:
         dropout_prob=values.dropout_prob,
         use_one_hot_embeddings=is_tpu(strategy),
     )
+    trainer = None
     if config:
         trainer = Trainer(training, trainer_config_from_flags(values), config, strategy)
-        predictor = predictor_from_flags(values, job.version, trainer.model, strategy)
-        squad = squad_run_from_flags(values, job, predictor)
-        _train(values, job, trainer, squad)
+        model = trainer.model
     else:
         model = build_model(training.build_model, values.precision, strategy)
-        predictor = predictor_from_flags(values, job.version, model, strategy)
-        squad = squad_run_from_flags(values, job, predictor)
-        if squad and values.checkpoint == "all" and is_chief(strategy):
-            _evaluate(values, job, squad)
+    predictor = predictor_from_flags(values, job.version, model, strategy)
+    squad = squad_run_from_flags(values, job, predictor)
+    if is_dry_run(values):
+        print_plan(_plan(values, job, predictor, squad, trainer))
+        return
+    if trainer:
+        _train(values, job, trainer, squad)
+    elif squad and values.checkpoint == "all" and is_chief(strategy):
+        _evaluate(values, job, squad)
     is_applied = values.do_predict or values.predict_json or values.export_dir
     if is_applied and is_chief(strategy):
         _apply(values, job, predictor, squad)
@@ -88,6 +98,8 @@ def run() -> None:
 def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
     check_export_flags(values)
+    check_results_flags(values, ["predict_output_file"], FEATURE_FLAGS)
+    check_sizes(values.n_best_size, values.max_answer_length)
     check_rate(values.dropout_prob, "--dropout_prob")
     if not any((values.do_train, values.do_predict, values.predict_json, values.export_dir)):
         raise ValueError(
@@ -121,11 +133,20 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun
     fine_tuning.train(
         trainer,
         start_from_flags(values, job.source, job.task),
-        squad.best_metric if squad else best_metric([], job.version),
+        _best_metric(job, squad),
         prepare,
         squad.evaluation if squad and squad.has_references else None,
         {"task": job.task.to_dict(), "dropout_prob": values.dropout_prob},
     )
+
+
+def _best_metric(job: Job, squad: SquadRun | None) -> str:
+    return squad.best_metric if squad else best_metric([], job.version)
+
+
+def _to_evaluate(values: flags.FlagValues) -> list[str]:
+    """Prefixes of the finished checkpoints to evaluate."""
+    return fine_tuning.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint)
 
 
 def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
@@ -133,10 +154,45 @@ def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
     best = BestCheckpoint(TrainingDirectory(values.output_dir), squad.best_metric)
     fine_tuning.evaluate(
         squad.predictor.model,
-        fine_tuning.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint),
+        _to_evaluate(values),
         lambda: prepare_output(job.directory, job.task, is_training=False),
         lambda: squad.evaluation(best),
     )
+
+
+def _plan(
+    values: flags.FlagValues,
+    job: Job,
+    predictor: Predictor,
+    squad: SquadRun | None,
+    trainer: Trainer | None,
+) -> dict[str, Block]:
+    """What --dry_run prints, everything checked."""
+    to_train: ToTrain | None = None
+    to_evaluate: list[str] = []
+    if trainer and job.train:
+        to_train = ToTrain(
+            trainer,
+            start_from_flags(values, job.source, job.task),
+            _best_metric(job, squad),
+            is_evaluated=squad is not None and squad.has_references,
+            evaluated=evaluated_text(job),
+            num_examples=len(job.train.features),
+        )
+    elif squad and values.checkpoint == "all":
+        BestCheckpoint(TrainingDirectory(values.output_dir), squad.best_metric)
+        to_evaluate = _to_evaluate(values)
+    if values.predict_json:
+        answerer_from_flags(values, job, predictor)
+    if values.export_dir and job.version == 1 and values.export_tflite:
+        _litert_export(values, predictor)
+    return plan_blocks(values, job, predictor.model, to_train, to_evaluate)
+
+
+def _litert_export(values: flags.FlagValues, predictor: Predictor) -> LiteRTExport:
+    path = os.path.join(values.export_dir, LITERT_FILE)
+    length = values.max_seq_length
+    return LiteRTExport(predictor.model, path, max_seq_length=length, flag="--export_dir")
 
 
 def _apply(
@@ -161,9 +217,7 @@ def _apply(
     if values.export_dir:
         export_spans(predictor.model, values.export_dir)
         if job.version == 1 and values.export_tflite:
-            path = os.path.join(values.export_dir, LITERT_FILE)
-            length = values.max_seq_length
-            export_litert(predictor.model, path, max_seq_length=length, flag="--export_dir")
+            _litert_export(values, predictor).write()
 
 
 def _write_features(values: flags.FlagValues, job: Job) -> None:

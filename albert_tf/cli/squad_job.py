@@ -20,7 +20,7 @@ from albert_tf.cli.flags import optimizer_config_from_flags
 from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.jobs import available_cores
 from albert_tf.data.squad import SquadData, read_squad
-from albert_tf.data.squad_features import SquadFeatures, squad_features
+from albert_tf.data.squad_features import SquadFeatures, check_lengths, squad_features
 from albert_tf.fine_tuning.squad import (
     THRESHOLD,
     SquadRun,
@@ -106,6 +106,8 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     task = TrainedTask(name, max_seq_length=values.max_seq_length, settings=settings)
     if values.do_train and trained is None:
         task.check_head_in(values.output_dir)
+    if values.predict_json or values.export_text_model:
+        check_lengths(values.max_seq_length, values.doc_stride, values.max_query_length)
     train, predict = _questions(values, version, source.tokenizer)
     return Job(version, task, source, directory, threshold, train, predict)
 

@@ -31,6 +31,8 @@ class ChoiceFeatures:
         label_ids: int32 [N], number of the right option from 0; None for questions without labels.
         example_ids: N names, see `ChoiceExample`.
         levels: N of them, "" where there is none.
+        cut_contexts: options whose context lost tokens.
+        cut_endings: options that lost tokens, or whose question did.
 
     Raises:
         ValueError: they do not belong together.
@@ -41,6 +43,8 @@ class ChoiceFeatures:
     label_ids: np.ndarray | None
     example_ids: list[str]
     levels: list[str]
+    cut_contexts: int = 0
+    cut_endings: int = 0
 
     def __post_init__(self) -> None:
         """Checks that there are as many of everything, and that labels are options."""
@@ -136,18 +140,18 @@ def choice_features(
     counts = np.array([len(example.options) for example in examples], np.int32)
     context_of = np.repeat(np.array(context_rows, np.int64), counts)
     kept = np.minimum(contexts.full_lengths[context_of], room - endings.lengths)
-    _report(
-        int((kept < contexts.full_lengths[context_of]).sum()),
-        endings,
-        f"max_seq_length={max_seq_length} max_qa_length={max_qa_length}",
-    )
-    return ChoiceFeatures(
+    features = ChoiceFeatures(
         _sequences(contexts, context_of, kept, endings, counts, tokenizer),
         counts,
         label_ids,
         [example.example_id for example in examples],
         [example.level for example in examples],
+        cut_contexts=int((kept < contexts.full_lengths[context_of]).sum()),
+        cut_endings=int((endings.lengths < endings.full_lengths).sum()),
     )
+    settings = f"max_seq_length={max_seq_length} max_qa_length={max_qa_length}"
+    _report(features, endings, settings)
+    return features
 
 
 def _label_ids(examples: Sequence[ChoiceExample]) -> np.ndarray | None:
@@ -255,15 +259,14 @@ def _copy(
         target[place : place + length] = source[begin : begin + length]
 
 
-def _report(cut_contexts: int, endings: _Texts, settings: str) -> None:
+def _report(features: ChoiceFeatures, endings: _Texts, settings: str) -> None:
     count = len(endings.lengths)
-    cut_endings = int((endings.lengths < endings.full_lengths).sum())
-    if cut_contexts:
-        logging.info("truncated_contexts=%d of=%d %s", cut_contexts, count, settings)
-    if cut_endings:
+    if features.cut_contexts:
+        logging.info("truncated_contexts=%d of=%d %s", features.cut_contexts, count, settings)
+    if features.cut_endings:
         logging.warning(
             "%d of %d options lost tokens at the front, together with their question: %s",
-            cut_endings,
+            features.cut_endings,
             count,
             settings,
         )

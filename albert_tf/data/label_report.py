@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 from absl import logging
 
 from albert_tf.data.text_examples import TRAIN, Labels, TextExample, decimal_number
@@ -27,44 +26,41 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         examples: its rows.
         labels: what is predicted.
     """
-    found = [example.label for example in examples if example.label is not None]
-    if not found:
-        logging.info("%s: split=%s rows=%d without labels", path, split, len(examples))
-    elif labels.is_regression:
-        _log_numbers(path, split, labels.encode(found))
-    else:
-        counts = dict.fromkeys(labels.names, 0) | Counter(found)
-        _log_classes(path, split, counts)
-        if split == TRAIN:
-            _warn_of_classes(path, counts)
+    logging.info(
+        "%s: split=%s rows=%d %s", path, split, len(examples), label_text(examples, labels)
+    )
+    found = _found(examples)
+    if found and not labels.is_regression and split == TRAIN:
+        _warn_of_classes(path, _counts(found, labels))
     if found and len(set(found)) == 1:
         logging.warning("%s: all %d rows have the label %r", path, len(found), found[0])
 
 
-def _log_numbers(path: str, split: str, numbers: np.ndarray) -> None:
-    logging.info(
-        "%s: split=%s rows=%d labels from %g to %g, mean %g",
-        path,
-        split,
-        len(numbers),
-        numbers.min(),
-        numbers.max(),
-        numbers.mean(),
-    )
+def label_text(examples: Sequence[TextExample], labels: Labels) -> str:
+    """Says how many rows each class has, or range and mean of the numbers.
 
-
-def _log_classes(path: str, split: str, counts: dict[str, int]) -> None:
-    rows = sum(counts.values())
-    shares = [f"{name}: {count} ({count / rows:.1%})" for name, count in counts.items()]
+    Args:
+        examples: rows of a file.
+        labels: what is predicted.
+    """
+    found = _found(examples)
+    if not found:
+        return "without labels"
+    if labels.is_regression:
+        numbers = labels.encode(found)
+        return f"labels from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():g}"
+    counts = _counts(found, labels)
+    shares = [f"{name}: {count} ({count / len(found):.1%})" for name, count in counts.items()]
     more = f", and {len(shares) - _CLASSES_NAMED} more" if len(shares) > _CLASSES_NAMED else ""
-    logging.info(
-        "%s: split=%s rows=%d labels %s%s",
-        path,
-        split,
-        rows,
-        ", ".join(shares[:_CLASSES_NAMED]),
-        more,
-    )
+    return f"labels {', '.join(shares[:_CLASSES_NAMED])}{more}"
+
+
+def _found(examples: Sequence[TextExample]) -> list[str]:
+    return [example.label for example in examples if example.label is not None]
+
+
+def _counts(found: Sequence[str], labels: Labels) -> dict[str, int]:
+    return dict.fromkeys(labels.names, 0) | Counter(found)
 
 
 def _warn_of_classes(path: str, counts: dict[str, int]) -> None:

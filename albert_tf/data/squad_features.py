@@ -265,9 +265,7 @@ def _labels(data: SquadData, tokens: SquadTokens, windows: Windows) -> dict[str,
     question_lengths = np.diff(tokens.question_offsets)
     first, last = answer_tokens(data.questions, tokens)
     starts, ends, is_impossible = window_positions(windows, first, last, question_lengths + 2)
-    is_shown: np.ndarray = np.zeros(len(data.questions), bool)
-    is_shown[windows.questions[~is_impossible]] = True
-    if not is_shown.any():
+    if is_impossible.all():
         answered = sum(not question.is_impossible for question in data.questions)
         raise ValueError(
             f"{data.path}: no window holds a whole answer, so there is nothing to train on: "
@@ -275,20 +273,28 @@ def _labels(data: SquadData, tokens: SquadTokens, windows: Windows) -> dict[str,
             + " A larger --max_seq_length makes longer windows."
             * (answered > 0)
         )
-    _warn_of_answers_not_shown(data, is_shown)
+    hidden = hidden_answers(data, windows.questions, is_impossible)
+    what = "with an answer that is whole in no window, trained as unanswerable"
+    _warn_of_questions(data, hidden, what)
     return {"start_positions": starts, "end_positions": ends, "is_impossible": is_impossible}
 
 
-def _warn_of_answers_not_shown(data: SquadData, is_shown: np.ndarray) -> None:
-    hidden = [
+def hidden_answers(
+    data: SquadData, question_indices: np.ndarray, is_impossible: np.ndarray
+) -> list[int]:
+    """Returns which questions have an answer that no window holds, as places in `data.questions`.
+
+    Args:
+        data: the questions.
+        question_indices: see `SquadFeatures`.
+        is_impossible: see `SquadFeatures`.
+    """
+    shown = set(question_indices[~is_impossible].tolist())
+    return [
         index
-        for index, (question, shown) in enumerate(
-            zip(data.questions, is_shown.tolist(), strict=True)
-        )
-        if not shown and not question.is_impossible
+        for index, question in enumerate(data.questions)
+        if index not in shown and not question.is_impossible
     ]
-    what = "with an answer that is whole in no window, trained as unanswerable"
-    _warn_of_questions(data, hidden, what)
 
 
 def _warn_of_questions(data: SquadData, places: list[int], what: str) -> None:

@@ -56,6 +56,29 @@ class Start:
     allow_partial: bool = False
 
 
+def begin(trainer: Trainer, start: Start, best_metric: str) -> BestCheckpoint:
+    """Settles where a training starts, or goes on; writes nothing.
+
+    Args:
+        trainer: see `train`.
+        start: see `train`.
+        best_metric: see `train`.
+
+    Returns:
+        The best checkpoint so far.
+
+    Raises:
+        ValueError: a checkpoint does not fit.
+    """
+    trainer.initialize(
+        start.checkpoint,
+        init_from_group0=start.init_from_group0,
+        allow_partial=start.allow_partial,
+        skip=start.skip,
+    )
+    return BestCheckpoint(trainer.directory, best_metric)
+
+
 def train(
     trainer: Trainer,
     start: Start,
@@ -79,13 +102,7 @@ def train(
     Raises:
         ValueError: a checkpoint does not fit, or the training diverged.
     """
-    trainer.initialize(
-        start.checkpoint,
-        init_from_group0=start.init_from_group0,
-        allow_partial=start.allow_partial,
-        skip=start.skip,
-    )
-    best = BestCheckpoint(trainer.directory, best_metric)
+    best = begin(trainer, start, best_metric)
     prepare()
     evaluated = evaluation(best, trainer.step) if evaluation and trainer.is_chief else None
     log = RunLog(
@@ -136,6 +153,20 @@ def evaluate(
     evaluate_checkpoints(prefixes, model, evaluated.evaluate, evaluated.record)
 
 
+def check_checkpoints(model: keras.Model, prefixes: Sequence[str]) -> None:
+    """Loads one checkpoint after the other, as `evaluate` will.
+
+    Args:
+        model: takes their weights.
+        prefixes: see `evaluate`.
+
+    Raises:
+        LoadError: a checkpoint is damaged, or does not hold the whole model.
+    """
+    for prefix in prefixes:
+        load_complete(model, prefix)
+
+
 def checkpoints_to_evaluate(
     output_dir: str, choice: str | None, init_checkpoint: str | None
 ) -> list[str]:
@@ -152,7 +183,13 @@ def checkpoints_to_evaluate(
     directory = TrainingDirectory(output_dir)
     if choice == "all":
         return list(choose_checkpoints(directory, choice, init_checkpoint, flag=CHECKPOINT_FLAG))
-    return [choose_checkpoint(directory, choice, init_checkpoint, flag=CHECKPOINT_FLAG)]
+    return [chosen_checkpoint(output_dir, choice, init_checkpoint)]
+
+
+def chosen_checkpoint(output_dir: str, choice: str | None, init_checkpoint: str | None) -> str:
+    """Returns the prefix of the checkpoint to apply; see `load_chosen`."""
+    directory = TrainingDirectory(output_dir)
+    return choose_checkpoint(directory, choice, init_checkpoint, flag=CHECKPOINT_FLAG)
 
 
 def load_chosen(
@@ -172,8 +209,7 @@ def load_chosen(
     Raises:
         ValueError: there is none, or it does not hold the whole model.
     """
-    directory = TrainingDirectory(output_dir)
-    prefix = choose_checkpoint(directory, choice, init_checkpoint, flag=CHECKPOINT_FLAG)
+    prefix = chosen_checkpoint(output_dir, choice, init_checkpoint)
     step = load_complete(model, prefix)
     logging.info("Applying %s, step %d", prefix, step)
     return step

@@ -160,6 +160,10 @@ class ModelDirectory:
             f"of {self.tokenizer.files[0]}. Give a fresh --output_dir, or the same vocabulary."
         )
 
+    def file_names(self) -> list[str]:
+        """Returns the names of the files that `write` leaves."""
+        return [CONFIG_FILE, *(_tokenizer_names(self.tokenizer) if self.tokenizer else ())]
+
     def write(self) -> None:
         """Makes the directory, and writes configuration and tokenizer into it.
 
@@ -187,14 +191,17 @@ class ModelDirectory:
             self.write()
 
     def _copy_tokenizer(self, tokenizer: Tokenizer) -> None:
-        is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)
-        model_name = SENTENCEPIECE_FILE if is_sentencepiece else WORDPIECE_FILE
-        for source, name in zip(
-            tokenizer.files, (model_name, SENTENCEPIECE_LIST_FILE), strict=False
-        ):
+        for source, name in zip(tokenizer.files, _tokenizer_names(tokenizer), strict=True):
             target = os.path.join(self.path, name)
             if os.path.abspath(source) != os.path.abspath(target):
                 _copy(source, target)
+
+
+def _tokenizer_names(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """What the files of a tokenizer are called in a model directory."""
+    is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)
+    model_name = SENTENCEPIECE_FILE if is_sentencepiece else WORDPIECE_FILE
+    return (model_name, SENTENCEPIECE_LIST_FILE)[: len(tokenizer.files)]
 
 
 def _copy(source: str, target: str) -> None:

@@ -1,0 +1,56 @@
+"""Commands run in this process, and whether they left anything behind."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from absl import flags
+
+from albert_tf.cli.dry_run import keep_nothing
+from tests.programs import command_line
+
+
+@contextmanager
+def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
+    """The flags of a command, with these values, for as long as the block lasts."""
+    others = set(flags.FLAGS)
+    module.define_flags()
+    try:
+        flags.FLAGS(["program", *command_line(values)])
+        yield
+    finally:
+        for name in set(flags.FLAGS) - others:
+            delattr(flags.FLAGS, name)
+
+
+def run_here(module: ModuleType, values: Mapping[str, Any]) -> None:
+    """Runs a command in this process; see `given`."""
+    with given(module, values), keep_nothing(flags.FLAGS):
+        module.run()
+
+
+def tree(folder: Path) -> dict[str, Any]:
+    """Everything below a folder: what files hold, and when anything was changed last."""
+    return {
+        str(path): (
+            path.stat().st_mtime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None,
+        )
+        for path in [folder, *sorted(folder.rglob("*"))]
+    }
+
+
+def blocks(printed: str) -> dict[str, dict[str, str]]:
+    """The titled blocks of a plan, by title and name."""
+    found: dict[str, dict[str, str]] = {}
+    title = ""
+    for line in printed.splitlines():
+        if line and not line.startswith(" "):
+            title = line
+        elif line.startswith("  ") and title:
+            name, _, value = line.strip().partition("  ")
+            found.setdefault(title, {})[name] = value.strip()
+    return found
