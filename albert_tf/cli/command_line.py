@@ -77,53 +77,58 @@ class _Reader:
 
     def _read_flag(self, argument: Argument, rest: list[Argument]) -> None:
         name, has_value, value = argument.text.removeprefix("-").removeprefix("-").partition("=")
-        negated = name.removeprefix("no")
-        if name in flags.FLAGS:
-            self._names.add(name)
-        elif negated != name and negated in flags.FLAGS and flags.FLAGS[negated].boolean:
-            self._names.add(negated)
+        given = value if has_value else None
+        self._names.add(name)
+        if name == "undefok":  # absl looks for it before all flags
+            self._passed_over.update((self._value(argument, name, given, rest) or "").split(","))
+        elif _is_boolean(name):
+            self._read_boolean(argument, name, given, rest)
+        elif name in flags.FLAGS:
+            self._check(argument, name, self._value(argument, name, given, rest))
+        elif name.startswith("no") and _is_boolean(name[2:]):
             if has_value:
                 self._note(argument, f"--{name} takes no value. Received: {argument.text}")
-            return
         else:
-            self._names.add(name)
             self._unknown.append((name, _place(argument)))
             if not has_value and rest and not rest[0].text.startswith("-"):
                 rest.pop(0)  # its value, most likely
-            return
-        if flags.FLAGS[name].boolean:
-            if has_value:
-                self._check(name, value, argument)
-            elif rest and rest[0].text.lower() in _BOOLEAN_WORDS and not self._takes_paths:
-                self._note(argument, _about_boolean(name, rest.pop(0).text))
-            return
-        if not has_value:
-            if not rest or self._is_flag(rest[0].text):
-                self._note(argument, f"--{name} needs a value: {self._form(name)}.")
-                return
-            value = rest.pop(0).text
-        if name == "undefok":
-            self._passed_over.update(value.split(","))
-        self._check(name, value, argument)
+
+    def _read_boolean(
+        self, argument: Argument, name: str, given: str | None, rest: list[Argument]
+    ) -> None:
+        if given is not None:
+            self._check(argument, name, given)
+        elif rest and rest[0].text.lower() in _BOOLEAN_WORDS and not self._takes_paths:
+            self._note(argument, _about_boolean(name, rest.pop(0).text))
+
+    def _value(
+        self, argument: Argument, name: str, given: str | None, rest: list[Argument]
+    ) -> str | None:
+        """The value behind the = or the name; None if it is missing, which is noted."""
+        if given is not None:
+            return given
+        if rest and not self._is_flag(rest[0].text):
+            return rest.pop(0).text
+        self._note(argument, f"--{name} needs a value: {self._form(name)}.")
+        return None
 
     def _is_flag(self, text: str) -> bool:
         name = text.removeprefix("--").partition("=")[0]
-        return text.startswith("--") and (
-            name in flags.FLAGS or name.removeprefix("no") in flags.FLAGS
-        )
+        return text.startswith("--") and (name in flags.FLAGS or _is_boolean(name[2:]))
 
     def _form(self, name: str) -> str:
-        return f"--{name}={self._described[name].kind.upper() if name in self._described else 'X'}"
+        kind = self._described[name].kind if name in self._described else "value"
+        return f"--{name}={kind.upper()}"
 
-    def _check(self, name: str, value: str, argument: Argument) -> None:
+    def _check(self, argument: Argument, name: str, value: str | None) -> None:
+        """Notes a value the flag cannot have."""
+        if value is None:
+            return
         try:
             flags.FLAGS[name].parser.parse(value)
         except (ValueError, TypeError) as error:
-            if name in self._described:
-                mistake = _about_value(self._described[name], value)
-            else:
-                mistake = f"--{name}={value}: {error}"
-            self._note(argument, mistake)
+            flag = self._described.get(name)
+            self._note(argument, _about_value(flag, value) if flag else f"--{name}: {error}")
 
     def _about_unknown(self, name: str) -> str:
         own = [
@@ -140,15 +145,17 @@ class _Reader:
         return said + (f" Did you mean --{alike[0]}?" if alike else "")
 
 
+def _is_boolean(name: str) -> bool:
+    return name in flags.FLAGS and flags.FLAGS[name].boolean
+
+
 def _place(argument: Argument) -> str:
     return f" ({argument.place})" if argument.place else ""
 
 
 def _without_dashes(text: str) -> str:
     name, has_value, _ = text.partition("=")
-    if has_value and name in flags.FLAGS:
-        return f"Flags begin with two dashes: write --{text}"
-    if not has_value and name in flags.FLAGS and flags.FLAGS[name].boolean:
+    if _is_boolean(name) or (has_value and name in flags.FLAGS):
         return f"Flags begin with two dashes: write --{text}"
     return (
         f"{text!r} belongs to no flag. Write --name=value without blanks, a value with blanks or a "

@@ -1,7 +1,7 @@
 """Goes the whole way from text to a published model, in a few minutes.
 
 It takes texts that come with Python, learns a vocabulary, makes records, pretrains a tiny model,
-evaluates it, fills masks with it and exports it.
+publishes it, evaluates what was published and fills in blanks with it.
 
     demo --output_dir=demo_output
 """

@@ -42,9 +42,9 @@ def define_flags() -> None:
             "quantization",
             "none",
             _QUANTIZATIONS,
-            "none: float32. float16: half the size. int8: a quarter of the size, and faster. "
-            "int8_calibrated: the same with ranges fixed beforehand, from --calibration_file, for "
-            "machines that need that; farther from the model.",
+            "How weights are stored. none: float32. float16: half the size. int8: a quarter of the "
+            "size, and faster. int8_calibrated: the same with ranges fixed beforehand, from "
+            "--calibration_file, for machines that need that; farther from the model.",
         )
         flags.DEFINE_string(
             "calibration_file",

@@ -47,8 +47,8 @@ def define_flags() -> None:
             "format",
             "tf2",
             ["tf2", "tf1_hub"],
-            "tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module for hub.Module and "
-            "the original's programs, as the original writes it.",
+            "What to write. tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module for "
+            "hub.Module and the original's programs, as the original writes it.",
         )
         flags.DEFINE_string(
             "export_path",

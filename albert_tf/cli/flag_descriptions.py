@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from types import ModuleType
 from typing import Any
 
@@ -109,9 +110,10 @@ def describe_flag(name: str) -> FlagDescription:
 
 
 def _meaning(flag: flags.Flag) -> str:
-    """Its help, without the choices that absl puts before it."""
+    """Its help, without what absl adds to it: its choices, that it may be repeated."""
     choices = getattr(flag.parser, "enum_values", ())
-    return " ".join(flag.help.split()).removeprefix(f"<{'|'.join(choices)}>: ")
+    text = " ".join(flag.help.split()).removeprefix(f"<{'|'.join(choices)}>: ")
+    return text.removesuffix("; repeat this option to specify a list of values")
 
 
 def _typed(value: Any) -> str | None:
@@ -129,20 +131,26 @@ def describe_command(module: ModuleType, names: Iterable[str]) -> CommandDescrip
     """Describes a command whose flags are defined.
 
     Args:
-        module: its module, whose docstring says what it does; lines set in are examples.
+        module: its module, whose docstring says what it does; a paragraph that begins with the name
+            of the command is an example.
         names: its flags, in the order they were defined.
     """
-    texts: list[str] = []
-    examples: list[str] = []
-    for paragraph in inspect.cleandoc(module.__doc__ or "").split("\n\n"):
-        lines = [line.strip(" \\") for line in paragraph.split("\n")]
-        (examples if paragraph.startswith(" ") else texts).append(" ".join(lines))
+    name = inspect.getmodulename(module.__file__ or "") or ""
+    paragraphs = [
+        " ".join(line.strip() for line in paragraph.split("\n"))
+        for paragraph in inspect.cleandoc(module.__doc__ or "").split("\n\n")
+    ]
+    is_example = [paragraph.startswith(f"{name} ") for paragraph in paragraphs]
     described = [describe_flag(name) for name in names]
     groups = {title: [flag for flag in described if flag.group == title] for title in ("", *GROUPS)}
     return CommandDescription(
-        name=inspect.getmodulename(module.__file__ or "") or "",
-        texts=tuple(text.replace("`", "") for text in texts),
-        examples=tuple(examples),
+        name=name,
+        texts=tuple(
+            text.replace("`", "")
+            for text, is_one in zip(paragraphs, is_example, strict=True)
+            if not is_one
+        ),
+        examples=tuple(compress(paragraphs, is_example)),
         groups={title: group for title, group in groups.items() if group},
     )
 

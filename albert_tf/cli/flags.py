@@ -268,10 +268,10 @@ def define_device_flags() -> None:
             "distribution_strategy",
             "auto",
             STRATEGIES,
-            "one_device: the first GPU, or the CPU. mirrored: all GPUs of this machine. "
-            "multi_worker: the GPUs of every machine in the environment variable TF_CONFIG. tpu: "
-            "as --use_tpu. auto: multi_worker where TF_CONFIG names several workers, else mirrored "
-            "where there is more than one GPU, else one_device.",
+            "Where to compute. one_device: the first GPU, or the CPU. mirrored: all GPUs of this "
+            "machine. multi_worker: the GPUs of every machine in the environment variable "
+            "TF_CONFIG. tpu: as --use_tpu. auto: multi_worker where TF_CONFIG names several "
+            "workers, else mirrored where there is more than one GPU, else one_device.",
         )
         flags.DEFINE_integer(
             "num_logical_cpu_devices",

@@ -1,7 +1,7 @@
 """Puts the results of `run_glue.sh` into a table, its predictions into a zip.
 
-The table holds mean and spread over the seeds of each task; it is printed, and written to
---results_dir.
+The table holds the median over the seeds of each task, the lowest and the highest score; it is
+printed, and written to --results_dir together with a picture.
 
     glue_results --results_dir=glue_results --model=base_v2 --submission=submission.zip
 """

@@ -1,7 +1,7 @@
 """Shows what lies at a path: a model of any format, records, a tokenizer.
 
-Of a model it tells the configuration, the variables, the tokenizer, what it was trained for, and
-how to go on with it. Several paths are shown one after the other. There are no flags.
+Of a model it tells format, configuration, parameters, tokenizer and what it was trained for, and
+what it makes of a sample text. Several paths are shown one after the other. There are no flags.
 
     inspect albert_base_v2.tar.gz
 
