@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -48,6 +49,9 @@ def run_command(
         try:
             with keep_nothing(flags.FLAGS):
                 run(argv[1:]) if takes_arguments or takes_paths else run()
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
         except UserError as error:
             logging.debug("Where the error came from:", exc_info=True)
             sys.exit(f"error: {error}")
@@ -58,7 +62,12 @@ def run_command(
     def parse(argv: Sequence[str]) -> list[str]:
         return _parse(command, argv, takes_arguments=takes_arguments, takes_paths=takes_paths)
 
-    app.run(main, flags_parser=parse)
+    try:
+        app.run(main, flags_parser=parse)
+    except BrokenPipeError:
+        # Whoever read the output, `head` say, has left. Python would complain of that when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def _parse(
@@ -68,7 +77,7 @@ def _parse(
     program = program_of(command.name, argv[0])
     texts, after = _split(argv[1:])
     if _HELP & set(texts):
-        print(help_text(command, program, terminal_width()))
+        print(help_text(command, program, terminal_width()), flush=True)
         sys.exit()
     if wanted := _FULL_HELP & set(texts):
         flags.FLAGS([argv[0], *wanted])
