@@ -31,3 +31,12 @@ def count_text(number: float, is_exact: bool) -> str:
     if is_exact or number < 1000:
         return f"{'' if is_exact else 'about '}{number:,.0f}"
     return f"about {float(f'{number:.3g}'):,.0f}"
+
+
+def time_text(seconds: float) -> str:
+    """A time that is roughly known, in the unit that suits it."""
+    number, unit = max(seconds, 1), "s"
+    for larger, length in (("min", 60), ("h", 3600), ("days", 86400)):
+        if seconds >= 2 * length:
+            number, unit = seconds / length, larger
+    return f"about {number:.0f} {unit}" if number >= 10 else f"about {number:.2g} {unit}"

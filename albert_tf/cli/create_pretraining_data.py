@@ -17,6 +17,8 @@ from functools import partial
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.creation_plan import creation_plan
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
 from albert_tf.cli.flag_groups import (
     DATA,
     DEVICES,
@@ -85,6 +87,7 @@ def define_flags() -> None:
             "input_file_mode", "r", "Changes nothing: files are read as UTF-8 either way."
         )
     set_units(num_workers="processes")
+    define_dry_run_flag()
 
 
 def _define_instance_flags() -> None:
@@ -208,6 +211,14 @@ def _way_of_making(
     return partial(beam.create_pretraining_data, values.runner, beam_options)
 
 
+def _check_beam_options(values: flags.FlagValues, options: Sequence[str]) -> None:
+    """Raises ValueError for an unknown runner or option."""
+    if values.runner is not None:
+        from albert_tf.data.beam_options import beam_options
+
+        beam_options(values.runner, options)
+
+
 def run(beam_options: Sequence[str]) -> None:
     """Makes the records that the flags ask for, and reports what was made."""
     values = flags.FLAGS
@@ -223,6 +234,11 @@ def run(beam_options: Sequence[str]) -> None:
     logging.info("input_files=%d output=%s", len(files), values.output_file)
     if warning := masking_limit_warning(settings.segments.max_seq_length, settings.masking):
         logging.warning(warning)
+    if is_dry_run(values):
+        _check_beam_options(values, beam_options)
+        number, runner = values.num_workers, values.runner
+        print_plan(creation_plan(files, output_files, tokenizer, settings, number, runner))
+        return
     report = create(files, output_files, tokenizer, settings)
     for line in report.lines():
         logging.info(line)

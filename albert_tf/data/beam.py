@@ -35,7 +35,13 @@ from albert_tf.data.files import (
     write_then_rename,
 )
 from albert_tf.data.pretraining import PretrainingDataSettings
-from albert_tf.data.pretraining_files import Job, RecordMaker, check_outputs, shuffled_jobs
+from albert_tf.data.pretraining_files import (
+    Job,
+    RecordMaker,
+    check_outputs,
+    no_text_error,
+    shuffled_jobs,
+)
 from albert_tf.data.shuffling import SHUFFLE_BYTES
 from albert_tf.tokenization import Tokenizer
 
@@ -96,7 +102,7 @@ def create_pretraining_data(
     start = time.monotonic()
     corpus = Corpus.of(input_files, block_bytes)
     if not corpus.size:
-        raise ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
+        raise no_text_error(input_files)
     with _scratch_folders(output_files) as scratch:
         pipeline = beam.Pipeline(options=pipeline_options)
         layout = Layout(len(output_files), shuffle_bytes, part_bytes, settings.random_seed)

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from albert_tf.data.corpus import BLOCK_BYTES, Block, check_block, cut_into_blocks, read_documents
 from albert_tf.data.creation_report import CreationReport
+from albert_tf.data.disk import check_file
 from albert_tf.data.files import is_remote, named_output, write_then_rename
 from albert_tf.data.jobs import available_cores, worker_processes
 from albert_tf.data.pretraining import (
@@ -154,18 +155,28 @@ def create_pretraining_data(
         run = stack.enter_context(worker_processes(num_workers or available_cores(), maker))
         blocks = cut_into_blocks(input_files, block_bytes)
         if not _has_text(blocks, run(RecordMaker.check, blocks)):
-            raise ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
+            raise no_text_error(input_files)
         jobs = shuffled_jobs(blocks, settings)
         made = _collect(jobs, run(RecordMaker.make, jobs), counts)
         for number, record in enumerate(shuffled(made, shuffle_bytes, settings.random_seed)):
             writers[number % len(writers)].write(record)
         if not counts["instances"]:
-            raise ValueError(f"There is no token in --input_file: {', '.join(input_files)}")
+            raise no_token_error(input_files)
     return CreationReport(settings, counts, time.monotonic() - start)
 
 
+def no_text_error(input_files: Sequence[str]) -> ValueError:
+    """What is said of nothing but white space."""
+    return ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
+
+
+def no_token_error(input_files: Sequence[str]) -> ValueError:
+    """What is said of text that the tokenizer makes nothing of."""
+    return ValueError(f"There is no token in --input_file: {', '.join(input_files)}")
+
+
 def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
-    """Refuses output names that would destroy an input or each other."""
+    """Refuses output names that would destroy an input or each other, or cannot be written."""
     if not output_files:
         raise ValueError("--output_file names no file.")
     inputs = {_same_name(path): path for path in input_files}
@@ -178,6 +189,7 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
             raise ValueError(f"--output_file names {path} twice; give each file its own name.")
         if os.path.isdir(path):
             raise ValueError(f"--output_file: {path} is a folder; give the name of a file in it.")
+        check_file(path, "--output_file")
         seen.add(name)
 
 
@@ -191,9 +203,14 @@ def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
     if passes == 1:
         yield None
         return
-    beside = None if is_remote(output_file) else os.path.dirname(os.path.abspath(output_file))
+    beside = place_of_tokens(output_file)
     with tempfile.TemporaryDirectory(prefix="tokens.tmp-", dir=beside) as folder:
         yield folder
+
+
+def place_of_tokens(output_file: str) -> str | None:
+    """The folder that tokenized blocks are kept in; None for the system's temporary one."""
+    return None if is_remote(output_file) else os.path.dirname(os.path.abspath(output_file))
 
 
 def shuffled_jobs(blocks: Sequence[Block], settings: PretrainingDataSettings) -> list[Job]:

@@ -1,8 +1,10 @@
 """The real command in a process of its own, which must do without TensorFlow."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.records import check_record_files
 from albert_tf.data.sentence_pairs import check_sentence_pairs
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
+from tests.tree import assert_unchanged, snapshot
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,6 +52,9 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
         "dupe_factor": 2,
         "input_file_mode": "rb",
     }
+    planned = run(no_tensorflow, "--dry_run", output_file=outputs[0], num_workers=2, **flags)
+    assert planned.returncode == 0, planned.stderr
+    assert list(tmp_path.iterdir()) == []
     result = run(no_tensorflow, output_file=",".join(map(str, outputs)), num_workers=2, **flags)
     assert result.returncode == 0, result.stderr
     assert "asks for 10 predictions in 64 tokens, but" in result.stderr
@@ -57,11 +63,43 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     files = list(map(str, outputs))
     check_record_files(files, pretraining_feature_specs(64, 5, 1000))
     assert count_records(files) > 550
+    (plan,) = re.findall(r"^  records +about ([\d,]+) in 2 passes$", planned.stdout, re.M)
+    assert int(plan.replace(",", "")) == pytest.approx(count_records(files), rel=0.03)
+    assert "  tokens a byte " in planned.stdout
+    assert re.search(r"^  predictions  +--masked_lm_prob=0.15 asks for 10", planned.stdout, re.M)
 
     again = [tmp_path / "again" / output.name for output in outputs]
     result = run(no_tensorflow, output_file=",".join(map(str, again)), num_workers=1, **flags)
     assert result.returncode == 0, result.stderr
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in outputs]
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        ({"output_file": "{folder}/text/records"}, ()),
+        ({"input_file": "{folder}/binary"}, ()),
+        pytest.param(
+            {"runner": "DirectRunner"}, ("--", "--no_such_option=1"), marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_dry_run_fails_as_the_real_one(
+    golden: Path, tmp_path: Path, no_tensorflow: str, flags: dict[str, str], options: Sequence[str]
+) -> None:
+    (tmp_path / "text").write_text("some words\n")
+    (tmp_path / "binary").write_bytes(b"words\n\xff\n")
+    flags = {name: value.format(folder=tmp_path) for name, value in flags.items()}
+    flags = {"input_file": tmp_path / "text", "output_file": tmp_path / "new" / "file", **flags}
+    flags["vocab_file"] = golden / "tokenizer" / "vocab.txt"
+    before = snapshot(tmp_path)
+    dry = run(no_tensorflow, "--dry_run", *options, **flags)
+    assert_unchanged(tmp_path, before)
+    real = run(no_tensorflow, *options, **flags)
+    assert dry.returncode == real.returncode == 1
+    said = [line for line in dry.stderr.splitlines() if line.startswith("error: ")]
+    assert said
+    assert said == [line for line in real.stderr.splitlines() if line.startswith("error: ")]
 
 
 def test_beam_writes_the_same_files(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.text_layout import byte_text, count_text, rows
+from albert_tf.text_layout import byte_text, count_text, rows, time_text
 
 
 def test_a_block_has_a_title_and_two_columns():
@@ -41,3 +41,11 @@ def test_bytes_have_three_digits(number, text):
 )
 def test_estimates_are_told_from_counts(number, is_exact, text):
     assert count_text(number, is_exact) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "about 1 s"), (119, "about 119 s"), (150, "about 2.5 min"), (2e6, "about 23 days")],
+)
+def test_times_are_in_the_unit_that_suits_them(seconds, text):
+    assert time_text(seconds) == text
