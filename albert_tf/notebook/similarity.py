@@ -1,0 +1,57 @@
+"""Pictures of how much alike texts are, by the vectors that a model makes of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+
+_INCHES_A_TEXT = 0.36
+_INCHES_A_CHARACTER = 0.075
+
+
+def similarities(vectors: np.ndarray) -> np.ndarray:
+    """Returns the cosine of each two vectors, after their mean was taken from all of them.
+
+    Args:
+        vectors: float [T, H], of at least two texts.
+
+    Returns:
+        float64 [T, T], -1 to 1; 0 for a vector that is the mean itself.
+    """
+    centered = np.asarray(vectors, np.float64)
+    centered = centered - centered.mean(axis=0)
+    lengths = np.linalg.norm(centered, axis=1, keepdims=True)
+    directions = centered / np.where(lengths > 0, lengths, 1)
+    return directions @ directions.T
+
+
+def draw_similarity(vectors: np.ndarray, texts: Sequence[str]) -> bytes:
+    """Draws a heat map of `similarities`, with the texts at its side.
+
+    Args:
+        vectors: float [T, H].
+        texts: T of them.
+
+    Returns:
+        A PNG image.
+    """
+    from matplotlib.figure import Figure  # slow to import
+
+    side = max(2.5, _INCHES_A_TEXT * len(texts))
+    width = side + _INCHES_A_CHARACTER * max(map(len, texts)) + 1
+    figure = Figure(figsize=(width, side + 0.4), layout="constrained")
+    axes = figure.subplots()
+    values = similarities(vectors)
+    picture = axes.imshow(values, vmin=-1, vmax=1, cmap="RdBu_r")
+    axes.set_yticks(range(len(texts)), [f"{text}  {n}" for n, text in enumerate(texts, 1)])
+    axes.set_xticks(range(len(texts)), range(1, len(texts) + 1))
+    axes.tick_params(length=0, labelsize=9)
+    for (row, column), value in np.ndenumerate(values):
+        color = "white" if abs(value) > 0.6 else "black"
+        axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=color, fontsize=7)
+    figure.colorbar(picture, ax=axes, label="cosine")
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=100)
+    return image.getvalue()
