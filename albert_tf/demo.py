@@ -149,6 +149,7 @@ def run_demo(settings: DemoSettings) -> None:
     with _step("Filling in blanks"):
         run("fill_mask", model_dir=settings.path("published"), text=TEXTS)
     print(f"\nEverything is in {settings.output_dir} ({time.monotonic() - start:.0f} s in all).")
+    print(f"Every command takes the model: --albert_hub_module_handle={settings.path('published')}")
 
 
 def baselines(records: str, max_seq_length: int, max_predictions_per_seq: int) -> Baselines:

@@ -14,7 +14,7 @@ import runpy
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,12 +62,9 @@ class Program:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._printed = folder / f"printed-{next(_numbers)}.txt"
-        _start_server()
-        self._process = _processes.Process(
-            target=_run,
-            args=(script, command_line(flags), str(self._printed), dict(environment or {})),
+        self._process = new_process(
+            _run, script, command_line(flags), str(self._printed), dict(environment or {})
         )
-        self._process.start()
 
     def is_running(self) -> bool:
         return self._process.is_alive()
@@ -107,6 +104,14 @@ def command_line(flags: Mapping[str, Any]) -> list[str]:
         elif value is not None:
             arguments.append(f"--{name}={value}")
     return arguments
+
+
+def new_process(target: Callable[..., None], *arguments: Any) -> Any:
+    """Starts a process that is forked from the one with TensorFlow; returns it."""
+    _start_server()
+    process = _processes.Process(target=target, args=arguments)
+    process.start()
+    return process
 
 
 def _start_server() -> None:
