@@ -234,14 +234,9 @@ def _keep_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Runs the command."""
-    training_flags: list[str] = []
-    if "--" in sys.argv:
-        place = sys.argv.index("--")
-        training_flags = sys.argv[place + 1 :]
-        del sys.argv[place:]
     # Leaves by an exception, which ends the running process too: left behind, it would still write.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    run_command(define_flags, lambda: run(training_flags))
+    run_command(define_flags, run, takes_arguments=True)
 
 
 if __name__ == "__main__":
