@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -48,7 +49,8 @@ def draw_similarity(vectors: np.ndarray, texts: Sequence[str]) -> bytes:
     axes.set_yticks(range(len(texts)), [f"{text}  {n}" for n, text in enumerate(texts, 1)])
     axes.set_xticks(range(len(texts)), range(1, len(texts) + 1))
     axes.tick_params(length=0, labelsize=9)
-    for (row, column), value in np.ndenumerate(values):
+    for row, column in product(range(len(texts)), repeat=2):
+        value = values[row, column]
         color = "white" if abs(value) > 0.6 else "black"
         axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=color, fontsize=7)
     figure.colorbar(picture, ax=axes, label="cosine")

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.notebook.attention import attention_of
 
-_MOST_TOKENS = 90  # of a context in a picture
+_MOST_TOKENS = 60  # of a context in a picture
 _INCHES_A_TOKEN = 0.19
 
 
