@@ -249,7 +249,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return decayed, excluded
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
-        """Refused: the constructor's `exclude` says it, and is saved with the optimiser."""
+        """Refused, whatever `var_list` and `var_names`: the constructor's `exclude` says it.
+
+        Raises:
+            NotImplementedError: always; `exclude` is saved with the optimiser, these are not.
+        """
         raise NotImplementedError("Pass exclude= to the constructor instead.")
 
     def slots(self, variable: keras.Variable) -> dict[str, keras.Variable]:
@@ -273,6 +277,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """Clips the gradients, reduces them across replicas and updates the variables.
 
         Keras calls this in `fit`. Under a strategy the clipping sees the gradients of one replica.
+
+        Args:
+            grads: the gradient of each variable, of its shape; None where there is none.
+            trainable_variables: the variables, in the same order; None takes those the optimiser
+                was built with.
         """
         # Keras takes the norm of the unsummed rows of a sparse gradient: too large.
         dense = [None if g is None else tf.convert_to_tensor(g) for g in grads]
@@ -348,7 +357,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def update_step(
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
-        """Updates one variable and its slots."""
+        """Updates one variable and its slots.
+
+        Args:
+            gradient: float, of the variable's shape.
+            variable: one the optimiser was built with.
+            learning_rate: float []; rate of this update.
+        """
         slots = self.slots(variable)
         weight = tf.convert_to_tensor(variable)
         gradient = tf.cast(gradient, weight.dtype)
@@ -364,7 +379,12 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * update)
 
     def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor | float:
-        """Returns what multiplies the learning rate of a variable that is not excluded: 1 here."""
+        """Returns what multiplies the learning rate of a variable that is not excluded: 1 here.
+
+        Args:
+            weight: the variable's value, float, of any shape.
+            update: what the rate is multiplied with, weight decay included; of the same shape.
+        """
         del weight, update
         return 1.0
 
@@ -387,14 +407,19 @@ class Lamb(AdamWeightDecay):
     """`AdamWeightDecay` with layer-wise rates: the update is scaled to the size of the variable.
 
     The learning rate of a variable w with update u (weight decay included) is multiplied by
-    `|w| / |u|` (2-norms), unless w is excluded.
+    `|w| / |u|` (2-norms), unless w is excluded. Arguments are those of `AdamWeightDecay`.
 
     Source: lamb_optimizer.py of the original release; "Large Batch Optimization for Deep Learning"
         (https://arxiv.org/abs/1904.00962), algorithm 2, without bias correction.
     """
 
     def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
-        """Returns `|weight| / |update|`, 1 where either norm is 0."""
+        """Returns `|weight| / |update|`, float []; 1 where either norm is 0.
+
+        Args:
+            weight: see `AdamWeightDecay.trust_ratio`.
+            update: see `AdamWeightDecay.trust_ratio`.
+        """
         weight_norm, update_norm = tf.norm(weight), tf.norm(update)
         both = tf.logical_and(weight_norm > 0.0, update_norm > 0.0)
         return tf.where(both, weight_norm / update_norm, 1.0)

@@ -24,7 +24,7 @@ class Run(NamedTuple):
     """One application of a block, or of a part of one.
 
     Attributes:
-        function: maps (x, *inputs) to the next x; float tensors of one shape and dtype.
+        function: maps `(x, *inputs)` to the next x; float tensors of one shape and dtype.
         inputs: tensors it takes besides, which need no gradient: masks, seeds of dropout.
         variables: every variable it reads. Runs that share parameters name the same ones.
     """

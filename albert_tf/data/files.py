@@ -64,7 +64,7 @@ def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
     """Expands comma-separated glob patterns.
 
     Args:
-        patterns: for example "wiki-*.txt,books.txt".
+        patterns: for example `wiki-*.txt,books.txt`.
         flag: the flag the patterns came from, for the error.
 
     Returns:

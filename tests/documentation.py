@@ -1,0 +1,33 @@
+"""The code of the documentation's pages, to be run as it stands there."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def python_blocks(page: str) -> list[str]:
+    """The fenced blocks of Python in a page of docs/, in their order."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def write_module(page: str, path: Path, blocks: slice = slice(None)) -> Path:
+    """Writes blocks of a page as one file of Python."""
+    path.write_text("\n\n".join(python_blocks(page)[blocks]), encoding="utf-8")
+    return path
+
+
+def import_module(path: Path, name: str) -> ModuleType:
+    """Imports a file under a name; who calls removes it from `sys.modules`."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
