@@ -12,6 +12,7 @@
 #   --seeds="1 2 3"         default: 1 2 3 4 5
 #   --mnli_checkpoint=CKPT  an MNLI model of this size, for RTE, STS-B and MRPC to start from
 #   --submission=FILE.zip   also writes the zip GLUE's server takes; needs all tasks
+#   --dry_run               print every command, check each task with its first seed, write nothing
 #   -- FLAGS                further flags of run_classifier.py, which override the published settings:
 #                           -- --max_seq_length=128 --train_batch_size=8
 #
@@ -37,6 +38,8 @@ TASKS=$ALL_TASKS
 SEEDS="1 2 3 4 5"
 MNLI_CHECKPOINT=""
 SUBMISSION=""
+DRY_RUN=""
+FIRST_SEED=""
 FURTHER=()
 FAILED=()
 
@@ -59,6 +62,7 @@ read_arguments() {
       --seeds=*) SEEDS=${1#*=} ;;
       --mnli_checkpoint=*) MNLI_CHECKPOINT=${1#*=} ;;
       --submission=*) SUBMISSION=${1#*=} ;;
+      --dry_run) DRY_RUN=1 ;;
       -h | --help)
         usage
         exit 0
@@ -107,6 +111,7 @@ check_arguments() {
   [ -n "${TASKS// /}" ] || fail "--tasks names no task. Tasks are $ALL_TASKS."
   [ -n "${SEEDS// /}" ] || fail "--seeds names no seed."
   for seed in $SEEDS; do
+    FIRST_SEED=${FIRST_SEED:-$seed}
     case "$seed" in *[!0-9]*) fail "--seeds must be whole numbers with blanks between. Received: '$SEEDS'" ;; esac
   done
 }
@@ -119,6 +124,11 @@ choose_python() {
     "$PYTHON" -c 'import importlib.util as u; assert u.find_spec("tensorflow")' 2>/dev/null && return 0
     echo "The active environment $active has no TensorFlow: $ROOT/.venv is used."
     unset PYTHON
+  fi
+  if [ -n "$DRY_RUN" ]; then
+    PYTHON=$ROOT/.venv/bin/python
+    [ -x "$PYTHON" ] || fail "--dry_run makes no environment: activate one that has TensorFlow, or let ./demo.sh make .venv."
+    return 0
   fi
   cd "$ROOT"
   . scripts/environment.sh
@@ -153,10 +163,37 @@ run_task() {
     return 0
   fi
   printf '\n+ run_classifier %s\n' "$flags"
+  if [ -n "$DRY_RUN" ]; then
+    check_task "$task" "$seed" "$@"
+    return
+  fi
   mkdir -p "$directory" || return 1
   printf '%s\n' "$flags" >"$directory/run_glue.unfinished" || return 1
   python_module albert_tf.cli.run_classifier "$@" || return 1
   mv "$directory/run_glue.unfinished" "$directory/run_glue.finished"
+}
+
+# check_task <task> <seed> <flags...>: --dry_run of a run. The other seeds of a task differ in nothing
+# that can be wrong, but in what may lie in their directories.
+check_task() {
+  local task=$1 seed=$2 argument checked=()
+  shift 2
+  if [ "$seed" != "$FIRST_SEED" ] && [ ! -d "$OUTPUT_DIR/$task-seed$seed" ]; then
+    echo "as with seed $FIRST_SEED"
+    return 0
+  fi
+  for argument; do
+    if [ "${argument#*checkpoint=}" != "$OUTPUT_DIR/mnli-seed$seed/model.ckpt-best" ] ||
+      [ -f "${argument#*=}.index" ]; then
+      checked+=("$argument")
+    elif [ "${argument%%=*}" = --checkpoint ]; then
+      echo "not checked: the MNLI model is not there yet"
+      return 0
+    else
+      echo "checked without --init_checkpoint: the MNLI model is not there yet"
+    fi
+  done
+  python_module albert_tf.cli.run_classifier "${checked[@]}" --dry_run
 }
 
 # Whether a run has finished, in this call or an earlier one.
@@ -168,7 +205,7 @@ is_finished() {
 mnli_checkpoint() {
   if [ -n "$MNLI_CHECKPOINT" ]; then
     echo "$MNLI_CHECKPOINT"
-  elif is_finished mnli "$1"; then
+  elif is_finished mnli "$1" || { [ -n "$DRY_RUN" ] && [ "${TASKS#mnli }" != "$TASKS" ]; }; then
     echo "$OUTPUT_DIR/mnli-seed$1/model.ckpt-best"
   fi
 }
@@ -221,8 +258,17 @@ main() {
     done
   done
   echo
+  if [ -n "$DRY_RUN" ]; then
+    end
+    return
+  fi
   python_module albert_tf.cli.glue_results --results_dir="$OUTPUT_DIR" --model="$MODEL" \
     ${SUBMISSION:+--submission="$SUBMISSION"} || FAILED+=("the table or the zip file")
+  end
+}
+
+# Names what failed, if anything did.
+end() {
   if [ ${#FAILED[@]} -gt 0 ]; then
     echo "run_glue.sh: failed: ${FAILED[*]}. The same call tries these again." >&2
     exit 1

@@ -56,7 +56,7 @@ def source_blocks(path: str, checkpoint: str, contents: ModelContents) -> dict[s
         "weights": checkpoint,
         "parameters": count(contents.weights),
         "heads": _heads(contents.weights),
-        "optimizer slots": sum(map(is_slot, contents.weights)) or "none",
+        "optimizer slots taken along": sum(map(is_slot, contents.weights)) or "none",
         "step": contents.global_step or "not known, or 0",
     }
     if contents.task is not None:

@@ -185,6 +185,40 @@ class TestGoingOn:
         assert re.search(r"holds a run with other flags:\n.*1e-5.*\nnow:\n.*2e-5", output)
 
 
+class TestDryRun:
+    def test_every_command_is_printed_and_each_task_checked_once(self, glue):
+        arguments = ("--tasks=MNLI RTE CoLA", "--seeds=3 11")
+        checked, output = glue.run(*arguments, "--dry_run")
+        assert not glue.results.exists()
+        assert runs_of(checked) == ["mnli-seed3", "rte-seed3", "cola-seed3"]
+        assert all(command[-1] == "--dry_run" for command in checked)
+        printed = [
+            shlex.split(line.removeprefix("+ run_classifier "))
+            for line in output.splitlines()
+            if line.startswith("+ ")
+        ]
+        real, _ = glue.run(*arguments)
+        assert printed == [command[1:] for command in real[:-1]]
+
+    def test_what_starts_from_a_model_to_come_is_checked_without_it(self, glue):
+        commands, output = glue.run("--tasks=MNLI RTE", "--seeds=1", "--dry_run")
+        assert not any(flag.startswith("--init_checkpoint") for flag in commands[1])
+        assert "checked without --init_checkpoint: the MNLI model is not there yet" in output
+        assert output.count("not checked: the MNLI model is not there yet") == 2
+
+    def test_what_is_wrong_is_named_with_status_1(self, glue):
+        (glue.folder / "rte-seed1").touch()
+        _, output = glue.run("--tasks=RTE CoLA", "--seeds=1 2", "--dry_run", code=1)
+        assert "failed: rte-seed1." in output
+
+    def test_a_run_under_way_is_checked_with_every_seed(self, glue):
+        (glue.folder / "rte-seed2").touch()
+        glue.run("--tasks=RTE", "--seeds=2", code=1)
+        (glue.folder / "rte-seed2").unlink()
+        commands, _ = glue.run("--tasks=RTE", "--seeds=1 2 3", "--dry_run")
+        assert runs_of(commands) == ["rte-seed1", "rte-seed2"]
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
