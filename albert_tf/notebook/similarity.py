@@ -47,7 +47,7 @@ def draw_similarity(vectors: np.ndarray, texts: Sequence[str]) -> bytes:
     values = similarities(vectors)
     picture = axes.imshow(values, vmin=-1, vmax=1, cmap="RdBu_r")
     axes.set_yticks(range(len(texts)), [f"{text}  {n}" for n, text in enumerate(texts, 1)])
-    axes.set_xticks(range(len(texts)), range(1, len(texts) + 1))
+    axes.set_xticks(range(len(texts)), [str(n) for n in range(1, len(texts) + 1)])
     axes.tick_params(length=0, labelsize=9)
     for row, column in product(range(len(texts)), repeat=2):
         value = values[row, column]
