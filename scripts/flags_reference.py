@@ -41,7 +41,7 @@ wins: `python run_pretraining.py --flagfile=pretraining.flags --num_train_steps=
 ```text
 # pretraining.flags: one flag a line
 --flagfile=common.flags
---input_file=records/train*.tfrecord    # a comment, after a blank
+--input_file=records/train.tfrecord*    # a comment, after a blank
 --output_dir='my runs/first'
 --num_train_steps 10000
 --nodo_eval

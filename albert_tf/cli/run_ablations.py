@@ -4,8 +4,8 @@ Each model differs from the base in one respect and is trained like it. What sta
 to every run of run_pretraining as it is. The same call goes on where an earlier one was ended, and
 the table in --output_dir is written anew after each run.
 
-    run_ablations --albert_config_file=base.json --input_file='records/train*.tfrecord'
-        --eval_input_file='records/held_out*.tfrecord' --output_dir=ablations
+    run_ablations --albert_config_file=base.json --input_file='records/train.tfrecord*'
+        --eval_input_file='records/held_out.tfrecord*' --output_dir=ablations
         --num_train_steps=2000 -- --max_seq_length=128 --train_batch_size=32
 """
 

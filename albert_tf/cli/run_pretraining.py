@@ -5,12 +5,12 @@ It trains from random weights, from --init_checkpoint, or on from the newest che
 model.ckpt-best. The configuration, the tokenizer, metrics.jsonl and the logs of TensorBoard lie
 beside the checkpoints.
 
-    run_pretraining --input_file='records/train*.tfrecord' --albert_config_file=albert_config.json
+    run_pretraining --input_file='records/train.tfrecord*' --albert_config_file=albert_config.json
         --spm_model_file=vocab/30k.model --output_dir=pretrained --train_batch_size=32
         --num_train_steps=10000 --num_warmup_steps=500 --learning_rate=0.0005
 
     run_pretraining --nodo_train --do_eval --eval_checkpoint=all --output_dir=pretrained
-        --input_file='records/held_out*.tfrecord'
+        --input_file='records/held_out.tfrecord*'
 """
 
 from __future__ import annotations

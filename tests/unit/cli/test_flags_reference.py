@@ -46,7 +46,7 @@ def test_the_file_of_flags_that_is_shown_has_no_mistakes(page, tmp_path, monkeyp
     arguments = with_flag_files(["--flagfile=pretraining.flags"])
     assert [argument.text for argument in arguments] == [
         "--seed=5",
-        "--input_file=records/train*.tfrecord",
+        "--input_file=records/train.tfrecord*",
         "--output_dir=my runs/first",
         "--num_train_steps",
         "10000",
