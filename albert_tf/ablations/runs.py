@@ -19,12 +19,25 @@ from albert_tf.ablations.results import (
     run_name,
     write_results,
 )
+from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 
 _EVALUATIONS = 10  # points of a curve unless --save_checkpoints_steps says otherwise
 _LAST_LINES = 5  # of a failed run, to be shown
 
 Records = Mapping[str, tuple[Sequence[str], Sequence[str]]]  # to train and evaluate on, by the loss
+
+
+Job = tuple[Variant, int]  # a model and a seed
+
+
+def ordered_jobs(
+    variants: Sequence[Variant], seeds: Sequence[int], base_seeds: Sequence[int]
+) -> list[Job]:
+    """The runs in their order; see `Ablations.run`."""
+    jobs = [(variant, seed) for seed in dict.fromkeys(seeds) for variant in variants]
+    jobs += [(variants[0], seed) for seed in dict.fromkeys(base_seeds) if seed not in seeds]
+    return sorted(jobs, key=lambda job: job[0].name != BASE)  # its noise is known first
 
 
 class Ablations:
@@ -71,9 +84,7 @@ class Ablations:
         Raises:
             ValueError: runs failed; the others have been done.
         """
-        jobs = [(variant, seed) for seed in dict.fromkeys(seeds) for variant in variants]
-        jobs += [(variants[0], seed) for seed in dict.fromkeys(base_seeds) if seed not in seeds]
-        jobs.sort(key=lambda job: job[0].name != BASE)  # its noise is known first
+        jobs = ordered_jobs(variants, seeds, base_seeds)
         failed, table = [], ""
         for number, (variant, seed) in enumerate(jobs, start=1):
             name = run_name(variant, seed)
@@ -88,6 +99,56 @@ class Ablations:
                 f"{self._output_dir}; started again, the command does what is missing."
             )
 
+    def states(self, jobs: Sequence[Job], *, compare_losses: bool) -> dict[str, str]:
+        """Says of each run, by its name, what is left to do."""
+        return {
+            run_name(variant, seed): self._state(variant, seed, compare_losses)
+            for variant, seed in jobs
+        }
+
+    def _state(self, variant: Variant, seed: int, compare_losses: bool) -> str:
+        name = run_name(variant, seed)
+        path = self._path(name)
+        if finished_step(path) < self._num_train_steps:
+            newest = TrainingDirectory(path).newest()
+            step = newest and f"{int(newest.rsplit('-', 1)[1]):,}"
+            state = f"goes on from step {step}" if newest else "to be trained"
+        else:
+            state = "finished"
+        others = self._other_losses(variant) if compare_losses else []
+        left = [n for n in others if finished_step(self._other_path(name, n)) == 0]
+        return f"{state}, to be evaluated as {' and '.join(left)} too" if left else state
+
+    def try_out(self, jobs: Sequence[Job], base_file: str) -> dict[str, str]:
+        """Tries one run of each sentence loss dry, as all its runs read the same files.
+
+        Args:
+            jobs: the runs.
+            base_file: configuration of the base, which is tried.
+
+        Returns:
+            What each of these runs printed, by its name.
+
+        Raises:
+            ValueError: the run would fail.
+        """
+        printed: dict[str, str] = {}
+        tried: set[str] = set()
+        for variant, seed in jobs:
+            loss, name = variant.sentence_loss, run_name(variant, seed)
+            if loss in tried or variant.changes:
+                continue
+            tried.add(loss)
+            command = [*self._command(*self._own_flags(variant, seed, base_file)), "--dry_run"]
+            ended = subprocess.run(
+                command, capture_output=True, text=True, env=_environment(), check=False
+            )
+            if ended.returncode:
+                said = ended.stderr[ended.stderr.rfind("error: ") :].strip()
+                raise ValueError(f"{name} would fail: {said.removeprefix('error: ')}")
+            printed[name] = ended.stdout
+        return printed
+
     def _finish(self, variant: Variant, seed: int, compare_losses: bool) -> bool:
         """Trains and evaluates a model, as far as that has not been done; returns success."""
         name = run_name(variant, seed)
@@ -95,20 +156,23 @@ class Ablations:
         if finished_step(path) < self._num_train_steps:
             config = self._path("configs", f"{variant.name}.json")
             variant.config(self._base).to_json_file(config)
-            train, held_out = self._records[variant.sentence_loss]
-            if not self._pretrain(
-                name,
-                f"--input_file={','.join(train)}",
-                f"--eval_input_file={','.join(held_out)}",
-                f"--output_dir={path}",
-                f"--albert_config_file={config}",
-                f"--sentence_loss={variant.sentence_loss}",
-                f"--seed={seed}",
-            ):
+            if not self._pretrain(name, *self._own_flags(variant, seed, config)):
                 return False
         if not compare_losses:
             return True
         return all(self._evaluate(name, loss, path) for loss in self._other_losses(variant))
+
+    def _own_flags(self, variant: Variant, seed: int, config_file: str) -> list[str]:
+        """Flags of the training of one model."""
+        train, held_out = self._records[variant.sentence_loss]
+        return [
+            f"--input_file={','.join(train)}",
+            f"--eval_input_file={','.join(held_out)}",
+            f"--output_dir={self._path(run_name(variant, seed))}",
+            f"--albert_config_file={config_file}",
+            f"--sentence_loss={variant.sentence_loss}",
+            f"--seed={seed}",
+        ]
 
     def _other_losses(self, variant: Variant) -> list[str]:
         """Those on whose records it says something to evaluate this model."""
@@ -136,11 +200,7 @@ class Ablations:
     def _pretrain(self, name: str, *arguments: str) -> bool:
         """Runs `run_pretraining.py`, which prints into a file; returns whether it went well."""
         log = self._path(f"{name}.log")
-        command = [sys.executable, "-m", "albert_tf.cli.run_pretraining"]
-        often = max(1, self._num_train_steps // _EVALUATIONS)
-        command += [f"--save_checkpoints_steps={often}", "--keep_checkpoint_max=2"]
-        command += [*self._training_flags, "--do_eval", *arguments]
-        command += [f"--num_train_steps={self._num_train_steps}"]
+        command = self._command(*arguments)
         os.makedirs(self._output_dir, exist_ok=True)
         with open(log, "ab") as file:
             code = subprocess.run(
@@ -150,7 +210,16 @@ class Ablations:
             logging.error("%s ended with status %d:\n%s", name, code, _last_lines(log))
         return code == 0
 
-    def _write(self, jobs: Sequence[tuple[Variant, int]]) -> str:
+    def _command(self, *arguments: str) -> list[str]:
+        often = max(1, self._num_train_steps // _EVALUATIONS)
+        return [
+            *(sys.executable, "-m", "albert_tf.cli.run_pretraining"),
+            *(f"--save_checkpoints_steps={often}", "--keep_checkpoint_max=2"),
+            *(*self._training_flags, "--do_eval", *arguments),
+            f"--num_train_steps={self._num_train_steps}",
+        ]
+
+    def _write(self, jobs: Sequence[Job]) -> str:
         runs: list[AblationRun] = []
         for variant, seed in jobs:
             name = run_name(variant, seed)

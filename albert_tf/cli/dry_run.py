@@ -13,6 +13,7 @@ from albert_tf.text_layout import rows
 
 FLAG = "dry_run"
 WARNINGS = "Warnings"  # title of a block, which is printed last
+NOTHING_WRITTEN = "This was a dry run: nothing was written."  # the last line of a plan
 
 Blocks = Mapping[str, Mapping[str, object]]
 
@@ -48,4 +49,4 @@ def print_plan(blocks: Blocks) -> None:
         if blocks[title]:
             for line in rows(title, blocks[title]):
                 print(line)
-    print("\nThis was a dry run: nothing was written.")
+    print(f"\n{NOTHING_WRITTEN}")

@@ -15,12 +15,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
+from albert_tf.cli.dry_run import NOTHING_WRITTEN, define_dry_run_flag, is_dry_run, print_plan
 from albert_tf.cli.flag_groups import (
     DATA,
     MODEL,
@@ -33,6 +34,7 @@ from albert_tf.cli.flag_groups import (
 
 if TYPE_CHECKING:
     from albert_tf.ablations.comparisons import Variant
+    from albert_tf.ablations.runs import Ablations, Job
     from albert_tf.config import AlbertConfig
 
 # What every run gets from here; after `--` it would make runs differ from what the table says.
@@ -63,6 +65,7 @@ def define_flags() -> None:
             "Further seeds of the base alone: their spread is the noise of the table. Not given: "
             "none.",
         )
+    define_dry_run_flag()
     _define_record_flags()
     with flag_group(MODEL):
         flags.DEFINE_string(
@@ -126,8 +129,9 @@ def run(training_flags: list[str]) -> None:
     Args:
         training_flags: flags for `run_pretraining.py`.
     """
-    from albert_tf.ablations.runs import Ablations
+    from albert_tf.ablations.runs import Ablations, ordered_jobs
     from albert_tf.config import AlbertConfig
+    from albert_tf.data.disk import check_folder
 
     values = flags.FLAGS
     _check_training_flags(training_flags)
@@ -143,9 +147,45 @@ def run(training_flags: list[str]) -> None:
         "records": records,
         "training_flags": training_flags,
     }
-    _keep_settings(values.output_dir, settings)
+    _check_settings(values.output_dir, settings)
+    check_folder(values.output_dir, "--output_dir")
     runs = Ablations(values.output_dir, base, records, values.num_train_steps, training_flags)
-    runs.run(variants, seeds, base_seeds, compare_losses="sentence_loss" in values.comparisons)
+    compare_losses = "sentence_loss" in values.comparisons
+    if is_dry_run(values):
+        _plan(values, runs, base, ordered_jobs(variants, seeds, base_seeds), compare_losses)
+        return
+    _keep_settings(values.output_dir, settings)
+    runs.run(variants, seeds, base_seeds, compare_losses=compare_losses)
+
+
+def _plan(
+    values: flags.FlagValues,
+    runs: Ablations,
+    base: AlbertConfig,
+    jobs: Sequence[Job],
+    compare_losses: bool,
+) -> None:
+    """Tries runs dry and prints the plan of the first, then that of all.
+
+    Raises:
+        ValueError: runs would fail.
+    """
+    from albert_tf.parameter_counts import parameter_counts
+
+    tried = runs.try_out(jobs, values.albert_config_file)
+    for name, printed in list(tried.items())[:1]:
+        print(f"As {name}, to take one run for all:")
+        print(printed[: printed.rindex(NOTHING_WRITTEN)].rstrip())
+    models = {variant.name: variant.config(base) for variant, _ in jobs}
+    print_plan(
+        {
+            "Parameters of the models": {
+                name: parameter_counts(config).pretraining for name, config in models.items()
+            },
+            "Tried dry": dict.fromkeys(tried, "no error"),
+            f"Runs: {len(jobs)}": runs.states(jobs, compare_losses=compare_losses),
+        }
+    )
 
 
 def _variants(values: flags.FlagValues, base: AlbertConfig, losses: list[str]) -> list[Variant]:
@@ -207,29 +247,36 @@ def _numbers(values: flags.FlagValues, flag: str) -> list[int]:
     return numbers
 
 
-def _keep_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
-    """Writes what all runs have in common, or holds it against what the runs there had.
+def _check_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
+    """Holds what all runs have in common against what the runs there had.
 
     Raises:
         ValueError: they differ, so that the models could not be compared.
     """
-    from albert_tf.data.files import file_exists, open_binary, write_then_rename
+    from albert_tf.data.files import file_exists, open_binary
 
     path = os.path.join(output_dir, SETTINGS_FILE)
-    now = json.loads(json.dumps(settings))
     if not file_exists(path):
-        with write_then_rename(path) as file:
-            file.write((json.dumps(now, indent=2) + "\n").encode())
         return
     with open_binary(path, "rb") as file:
         before = json.loads(file.read())
-    for name, value in now.items():
+    for name, value in json.loads(json.dumps(settings)).items():
         if before.get(name) != value:
             raise ValueError(
                 f"--output_dir {output_dir!r} holds runs with other settings, with which no model "
                 f"could be compared. {name} was {before.get(name)!r}, and is {value!r} now. Give "
                 "the same, or a fresh directory."
             )
+
+
+def _keep_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
+    """Writes what all runs have in common, unless it stands there already."""
+    from albert_tf.data.files import file_exists, write_then_rename
+
+    path = os.path.join(output_dir, SETTINGS_FILE)
+    if not file_exists(path):
+        with write_then_rename(path) as file:
+            file.write((json.dumps(settings, indent=2) + "\n").encode())
 
 
 def main() -> None:

@@ -58,10 +58,16 @@ def train_sentence_piece(
         )
     except RuntimeError as error:
         raise ValueError(f"No vocabulary of {vocab_size} pieces (--vocab_size): {error}") from error
-    with write_then_rename(f"{model_prefix}.model") as file:
+    model_file, list_file = model_files(model_prefix)
+    with write_then_rename(model_file) as file:
         file.write(model.getvalue())
-    with write_then_rename(f"{model_prefix}.vocab") as file:
+    with write_then_rename(list_file) as file:
         file.write(piece_list(model.getvalue()).encode())
+
+
+def model_files(model_prefix: str | os.PathLike) -> tuple[str, str]:
+    """The files of a vocabulary: the model, and the list of its pieces."""
+    return f"{model_prefix}.model", f"{model_prefix}.vocab"
 
 
 def piece_list(model_proto: bytes) -> str:

@@ -1,0 +1,61 @@
+"""The command `train_sentencepiece`, which must do without TensorFlow."""
+
+import os
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.programs import ROOT
+from tests.tree import assert_unchanged, snapshot
+
+
+@pytest.fixture
+def text(tmp_path):
+    rng = random.Random(3)
+    words = ["".join(rng.choices("abcde", k=rng.randint(2, 5))) for _ in range(40)]
+    lines = [" ".join(rng.choices(words, k=6)) for _ in range(120)]
+    (tmp_path / "text.txt").write_text("\n\n".join(lines) + "\n")
+    return tmp_path / "text.txt"
+
+
+def run(*flags):
+    return subprocess.run(
+        [sys.executable, "-m", "albert_tf.cli.train_sentencepiece", *flags],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_dry_run_says_what_will_be_used_and_writes_nothing(text):
+    prefix = text.parent / "new" / "vocab"
+    flags = [f"--input_file={text}", f"--model_prefix={prefix}", "--vocab_size=40"]
+    before = snapshot(text.parent)
+    planned = run(*flags, "--dry_run")
+    assert planned.returncode == 0, planned.stderr
+    assert_unchanged(text.parent, before)
+    assert re.search(r"^  lines that will be used +120$", planned.stdout, re.M)
+    assert re.search(rf"^  files +{prefix}.model, {prefix}.vocab$", planned.stdout, re.M)
+    result = run(*flags)
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in prefix.parent.iterdir()} == {"vocab.model", "vocab.vocab"}
+
+
+@pytest.mark.parametrize(
+    ("content", "prefix"), [("\n \n", "vocab"), ("some words\n", "text.txt/vocab")]
+)
+def test_a_dry_run_fails_as_the_real_one(text, content, prefix):
+    text.write_text(content)
+    flags = [f"--input_file={text}", f"--model_prefix={text.parent / prefix}"]
+    before = snapshot(text.parent)
+    dry, real = run(*flags, "--dry_run"), run(*flags)
+    assert_unchanged(text.parent, before)
+    assert dry.returncode == real.returncode == 1
+    said = [line for line in dry.stderr.splitlines() if line.startswith("error: ")]
+    assert said
+    assert said == [line for line in real.stderr.splitlines() if line.startswith("error: ")]
