@@ -16,7 +16,7 @@ from albert_tf import __version__
 from tests.programs import ROOT, command_line
 
 INFO = f"albert_tf-{__version__}.dist-info"
-EXTRAS = ("beam", "hf", "keras-hub", "litert")
+EXTRAS = ("beam", "docs", "hf", "keras-hub", "litert")
 BUILD = "import sys, setuptools.build_meta as backend; backend.build_wheel(sys.argv[1])"
 # What a library built on this package might say of it.
 CONSUMER = """
