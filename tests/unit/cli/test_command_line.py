@@ -170,3 +170,9 @@ def test_a_missing_file_of_flags_is_named(tmp_path):
     done = run_script("run_squad.py", f"--flagfile={tmp_path}/none")
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: --flagfile={tmp_path}/none: there is no such file.\n")
+
+
+def test_a_flag_behind_a_path_is_a_flag():
+    done = run_script("-m", "albert_tf.cli.inspect", "/no/path", "--verbosiy=1")
+    assert done.returncode == 1
+    assert "There is no flag --verbosiy. Did you mean --verbosity?" in done.stderr
