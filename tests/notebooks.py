@@ -18,6 +18,7 @@ from nbformat.v4 import new_code_cell
 from albert_tf.checkpoints.original import original_names, write_checkpoint
 from albert_tf.model_files.directory import SENTENCEPIECE_FILE
 from albert_tf.models import AlbertForPretraining
+from tests.programs import warm_python
 from tests.small_model import small_config
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +46,10 @@ def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookNode:
     insert_parameters(notebook, parameters)
     home = folder / "home"
     home.mkdir()
-    (folder / "settings").mkdir()
+    startup = folder / "settings" / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    # The commands of the cells need not import TensorFlow anew.
+    (startup / "commands.py").write_text(f"import sys\nsys.executable = {str(warm_python())!r}\n")
     client = NotebookClient(
         notebook,
         timeout=CELL_SECONDS,

@@ -4,20 +4,27 @@ They are forked from one process that has imported TensorFlow already, which sav
 time; nothing else is shared.
 """
 
+import atexit
 import contextlib
+import functools
 import itertools
 import json
 import multiprocessing
 import multiprocessing.forkserver
 import os
 import runpy
+import shutil
 import signal
 import socket
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.warm_python import serve, write_client
 
 ROOT = Path(__file__).parents[1]
 
@@ -63,7 +70,12 @@ class Program:
     ) -> None:
         self._printed = folder / f"printed-{next(_numbers)}.txt"
         self._process = new_process(
-            _run, script, command_line(flags), str(self._printed), dict(environment or {})
+            _run,
+            script,
+            command_line(flags),
+            str(self._printed),
+            dict(environment or {}),
+            str(warm_python()),
         )
 
     def is_running(self) -> bool:
@@ -93,6 +105,20 @@ class Program:
 def run_program(script: str, folder: Path, flags: Mapping[str, Any]) -> Result:
     """Runs a script to its end; see `Program`."""
     return Program(script, folder, flags).wait()
+
+
+@functools.cache
+def warm_python() -> Path:
+    """What runs like `python`, for programs that start others; see tests/warm_python.py."""
+    folder = Path(tempfile.mkdtemp(prefix="albert_tf-"))
+    atexit.register(shutil.rmtree, folder)
+    client = write_client(folder)
+    server = new_process(serve, folder)
+    atexit.register(server.terminate)
+    while not (folder / "s").exists():
+        assert server.is_alive()
+        time.sleep(0.01)
+    return client
 
 
 def command_line(flags: Mapping[str, Any]) -> list[str]:
@@ -142,11 +168,18 @@ def _free_ports(count: int) -> list[int]:
         return [own.getsockname()[1] for own in sockets]
 
 
-def _run(script: str, arguments: list[str], printed: str, environment: Mapping[str, str]) -> None:
+def _run(
+    script: str,
+    arguments: list[str],
+    printed: str,
+    environment: Mapping[str, str],
+    executable: str,
+) -> None:
     with open(printed, "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.chdir(ROOT)
     os.environ.update(environment)
     sys.argv = [script, *arguments]
+    sys.executable = executable  # for programs that start others
     runpy.run_path(str(ROOT / script), run_name="__main__")

@@ -2,20 +2,20 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from albert_tf.demo import PUBLISHED_FILES, TEXTS
+from tests.programs import warm_python
 
 ROOT = Path(__file__).parents[2]
 
 
 def run_demo(output_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "albert_tf.cli.demo", f"--output_dir={output_dir}", *flags],
+        [warm_python(), "-m", "albert_tf.cli.demo", f"--output_dir={output_dir}", *flags],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -5,11 +5,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.programs import warm_python
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "data"
@@ -265,7 +266,7 @@ def finished(tmp_path_factory) -> tuple[Path, list[str]]:
                 "--save_checkpoints_steps=2", "--train_batch_size=3",
             ],
             cwd=folder,
-            env={**os.environ, "VIRTUAL_ENV": sys.prefix},
+            env={**os.environ, "VIRTUAL_ENV": str(warm_python().parents[1])},
             capture_output=True,
             text=True,
             check=False,
@@ -313,7 +314,7 @@ def test_the_published_settings_are_taken_where_no_flag_says_otherwise(finished)
 def test_predictions_become_a_submission(finished, tmp_path):
     results, _ = finished
     command = [
-        sys.executable, "-m", "albert_tf.cli.glue_results", f"--results_dir={results}",
+        str(warm_python()), "-m", "albert_tf.cli.glue_results", f"--results_dir={results}",
         f"--submission={tmp_path / 'all.zip'}",
     ]  # fmt: skip
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
