@@ -17,6 +17,8 @@ from albert_tf.cli.main import COMMANDS
 _FOR_ALL = ("help", "helpfull", "flagfile", "verbosity", "undefok")
 _BOOLEAN_WORDS = ("true", "false", "t", "f", "yes", "no", "on", "off", "0", "1")
 _ALIKE = 0.75  # the least likeness, from 0 to 1, of what is suggested
+_SHORTEST = 4  # letters of a name that is looked for in others
+_MOST = 4  # suggestions
 
 
 def find_mistakes(
@@ -131,18 +133,22 @@ class _Reader:
             self._note(argument, _about_value(flag, value) if flag else f"--{name}: {error}")
 
     def _about_unknown(self, name: str) -> str:
-        own = [
-            *self._described,
-            *(f"no{flag.name}" for flag in self._described.values() if flag.kind == "boolean"),
-            *_FOR_ALL,
-        ]
-        alike = difflib.get_close_matches(name.replace("-", "_").lower(), own, n=1, cutoff=_ALIKE)
         owners = commands_with(name, self._described)
         if owners:
             said = f"--{name} is a flag of {', '.join(owners)}, not of {self._command}."
         else:
             said = f"There is no flag --{name}."
-        return said + (f" Did you mean --{alike[0]}?" if alike else "")
+        meant = " or ".join(f"--{other}" for other in self._alike(name.replace("-", "_").lower()))
+        return said + (f" Did you mean {meant}?" if meant else "")
+
+    def _alike(self, name: str) -> list[str]:
+        """Flags of this command that hold the name in theirs, or else the one most like it."""
+        longer = [flag for flag in self._described if name in flag]
+        if longer and len(name) >= _SHORTEST:
+            return longer[:_MOST]
+        negated = [f"no{flag.name}" for flag in self._described.values() if flag.kind == "boolean"]
+        known = [*self._described, *negated, *_FOR_ALL]
+        return difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
 
 
 def _is_boolean(name: str) -> bool:

@@ -50,8 +50,12 @@ def test_what_is_right_is_let_pass(classifier, texts):
         ),
         (["--Train-Batch-Size", "3"], "no flag --Train-Batch-Size. Did you mean --train_batch_s"),
         (["--nodo_tarin"], "There is no flag --nodo_tarin. Did you mean --nodo_train?"),
+        (
+            ["--batch_size=8"],
+            "Did you mean --train_batch_size or --eval_batch_size or --predict_batch_size?",
+        ),
+        (["--max-seq-len=8"], "There is no flag --max-seq-len. Did you mean --max_seq_length?"),
         (["--verbositi=1"], "Did you mean --verbosity?"),
-        (["--quiz"], "There is no flag --quiz."),
         (
             ["--max_predictions_per_seq=20"],
             "--max_predictions_per_seq is a flag of create_pretraining_data, run_pretraining, "
@@ -90,6 +94,11 @@ def test_what_is_right_is_let_pass(classifier, texts):
 def test_a_mistake_is_named_with_what_would_be_right(classifier, texts, said):
     (mistake,) = mistakes(classifier, *texts)
     assert said in mistake
+
+
+@pytest.mark.parametrize("name", ["quiz", "lr"])
+def test_what_resembles_no_flag_has_no_suggestion(classifier, name):
+    assert mistakes(classifier, f"--{name}=1") == [f"There is no flag --{name}."]
 
 
 def test_at_the_end_a_value_and_what_is_required_are_missed(classifier):
