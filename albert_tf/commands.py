@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shlex
 import subprocess
 import sys
 
+_LOG_LINE = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ (\w+\.\w+):\d+\] ")
+_KINDS = {"I": "", "W": "warning: ", "E": "error: ", "F": "error: "}
+# What TensorFlow says of itself at every start, and of every file it writes.
+_HIDDEN_SOURCES = (
+    "port.cc",
+    "cpu_feature_guard.cc",
+    "cudart_stub.cc",
+    "cuda_platform.cc",
+    "functional_saver.py",
+    "signature_serialization.py",
+    "builder_impl.py",
+    "fingerprinting_utils.py",
+)
+_HIDDEN_START = "WARNING: All log messages before absl::InitializeLog()"
+
 
 def run(name: str, **flags: object) -> None:
     """Shows a command as it can be typed, runs it, and shows what it says while it runs.
+
+    Off a terminal, as in a notebook, lines of the log are shown without time and place.
 
     Stopping the caller (Ctrl-C, the stop button of a notebook) stops the command as SIGTERM does: a
     training saves its last step first.
@@ -50,15 +69,26 @@ def _status(command: list[str]) -> int:
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         start_new_session=True,  # a signal reaches it once, from here; a second one would not wait
     ) as process:
+        assert process.stdout is not None
         try:
-            for line in process.stdout or ():
-                print(line, end="", flush=True)
+            # Lines of progress bars keep the carriage return with which they replace each other.
+            for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):
+                print(readable(line), end="", flush=True)
         except BaseException:
             process.terminate()
             raise
     return process.returncode
+
+
+def readable(line: str) -> str:
+    """A line of a command's output for people: "" for one that says nothing to them."""
+    if line.startswith(_HIDDEN_START):
+        return ""
+    logged = _LOG_LINE.match(line)
+    if logged is None:
+        return line
+    kind, source = logged.groups()
+    return "" if source in _HIDDEN_SOURCES else _KINDS[kind] + line[logged.end() :]

@@ -54,6 +54,7 @@ def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookNode:
         notebook,
         timeout=CELL_SECONDS,
         kernel_name="python3",
+        coalesce_streams=True,  # as a browser shows them
         resources={"metadata": {"path": str(folder)}},
     )
     return client.execute(env=_environment(home))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-_COLUMNS = 4
+_FEW_HEADS, _FEW_COLUMNS, _COLUMNS = 4, 2, 4
 _INCHES_A_TOKEN = 0.19
 
 
@@ -80,7 +80,8 @@ def draw_heads(attention: np.ndarray, tokens: list[str]) -> bytes:
     """
     from matplotlib.figure import Figure  # slow to import
 
-    columns = min(len(attention), _COLUMNS)
+    columns = _FEW_COLUMNS if len(attention) <= _FEW_HEADS else _COLUMNS
+    columns = min(len(attention), columns)
     rows = -(-len(attention) // columns)
     side = max(1.8, _INCHES_A_TOKEN * len(tokens))
     figure = Figure(figsize=(1.5 + side * columns, 1.0 + side * rows), layout="constrained")

@@ -8,9 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from albert_tf.run_log import METRICS_FILE
+from albert_tf.data.files import open_binary
 
 _PHASES = {"train": ("tab:blue", "while training"), "eval": ("tab:orange", "on held-out data")}
 
@@ -29,9 +27,11 @@ def draw_metrics(output_dir: str, panels: Mapping[str, Sequence[str]]) -> bytes:
     Raises:
         ValueError: nothing of a panel was recorded.
     """
-    from matplotlib.figure import Figure  # slow to import
+    from matplotlib.figure import Figure  # slow to import, as is the next
 
-    with tf.io.gfile.GFile(os.path.join(output_dir, METRICS_FILE)) as file:
+    from albert_tf.run_log import METRICS_FILE
+
+    with open_binary(os.path.join(output_dir, METRICS_FILE), "rb") as file:
         records = [json.loads(line) for line in file]
     figure = Figure(figsize=(4.6 * len(panels), 3.2), layout="constrained")
     for axes, (title, names) in zip(
@@ -53,7 +53,8 @@ def _draw_panel(axes: Any, names: Sequence[str], records: Sequence[dict[str, Any
     """Draws a line for each metric and phase; whether there was one."""
     styles = ("-", "--", ":")
     for phase, (color, description) in _PHASES.items():
-        for number, name in enumerate(names):
+        number = 0
+        for name in names:
             points = [
                 (record["step"], record[name])
                 for record in records
@@ -63,4 +64,5 @@ def _draw_panel(axes: Any, names: Sequence[str], records: Sequence[dict[str, Any
                 style = styles[number % len(styles)]
                 label = f"{name.removeprefix('eval_').replace('_', ' ')} {description}"
                 axes.plot(*zip(*points, strict=True), style, color=color, marker=".", label=label)
+                number += 1
     return bool(axes.lines)

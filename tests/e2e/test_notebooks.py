@@ -121,11 +121,11 @@ def test_glue_classifies_texts_by_the_exported_model(glue):
 def write_prose(path: Path) -> Path:
     """Thirty documents of three to eight sentences, of words made up."""
     source = random.Random(5)
-    words = ["".join(source.choices("abdeiklmnorstu", k=6)) for _ in range(60)]
+    words = ["".join(source.choices("abdeiklmnorstu", k=4)) for _ in range(60)]
     with path.open("w") as file:
         for _ in range(30):
             for _ in range(source.randint(3, 8)):
-                file.write(" ".join(source.choices(words, k=source.randint(4, 9))) + ".\n")
+                file.write(" ".join(source.choices(words, k=source.randint(3, 6))) + ".\n")
             file.write("\n")
     return path
 
@@ -157,7 +157,7 @@ def pretraining(tmp_path_factory) -> SimpleNamespace:
 
 
 def test_pretraining_trains_and_goes_on(pretraining):
-    assert_clean(pretraining, "output")
+    assert_clean(pretraining.notebook, pretraining.folder, "output")
     records = metrics(pretraining.output / "pretrained")
     assert [record["step"] for record in records if record["phase"] == "train"] == list(range(1, 7))
     assert [record["step"] for record in records if record["phase"] == "eval"] == [2, 4, 6]

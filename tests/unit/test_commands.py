@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.commands import command_arguments, run
+from albert_tf.commands import command_arguments, readable, run
 
 
 def test_flags_become_what_one_types():
@@ -33,3 +33,18 @@ def test_a_command_that_fails_raises_and_has_said_why(tmp_path, capsys):
     with pytest.raises(ValueError, match="train_sentencepiece above ended with status 1"):
         run("train_sentencepiece", input_file=tmp_path / "none.txt", model_prefix=tmp_path / "m")
     assert "no file matches" in capsys.readouterr().out
+
+
+def test_logs_are_shown_without_time_and_place():
+    place = "1121 21:01:43.602119 139929845795712 devices.py:66] "
+    assert readable(f"I{place}replicas=1\n") == "replicas=1\n"
+    assert readable(f"W{place}slow\n") == "warning: slow\n"
+    assert readable("I1121 no log line\n") == "I1121 no log line\n"
+    assert readable("checking:  50%|##  | 1/2\r") == "checking:  50%|##  | 1/2\r"
+
+
+def test_what_tensorflow_says_of_itself_is_hidden_but_for_errors():
+    assert readable("WARNING: All log messages before absl::InitializeLog() is called ...\n") == ""
+    assert readable("I0000 00:00:1795294891.863659    4376 port.cc:153] oneDNN ...\n") == ""
+    error = "E0000 00:00:1795294891.863659    4376 gpu.cc:1] out of memory\n"
+    assert readable(error) == "error: out of memory\n"
