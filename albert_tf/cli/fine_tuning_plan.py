@@ -148,7 +148,10 @@ def output_names(
 
 
 def files_block(
-    values: flags.FlagValues, names: Sequence[str], elsewhere: Mapping[str, str | None]
+    values: flags.FlagValues,
+    names: Sequence[str],
+    elsewhere: Mapping[str, str | None],
+    export_folder: str = "",
 ) -> Block:
     """What is written where.
 
@@ -156,11 +159,13 @@ def files_block(
         values: with --output_dir and --export_dir.
         names: of what gets into --output_dir.
         elsewhere: paths by their flags; None is not wanted.
+        export_folder: of --export_dir, where models of token ids lie.
     """
     block: Block = {f"--{flag}": path for flag, path in elsewhere.items() if path}
     if values.export_dir:
-        text = f" and {TEXT_FOLDER}/<seconds>/" if values.export_text_model else ""
-        block["--export_dir"] = f"{values.export_dir}: <seconds>/{text}, a SavedModel each"
+        folders = [export_folder, *([TEXT_FOLDER] if values.export_text_model else [])]
+        paths = (os.path.join(values.export_dir, folder, "<seconds>/") for folder in folders)
+        block["--export_dir"] = ", ".join(paths)
     if names:
         block = {f"in {values.output_dir}": ", ".join(dict.fromkeys(names)), **block}
     return block

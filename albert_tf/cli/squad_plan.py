@@ -19,6 +19,7 @@ from albert_tf.cli.squad_job import Job, Questions
 from albert_tf.data.files import file_exists
 from albert_tf.data.squad_features import cut_questions
 from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
+from albert_tf.export.spans import FOLDER
 from albert_tf.fine_tuning.plan import Block, squad_block
 from albert_tf.fine_tuning.squad_files import NBEST_FILE, NULL_ODDS_FILE, PREDICTIONS_FILE
 
@@ -51,6 +52,7 @@ def plan_blocks(
     blocks["Tokenizer"] = tokenizer_block(job.source, job.directory)
     if to_train:
         blocks |= to_train.blocks(values.max_seq_length)
+        blocks["Training"]["an example is"] = "a window"
         blocks["Training"]["--num_train_epochs"] = _epochs(values, job)
     else:
         blocks |= finished_blocks(model, to_evaluate, evaluated_text(job))
@@ -96,7 +98,7 @@ def _files(
         if questions and not file_exists(values[name].value or "")
     }
     elsewhere["predict_output_file"] = values.predict_output_file
-    block = files_block(values, names, elsewhere)
+    block = files_block(values, names, elsewhere, export_folder=FOLDER)
     if values.export_dir and job.version == 1 and values.export_tflite:
         block["--export_tflite"] = os.path.join(values.export_dir, LITERT_FILE)
     return block

@@ -72,11 +72,16 @@ def text_block(
     return {
         "file": path,
         "examples": len(examples),
-        "labels": label_text(examples, labels).removeprefix("labels "),
+        "labels": _labels(examples, labels),
         **length_rows(lengths),
         f"cut at {max_seq_length} tokens": share_text(cut, len(counted)),
         "tokens counted in": what,
     }
+
+
+def _labels(examples: Sequence[TextExample], labels: Labels) -> str:
+    text = label_text(examples, labels)
+    return text.removeprefix("labels ") if text.startswith("labels ") else "none"
 
 
 def squad_block(
