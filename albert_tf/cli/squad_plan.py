@@ -20,8 +20,9 @@ from albert_tf.data.files import file_exists
 from albert_tf.data.squad_features import cut_questions
 from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.export.spans import FOLDER
-from albert_tf.fine_tuning.plan import Block, squad_block
+from albert_tf.fine_tuning.plan import Block, evaluation_files, squad_block
 from albert_tf.fine_tuning.squad_files import NBEST_FILE, NULL_ODDS_FILE, PREDICTIONS_FILE
+from albert_tf.metrics.squad import has_references
 
 FEATURE_FLAGS = ("train_feature_file", "predict_feature_file")
 
@@ -89,6 +90,9 @@ def _files(
 ) -> Block:
     is_evaluated = to_train.is_evaluated if to_train else bool(to_evaluate)
     names = output_names(values, job.directory, is_evaluated=is_evaluated, keeps_best=True)
+    if job.predict and not (values.do_train or is_evaluated):
+        is_scored = has_references(job.predict.data.questions, job.version)
+        names += evaluation_files(keeps_best=False) if is_scored else []
     if values.do_predict:
         names += [PREDICTIONS_FILE, NBEST_FILE, *([NULL_ODDS_FILE] if job.version == 2 else [])]
     wanted = {"train_feature_file": job.train, "predict_feature_file": job.predict}

@@ -3,6 +3,7 @@
 import json
 import re
 from fnmatch import fnmatch
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,17 +124,23 @@ def stands_for(pattern: str, name: str) -> bool:
     return fnmatch(name, pattern.replace("<step>", "[0-9]*").rstrip("/"))
 
 
+def check_files(plan: dict[str, dict[str, str]], folder: Path) -> set[str]:
+    """Compares the names in a folder with those a plan has for it, and returns them."""
+    names = {path.name for path in folder.iterdir()}
+    planned = plan["Files"][f"in {folder}"].split(", ")
+    assert {n for n in names if not any(stands_for(p, n) for p in planned)} == set()
+    assert {p for p in planned if not any(stands_for(p, n) for n in names)} == set()
+    return names
+
+
 @pytest.mark.slow
-def test_the_run_does_what_its_plan_says(command, capsys):
+def test_the_run_does_what_its_plan_says(command, tmp_path, capsys):
     """Steps, examples and checkpoints, and every file; then there is nothing left to do."""
     module, run, actions = command
     run_here(module, run.flags(**actions))
     plan = blocks(capsys.readouterr().out)
     printed = run.must_work(**{**actions, "dry_run": False})
-    names = {path.name for path in run.output.iterdir()}
-    planned = plan["Files"][f"in {run.output}"].split(", ")
-    assert {n for n in names if not any(stands_for(p, n) for p in planned)} == set()
-    assert {p for p in planned if not any(stands_for(p, n) for n in names)} == set()
+    names = check_files(plan, run.output)
     steps = sorted(int(name[11:-6]) for name in names if re.match(r"model.ckpt-\d+\.index", name))
     assert plan["Checkpoints"]["to be written"].endswith(", ".join(map(str, steps)))
     assert max(run.metrics("train")) == 6
@@ -148,6 +155,21 @@ def test_the_run_does_what_its_plan_says(command, capsys):
     assert plan["Start"]["weights"].startswith(f"Resuming from {run.output}/model.ckpt-6 at step 6")
     assert plan["Checkpoints"]["to be written"] == "none"
     assert "nothing to train" in plan["Warnings"]["steps"]
+    applied = {
+        **{**actions, "do_train": False, "dry_run": False},
+        "output_dir": tmp_path / "second",
+        "checkpoint": run.output / "model.ckpt-best",
+        "export_dir": tmp_path / "export",
+        "export_text_model": True,
+    }
+    run_here(module, run.flags(**{**applied, "dry_run": True}))
+    assert not (tmp_path / "second").exists()
+    plan = blocks(capsys.readouterr().out)
+    run.must_work(**applied)
+    check_files(plan, tmp_path / "second")
+    exported = [path.parent for path in (tmp_path / "export").rglob("saved_model.pb")]
+    planned = plan["Files"]["--export_dir"].split(", ")
+    assert sorted(str(path.parent / "<seconds>") + "/" for path in exported) == sorted(planned)
 
 
 @pytest.mark.parametrize(("most", "counted"), [(10, "a sample of 4 rows"), (17, "all rows")])
