@@ -43,6 +43,18 @@ def tree(folder: Path) -> dict[str, Any]:
     }
 
 
+def assert_unchanged(folder: Path, before: dict[str, Any]) -> None:
+    """Fails if anything below a folder was written, removed or touched since.
+
+    Args:
+        folder: what `Program` captures in it does not count.
+        before: what `tree` returned.
+    """
+    now = tree(folder)
+    changed = {path for path in {*before, *now} if now.get(path) != before.get(path)}
+    assert not {path for path in changed - {str(folder)} if "/printed-" not in path}
+
+
 def blocks(printed: str) -> dict[str, dict[str, str]]:
     """The titled blocks of a plan, by title and name."""
     found: dict[str, dict[str, str]] = {}

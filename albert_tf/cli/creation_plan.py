@@ -95,7 +95,7 @@ def _text(sample: CreationSample) -> Block:
 
 def _records(sample: CreationSample, settings: PretrainingDataSettings) -> Block:
     counts, passes = sample.counts, settings.dupe_factor
-    number = sample.of_passes(counts["instances"], passes)
+    number = sample.instances(passes)
     padding = counts["positions"] - counts["tokens"]
     masked = counts["predictions"] / max(counts["tokens"], 1)
     slots = settings.masking.prediction_slots
@@ -111,7 +111,7 @@ def _records(sample: CreationSample, settings: PretrainingDataSettings) -> Block
 
 
 def _record_bytes(sample: CreationSample, settings: PretrainingDataSettings) -> float:
-    return sample.of_passes(sample.record_bytes, settings.dupe_factor)
+    return sample.of_instances(sample.record_bytes, settings.dupe_factor)
 
 
 def _token_bytes(sample: CreationSample, settings: PretrainingDataSettings) -> float:

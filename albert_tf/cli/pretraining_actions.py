@@ -12,7 +12,7 @@ from absl import flags, logging
 from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.devices import check_device_flags, strategy_from_flags
-from albert_tf.cli.dry_run import is_dry_run, keep_nothing, print_plan
+from albert_tf.cli.dry_run import is_dry_run, print_plan
 from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
 from albert_tf.cli.masking_flags import online_masking_settings
 from albert_tf.cli.pretraining_plan import evaluation_plan, training_plan
@@ -59,11 +59,6 @@ from albert_tf.training.workers import wait_for_workers
 def run() -> None:
     """Trains and evaluates as the flags say."""
     values = flags.FLAGS
-    with keep_nothing(values):
-        _run(values)
-
-
-def _run(values: flags.FlagValues) -> None:
     _check_flags(values)
     trainer_config, optimizer_config = (
         trainer_config_from_flags(values),

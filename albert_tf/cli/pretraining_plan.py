@@ -78,7 +78,7 @@ def _records(task: PretrainingTask, records: RecordCount) -> Block:
     return {
         "files": f"{len(task.train_files):,}, {byte_text(records.num_bytes)}",
         "records": count_text(records.number, records.is_exact),
-        "read and checked": _read(task.train_files, task.specs, task.skip_damaged_records),
+        "read and checked": _read(task.train_files, task.specs, records, task.skip_damaged_records),
         "sequences of": f"{task.max_seq_length:,} positions",
         "predictions": f"up to {task.max_predictions_per_seq:,} in a sequence, masked {masking}",
         "sentence loss": task.sentence_loss,
@@ -93,13 +93,18 @@ def _evaluation(task: PretrainingTask, evaluator: Evaluator) -> Block:
     return {
         "files": f"{len(task.eval_files):,}, {byte_text(records.num_bytes)}",
         "records": count_text(records.number, records.is_exact),
-        "read and checked": _read(task.eval_files, task.eval_specs),
+        "read and checked": _read(task.eval_files, task.eval_specs, records),
         "of them evaluated": count_text(min(records.number, used * size), records.is_exact),
         "batches": f"{used:,} of {size:,} examples",
     }
 
 
-def _read(files: Sequence[str], specs: Sequence[FeatureSpec], skip_damaged: bool = False) -> str:
+def _read(
+    files: Sequence[str],
+    specs: Sequence[FeatureSpec],
+    records: RecordCount,
+    skip_damaged: bool = False,
+) -> str:
     """Reads records for a few seconds, as training does; says how far that went.
 
     Raises:
@@ -111,6 +116,6 @@ def _read(files: Sequence[str], specs: Sequence[FeatureSpec], skip_damaged: bool
     with explain_read_errors(files, specs):
         for batch in evaluation_batches(files, specs, _READ_TOGETHER):
             number += len(batch[EXAMPLE_WEIGHTS])
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline and number < records.number:
                 return f"the first {number:,}, and the first of each file"
     return "all"

@@ -8,18 +8,27 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from albert_tf.data.corpus import Block, Corpus, check_block, read_documents
 from albert_tf.data.pretraining import PretrainingDataSettings
 from albert_tf.data.pretraining_files import Job, RecordMaker, no_text_error
-from albert_tf.data.segments import Documents
+from albert_tf.data.segments import (
+    SHORTEST_TARGET,
+    Documents,
+    SegmentSettings,
+    pairs_of_length,
+)
 from albert_tf.tokenization import Tokenizer
 
 Clock = Callable[[], float]
 
 _BLOCK_BYTES = 128 << 10
 _MOST_BLOCKS = 256
+_LENGTH_GROUPS = 12
 _SECONDS = 3.0
 _CHECK_SECONDS = 5.0
 
@@ -72,6 +81,7 @@ class CreationSample:
         counts: as of `CreationReport`; what was read was read once.
         record_bytes: of the records.
         token_bytes: of the tokenized text.
+        expected: instances that a pass over the text that was read makes on average.
         read_seconds: checking and tokenizing took.
         make_seconds: making records took.
     """
@@ -82,6 +92,7 @@ class CreationSample:
     counts: Counter[str] = field(default_factory=Counter)
     record_bytes: int = 0
     token_bytes: int = 0
+    expected: float = 0.0
     read_seconds: float = 0.0
     make_seconds: float = 0.0
 
@@ -106,13 +117,19 @@ class CreationSample:
         """What was found `amount` of in the text that was read, in all text."""
         return amount * self.corpus_bytes / max(self.text_bytes, 1)
 
-    def of_passes(self, amount: float, passes: int) -> float:
-        """What was made `amount` of, by all passes over all text."""
-        return amount * passes * self.corpus_bytes / max(self.made_bytes, 1)
+    def instances(self, passes: int) -> float:
+        """What all passes over all text will make: on average, unless all of them were made."""
+        if self.made_bytes == passes * self.corpus_bytes:
+            return self.counts["instances"]
+        return passes * self.of_text(self.expected)
+
+    def of_instances(self, amount: float, passes: int) -> float:
+        """What was found `amount` of in the instances made, in those of all passes."""
+        return amount * self.instances(passes) / max(self.counts["instances"], 1)
 
     def seconds(self, passes: int, processes: int) -> float:
         """Time that so many processes need for all of it."""
-        work = self.of_text(self.read_seconds) + self.of_passes(self.make_seconds, passes)
+        work = self.of_text(self.read_seconds) + self.of_instances(self.make_seconds, passes)
         return work / processes
 
 
@@ -142,6 +159,7 @@ def take_sample(
         sample.read_seconds += clock() - start
         sample.text_bytes += block.size
         sample.token_bytes += _size(documents)
+        sample.expected += expected_instances(documents, settings.segments)
         # These blocks are smaller than those of the real run, which cut no document here.
         sample.counts["documents"] -= block.cuts_document
         read.append((documents, Job(0, number, block)))
@@ -180,3 +198,25 @@ def _size(documents: Documents) -> int:
     file = io.BytesIO()
     documents.save(file)
     return file.tell()
+
+
+def expected_instances(documents: Documents, settings: SegmentSettings) -> float:
+    """Instances of a pass over documents, on average over the lengths that may be drawn.
+
+    A long document of short sequences makes hundreds of instances: what a few draws happen to make
+    says little of many. The lengths are taken in groups, short ones in small groups.
+    """
+    most = settings.max_tokens
+    limits = np.geomspace(SHORTEST_TARGET, most + 1, _LENGTH_GROUPS + 1)
+    limits = np.unique(limits.astype(int)).tolist()
+    parts = [(most, 1 - settings.short_seq_prob)]
+    for low, high in pairwise(limits):
+        share = (high - low) / (most + 1 - SHORTEST_TARGET)
+        parts.append(((low + high - 1) // 2, settings.short_seq_prob * share))
+    rng = random.Random(0)
+    return sum(
+        weight * sum(1 for _ in pairs_of_length(documents, index, target, settings, rng))
+        for target, weight in parts
+        if weight
+        for index in range(documents.count)
+    )

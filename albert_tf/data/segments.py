@@ -13,6 +13,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
+SHORTEST_TARGET = 2  # tokens of a sequence of a document that is cut into shorter ones
 # What is learnt from two segments beside masked tokens: their order, whether the second follows in
 # the text at all, or nothing.
 SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
@@ -44,6 +45,11 @@ class SegmentSettings:
         if not 0 <= self.short_seq_prob <= 1:
             raise ValueError(f"--short_seq_prob must lie in [0, 1]: {self.short_seq_prob}")
         check_sentence_loss(self.sentence_loss)
+
+    @property
+    def max_tokens(self) -> int:
+        """Positions that are no special tokens; single runs have one [SEP] less."""
+        return self.max_seq_length - SPECIAL_TOKENS + (self.sentence_loss == NONE)
 
 
 def check_sentence_loss(sentence_loss: str) -> None:
@@ -142,14 +148,28 @@ def pair_segments(
 
     Source: `create_instances_from_document` of the original.
     """
+    target = settings.max_tokens
+    if rng.random() < settings.short_seq_prob:
+        target = rng.randint(SHORTEST_TARGET, target)
+    yield from pairs_of_length(documents, index, target, settings, rng)
+
+
+def pairs_of_length(
+    documents: Documents, index: int, target: int, settings: SegmentSettings, rng: random.Random
+) -> Iterator[Pair]:
+    """Does what `pair_segments` does once the target length is drawn.
+
+    Args:
+        documents: see `pair_segments`.
+        index: see there.
+        target: tokens of an instance to aim at, from SHORTEST_TARGET to `settings.max_tokens`.
+        settings: see there.
+        rng: see there.
+    """
     starts = documents.segment_starts
     begin, last = documents.document_starts[index : index + 2]
-    is_single = settings.sentence_loss == NONE
-    max_tokens = settings.max_seq_length - SPECIAL_TOKENS + is_single  # one [SEP] less
-    target = max_tokens
-    if rng.random() < settings.short_seq_prob:
-        target = rng.randint(2, max_tokens)
-    if is_single:
+    max_tokens = settings.max_tokens
+    if settings.sentence_loss == NONE:
         yield from _single_runs(starts[begin : last + 1], target, max_tokens)
         return
     use_random_parts = settings.sentence_loss == NSP

@@ -13,7 +13,7 @@ from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.records import check_record_files
 from albert_tf.data.sentence_pairs import check_sentence_pairs
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
-from tests.tree import assert_unchanged, snapshot
+from tests.dry_runs import assert_unchanged, tree
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,7 +92,7 @@ def test_a_dry_run_fails_as_the_real_one(
     flags = {name: value.format(folder=tmp_path) for name, value in flags.items()}
     flags = {"input_file": tmp_path / "text", "output_file": tmp_path / "new" / "file", **flags}
     flags["vocab_file"] = golden / "tokenizer" / "vocab.txt"
-    before = snapshot(tmp_path)
+    before = tree(tmp_path)
     dry = run(no_tensorflow, "--dry_run", *options, **flags)
     assert_unchanged(tmp_path, before)
     real = run(no_tensorflow, *options, **flags)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.dry_runs import assert_unchanged, tree
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import ROOT, command_line, run_program
-from tests.tree import assert_unchanged, snapshot
 
 SCRIPT = "run_ablations.py"
 PASSED = (
@@ -76,7 +76,7 @@ def test_a_cut_off_comparison_goes_on_and_ends_as_an_unbroken_one(tmp_path):
     for path in [*cut_off.rglob("*6.*"), cut_off / "checkpoint", cut_off / "eval_results.txt"]:
         path.unlink()
     finished = (output / "base-seed3.log").read_bytes()
-    before = snapshot(output)
+    before = tree(output)
     assert plan(run, output)[1] == ["finished", "goes on from step 4"]
     assert_unchanged(output, before)
     result = run_program(SCRIPT, tmp_path, flags(run, output))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.dry_runs import assert_unchanged, blocks, tree
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import ROOT, command_line
 from tests.small_records import damage_record, plain_columns, write_records
-from tests.tree import assert_unchanged, snapshot
 
 RESULTS = {
     "global_step",
@@ -25,19 +25,11 @@ RESULTS = {
 }
 
 
-def rows_of(plan):
-    """The values of a printed plan by their names, those of one name in a list."""
-    values = {}
-    for name, value in re.findall(r"^  (\S.*?)  +(\S.*)$", plan, re.M):
-        values.setdefault(name, []).append(value)
-    return values
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Twelve steps with evaluation, by the command as a user starts it."""
     run = PretrainingRun(tmp_path_factory.mktemp("trained"), hidden_dropout_prob=0.2)
-    before = snapshot(run.folder)
+    before = tree(run.folder)
     run.planned = run.must_work(do_eval=True, dry_run=True)
     assert_unchanged(run.folder, before)
     arguments = command_line(run.flags(do_eval=True))
@@ -117,42 +109,41 @@ class TestTraining:
 
 class TestDryRun:
     def test_says_beforehand_what_the_run_then_does(self, trained):
-        plan = rows_of(trained.planned)
-        assert plan["records"] == ["20", "10"]
-        assert plan["read and checked"] == ["all", "all"]
-        assert plan["steps"] == ["12: from step 0 to 12"]
+        plan = blocks(trained.planned)
+        assert plan["Records"]["records"] == "20"
+        assert plan["Records"]["read and checked"] == "all"
+        training = plan["Training"]
+        assert training["steps"] == "12: from step 0 to 12"
         records = trained.metrics("train")
-        seconds = [
-            record["examples_per_second"] / record["steps_per_second"]
-            for record in records.values()
-        ]
-        assert seconds == pytest.approx([6] * len(records))
-        assert plan["examples that will be seen"] == [f"{6 * max(records)}"]
-        assert plan["to be written"] == ["3, after steps 5, 10, 12"]
-        assert plan["evaluated"] == ["3 checkpoints, when written"]
-        assert float(plan["highest learning rate"][0]) == pytest.approx(0.00176 * 9 / 12)
+        sizes = [r["examples_per_second"] / r["steps_per_second"] for r in records.values()]
+        assert sizes == pytest.approx([6] * len(records))
+        assert training["examples that will be seen"] == f"{6 * max(records)}"
+        assert float(training["highest learning rate"]) == pytest.approx(0.00176 * 9 / 12)
+        assert plan["Checkpoints"]["to be written"] == "3, after steps 5, 10, 12"
+        assert plan["Evaluation"]["evaluated"] == "3 checkpoints, when written"
+        assert plan["Evaluation"]["of them evaluated"] == "10"
         assert trained.planned.endswith("This was a dry run: nothing was written.\n")
 
     def test_of_a_run_that_goes_on(self, trained):
-        before = snapshot(trained.folder)
+        before = tree(trained.folder)
         printed = trained.must_work(dry_run=True, num_train_steps=23, shuffle_buffer_size=9)
         assert_unchanged(trained.folder, before)
-        plan = rows_of(printed)
-        assert plan["weights"] == [f"Resuming from {trained.output}/model.ckpt-12 at step 12"]
-        assert plan["input"] == ["from the beginning, in another order"]
+        plan = blocks(printed)
+        newest = trained.output / "model.ckpt-12"
+        assert plan["Start"]["weights"] == f"Resuming from {newest} at step 12"
+        assert plan["Start"]["input"] == "from the beginning, in another order"
         assert "(shuffle_buffer_size changed): reading from the start" in printed
-        assert plan["steps"] == ["11: from step 12 to 23"]
-        assert plan["to be written"] == ["3, after steps 15, 20, 23"]
+        assert plan["Training"]["steps"] == "11: from step 12 to 23"
+        assert plan["Checkpoints"]["to be written"] == "3, after steps 15, 20, 23"
 
     def test_of_an_evaluation_loads_every_checkpoint(self, trained):
-        before = snapshot(trained.folder)
+        before = tree(trained.folder)
         flags = {"do_train": False, "do_eval": True, "max_eval_steps": 2, "dry_run": True}
-        plan = rows_of(trained.must_work(**flags, eval_checkpoint="all"))
+        plan = blocks(trained.must_work(**flags, eval_checkpoint="all"))
         assert_unchanged(trained.folder, before)
-        steps = {name: value for name, (value, *_) in plan.items() if "model.ckpt" in name}
-        prefixes = [str(trained.output / f"model.ckpt-{step}") for step in (5, 10, 12)]
-        assert steps == dict(zip(prefixes, ["step 5", "step 10", "step 12"], strict=True))
-        assert plan["of them evaluated"] == ["8"]
+        steps = {str(trained.output / f"model.ckpt-{step}"): f"step {step}" for step in (5, 10, 12)}
+        assert plan["Checkpoints to evaluate"] == steps
+        assert plan["Evaluation"]["of them evaluated"] == "8"
 
     @pytest.mark.parametrize(
         ("flags", "message"),
@@ -172,7 +163,7 @@ class TestDryRun:
         damage_record(damaged, 8)
         places = {"damaged": damaged, "model": trained.folder / "model"}
         flags = {n: v.format(**places) if isinstance(v, str) else v for n, v in flags.items()}
-        before = snapshot(trained.folder)
+        before = tree(trained.folder)
         result = trained(**{"output_dir": trained.folder / "fresh", **flags}, dry_run=True)
         assert_unchanged(trained.folder, before)
         assert result.code == 1

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from tests.dry_runs import assert_unchanged, tree
 from tests.programs import ROOT
-from tests.tree import assert_unchanged, snapshot
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def run(*flags):
 def test_a_dry_run_says_what_will_be_used_and_writes_nothing(text):
     prefix = text.parent / "new" / "vocab"
     flags = [f"--input_file={text}", f"--model_prefix={prefix}", "--vocab_size=40"]
-    before = snapshot(text.parent)
+    before = tree(text.parent)
     planned = run(*flags, "--dry_run")
     assert planned.returncode == 0, planned.stderr
     assert_unchanged(text.parent, before)
@@ -52,7 +52,7 @@ def test_a_dry_run_says_what_will_be_used_and_writes_nothing(text):
 def test_a_dry_run_fails_as_the_real_one(text, content, prefix):
     text.write_text(content)
     flags = [f"--input_file={text}", f"--model_prefix={text.parent / prefix}"]
-    before = snapshot(text.parent)
+    before = tree(text.parent)
     dry, real = run(*flags, "--dry_run"), run(*flags)
     assert_unchanged(text.parent, before)
     assert dry.returncode == real.returncode == 1

@@ -1,17 +1,19 @@
 """What a sample of the text says of all of it, against what is then made."""
 
 import itertools
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from albert_tf.data import creation_sample
+from albert_tf.data.corpus import cut_into_blocks, read_documents
 from albert_tf.data.creation_sample import check_text, take_sample
 from albert_tf.data.masking import MaskingSettings
 from albert_tf.data.pretraining import PretrainingDataSettings
 from albert_tf.data.pretraining_files import create_pretraining_data
-from albert_tf.data.segments import NSP, SegmentSettings
+from albert_tf.data.segments import NSP, SegmentSettings, pair_segments
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 SETTINGS = PretrainingDataSettings(
@@ -50,8 +52,8 @@ def test_all_of_a_small_text_is_counted_and_every_pass_made(corpus, tokenizer, m
     for key in ("documents", "segments", "text_tokens"):
         assert sample.of_text(sample.counts[key]) == counts[key] > 0
     # One block, as when it is really made: every pass gives the same records.
-    assert sample.of_passes(sample.counts["instances"], 3) == counts["instances"]
-    assert sample.of_passes(sample.record_bytes, 3) == size
+    assert sample.instances(3) == counts["instances"]
+    assert sample.of_instances(sample.record_bytes, 3) == size
 
 
 def test_a_few_places_stand_for_the_rest(corpus, tokenizer, made, monkeypatch):
@@ -63,15 +65,32 @@ def test_a_few_places_stand_for_the_rest(corpus, tokenizer, made, monkeypatch):
     for found, expected, tolerance in (
         (sample.of_text(sample.counts["documents"]), counts["documents"], 0.15),
         (sample.of_text(sample.counts["text_tokens"]), counts["text_tokens"], 0.05),
-        (sample.of_passes(sample.counts["instances"], 3), counts["instances"], 0.08),
-        (sample.of_passes(sample.record_bytes, 3), size, 0.08),
+        (sample.instances(3), counts["instances"], 0.08),
+        (sample.of_instances(sample.record_bytes, 3), size, 0.08),
     ):
         assert found == pytest.approx(expected, rel=tolerance)
     # Reading took a second a block, making another.
     share = sample.text_bytes / sample.corpus_bytes
     blocks = sample.read_seconds
     assert sample.make_seconds == blocks
-    assert sample.seconds(passes=3, processes=2) == pytest.approx((1 + 3) * blocks / share / 2)
+    making = sample.of_instances(sample.make_seconds, 3)
+    assert sample.seconds(passes=3, processes=2) == pytest.approx((blocks / share + making) / 2)
+
+
+@pytest.mark.parametrize("loss", ["sop", "none"])
+def test_the_average_over_lengths_is_that_of_many_passes(corpus, tokenizer, loss):
+    """Of 512 positions a pass makes from 60 to hundreds of instances."""
+    settings = SegmentSettings(512, short_seq_prob=0.4, sentence_loss=loss)
+    (block,) = cut_into_blocks([corpus])
+    documents = read_documents(block, tokenizer)
+    rng = random.Random(1)
+    passes = [
+        sum(1 for k in range(documents.count) for _ in pair_segments(documents, k, settings, rng))
+        for _ in range(300)
+    ]
+    found = creation_sample.expected_instances(documents, settings)
+    assert found == pytest.approx(sum(passes) / 300, rel=0.03)
+    assert max(passes) > 1.1 * min(passes)
 
 
 def test_warnings_are_those_of_real_blocks(tmp_path, tokenizer, monkeypatch):
