@@ -135,7 +135,7 @@ def describe_command(module: ModuleType, names: Iterable[str]) -> CommandDescrip
             of the command is an example.
         names: its flags, in the order they were defined.
     """
-    name = inspect.getmodulename(module.__file__ or "") or ""
+    name = inspect.getmodulename(getattr(module, "__file__", None) or "") or ""
     paragraphs = [
         " ".join(line.strip() for line in paragraph.split("\n"))
         for paragraph in inspect.cleandoc(module.__doc__ or "").split("\n\n")
