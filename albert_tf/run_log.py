@@ -11,14 +11,13 @@ appears twice.
 from __future__ import annotations
 
 import datetime
-import io
 import json
 import math
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +26,7 @@ import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
+from albert_tf.curves import draw_curves
 from albert_tf.data.files import write_then_rename
 from albert_tf.version import __version__
 
@@ -34,8 +34,6 @@ RUN_CONFIG_FILE = "run_config.json"
 METRICS_FILE = "metrics.jsonl"
 CURVES_FILE = "training_curves.png"
 TENSORBOARD_FOLDER = "tensorboard"
-
-_SCORES = ("accuracy", "f1", "exact", "corr", "pearson", "spearman")  # parts of their names
 
 Record = dict[str, Any]  # one line of metrics.jsonl: step, phase, time and the metrics
 
@@ -281,45 +279,6 @@ class RunLog:
 
     def _path(self, *names: str) -> str:
         return os.path.join(self._output_dir, *names)
-
-
-def draw_curves(records: Sequence[Record]) -> bytes:
-    """Draws losses, scores, learning rate and gradient norm against the step.
-
-    Args:
-        records: lines of `metrics.jsonl`.
-
-    Returns:
-        A PNG image.
-    """
-    from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
-
-    curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
-    for record in records:
-        for name, value in _metrics(record).items():
-            if panel := _panel(name):
-                points = curves.setdefault(panel, {}).setdefault(f"{record['phase']} {name}", [])
-                points.append((record["step"], value))
-    figure = Figure(figsize=(8, 3 * max(len(curves), 1)), layout="constrained")
-    for position, (panel, lines) in enumerate(sorted(curves.items()), start=1):
-        axes = figure.add_subplot(len(curves), 1, position, xlabel="step", ylabel=panel)
-        for label, points in sorted(lines.items()):
-            axes.plot(*zip(*points, strict=True), label=label, marker=".")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=100)
-    return image.getvalue()
-
-
-def _panel(name: str) -> str | None:
-    """The panel a metric is drawn in; None for one that says nothing as a curve."""
-    if name in ("learning_rate", "gradient_norm", "loss_scale"):
-        return name.replace("_", " ")
-    if "loss" in name or name == "MSE":
-        return "loss"
-    is_score = any(word in name for word in _SCORES)
-    return "score" if is_score and "thresh" not in name else None
 
 
 def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
