@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 _INCHES_A_TEXT = 0.36
-_INCHES_A_CHARACTER = 0.075
+_INCHES_A_CHARACTER = 0.09
 
 
 def similarities(vectors: np.ndarray) -> np.ndarray:
@@ -41,10 +41,10 @@ def draw_similarity(vectors: np.ndarray, texts: Sequence[str]) -> bytes:
     from matplotlib.figure import Figure  # slow to import
 
     side = max(2.5, _INCHES_A_TEXT * len(texts))
-    width = side + _INCHES_A_CHARACTER * max(map(len, texts)) + 1
+    width = side + _INCHES_A_CHARACTER * max(map(len, texts)) + 1.5
     figure = Figure(figsize=(width, side + 0.4), layout="constrained")
     axes = figure.subplots()
-    values = similarities(vectors)
+    values = similarities(vectors).round(1) + 0.0  # and no -0.0
     picture = axes.imshow(values, vmin=-1, vmax=1, cmap="RdBu_r")
     axes.set_yticks(range(len(texts)), [f"{text}  {n}" for n, text in enumerate(texts, 1)])
     axes.set_xticks(range(len(texts)), [str(n) for n in range(1, len(texts) + 1)])
