@@ -6,7 +6,6 @@ import io
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf.notebook.attention import attention_of
 
@@ -47,6 +46,8 @@ def span_probabilities(
     Raises:
         ValueError: the two together are too long for the model.
     """
+    import tensorflow as tf  # slow to import
+
     asked, read = tokenizer.encode(question), tokenizer.encode(context)
     ids = [tokenizer.cls_id, *asked, tokenizer.sep_id, *read, tokenizer.sep_id]
     model.config.check_sequence_length(len(ids), "The number of tokens of question and context")
