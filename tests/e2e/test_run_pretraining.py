@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.dry_runs import assert_unchanged, blocks, tree
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
-from tests.programs import ROOT, command_line
+from tests.programs import ROOT, Program, command_line
 from tests.small_records import damage_record, plain_columns, write_records
 
 RESULTS = {
@@ -144,6 +144,17 @@ class TestDryRun:
         steps = {str(trained.output / f"model.ckpt-{step}"): f"step {step}" for step in (5, 10, 12)}
         assert plan["Checkpoints to evaluate"] == steps
         assert plan["Evaluation"]["of them evaluated"] == "8"
+
+    def test_of_several_workers_waits_for_none(self, trained):
+        cluster = {"worker": ["localhost:1", "nowhere.invalid:2"]}
+        config = {"cluster": cluster, "task": {"type": "worker", "index": 1}}
+        flags = trained.flags(output_dir=trained.folder / "fresh", dry_run=True)
+        worker = Program(SCRIPT, trained.folder, flags, {"TF_CONFIG": json.dumps(config)})
+        result = worker.wait()
+        assert result.code == 0, result.output
+        plan = blocks(result.output)
+        assert plan["Training"]["batch"] == "6 examples: 3 on each of 2 devices"
+        assert "2 workers" in plan["Model"]["devices"]
 
     @pytest.mark.parametrize(
         ("flags", "message"),
