@@ -1,13 +1,16 @@
 """Tar files of models: as they were released, damaged, and made to do harm."""
 
+import hashlib
 import io
+import os
+import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from albert_tf.checkpoints import archives
-from albert_tf.checkpoints.archives import is_packed, local_directory
+from albert_tf.checkpoints.archives import is_packed, local_directory, nothing_kept
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.report import LoadError
 from tests.full_disk import file_size_limit
@@ -148,3 +151,28 @@ class TestUrl:
         module = str(golden / "hub" / "module")
         monkeypatch.setattr(tensorflow_hub, "resolve", {"http://h.example/m": module}.get)
         assert recognise("http://h.example/m", "--model").path == module
+
+    def test_a_dry_run_fetches_only_what_is_not_there_and_keeps_nothing(
+        self, golden, tmp_path, monkeypatch
+    ):
+        import tensorflow_hub
+
+        url = "http://h.example/m"
+        name = hashlib.sha1(url.encode()).hexdigest()  # as TF-Hub names what it keeps
+        fetched_to = []
+
+        def resolve(_):
+            path = Path(os.environ["TFHUB_CACHE_DIR"], name)
+            fetched_to.append(path.parent)
+            return str(shutil.copytree(golden / "hub" / "module", path, dirs_exist_ok=True))
+
+        monkeypatch.setattr(tensorflow_hub, "resolve", resolve)
+        monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "hub"))
+        for is_kept in (False, True):
+            if is_kept:
+                (tmp_path / "hub" / name).mkdir(parents=True)
+            with nothing_kept():
+                assert recognise(url, "--model").config.vocab_size == 1000
+            assert os.environ["TFHUB_CACHE_DIR"] == str(tmp_path / "hub")
+        assert not fetched_to[0].exists()
+        assert fetched_to[1] == tmp_path / "hub"
