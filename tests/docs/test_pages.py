@@ -1,0 +1,140 @@
+"""The documentation: links lead somewhere, no page is forgotten, every public name is described."""
+
+import inspect
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+import albert_tf
+from tests.documentation import DOCS, ROOT
+
+PAGES = sorted(
+    path for folder in (".", "docs", "notebooks") for path in (ROOT / folder).glob("*.md")
+)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+REMOTE = ("http://", "https://", "mailto:")
+
+
+def prose(path: Path) -> str:
+    """A page without what it shows as code."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`", lambda code: re.sub(r"[\[\]()]", "", code[0]), text)
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", prose(path), flags=re.MULTILINE):
+        text = LINK.sub("", heading).strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        candidates = (f"{slug}-{number}" if number else slug for number in itertools.count())
+        found.add(next(candidate for candidate in candidates if candidate not in found))
+    return found
+
+
+def broken_links(path: Path) -> list[str]:
+    """The links of a page that lead nowhere."""
+    broken = []
+    for link in LINK.findall(prose(path)):
+        if link.startswith(REMOTE):
+            continue
+        target, _, anchor = link.partition("#")
+        file = (path.parent / target).resolve() if target else path
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(link)
+    return broken
+
+
+def test_broken_links_are_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `code[0]` & more\n## Twice\n## Twice\n"
+        "[a](#a-code0--more) [b](#twice-1) [c](page.md#twice)\n"
+        "`[no](link)` [d](#twice-2) [e](gone.md) [f](page.md#gone) [g](https://somewhere)\n"
+        "```\n[in](code)\n# in code\n```\n[h](#in-code)\n"
+    )
+    assert broken_links(page) == ["#twice-2", "gone.md", "page.md#gone", "#in-code"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path):
+    assert broken_links(path) == []
+
+
+def test_the_index_lists_every_page():
+    listed = {(DOCS / link).resolve() for link in LINK.findall(prose(DOCS / "README.md"))}
+    assert [str(path) for path in {*PAGES, *DOCS.glob("api/*.rst")} - listed] == [
+        str(DOCS / "README.md")
+    ]
+
+
+def test_the_architecture_names_every_package_and_module_at_the_top():
+    text = (DOCS / "architecture.md").read_text("utf-8")
+    table = text[text.index("|---|---|") : text.index("Imports run one way")]
+    named = set(re.findall(r"`(\w+(?:\.py|/))`", table))
+    there = {path.name for path in (ROOT / "albert_tf").glob("*.py")} - {"__init__.py"}
+    there |= {f"{path.parent.name}/" for path in (ROOT / "albert_tf").glob("*/__init__.py")}
+    inner = {"base.py", "in_memory.py", "step.py", "trainer.py", "formats.py"}
+    inner |= {"training_directory.py", "warm_start.py"}
+    assert named - inner == there
+
+
+def test_the_pictures_name_modules_that_are_there():
+    source = (DOCS / "pictures" / "data_flow.py").read_text("utf-8")
+    named = re.findall(r'"([a-z_]+/[a-z_]*(?:\.py)?)"', source)
+    assert len(named) > 25
+    assert [name for name in named if not (ROOT / "albert_tf" / name).exists()] == []
+
+
+def test_the_reference_shows_every_public_name():
+    reference = (DOCS / "api" / "public.rst").read_text("utf-8")
+    shown = re.findall(
+        r"^\.\. (?:autoclass|autofunction|py:data):: (\w+)$", reference, re.MULTILINE
+    )
+    assert sorted(shown) == sorted(albert_tf.__all__)
+    table = reference[: reference.index("Whole models from files")]
+    assert [name for name in albert_tf.__all__ if name not in table] == []
+
+
+def public_callables() -> list[tuple[str, object]]:
+    """Public functions and classes, and the public methods that the classes define themselves."""
+    found = []
+    for name in albert_tf.__all__:
+        value = getattr(albert_tf, name)
+        if not callable(value):
+            continue
+        found.append((name, value))
+        for method, function in vars(value).items() if inspect.isclass(value) else ():
+            function = getattr(function, "__func__", function)
+            if not method.startswith("_") and inspect.isfunction(function):
+                found.append((f"{name}.{method}", function))
+    return found
+
+
+def undescribed(value: object) -> list[str]:
+    """The arguments of a callable that its docstring does not tell of."""
+    if inspect.isclass(value) and "__init__" not in vars(value):
+        return []  # the arguments of its base class
+    text = inspect.getdoc(value) or ""
+    signature = inspect.signature(value.__init__ if inspect.isclass(value) else value)
+    names = [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("self", "cls") and parameter.kind != parameter.VAR_KEYWORD
+    ]
+    if not inspect.isclass(value) and len(names) == 1:
+        return []  # the sentence of a function of one thing tells of it
+    sections = re.findall(r"^(?:Args|Attributes):\n((?: +.*\n?|\n)*)", text, re.MULTILINE)
+    described = set(re.findall(r"^ {4}\**(\w+)(?:, \w+)*:", "\n".join(sections), re.MULTILINE))
+    return [name for name in names if name not in described and f"`{name}`" not in text]
+
+
+@pytest.mark.parametrize("name", [name for name, _ in public_callables()])
+def test_every_public_name_is_described(name):
+    value = dict(public_callables())[name]
+    assert inspect.getdoc(value), f"{name} has no docstring"
+    assert undescribed(value) == []
+    if name.endswith(".call"):
+        assert re.search(r"(int32|float\d*) \[B", inspect.getdoc(value)), f"{name} names no shapes"

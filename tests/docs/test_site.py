@@ -1,0 +1,74 @@
+"""The documentation site: built as docs.sh builds it, in a copy, with every warning an error."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documentation import ROOT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.version_info < (3, 11), reason="Sphinx 9 needs Python 3.11"),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The folder of the site."""
+    copy = tmp_path_factory.mktemp("checkout")
+    without = shutil.ignore_patterns("_build", "modules", "__pycache__")
+    for name in ("albert_tf", "docs", "notebooks"):
+        shutil.copytree(ROOT / name, copy / name, ignore=without)
+    for path in (*ROOT.glob("*.*"), ROOT / "LICENSE"):
+        if path.is_file():
+            shutil.copy(path, copy)
+    lines = (copy / "docs.sh").read_text().splitlines()
+    (build,) = (line for line in lines if "-m sphinx" in line)
+    done = subprocess.run(
+        ["bash", "-c", build],
+        cwd=copy,
+        env={**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return copy / "docs" / "_build"
+
+
+def text_of(page: Path) -> str:
+    """What a page says, without marks and with single blanks."""
+    return " ".join(re.sub(r"<[^>]*>", "", page.read_text("utf-8")).split())
+
+
+def test_every_page_is_there(site):
+    assert "README.html" in (site / "index.html").read_text()
+    pages = [path.relative_to(ROOT).with_suffix(".html") for path in (ROOT / "docs").glob("*.md")]
+    modules = [path for path in (ROOT / "albert_tf").rglob("*.py") if path.stem[:2] != "__"]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
+    pages += [Path("docs/api/modules") / f"{name}.html" for name in names]
+    assert len(names) > 150
+    assert [str(page) for page in pages if not (site / page).exists()] == []
+
+
+def test_the_reference_shows_shapes_sources_and_the_arguments_of_keras_classes(site):
+    text = text_of(site / "docs" / "api" / "public.html")
+    assert "AlbertEncoder(config[, use_one_hot_embeddings])" in text
+    assert "inputs – input_ids, int32 [B, S], alone or in a dictionary" in text
+    assert "Source: modeling.py of the original release, class AlbertModel" in text
+    assert "sep_id – ids of the special tokens." in text
+    assert not re.search(
+        r"\(\*args, \*\*kwargs\)|\b(Source|Differs|Args|Raises): *(Source|Args)", text
+    )
+
+
+def test_words_in_backticks_are_code_and_link_to_what_they_name(site):
+    page = (site / "docs" / "api" / "modules" / "albert_tf.optimization.html").read_text("utf-8")
+    assert re.search(r'<a class="reference internal" href="#albert_tf.optimization.Lamb"', page)
+    assert "<code" in page
+    assert "`" not in re.sub(r"<[^>]*>", "", page)
