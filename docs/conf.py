@@ -141,6 +141,23 @@ def make_fields(
     lines[:] = result
 
 
+def show_examples(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Shows what is indented in the docstring of a module, commands mostly, as it is written."""
+    if what != "module":
+        return
+    result: list[str] = []
+    is_indented = False
+    for line in lines:
+        if line.startswith("    ") and not is_indented and not result[-1]:
+            result += ["::", ""]
+        if line:
+            is_indented = line.startswith("    ")
+        result.append(line)
+    lines[:] = result
+
+
 def _repeat_descriptions(lines: list[str]) -> list[str]:
     """Gives each of several names before one description a description of its own."""
     result: list[str] = []
@@ -198,6 +215,7 @@ def setup(app: Sphinx) -> None:
     app.add_role("name_or_code", name_or_code)
     app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", make_fields, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", show_examples)
     app.connect("autodoc-process-signature", show_constructor)
     app.connect("doctree-read", link_by_name)
     app.connect("doctree-read", set_dashes)

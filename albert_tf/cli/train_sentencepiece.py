@@ -1,6 +1,8 @@
 """Learns a SentencePiece vocabulary from text.
 
-train_sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k --vocab_size=30000
+The settings are those of the released English models.
+
+    train_sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k --vocab_size=30000
 """
 
 from collections.abc import Iterator, Sequence
