@@ -11,7 +11,7 @@ from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.conversion import convert as conversion
 from albert_tf.conversion import proof
 from albert_tf.loading import read_contents
-from tests.documentation import import_module, python_blocks, write_module
+from tests.documentation import DOCS, import_module, python_blocks, write_module
 
 NAME = "albert_tf.checkpoints.npz"
 
@@ -39,6 +39,15 @@ def in_this_process(monkeypatch):
             return dict(file)
 
     monkeypatch.setattr(conversion, "outputs_in_fresh_process", outputs)
+
+
+def test_it_has_every_function_that_a_format_needs(npz):
+    functions = [name for name in vars(formats.FormatModule) if not name.startswith("_")]
+    page = (DOCS / "adding_a_format.md").read_text("utf-8")
+    for name in functions:
+        assert callable(getattr(npz, name))
+        assert f"| `{name}(" in page
+    assert len(functions) == page.count("\n| `") == 5
 
 
 def test_it_is_found_and_read_as_it_was_written(npz, golden, tmp_path):
