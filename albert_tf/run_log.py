@@ -35,6 +35,8 @@ METRICS_FILE = "metrics.jsonl"
 CURVES_FILE = "training_curves.png"
 TENSORBOARD_FOLDER = "tensorboard"
 
+_SECONDS_BETWEEN_PICTURES = 30.0  # drawing takes as long as some evaluations
+
 Record = dict[str, Any]  # one line of metrics.jsonl: step, phase, time and the metrics
 
 
@@ -77,6 +79,7 @@ class RunLog:
         self._clock = clock
         self._interval_step = start_step
         self._interval_start = clock()
+        self._drawn_at = clock()
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._records: dict[tuple[str, int], Record] = {}
         if write:
@@ -161,9 +164,14 @@ class RunLog:
         self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Reports an evaluation of the weights after `step` steps and draws the curves so far."""
-        if self._write:
-            self._report("eval", step, metrics)
+        """Reports an evaluation of the weights after `step` steps.
+
+        Now and then it draws the curves so far as well; `close` always does.
+        """
+        if not self._write:
+            return
+        self._report("eval", step, metrics)
+        if self._clock() - self._drawn_at >= _SECONDS_BETWEEN_PICTURES:
             self._draw_curves()
 
     def roll_back(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -272,6 +280,7 @@ class RunLog:
 
     def _draw_curves(self) -> None:
         self._replace_file(CURVES_FILE, draw_curves(list(self._records.values())))
+        self._drawn_at = self._clock()
 
     def _replace_file(self, name: str, content: str | bytes) -> None:
         with write_then_rename(self._path(name)) as file:

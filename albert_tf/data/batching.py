@@ -138,6 +138,7 @@ def _parser(
 ) -> Callable[..., Features]:
     """What makes features of some rows of a batch of records, or of numbered records."""
 
+    @tf.autograph.experimental.do_not_convert  # takes a second, and nothing here needs it
     def parse(serialized: tf.Tensor, *skipped: tf.Tensor) -> Features:
         serialized = serialized[rows]
         weights = tf.ones(tf.shape(serialized)[0])
@@ -145,6 +146,7 @@ def _parser(
         # Of all rows: the chief tells of what every worker leaves out.
         return {**features, **({SKIPPED: skipped[0]} if skipped else {})}
 
+    @tf.autograph.experimental.do_not_convert
     def parse_numbered(numbers: tf.Tensor, records: Any) -> Features:
         assert transform is not None
         return transform(parse(*tf.nest.flatten(records)), numbers[rows])

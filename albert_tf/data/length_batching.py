@@ -175,6 +175,7 @@ def training_batches(
     with tf.device("/CPU:0"):  # where tf.data works; captured, so no part of the graph's definition
         constants = {name: tf.constant(values) for name, values in columns.items()}
 
+    @tf.autograph.experimental.do_not_convert  # takes a second, and nothing here needs it
     def make(number: tf.Tensor) -> Features:
         positions = number * batch_size + tf.range(batch_size, dtype=tf.int64)
         examples = _shuffled(positions, count, seed)

@@ -217,13 +217,21 @@ class TestTerminal:
 
 
 class TestCurves:
-    def test_are_drawn_at_evaluations_and_at_the_end(self, tmp_path):
-        log = RunLog(str(tmp_path), total_steps=60)
+    def test_are_drawn_at_evaluations_half_a_minute_apart_and_at_the_end(self, tmp_path):
+        now = [100.0]
+        log = RunLog(str(tmp_path), total_steps=60, clock=lambda: now[0])
         path = tmp_path / "training_curves.png"
         log.train(10, {"loss": 1.0}, count=8)
-        assert not path.exists()
+        now[0] = 129.0
         log.evaluation(10, {"eval_accuracy": 0.5})
+        assert not path.exists()
+        now[0] = 130.0
+        log.evaluation(12, {"eval_accuracy": 0.5})
         before = imread(path)
+        path.unlink()
+        now[0] = 159.0
+        log.evaluation(14, {"eval_accuracy": 0.5})
+        assert not path.exists()
         log.train(20, {"loss": 0.5, "learning_rate": 0.1}, count=8)
         log.close()
         assert before.shape[:2] == (300, 2 * 460)
