@@ -1,0 +1,140 @@
+"""Whether a command line that somebody wrote down fits the command."""
+
+import ast
+import contextlib
+import functools
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from absl import flags
+
+from albert_tf.cli.main import COMMANDS
+from tests.documented_python import name_of
+from tests.programs import ROOT
+
+NAMES = tuple(name for names in COMMANDS.values() for name in names)
+# Commands that hand what follows a `--` on, and to which.
+_HANDED_ON = {"run_ablations": "run_pretraining", "run_glue": "run_classifier"}
+_FLAG = re.compile(r"--(\w+)(?:=(.*))?$", re.DOTALL)
+
+
+def mistakes(words: list[str], is_whole: bool = True) -> list[str]:
+    """What is wrong with a command line.
+
+    Args:
+        words: of `python X.py ...`, `python -m X ...`, `python -c CODE`, `albert_tf X ...` or
+            `./X.sh ...`; of anything else nothing is known, and nothing wrong.
+        is_whole: whether it can be given as it is; else flags may be missing.
+    """
+    if words[:2] == ["python", "-c"]:
+        ast.parse(words[2])
+        return []
+    if words[0] == "python":
+        words = words[1:]
+    elif words[0] == "albert_tf":
+        words = ["-m", *words]
+    elif not words[0].startswith("./"):
+        return []
+    if words[:2] == ["-m", "albert_tf"] and words[2] == "--help":
+        return []
+    name, arguments = name_of(words), words[1:]
+    if words[0] == "-m":
+        arguments = words[3:] if words[1] == "albert_tf" else words[2:]
+        if not (name in NAMES or (ROOT / f"{words[1].replace('.', '/')}.py").exists()):
+            return [f"There is no command {name}"]
+    elif not (ROOT / words[0]).exists():
+        return [f"There is no {words[0]}"]
+    elif name == "test":
+        return []  # its arguments are pytest's
+    elif name == "demo":
+        words = ["-m", "albert_tf.cli.demo"]
+    return _mistakes_of(name, [word for word in arguments if word != "..."], is_whole)
+
+
+def _mistakes_of(name: str, arguments: list[str], is_whole: bool) -> list[str]:
+    handed_on: list[str] = []
+    if "--" in arguments:
+        end = arguments.index("--")
+        arguments, handed_on = arguments[:end], arguments[end + 1 :]
+    found = []
+    if name in _HANDED_ON:
+        found = _mistakes_of(_HANDED_ON[name], handed_on, is_whole=False)
+    if name in NAMES:
+        return found + _mistakes_of_command(name, arguments, is_whole)
+    names = written_flags(_source(name))
+    return found + [
+        f"{name} has no flag {word}" for word in arguments if _flag_name(word, names) is None
+    ]
+
+
+def _mistakes_of_command(name: str, arguments: list[str], is_whole: bool) -> list[str]:
+    with flags_of(name) as values:
+        found = []
+        for word in arguments:
+            flag = _flag_name(word, values)
+            if word.startswith("--") and flag is None and word != "--help":
+                found.append(f"{name} has no flag {word}")
+            elif flag and "=" in word and "$" not in word:
+                try:
+                    values[flag].parser.parse(word.partition("=")[2])
+                except ValueError as error:
+                    found.append(f"{name} {word}: {error}")
+        if is_whole and not found and not {"$", "--help"} & {*"".join(arguments), *arguments}:
+            try:
+                values([name, *arguments])
+            except flags.Error as error:
+                found.append(f"{name}: {error}")
+        return found
+
+
+@contextlib.contextmanager
+def flags_of(name: str) -> Iterator[flags.FlagValues]:
+    """The flags of a command, which are gone afterwards."""
+    values = flags.FLAGS
+    others = set(values)
+    importlib.import_module(f"albert_tf.cli.{name}").define_flags()
+    try:
+        yield values
+    finally:
+        values.unparse_flags()
+        for flag in set(values) - others:
+            delattr(values, flag)
+
+
+@functools.cache
+def all_flags() -> frozenset[str]:
+    """The flags of all commands, benchmarks and shell scripts."""
+    found = {"help", "helpfull", "flagfile", "verbosity"}
+    for name in NAMES:
+        with flags_of(name) as values:
+            found |= set(values)
+    for file in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("*.sh")):
+        found |= written_flags(file)
+    return frozenset(found)
+
+
+def written_flags(file: Path) -> set[str]:
+    """The flags that a benchmark or a shell script takes, by its text."""
+    text = file.read_text(encoding="utf-8")
+    found = re.findall(r"DEFINE_\w+\(\s*\"(\w+)\"", text)
+    found += re.findall(r"add_argument\(\s*\"--(\w+)\"", text)
+    found += re.findall(r"^ +--(\w+)=\*\)", text, re.MULTILINE)
+    return {*found, "help"}
+
+
+def _source(name: str) -> Path:
+    script = ROOT / f"{name}.sh"
+    return script if script.exists() else ROOT / "benchmarks" / f"{name}.py"
+
+
+def _flag_name(word: str, known: flags.FlagValues | set[str]) -> str | None:
+    """The flag that a word gives: `--name`, `--name=value` or `--noname`."""
+    match = _FLAG.match(word)
+    if not match:
+        return None
+    for name in (match[1], match[1].removeprefix("no")):
+        if name in known:
+            return name
+    return None

@@ -1,0 +1,178 @@
+"""What `python` is while documented commands run: Python, with small sizes for large ones.
+
+A command runs as it was written. Behind its own flags come those of `SMALL`, and the last value of
+a flag counts. When it has ended well, the files that it promises must be there. Needs nothing but
+the standard library:
+
+    python documented_python.py INTERPRETER WORKSPACE ARGUMENTS...
+"""
+
+import glob
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+SOCKET = "python"  # of the workspace: where `tests/forked_python.py` serves
+FORKED = re.compile(r"-m (albert_tf|benchmarks)|(run|export|convert|block)_\w+\.py")
+LOG = "commands.jsonl"  # of the workspace: what was run
+EXPORTS = "exports.json"  # of the workspace: directories named by the time of an export
+BROKEN_PROMISE = 99  # exit status
+
+# Command: what its command line must have (a regular expression), and the flags that are added.
+SMALL = {
+    "demo": [("", "--num_train_steps=6 --max_documents=60 --vocab_size=400")],
+    "train_sentencepiece": [("", "--vocab_size=1000")],
+    "run_pretraining": [
+        ("", "--num_train_steps=2 --num_warmup_steps=1 --save_checkpoints_steps=2"),
+        ("", "--train_batch_size=4 --eval_batch_size=4"),
+        ("--gradient_accumulation_steps", "--gradient_accumulation_steps=2"),
+        ("--scale_from_batch_size", "--scale_from_batch_size=8"),
+        ("--albert_config_file=albert_config.json", "--albert_config_file=small.json"),
+    ],
+    "run_ablations": [("", "--num_train_steps=2 --comparisons=depth --depths=1 --base_seeds=1")],
+    "run_classifier": [
+        ("--do_train", "--train_step=2 --warmup_step=1 --save_checkpoints_steps=2"),
+        ("--do_train", "--train_batch_size=4"),
+    ],
+    "run_squad": [
+        ("--do_train", "--num_train_epochs=1 --train_batch_size=6 --save_checkpoints_steps=2")
+    ],
+    "run_race": [
+        ("--do_train", "--train_step=2 --warmup_step=1 --save_checkpoints_steps=2"),
+        ("--do_train", "--train_batch_size=2"),
+    ],
+    "run_glue": [("", "--seeds=1")],
+    "pretraining_step": [("", "--batch_size=4 --max_seq_length=16 --rounds=1")],
+    "precision": [("", "--batch_size=2 --max_seq_length=16 --steps=2")],
+    "rematerialization": [("", "--preset=base_v2 --max_seq_length=16 --batch_size=1 --steps=1")],
+    "kill_and_resume": [("", "--kills=1")],
+    "classifier_evaluation": [("", "--max_seq_length=16 --max_rows=2 --rounds=1")],
+    "text_features": [("", "--rounds=1")],
+    "data_creation": [("", "--rounds=1")],
+    "tokenization": [("", "--rounds=1")],
+    "graph_tokenizer": [("", "--rounds=1")],
+}
+
+# Flags whose value is a path that is there afterwards.
+WRITTEN = ("output_dir", "export_path", "preprocessor_path", "export_dir", "output_file",
+           "predict_output_file", "submission")  # fmt: skip
+# Command: what its command line must have, and a file in --output_dir (a pattern).
+PROMISED = {
+    "run_pretraining": [
+        ("--do_train", "model.ckpt-*.index"),
+        ("--do_train", "training_curves.png"),
+        ("--do_eval", "eval_results.txt"),
+        ("--do_eval --do_train", "model.ckpt-best.index"),
+    ],
+    "run_classifier": [
+        ("--do_train", "model.ckpt-*.index"),
+        ("--do_eval", "eval_results.txt"),
+        ("--do_eval", "confusion_matrix.png|best_trial.txt"),
+        ("--do_predict", "test_results.tsv"),
+        ("--do_predict", "submit_results.tsv"),
+    ],
+    "run_squad": [
+        ("--do_train", "model.ckpt-best.index"),
+        ("--do_predict", "predictions.json"),
+        ("--do_predict", "nbest_predictions.json"),
+        ("--squad_version=2.*--do_predict", "null_odds.json"),
+    ],
+    "run_race": [
+        ("--do_train", "model.ckpt-best.index"),
+        ("--do_eval", "eval_results.txt"),
+        ("--do_predict", "predictions.tsv"),
+    ],
+    "run_ablations": [("", "ablations.md"), ("", "ablations.png")],
+    "run_glue": [("", "glue_results.md"), ("", "glue_results.png")],
+}
+
+
+def name_of(arguments):
+    """`run_race` for `run_race.py`, `-m albert_tf run_race`, `-m albert_tf.cli.run_race`, ..."""
+    if arguments[:2] == ["-m", "albert_tf"]:
+        return arguments[2]
+    if arguments[:1] == ["-m"]:
+        return arguments[1].rpartition(".")[2]
+    program = os.path.basename(arguments[0]) if arguments else ""
+    return re.sub(r"\.(py|sh)$", "", program)
+
+
+def with_small_sizes(arguments):
+    """The arguments with further flags: at the end, or before a `--`."""
+    line = " ".join(arguments)
+    further = [
+        flag
+        for needed, flags in SMALL.get(name_of(arguments), ())
+        if re.search(needed, line) and "--help" not in arguments
+        for flag in flags.split()
+    ]
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return [*arguments[:end], *further, *arguments[end:]]
+
+
+def missing_files(arguments):
+    """What a command promised to write and did not."""
+    values = dict(re.findall(r"^--(\w+)=(.*)$", "\n".join(arguments), re.MULTILINE))
+    paths = [path for flag in WRITTEN for path in values.get(flag, "").split(",") if path]
+    paths = [re.sub(r"@(\d+)$", r"-00000-of-*\1", path) for path in paths]
+    if "model_prefix" in values:
+        paths += [values["model_prefix"] + end for end in (".model", ".vocab")]
+    line = " ".join(arguments)
+    for needed, pattern in PROMISED.get(name_of(arguments), ()):
+        if re.search(needed, line) and "output_dir" in values:
+            paths.append(os.path.join(values["output_dir"], pattern))
+    return [path for path in paths if not glob.glob(path)]
+
+
+def link_exports(workspace):
+    """Gives the newest exports the names that the documentation has for them."""
+    with open(os.path.join(workspace, EXPORTS)) as file:
+        names = json.load(file)
+    for name in names:
+        written = glob.glob(os.path.join(os.path.dirname(name), "[0-9]" * 10))
+        if written and not os.path.lexists(name):
+            os.symlink(os.path.basename(max(written)), name)
+
+
+def run_forked(path, command):
+    """Has the server run a command; returns its status."""
+    request = {
+        "command": command,
+        "folder": os.getcwd(),
+        "environment": dict(os.environ),
+        "pid": os.getpid(),
+    }
+    with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answer:
+        connection.connect(path)
+        connection.sendall(f"{json.dumps(request)}\n".encode())
+        return int(answer.readline())
+
+
+def main(interpreter, workspace, *arguments):
+    start = time.time()
+    command = with_small_sizes(list(arguments))
+    if FORKED.match(" ".join(command[:2])):
+        status = run_forked(os.path.join(workspace, SOCKET), command)
+    else:
+        program = [] if command[0].endswith(".sh") else [interpreter]
+        status = subprocess.call([*program, *command])
+    if "--help" in command and status == 1:
+        status = 0  # as absl ends it
+    if status == 0:
+        link_exports(workspace)
+        missing = missing_files(command)
+        if missing:
+            print(f"The command ended well, but there is no {', '.join(missing)}", file=sys.stderr)
+            status = BROKEN_PROMISE
+    record = {"status": status, "seconds": round(time.time() - start, 1), "command": command}
+    with open(os.path.join(workspace, LOG), "a") as file:
+        file.write(json.dumps(record) + "\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,212 @@
+"""A clone, and beside its files those that the documentation names, all of them tiny."""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from albert_tf.checkpoints.original import original_names, slot_variables, write_checkpoint
+from albert_tf.models import AlbertForPretraining
+from albert_tf.optimization import Lamb
+from tests import documented_python
+from tests.choice_run import choices, write_choices, write_race
+from tests.classifier_run import texts
+from tests.markdown_blocks import Block, prose_of
+from tests.programs import ROOT, run_program
+from tests.small_model import small_config
+from tests.squad_run import questions, write_squad
+
+# What a clone has that documented commands use.
+_CLONE = ("*.py", "*.md", "*.toml", "*.txt", "*.sh", "albert_tf", "benchmarks", "docs", "notebooks",
+          "scripts")  # fmt: skip
+
+# Records that a document evaluates on, or trains on, and does not make:
+# length, predictions, sentence loss.
+_RECORDS = {
+    "pretraining.md": {"records/heldout": (512, 77, "sop")},
+    "results.md": {"heldout32": (32, 10, "sop"), "heldout128": (128, 20, "sop")},
+    "scaling.md": {
+        "records/train": (512, 20, "sop"),
+        "enwiki": (16, 10, "sop"),
+        **{f"{part}-{loss}": (64, 10, loss) for part in ("train", "heldout")
+           for loss in ("sop", "nsp", "none")},
+    },
+    "formats.md": {"train": (64, 10, "sop")},
+}  # fmt: skip
+
+# Models that a document takes for made: directory, and what makes it.
+_PAIRS = ("run_classifier.py", {"task_name": "RTE", "data_dir": "GLUE"})
+_SINGLE = ("run_classifier.py", {"task_name": "SST-2", "data_dir": "GLUE"})
+_SQUAD_1 = ("run_squad.py", {"squad_version": 1, "train_file": "train-v1.1.json"})
+_SQUAD_2 = ("run_squad.py", {"squad_version": 2, "train_file": "train-v2.0.json"})
+_RACE = ("run_race.py", {"data_dir": "data"})
+_FINE_TUNED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
+    "classification.md": {"sst2": _SINGLE},
+    "formats.md": {"rte": _PAIRS, "mrpc": _PAIRS, "squad1": _SQUAD_1, "squad2": _SQUAD_2,
+                   "race": _RACE},
+}  # fmt: skip
+
+
+class Workspace:
+    """A folder in which the commands of documents run.
+
+    Args:
+        folder: where it is made.
+        golden: the reference data, whose tokenizer and GLUE are used.
+        document: the commands are those of its blocks.
+        blocks: of the document.
+    """
+
+    def __init__(self, folder: Path, golden: Path, document: Path, blocks: list[Block]) -> None:
+        self.folder = folder
+        self._golden = golden
+        self._config = small_config(
+            vocab_size=1000,
+            type_vocab_size=2,
+            num_hidden_layers=2,
+            num_hidden_groups=1,
+            inner_group_num=1,
+            max_position_embeddings=512,
+        )
+        self._link_clone()
+        self._make_environment()
+        self._write_texts()
+        self._write_tasks()
+        self._write_models()
+        for name, settings in _RECORDS.get(document.name, {}).items():
+            self._make_records(name, *settings)
+        made: dict[int, str] = {}
+        for name, recipe in _FINE_TUNED.get(document.name, {}).items():
+            if id(recipe) in made:
+                shutil.copytree(folder / made[id(recipe)], folder / name)
+            else:
+                self._fine_tune(name, *recipe)
+                made[id(recipe)] = name
+        exports = re.findall(r"[\w/]+/\d{10}\b", "".join(block.text for block in blocks))
+        (folder / documented_python.EXPORTS).write_text(json.dumps(sorted(set(exports))))
+
+    def path(self, name: str) -> Path:
+        """Of a file, whose folder is made."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _link_clone(self) -> None:
+        for pattern in _CLONE:
+            for source in ROOT.glob(pattern):
+                self.path(source.name).symlink_to(source)
+
+    def _make_environment(self) -> None:
+        """`.venv` as demo.sh leaves it; its `python` is the one of documented commands."""
+        python = (
+            f"{sys.executable} -I -S {documented_python.__file__} {sys.executable} {self.folder}"
+        )
+        self._program(".venv/bin/python", f'exec {python} "$@"')
+        self._program(".venv/bin/albert_tf", f'exec {python} -m albert_tf "$@"')
+        self._program("run_glue.sh", f'exec {python} {ROOT / "run_glue.sh"} "$@"')
+        activate = f'export VIRTUAL_ENV={self.folder}/.venv PATH="{self.folder}/.venv/bin:$PATH"\n'
+        self.path(".venv/bin/activate").write_text(activate)
+        # What scripts/environment.sh notes when it has installed them.
+        installed = subprocess.check_output(["cksum", "requirements.txt"], cwd=self.folder)
+        self.path(".venv/installed").write_bytes(installed)
+
+    def _program(self, name: str, line: str) -> None:
+        path = self.path(name)
+        path.unlink(missing_ok=True)  # in place of a link to the repository's own
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
+
+    def _write_texts(self) -> None:
+        """The project's own documentation, one sentence a line, as text to train on."""
+        documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+        lines = []
+        for document in documents:
+            for paragraph in prose_of(document).split("\n\n"):
+                sentences = re.split(r"(?<=[.:;]) ", " ".join(paragraph.split()))
+                lines += [*filter(None, sentences), ""]
+        text = "\n".join(lines)
+        for name in ("text/1.txt", "text/2.txt", "text.txt", "train.txt", "prose.txt"):
+            self.path(name).write_text(text)
+        few = "\n".join(lines[:300])
+        for name in ("text/heldout/1.txt", "heldout.txt"):
+            self.path(name).write_text(few)
+        sentences = [line for line in lines if line][:50]
+        self.path("texts.txt").write_text("".join(f"{line}\t{line}\n" for line in sentences))
+
+    def _write_tasks(self) -> None:
+        self.path("GLUE").symlink_to(self._golden / "glue" / "data")
+        for seed, name in enumerate(("train", "dev", "test")):
+            with self.path(f"{name}.csv").open("w", newline="") as file:
+                csv.writer(file).writerows([("intent", "utterance"), *texts(9, seed)])
+            write_choices(self.path(f"{name}.jsonl"), choices(5, seed, 5))
+            for level in ("middle", "high"):
+                write_race(self.path(f"data/RACE/{name}/{level}"), choices(3, seed, 4))
+        for name in ("pairs.txt", "pairs.tsv"):
+            self.path(name).write_text("A man sleeps.\tHe is awake.\nIt rains.\tIt is wet.\n")
+        for name, version in (("train-v1.1", 1), ("dev-v1.1", 1), ("slice", 1), ("train-v2.0", 2),
+                              ("dev-v2.0", 2)):  # fmt: skip
+            write_squad(self.path(f"{name}.json"), questions(6, len(name), version))
+
+    def _write_models(self) -> None:
+        self._write_model("albert_base", "model.ckpt-best")
+        with tarfile.open(self.path("albert_base_v2.tar.gz"), "w:gz") as archive:
+            archive.add(self.folder / "albert_base", "albert_base")
+        model = self._write_model("output", "model.ckpt-best")
+        optimizer = Lamb()
+        optimizer.build(list(original_names(model).values()))
+        variables = {**original_names(model), **slot_variables(model, optimizer)}
+        write_checkpoint(str(self.folder / "output" / "model.ckpt-5000"), variables, 5000)
+        self._write_model("shared", "model.ckpt-125000")
+        for name in ("model/albert_config.json", "albert_config.json", "base.json", "small.json"):
+            self._config.to_json_file(str(self.path(name)))
+        less = self._config.replace(parameter_sharing="ffn")
+        less.to_json_file(str(self.path("less_shared/albert_config.json")))
+        tokenizer = self._golden / "tokenizer" / "small_1000"
+        for name in ("30k-clean.model", "model/spm.model", "less_shared/30k-clean.model"):
+            shutil.copy(f"{tokenizer}.model", self.path(name))
+
+    def _write_model(self, name: str, checkpoint: str) -> AlbertForPretraining:
+        """Random weights with configuration and tokenizer, as pretraining leaves them."""
+        model = AlbertForPretraining(self._config)
+        prefix = self.path(f"{name}/{checkpoint}")
+        write_checkpoint(str(prefix), original_names(model), global_step=3)
+        self._config.to_json_file(str(self.path(f"{name}/albert_config.json")))
+        for end in ("model", "vocab"):
+            tokenizer = self._golden / "tokenizer" / f"small_1000.{end}"
+            shutil.copy(tokenizer, self.path(f"{name}/30k-clean.{end}"))
+        return model
+
+    def _make_records(self, name: str, length: int, predictions: int, loss: str) -> None:
+        flags = {
+            "input_file": self.folder / "heldout.txt",
+            "output_file": self.path(f"{name}.tfrecord"),
+            "spm_model_file": self.folder / "30k-clean.model",
+            "max_seq_length": length,
+            "max_predictions_per_seq": predictions,
+            "sentence_loss": loss,
+            "dupe_factor": 1,
+        }
+        self._must_work("create_pretraining_data.py", flags)
+
+    def _fine_tune(self, name: str, script: str, flags: dict[str, Any]) -> None:
+        flags = {
+            key: self.folder / value if isinstance(value, str) and key != "task_name" else value
+            for key, value in flags.items()
+        }
+        if script == "run_squad.py":
+            flags |= {"predict_file": flags["train_file"], "do_predict": True, "doc_stride": 32}
+            flags |= {"num_train_epochs": 1}
+        else:
+            flags |= {"do_eval": True, "train_step": 2, "warmup_step": 1}
+        flags |= {"albert_hub_module_handle": self.folder / "albert_base", "do_train": True}
+        flags |= {"output_dir": self.folder / name, "max_seq_length": 128, "train_batch_size": 4}
+        self._must_work(script, {**flags, "save_checkpoints_steps": 1})
+
+    def _must_work(self, script: str, flags: dict[str, Any]) -> None:
+        result = run_program(script, self.folder, flags)
+        assert result.code == 0, result.output

@@ -1,0 +1,113 @@
+"""The fenced blocks of the documentation, and the commands in them.
+
+A comment in the line above a block, which readers do not see, tells the tests about it:
+
+- `<!-- needs: a TPU -->`: what its commands need that a test has not. They are not run, and `...`
+  stands for flags of another command.
+- `<!-- printed -->`: the text is what a command before it prints.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+_FENCE = re.compile(r"^( *)```(.*)$")
+_MARK = re.compile(r"^ *<!-- (?:needs: (.+)|printed) -->$")
+_KEYWORDS = ("do", "done", "then", "else", "fi", "export", "time")
+_ASSIGNMENT = re.compile(r"\w+=")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        file: the document.
+        line: of the opening fence, counted from 1.
+        language: what stands behind the fence.
+        text: the lines between the fences, without the indentation of the fence.
+        needs: what a test lacks to run it; None if nothing.
+        is_printed: whether a command before it prints the text.
+    """
+
+    file: Path
+    line: int
+    language: str
+    text: str
+    needs: str | None = None
+    is_printed: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.file.name}:{self.line}"
+
+    @property
+    def is_run(self) -> bool:
+        return self.language in ("bash", "python") and self.needs is None
+
+
+def blocks_of(file: Path) -> list[Block]:
+    """The blocks of a document, in order; one without an end fails."""
+    blocks, lines = [], file.read_text(encoding="utf-8").splitlines()
+    numbered = enumerate(lines, 1)
+    for number, line in numbered:
+        fence = _FENCE.match(line)
+        if not fence:
+            continue
+        indentation, language = fence.groups()
+        content: list[str] = []
+        for _, inner in numbered:
+            if inner.strip() == "```":
+                break
+            content.append(inner.removeprefix(indentation))
+        else:
+            raise AssertionError(f"{file.name}:{number}: the block has no end")
+        mark = _MARK.match(lines[number - 2]) if number > 1 else None
+        text = "".join(f"{line}\n" for line in content)
+        is_printed = mark is not None and mark[1] is None
+        blocks.append(Block(file, number, language, text, mark and mark[1], is_printed))
+    return blocks
+
+
+def prose_of(file: Path) -> str:
+    """A document without its blocks; lines keep their numbers."""
+    kept, inside = [], False
+    for line in file.read_text(encoding="utf-8").splitlines():
+        is_fence = bool(_FENCE.match(line))
+        kept.append("" if inside or is_fence else line)
+        inside ^= is_fence
+    return "\n".join(kept)
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """The words of each program that a shell script starts, redirections left out.
+
+    It knows what documentation needs: comments, continued lines, pipes, here-documents, variables
+    before a command, loops.
+    """
+    text = re.sub(r"<<-?\s*'?(\w+)'?(.*)\n(?:.*\n)*?\s*\1\n", r"\2\n", text)
+    text = re.sub(r"(?m)(^|\s)#\s.*$", "", text).replace("\\\n", " ")
+    text = re.sub(r"(?<=\s)\d(?=>)", "", text)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&<>\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
+    commands: list[list[str]] = [[]]
+    skip_next = False
+    for word in lexer:
+        if skip_next:
+            skip_next = False
+        elif set(word) <= set(";|&\n"):
+            commands.append([])
+        elif set(word) <= set("<>&"):
+            skip_next = True
+        else:
+            commands[-1].append(word)
+    return [words for words in map(_without_keywords, commands) if words]
+
+
+def _without_keywords(words: list[str]) -> list[str]:
+    if words and words[0] == "for":
+        return []
+    while words and (words[0] in _KEYWORDS or _ASSIGNMENT.match(words[0])):
+        words = words[1:]
+    return words
