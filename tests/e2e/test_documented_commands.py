@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_flags import all_flags, mistakes
+from tests import documented_python
+from tests.command_flags import NAMES, all_flags, mistakes
 from tests.document_run import DocumentRun, shown_but_not_printed
 from tests.documented_python import missing_files, with_small_sizes
 from tests.documented_workspace import Workspace
@@ -33,6 +34,15 @@ OTHER_FLAGS = {"check", "flink_job_server_jar", "model_base_path", "spark_job_se
                "undefok"}  # fmt: skip
 
 
+# Files that readers of a page make.
+OF_READERS = {"ablations.md", "glue_results.md", "run_tagging.py", "tagging.py"}
+
+
+def has_test_of_its_own(document: Path) -> bool:
+    """Whether its blocks of Python are parts of one example, which another test puts together."""
+    return (ROOT / "tests" / "docs" / f"test_{document.stem}.py").exists()
+
+
 def shell_blocks(document: Path) -> list[Block]:
     return [block for block in blocks_of(document) if block.language == "bash"]
 
@@ -41,7 +51,7 @@ def shell_blocks(document: Path) -> list[Block]:
 def test_blocks_say_what_they_are(document):
     for block in blocks_of(document):
         assert block.language in LANGUAGES, block.place
-        if block.language == "python":
+        if block.language == "python" and not has_test_of_its_own(document):
             compile(block.text, block.place, "exec")
         if block.language == "json":
             json.loads(block.text)
@@ -51,6 +61,8 @@ def test_blocks_say_what_they_are(document):
 def test_command_lines_fit_their_commands(document):
     for block in shell_blocks(document):
         for words in commands_in(block.text):
+            if OF_READERS.intersection(words):
+                continue
             is_whole = "..." not in words
             assert is_whole or block.needs, f"{block.place}: only a part of a command"
             assert mistakes(words, is_whole) == [], block.place
@@ -80,7 +92,7 @@ def test_files_of_the_project_that_the_text_names_exist(document):
     text = prose_of(document)
     named = set(re.findall(r"`\.?/?([\w./]+\.(?:py|sh|toml|ipynb|md))`", text))
     missing = {name for name in named if not any(file.endswith(f"/{name}") for file in files)}
-    assert missing <= {"glue_results.md", "ablations.md"}  # written by commands
+    assert {Path(name).name for name in missing} <= OF_READERS
 
 
 @EVERY_DOCUMENT
@@ -159,6 +171,15 @@ def test_small_sizes_stand_behind_what_is_written():
     assert "--num_train_steps=2" in small[2:-2]
 
 
+@pytest.mark.parametrize("name", documented_python.SMALL)
+def test_small_sizes_are_flags_of_their_commands(name):
+    flags = " ".join(flags for _, flags in documented_python.SMALL[name]).split()
+    script = f"./{name}.sh" if name == "run_glue" else None
+    module = f"albert_tf.cli.{name}" if name in NAMES else f"benchmarks.{name}"
+    command = [script] if script else ["python", "-m", module]
+    assert mistakes([*command, *flags], is_whole=False) == []
+
+
 def test_other_output_than_the_shown_is_noticed():
     shown = "Weights\n  step       300\n...\n  ▁if 80%\n"
     assert shown_but_not_printed(shown, "Weights\n  step   2\n") == []
@@ -169,6 +190,8 @@ def test_other_output_than_the_shown_is_noticed():
 @EVERY_DOCUMENT
 def test_commands_work_as_they_are_written(document, tmp_path, golden):
     blocks = blocks_of(document)
+    if has_test_of_its_own(document):
+        blocks = shell_blocks(document)
     if not any(block.is_run for block in blocks):
         return
     Workspace(tmp_path, golden, document, blocks)
