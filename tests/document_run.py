@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tests import documented_python
-from tests.forked_python import serving
 from tests.markdown_blocks import Block
 
 _HEAD = r"""
@@ -78,15 +77,14 @@ class DocumentRun:
         }
         script = self._folder / "document.sh"
         script.write_text("\n".join(self._script))
-        with serving(self._folder / documented_python.SOCKET):
-            subprocess.run(
-                ["bash", str(script)],
-                cwd=self._folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                check=False,
-                timeout=_LONGEST,
-            )
+        subprocess.run(
+            ["bash", str(script)],
+            cwd=self._folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            timeout=_LONGEST,
+        )
 
 
 def shown_but_not_printed(shown: str, printed: str) -> list[str]:

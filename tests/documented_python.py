@@ -11,13 +11,10 @@ import glob
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
 
-SOCKET = "python"  # of the workspace: where `tests/forked_python.py` serves
-FORKED = re.compile(r"-m (albert_tf|benchmarks)|(run|export|convert|block)_\w+\.py")
 LOG = "commands.jsonl"  # of the workspace: what was run
 EXPORTS = "exports.json"  # of the workspace: directories named by the time of an export
 BROKEN_PROMISE = 99  # exit status
@@ -138,28 +135,11 @@ def link_exports(workspace):
             os.symlink(os.path.basename(max(written)), name)
 
 
-def run_forked(path, command):
-    """Has the server run a command; returns its status."""
-    request = {
-        "command": command,
-        "folder": os.getcwd(),
-        "environment": dict(os.environ),
-        "pid": os.getpid(),
-    }
-    with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answer:
-        connection.connect(path)
-        connection.sendall(f"{json.dumps(request)}\n".encode())
-        return int(answer.readline())
-
-
 def main(interpreter, workspace, *arguments):
     start = time.time()
     command = with_small_sizes(list(arguments))
-    if FORKED.match(" ".join(command[:2])):
-        status = run_forked(os.path.join(workspace, SOCKET), command)
-    else:
-        program = [] if command[0].endswith(".sh") else [interpreter]
-        status = subprocess.call([*program, *command])
+    program = [] if command[0].endswith(".sh") else [interpreter]
+    status = subprocess.call([*program, *command])
     if "--help" in command and status == 1:
         status = 0  # as absl ends it
     if status == 0:

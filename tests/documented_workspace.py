@@ -17,7 +17,7 @@ from tests import documented_python
 from tests.choice_run import choices, write_choices, write_race
 from tests.classifier_run import texts
 from tests.markdown_blocks import Block, prose_of
-from tests.programs import ROOT, run_program
+from tests.programs import ROOT, Program, warm_python
 from tests.small_model import small_config
 from tests.squad_run import questions, write_squad
 
@@ -208,5 +208,5 @@ class Workspace:
         self._must_work(script, {**flags, "save_checkpoints_steps": 1})
 
     def _must_work(self, script: str, flags: dict[str, Any]) -> None:
-        result = run_program(script, self.folder, flags)
+        result = Program(script, self.folder, flags).wait(600)
         assert result.code == 0, result.output
