@@ -113,6 +113,8 @@ def with_small_sizes(arguments):
 
 def missing_files(arguments):
     """What a command promised to write and did not."""
+    if "--dry_run" in arguments:
+        return []
     values = dict(re.findall(r"^--(\w+)=(.*)$", "\n".join(arguments), re.MULTILINE))
     paths = [path for flag in WRITTEN for path in values.get(flag, "").split(",") if path]
     paths = [re.sub(r"@(\d+)$", r"-00000-of-*\1", path) for path in paths]

@@ -103,9 +103,8 @@ class Workspace:
 
     def _make_environment(self) -> None:
         """`.venv` as demo.sh leaves it; its `python` is the one of documented commands."""
-        python = (
-            f"{sys.executable} -I -S {documented_python.__file__} {sys.executable} {self.folder}"
-        )
+        helper = f"{sys.executable} -I -S {documented_python.__file__}"
+        python = f"{helper} {warm_python()} {self.folder}"
         self._program(".venv/bin/python", f'exec {python} "$@"')
         self._program(".venv/bin/albert_tf", f'exec {python} -m albert_tf "$@"')
         self._program("run_glue.sh", f'exec {python} {ROOT / "run_glue.sh"} "$@"')
