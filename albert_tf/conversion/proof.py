@@ -91,7 +91,7 @@ def model_outputs(
     Returns:
         Outputs by their names, float32; those of padding are zero, as they mean nothing.
     """
-    compute = tf.function(model.__call__) if as_graph else model
+    compute = tf.function(model.__call__, autograph=False) if as_graph else model
     outputs = compute({name: tf.constant(values) for name, values in batch.items()})
     return comparable({name: outputs[name] for name in _OUTPUTS if name in outputs}, batch)
 

@@ -87,7 +87,7 @@ class Training:
         self.optimizer.build(list(self.variables.values()))
         self.loss_scale = run["loss_scale"]
 
-    @tf.function
+    @tf.function(autograph=False)  # as in training
     def step(self, batch, rate):
         """Returns masked-LM loss, sentence-order loss and gradient norm before the update."""
         labels = batch["next_sentence_labels"][:, 0]

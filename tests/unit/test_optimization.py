@@ -220,7 +220,7 @@ class TestUpdates:
             optimizer = optimizer_class(0.1)
             optimizer.build(variables)
 
-            @tf.function(jit_compile=jit_compile)
+            @tf.function(jit_compile=jit_compile, autograph=False)
             def step(gradients):
                 clipped, norm = clip_by_global_norm(gradients, 1.0)
                 optimizer.apply_reduced(clipped, variables)
@@ -399,7 +399,7 @@ def train_with(strategy, optimizer_class):
         clipped, _ = clip_by_global_norm(gradients, 1.0)
         optimizer.apply_reduced(clipped, model.trainable_variables)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(x):
         strategy.run(replica_step, args=(x,))
 
