@@ -1,0 +1,104 @@
+"""The tables of published settings and scores in the documentation are those of the code."""
+
+import re
+
+import pytest
+
+from albert_tf.recipes import SIZES, VERSIONS, Recipe, recipe_for, recipe_names
+from tests.documentation import DOCS
+
+CLASSIFICATION, QUESTIONS = "classification.md", "question_answering.md"
+SETTINGS = {
+    "`--learning_rate`": "learning_rate",
+    "`--train_batch_size`": "train_batch_size",
+    "`--train_step`": "train_step",
+    "steps": "train_step",
+    "`--warmup_step`": "warmup_step",
+    "warm-up": "warmup_step",
+    "`--max_seq_length`": "max_seq_length",
+    "`--encoder_dropout_prob`": "encoder_dropout_prob",
+}
+SCORES = {
+    "MNLI": ("mnli", ["eval_accuracy"]),
+    "SST-2": ("sst-2", ["eval_accuracy"]),
+    "SQuAD 1.1 F1 / EM": ("squad1.1", ["f1", "exact_match"]),
+    "SQuAD 2.0 F1 / EM": ("squad2.0", ["f1", "exact"]),
+    "RACE": ("race", ["eval_accuracy"]),
+}
+
+
+def table(page: str, corner: str) -> dict[str, dict[str, str]]:
+    """The table of a page that has `corner` as its first heading, by row and column."""
+    lines = (DOCS / page).read_text("utf-8").splitlines()
+    (start,) = (n for n, line in enumerate(lines) if line.startswith(f"| {corner} | "))
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    heads, _, *bodies = rows
+    return {body[0]: dict(zip(heads[1:], body[1:], strict=True)) for body in bodies}
+
+
+def recipe_of(row: str) -> Recipe:
+    """The settings of a row such as `CoLA`, `SQuAD 1.1` or `RACE, v2`."""
+    task, _, version = row.partition(", ")
+    return recipe_for(task.replace("SQuAD ", "squad"), version=version or "v2")
+
+
+@pytest.mark.parametrize(("page", "corner"), [(CLASSIFICATION, "task"), (QUESTIONS, "data")])
+def test_settings_are_those_of_the_recipes(page, corner):
+    rows = table(page, corner)
+    assert rows
+    for row, cells in rows.items():
+        recipe = recipe_of(row)
+        for heading, cell in cells.items():
+            assert float(cell.replace(",", "")) == getattr(recipe, SETTINGS[heading]), (
+                row,
+                heading,
+            )
+
+
+def test_every_recipe_has_a_row():
+    tasks = {row.lower() for row in table(CLASSIFICATION, "task")}
+    tasks |= {row.lower().split(",")[0].replace(" ", "") for row in table(QUESTIONS, "data")}
+    assert tasks == {*recipe_names()} - {"ax", "mismnli"}  # which take MNLI's
+
+
+def test_what_the_text_says_of_all_settings_holds():
+    recipes = [recipe_for(task, version=v) for task in recipe_names() for v in VERSIONS]
+    assert {recipe.optimizer for recipe in recipes} == {"adamw"}
+    assert {recipe.classifier_dropout_prob for recipe in recipes} == {0.1}
+    rows = {row: recipe_of(row) for row in table(CLASSIFICATION, "task")}
+    assert {recipe.max_seq_length for recipe in rows.values()} == {512}
+    often = {row: recipe.save_checkpoints_steps for row, recipe in rows.items()}
+    assert often == {**dict.fromkeys(rows, 100), "QNLI": 200}
+    from_mnli = {row for row, recipe in rows.items() if recipe.init_from == "mnli"}
+    assert from_mnli == {"RTE", "STS-B", "MRPC"}
+    squad = [recipe_of(f"SQuAD {version}") for version in ("1.1", "2.0")]
+    assert [recipe.num_train_epochs for recipe in squad] == [2, 3]
+    assert {recipe.warmup_proportion for recipe in squad} == {0.1}
+
+
+@pytest.mark.parametrize("page", [CLASSIFICATION, QUESTIONS])
+def test_scores_are_the_published_ones(page):
+    rows = table(page, "model")
+    assert set(rows) == {f"{size} {version}" for size in SIZES for version in VERSIONS}
+    for row, cells in rows.items():
+        size, version = row.split()
+        for heading, cell in cells.items():
+            task, metrics = SCORES[heading]
+            published = recipe_for(task, size, version).published
+            assert cell == " / ".join(str(published[metric]) for metric in metrics), (row, heading)
+
+
+def test_the_scores_in_the_text_are_the_published_ones():
+    text = " ".join((DOCS / CLASSIFICATION).read_text("utf-8").split())
+    listed = re.search(r"xxlarge v1 alone \([^)]*\): (.*?)\. ", text)
+    assert listed
+    scores = dict(item.rsplit(" ", 1) for item in listed[1].split(", "))
+    expected = {}
+    for task in scores:
+        expected[task] = [*map(str, recipe_for(task, "xxlarge", "v1").published.values())]
+    assert expected == {task: [score] for task, score in scores.items()}
+    assert set(scores) == {"QNLI", "QQP", "RTE", "MRPC", "CoLA", "STS-B"}
