@@ -1,10 +1,11 @@
 """The code of the documentation's pages, to be run as it stands there."""
 
 import importlib.util
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
+
+from tests.markdown_blocks import blocks_of
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -12,8 +13,7 @@ DOCS = ROOT / "docs"
 
 def python_blocks(page: str) -> list[str]:
     """The fenced blocks of Python in a page of docs/, in their order."""
-    text = (DOCS / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    return [block.text for block in blocks_of(DOCS / page) if block.language == "python"]
 
 
 def write_module(page: str, path: Path, blocks: slice = slice(None)) -> Path:

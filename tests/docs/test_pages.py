@@ -9,6 +9,7 @@ import pytest
 
 import albert_tf
 from tests.documentation import DOCS, ROOT
+from tests.markdown_blocks import prose_of
 
 PAGES = sorted(
     path for folder in (".", "docs", "notebooks") for path in (ROOT / folder).glob("*.md")
@@ -19,8 +20,7 @@ REMOTE = ("http://", "https://", "mailto:")
 
 def prose(path: Path) -> str:
     """A page without what it shows as code."""
-    text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-    return re.sub(r"`[^`\n]*`", lambda code: re.sub(r"[\[\]()]", "", code[0]), text)
+    return re.sub(r"`[^`\n]*`", lambda code: re.sub(r"[\[\]()]", "", code[0]), prose_of(path))
 
 
 def anchors(path: Path) -> set[str]:

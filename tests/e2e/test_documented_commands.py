@@ -95,21 +95,6 @@ def test_files_of_the_project_that_the_text_names_exist(document):
     assert {Path(name).name for name in missing} <= OF_READERS
 
 
-@EVERY_DOCUMENT
-def test_links_lead_somewhere(document):
-    text = re.sub(r"`[^`]*`", "", prose_of(document))
-    for file, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", text):
-        target = document.parent / file if file else document
-        assert target.exists(), file
-        assert not heading or heading in anchors(target), f"{file}#{heading}"
-
-
-def anchors(document: Path) -> set[str]:
-    """The places in a document that links can name, as GitHub makes them of headings."""
-    headings = re.findall(r"(?m)^#+ (.*)$", prose_of(document))
-    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings}
-
-
 @pytest.mark.parametrize(
     ("command", "mistake"),
     [
