@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from albert_tf.pictures import png
 
 Panels = Mapping[str, Sequence[str]]  # what a panel shows, and the metrics drawn in it
 
@@ -45,9 +46,7 @@ def draw_curves(
         axes.set(xlabel="step", ylabel=title)
     for axes in places[len(panels) :]:
         axes.set_visible(False)
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=100)
-    return image.getvalue()
+    return png(figure)
 
 
 def _panels(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.ablations.comparisons import BASE, COMPARISONS
 from albert_tf.ablations.results import AblationRun
+from albert_tf.pictures import png
 
 _COLUMNS = 3
 
@@ -38,9 +38,7 @@ def draw_curves(runs: Sequence[AblationRun]) -> bytes:
         axes.set_visible(False)
     figure.supxlabel("step", fontsize="medium")
     figure.supylabel("held-out masked-LM accuracy, percent", fontsize="medium")
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=80)
-    return image.getvalue()
+    return png(figure, dpi=80)
 
 
 def _draw_panel(axes: Any, key: str, runs: Sequence[AblationRun]) -> None:

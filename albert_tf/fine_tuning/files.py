@@ -7,7 +7,6 @@ GLUE's server takes.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import label_cell
 from albert_tf.evaluation import RESULTS_FILE
 from albert_tf.fine_tuning.drawn_names import drawn_names, font_families
+from albert_tf.pictures import png
 
 TEST_RESULTS_FILE = "test_results.tsv"
 SUBMIT_RESULTS_FILE = "submit_results.tsv"
@@ -182,6 +182,4 @@ def draw_confusion_matrix(counts: np.ndarray, names: Sequence[str]) -> bytes:
                 fontsize=8 if len(names) > 5 else 10,
                 color="white" if shares[row, column] > 0.5 else "black",
             )
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=100)
-    return file.getvalue()
+    return png(figure)

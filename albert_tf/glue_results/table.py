@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 
 from albert_tf.data.files import write_then_rename
 from albert_tf.glue_results.runs import GlueRun, task_metrics
+from albert_tf.pictures import png
 
 TABLE_FILE = "glue_results.md"
 SCORES_FILE = "glue_results.json"
@@ -180,6 +180,4 @@ def draw_results(summaries: Sequence[Summary]) -> bytes:
         axes.plot([], [], "D", mfc="none", color="tab:orange", label="published")
     axes.grid(axis="y", alpha=0.3)
     axes.legend(fontsize="small")
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=100)
-    return image.getvalue()
+    return png(figure)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
+
+from albert_tf.pictures import png
 
 _FEW_HEADS, _FEW_COLUMNS, _COLUMNS = 4, 2, 4
 _INCHES_A_TOKEN = 0.19
@@ -29,14 +30,12 @@ def draw_attention(
     Raises:
         ValueError: the text is too long for the model, or there is no such layer.
     """
-    tokens, attention = attention_of(model, tokenizer, text, second_text)
-    if not -len(attention) <= layer < len(attention):
-        raise ValueError(f"The model has {len(attention)} layers, from 0. Received layer={layer}")
-    return draw_heads(attention[layer], tokens)
+    tokens, attention = attention_of(model, tokenizer, text, second_text, layer=layer)
+    return draw_heads(attention, tokens)
 
 
 def attention_of(
-    model: Any, tokenizer: Any, text: str, second_text: str | None = None
+    model: Any, tokenizer: Any, text: str, second_text: str | None = None, *, layer: int
 ) -> tuple[list[str], np.ndarray]:
     """Runs the encoder on a text.
 
@@ -45,13 +44,14 @@ def attention_of(
         tokenizer: the one it was trained with.
         text: a text.
         second_text: the other one of a pair.
+        layer: which run of a block; 0 is the first, -1 the last.
 
     Returns:
-        The tokens, and float32 [L, N, S, S]: how much the token of a row attends to that of a
-        column, in each layer (run of a block) and head. Rows sum to 1.
+        The tokens, and float32 [N, S, S]: how much the token of a row attends to that of a column,
+        in each head. Rows sum to 1.
 
     Raises:
-        ValueError: the text is too long for the model.
+        ValueError: the text is too long for the model, or there is no such layer.
     """
     import tensorflow as tf
 
@@ -64,8 +64,10 @@ def attention_of(
     encoder.config.check_sequence_length(len(ids), "The number of tokens of the text")
     inputs = {"input_ids": tf.constant([ids]), "segment_ids": tf.constant([segments])}
     outputs = encoder(inputs, output_attentions=True)
-    attention = np.stack([layer[0] for layer in outputs["attention_probs"]])
-    return [tokenizer.tokens[token_id] for token_id in ids], attention
+    layers = outputs["attention_probs"]
+    if not -len(layers) <= layer < len(layers):
+        raise ValueError(f"The model has {len(layers)} layers, from 0. Received layer={layer}")
+    return tokenizer.convert_ids_to_tokens(ids), layers[layer][0].numpy()
 
 
 def draw_heads(attention: np.ndarray, tokens: list[str]) -> bytes:
@@ -92,12 +94,10 @@ def draw_heads(attention: np.ndarray, tokens: list[str]) -> bytes:
             continue
         picture = axes.imshow(attention[number], vmin=0, vmax=attention.max(), cmap="Blues")
         axes.set_title(f"head {number + 1}", fontsize=9)
-        axes.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
-        axes.set_yticks(range(len(tokens)), tokens, fontsize=8)
+        axes.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8, parse_math=False)
+        axes.set_yticks(range(len(tokens)), tokens, fontsize=8, parse_math=False)
         axes.tick_params(length=0)
     figure.colorbar(picture, ax=panels, label="attention probability", shrink=0.8)
     figure.supylabel("the token that attends ...", fontsize=9)
     figure.supxlabel("... to these tokens", fontsize=9)
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=100)
-    return image.getvalue()
+    return png(figure)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
+
+from albert_tf.pictures import png
 
 _INCHES_A_TEXT = 0.36
 _INCHES_A_CHARACTER = 0.09
@@ -46,7 +47,8 @@ def draw_similarity(vectors: np.ndarray, texts: Sequence[str]) -> bytes:
     axes = figure.subplots()
     values = similarities(vectors).round(1) + 0.0  # and no -0.0
     picture = axes.imshow(values, vmin=-1, vmax=1, cmap="RdBu_r")
-    axes.set_yticks(range(len(texts)), [f"{text}  {n}" for n, text in enumerate(texts, 1)])
+    names = [f"{text}  {n}" for n, text in enumerate(texts, 1)]
+    axes.set_yticks(range(len(texts)), names, parse_math=False)  # a $ in a text is no formula
     axes.set_xticks(range(len(texts)), [str(n) for n in range(1, len(texts) + 1)])
     axes.tick_params(length=0, labelsize=9)
     for row, column in product(range(len(texts)), repeat=2):
@@ -54,6 +56,4 @@ def draw_similarity(vectors: np.ndarray, texts: Sequence[str]) -> bytes:
         color = "white" if abs(value) > 0.6 else "black"
         axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=color, fontsize=7)
     figure.colorbar(picture, ax=axes, label="cosine")
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=100)
-    return image.getvalue()
+    return png(figure)

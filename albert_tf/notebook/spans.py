@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from albert_tf.notebook.attention import attention_of
+from albert_tf.pictures import png
 
 _MOST_TOKENS = 60  # of a context in a picture
 _INCHES_A_TOKEN = 0.19
@@ -88,11 +88,12 @@ def draw_spans(model: Any, tokenizer: Any, question: str, context: str) -> bytes
     axes.bar(places, found.starts[part], color="tab:blue", label="the answer starts here")
     axes.bar(places, -found.ends[part], color="tab:orange", label="the answer ends here")
     axes.axhline(0, color="0.3", linewidth=0.8)
-    axes.set(title=question, ylabel="probability", xlim=(-1, len(tokens)))
+    axes.set_title(question, parse_math=False)
+    axes.set(ylabel="probability", xlim=(-1, len(tokens)))
     axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     _label_tokens(axes, tokens)
     axes.legend(fontsize="small", frameon=False)
-    return _png(figure)
+    return png(figure)
 
 
 def draw_question_attention(
@@ -115,10 +116,8 @@ def draw_question_attention(
         ValueError: the two together are too long for the model, or there is no such layer.
     """
     found = span_probabilities(model, tokenizer, question, context)
-    tokens, attention = attention_of(model, tokenizer, question, context)
-    if not -len(attention) <= layer < len(attention):
-        raise ValueError(f"The model has {len(attention)} layers, from 0. Received layer={layer}")
-    mean = attention[layer].mean(axis=0)
+    tokens, attention = attention_of(model, tokenizer, question, context, layer=layer)
+    mean = attention.mean(axis=0)
     first, part = len(tokens) - len(found.tokens) - 1, _shown(found)
     asked, read = slice(1, first - 1), slice(first + part.start, first + part.stop)
     figure = _figure(part.stop - part.start, height=1.6 + 0.4 * (first - 2))
@@ -134,12 +133,12 @@ def draw_question_attention(
     ):
         picture = axes.imshow(values, vmin=0, cmap="Blues", aspect="auto")
         axes.set_title(title, fontsize=9)
-        axes.set_yticks(range(first - 2), tokens[asked], fontsize=8)
+        axes.set_yticks(range(first - 2), tokens[asked], fontsize=8, parse_math=False)
         for side in (start - 0.5, end + 0.5):
             axes.axvline(side - part.start, color="tab:orange", linewidth=1)
         figure.colorbar(picture, ax=axes, pad=0.01)
     _label_tokens(panels[1], tokens[read])
-    return _png(figure)
+    return png(figure)
 
 
 def _shown(found: SpanProbabilities) -> slice:
@@ -156,11 +155,5 @@ def _figure(num_tokens: int, height: float) -> Any:
 
 
 def _label_tokens(axes: Any, tokens: list[str]) -> None:
-    axes.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
+    axes.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8, parse_math=False)
     axes.tick_params(length=0)
-
-
-def _png(figure: Any) -> bytes:
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=100)
-    return image.getvalue()

@@ -7,7 +7,13 @@ import tensorflow as tf
 
 from albert_tf.data.squad import Question, SquadData
 from albert_tf.data.squad_features import squad_features
-from albert_tf.notebook import draw_question_attention, draw_similarity, draw_spans
+from albert_tf.notebook import (
+    draw_attention,
+    draw_question_attention,
+    draw_similarity,
+    draw_spans,
+)
+from albert_tf.notebook.attention import draw_heads
 from albert_tf.notebook.similarity import similarities
 from albert_tf.notebook.spans import SpanProbabilities, _shown, span_probabilities
 from albert_tf.prediction.squad_answers import AnswerSelector
@@ -93,6 +99,16 @@ def test_pictures_differ_with_what_they_show(spans, tokenizer, monkeypatch):
     pictures.append(draw_spans(spans, tokenizer, QUESTION, CONTEXT))
     assert all(picture.startswith(b"\x89PNG") for picture in pictures)
     assert len(set(pictures)) == 4
+
+
+def test_a_dollar_in_a_text_begins_no_formula(spans, tokenizer):
+    wrong = "is $\\wrong$ a formula"
+    assert draw_spans(spans, tokenizer, wrong, CONTEXT).startswith(b"\x89PNG")
+    assert draw_question_attention(spans, tokenizer, wrong, CONTEXT).startswith(b"\x89PNG")
+    assert draw_attention(spans, tokenizer, wrong).startswith(b"\x89PNG")
+    assert draw_similarity(np.eye(2), [wrong, "text"]).startswith(b"\x89PNG")
+    tokens = ["$$", "a"]
+    assert draw_heads(np.full([1, 2, 2], 0.5), tokens) != draw_heads(np.eye(2)[None], tokens)
 
 
 def test_the_part_with_the_likeliest_start_is_shown(monkeypatch):

@@ -22,14 +22,17 @@ def tokenizer(golden):
     return load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
 
 
-def test_attention_has_a_map_for_each_block_and_head(encoder, tokenizer):
-    tokens, attention = attention_of(encoder, tokenizer, "the cat", "a mat")
+def test_attention_has_a_map_for_each_head(encoder, tokenizer):
+    tokens, attention = attention_of(encoder, tokenizer, "the cat", "a mat", layer=-1)
     assert tokens[0] == "[CLS]"
     assert tokens[-1] == "[SEP]"
     assert tokens.count("[SEP]") == 2
-    assert attention.shape == (8, 3, len(tokens), len(tokens))
+    assert attention.shape == (3, len(tokens), len(tokens))
     np.testing.assert_allclose(attention.sum(-1), 1, rtol=0, atol=1e-5)
-    alone = attention_of(encoder, tokenizer, "the cat")[1]
+    np.testing.assert_array_equal(
+        attention, attention_of(encoder, tokenizer, "the cat", "a mat", layer=7)[1]
+    )
+    alone = attention_of(encoder, tokenizer, "the cat", layer=-1)[1]
     assert np.abs(alone - attention[..., : alone.shape[-1], : alone.shape[-1]]).max() > 1e-4
 
 
