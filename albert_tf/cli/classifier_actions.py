@@ -71,10 +71,12 @@ def run() -> None:
         model = trainer.model
     else:
         model = build_model(training.build_model, values.precision, strategy)
+    classification = _classification(values, job, model, strategy)
     if is_dry_run(values):
+        if trainer and trainer.directory.newest():  # its position in the input will be looked up
+            training.train = classification.features(TRAIN)
         print_plan(_plan(values, job, model, trainer))
         return
-    classification = _classification(values, job, model, strategy)
     if trainer:
         _train(values, job, trainer, training, classification)
     elif values.do_eval and is_chief(strategy):
@@ -103,9 +105,10 @@ def _check_flags(values: flags.FlagValues) -> None:
 def _classification(
     values: flags.FlagValues, job: Job, model: keras.Model, strategy: tf.distribute.Strategy
 ) -> ClassificationRun:
+    keeps_features = is_chief(strategy) and not is_dry_run(values)
     settings = RunSettings(
         output_dir=values.output_dir,
-        cache_dir=values.cached_dir if is_chief(strategy) else None,
+        cache_dir=values.cached_dir if keeps_features else None,
         max_seq_length=values.max_seq_length,
         eval_batch_size=values.eval_batch_size,
         predict_batch_size=values.predict_batch_size,

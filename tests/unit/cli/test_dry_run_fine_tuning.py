@@ -96,16 +96,39 @@ def test_what_the_real_run_would_complain_of_is_an_error(
         assert tree(tmp_path) == before
 
 
+def write_classifiers(run: ClassifierRun, *steps: int) -> None:
+    """Writes random weights as checkpoints of a training, and what they were trained for."""
+    run.output.mkdir()
+    task = TrainedTask("custom", Labels(LABELS), False, {"text_a_column": "review"}, 24)
+    task.write(str(run.output))
+    weights = original_names(AlbertForClassification(run.config, num_labels=3))
+    moments = {
+        f"{name}/{slot}": np.zeros(weight.shape, np.float32)
+        for name, weight in weights.items()
+        for slot in ("adam_m", "adam_v")
+    }
+    for step in steps:
+        write_checkpoint(f"{run.output}/model.ckpt-{step}", {**weights, **moments}, step)
+
+
+@pytest.mark.parametrize("kind", ["classifier"], indirect=True)
+def test_a_run_that_goes_on_says_where_in_its_input(command, tmp_path, capsys):
+    module, run, actions = command
+    write_classifiers(run, 4)
+    before = tree(tmp_path)
+    run_here(module, run.flags(**actions, cached_dir=tmp_path / "cache"))
+    assert tree(tmp_path) == before
+    plan = blocks(capsys.readouterr().out)
+    assert plan["Start"]["weights"].startswith(f"Resuming from {run.output}/model.ckpt-4 at step 4")
+    assert plan["Start"]["input"] == "from the beginning, in another order"
+    assert plan["Training"]["steps"] == "2: from step 4 to 6"
+
+
 @pytest.mark.parametrize("kind", ["classifier"], indirect=True)
 def test_every_checkpoint_to_evaluate_is_read(command, tmp_path, capsys):
     """The real run finds out that the second is damaged when it has evaluated the first."""
     module, run, _ = command
-    labels = Labels(LABELS)
-    run.output.mkdir()
-    TrainedTask("custom", labels, False, {"text_a_column": "review"}, 24).write(str(run.output))
-    model = AlbertForClassification(run.config, num_labels=3)
-    for step in (2, 4):
-        write_checkpoint(f"{run.output}/model.ckpt-{step}", original_names(model), step)
+    write_classifiers(run, 2, 4)
     flags = run.flags(do_eval=True, do_predict=True, dry_run=True)
     before = tree(tmp_path)
     run_here(module, flags)
@@ -155,6 +178,11 @@ def test_the_run_does_what_its_plan_says(command, tmp_path, capsys):
     assert plan["Start"]["weights"].startswith(f"Resuming from {run.output}/model.ckpt-6 at step 6")
     assert plan["Checkpoints"]["to be written"] == "none"
     assert "nothing to train" in plan["Warnings"]["steps"]
+    further = {"num_train_epochs": 3.0} if module is run_squad else {"train_step": 9}
+    run_here(module, run.flags(**actions, **further))
+    plan = blocks(capsys.readouterr().out)
+    assert plan["Start"]["input"] == "where the run stopped"
+    assert plan["Training"]["steps"] == "3: from step 6 to 9"
     applied = {
         **{**actions, "do_train": False, "dry_run": False},
         "output_dir": tmp_path / "second",
