@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
-import urllib.error
 import urllib.request
 
 from albert_tf.data.files import file_exists, write_then_rename
@@ -34,7 +34,10 @@ def download(url: str, path: str) -> str:
             write_then_rename(path) as file,
         ):
             shutil.copyfileobj(source, file)
-    except (urllib.error.URLError, OSError, ValueError) as error:
+            size = source.headers["Content-Length"]
+            if size is not None and file.tell() != int(size):  # which urllib lets pass
+                raise OSError(f"the connection ended after {file.tell():,} of {int(size):,} bytes")
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise ValueError(
             f"{url} cannot be fetched to {os.path.abspath(path)}: {error}. On a machine without "
             "network, fetch it elsewhere and give the path of a copy."

@@ -1,6 +1,8 @@
 """Fetching files, and the data of GLUE's tasks; the web is a folder here."""
 
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -35,6 +37,39 @@ def test_what_cannot_be_fetched_leaves_nothing(web, tmp_path):
     with pytest.raises(ValueError, match="cannot be fetched"):
         download("no URL", str(tmp_path / "new" / "a"))
     assert not (tmp_path / "new").exists()
+
+
+class CutShort(BaseHTTPRequestHandler):
+    """Promises more than it sends."""
+
+    def do_GET(self):
+        self.send_response(200)
+        if self.path == "/counted":
+            self.send_header("Content-Length", "2000")
+            self.end_headers()
+            self.wfile.write(b"x" * 1500)
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"5dc\r\n" + b"x" * 150)
+
+    def log_message(self, *_):
+        """Says nothing."""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("counted", "1,500 of 2,000 bytes"), ("chunked", "IncompleteRead")]
+)
+def test_a_connection_that_ends_early_leaves_nothing(tmp_path, monkeypatch, name, message):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    path = tmp_path / "new" / "a"
+    with HTTPServer(("127.0.0.1", 0), CutShort) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(ValueError, match=rf"/{name} cannot be fetched to .*{message}"):
+            download(f"http://127.0.0.1:{server.server_port}/{name}", str(path))
+        thread.join()
+    assert [*tmp_path.rglob("a*")] == []
 
 
 def test_mrpc_is_split_by_the_ids_of_its_development_set(web, tmp_path):
