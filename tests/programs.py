@@ -16,6 +16,7 @@ import runpy
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import warm_python as server_program
 from tests.warm_python import serve, write_client
 
 ROOT = Path(__file__).parents[1]
@@ -110,15 +112,43 @@ def run_program(script: str, folder: Path, flags: Mapping[str, Any]) -> Result:
 @functools.cache
 def warm_python() -> Path:
     """What runs like `python`, for programs that start others; see tests/warm_python.py."""
+    folder, client = _new_client()
+    server = new_process(_serve, folder)
+    atexit.register(server.terminate)
+    _await_server(folder, server.is_alive)
+    return client
+
+
+@functools.cache
+def strangers_python() -> Path:
+    """The same for programs of strangers: it has imported TensorFlow, and nothing else.
+
+    Our package is on its path only where a program's folder or environment puts it there.
+    """
+    folder, client = _new_client()
+    server = subprocess.Popen(
+        [sys.executable, "-I", server_program.__file__, folder, "tensorflow"],
+        stdin=subprocess.PIPE,  # ends with this process
+    )
+    atexit.register(server.terminate)
+    _await_server(folder, lambda: server.poll() is None)
+    return client
+
+
+def _new_client() -> tuple[Path, Path]:
     folder = Path(tempfile.mkdtemp(prefix="albert_tf-"))
     atexit.register(shutil.rmtree, folder)
-    client = write_client(folder)
-    server = new_process(serve, folder)
-    atexit.register(server.terminate)
+    return folder, write_client(folder)
+
+
+def _serve(folder: Path) -> None:
+    serve(folder, multiprocessing.parent_process().sentinel)
+
+
+def _await_server(folder: Path, is_alive: Callable[[], bool]) -> None:
     while not (folder / "s").exists():
-        assert server.is_alive()
+        assert is_alive()
         time.sleep(0.01)
-    return client
 
 
 def command_line(flags: Mapping[str, Any]) -> list[str]:

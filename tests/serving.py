@@ -3,10 +3,11 @@
 import os
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+
+from tests.programs import strangers_python
 
 # A stranger's program: it is handed batches for exported models, and where to put the results.
 SERVER = """
@@ -99,7 +100,7 @@ def _run(program: str, folder: Path, requests: list) -> list:
     (folder / "requests").write_bytes(pickle.dumps(requests))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run(
-        [sys.executable, "-c", program, folder / "requests", folder / "results"],
+        [strangers_python(), "-c", program, folder / "requests", folder / "results"],
         cwd=folder,
         env=environment,
         check=True,

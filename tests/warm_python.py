@@ -4,11 +4,15 @@ Each process that `albert_tf.cli.demo`, `run_glue.sh` or a notebook starts would
 of a processor on imports. This one is a file that runs like any `python` (`-m`, `-c` or a script),
 but hands its arguments, environment, folder and open files to a server, which forks. What a program
 computes with is its own, as in a process made anew; nothing but imported modules is shared.
+
+    python -I warm_python.py FOLDER MODULE...
+
+is such a server that has imported these modules and knows nothing of ours, until its input ends.
 """
 
 import contextlib
+import importlib
 import json
-import multiprocessing
 import os
 import runpy
 import select
@@ -48,9 +52,8 @@ def write_client(folder: Path) -> Path:
     return client
 
 
-def serve(folder: Path) -> None:
-    """Runs programs until the process that started this one ends."""
-    parent = multiprocessing.parent_process().sentinel
+def serve(folder: Path, parent: int) -> None:
+    """Runs programs until `parent` can be read, as that of a process which ended."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(_address(folder))
         server.listen()
@@ -120,3 +123,9 @@ def _watch(program: int, connection: socket.socket) -> int:
         if not numbers:
             break
     return os.waitpid(program, 0)[1]
+
+
+if __name__ == "__main__":
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    serve(Path(sys.argv[1]), sys.stdin.fileno())

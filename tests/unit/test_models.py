@@ -1,7 +1,6 @@
 """Models of whole jobs: gradients everywhere, files, other processes."""
 
 import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -18,6 +17,7 @@ from albert_tf.models import (
     AlbertForPretraining,
 )
 from albert_tf.prediction.sequences import Predictor
+from tests.programs import strangers_python
 from tests.small_model import (
     BATCH,
     LENGTH,
@@ -125,7 +125,7 @@ def test_a_saved_model_is_the_same_in_another_process(tmp_path):
     model(pretraining_inputs(), training=True)
     saved, logits = tmp_path / "model.keras", tmp_path / "logits.npy"
     model.save(saved)
-    subprocess.run([sys.executable, "-c", LOAD, saved, logits], check=True)
+    subprocess.run([strangers_python(), "-c", LOAD, saved, logits], check=True)
     expected = model(pretraining_inputs())["masked_lm_logits"]
     np.testing.assert_allclose(np.load(logits), expected, rtol=1e-6, atol=1e-6)
     twin = keras.models.load_model(saved)

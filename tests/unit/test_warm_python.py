@@ -1,5 +1,6 @@
 """The test's own `python`: programs start and end in it as in the real one."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,12 +9,13 @@ import time
 
 import pytest
 
-from tests.programs import warm_python
+from tests.programs import ROOT, strangers_python, warm_python
 
 
-@pytest.fixture(params=["real", "warm"])
+@pytest.fixture(params=["real", "warm", "stranger's"])
 def python(request) -> str:
-    return sys.executable if request.param == "real" else str(warm_python())
+    servers = {"warm": warm_python, "stranger's": strangers_python}
+    return str(servers[request.param]()) if request.param in servers else sys.executable
 
 
 def run(python: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
@@ -70,3 +72,20 @@ def test_signals_reach_the_program(python, tmp_path):
 def test_modules_are_imported_already():
     program = "import sys; print('tensorflow' in sys.modules, 'albert_tf.training' in sys.modules)"
     assert run(str(warm_python()), "-c", program).stdout == "True True\n"
+
+
+def test_a_stranger_has_imported_what_tensorflow_imports_and_no_more(tmp_path, monkeypatch):
+    """Beyond what starting a program takes; and finds nothing of the tests."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    shown = "import json, sys; print(json.dumps([sorted(sys.modules), sys.path]))"
+    own, anew = (
+        json.loads(run(python, "-c", program, cwd=tmp_path).stdout)
+        for python, program in (
+            (str(strangers_python()), shown),
+            (sys.executable, f"import tensorflow; {shown}"),
+        )
+    )
+    assert "tensorflow" in own[0]
+    assert set(own[0]) - set(anew[0]) <= {"runpy", "array", "_posixsubprocess"}
+    assert not {"albert_tf", "tests"} & set(own[0])
+    assert not {str(ROOT), str(ROOT / "tests")} & set(own[1])

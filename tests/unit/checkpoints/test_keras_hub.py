@@ -22,6 +22,7 @@ from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.models import AlbertForClassification, AlbertForMultipleChoice, AlbertForPretraining
 from albert_tf.tokenization import load_tokenizer
 from tests.full_disk import file_size_limit
+from tests.programs import strangers_python
 from tests.small_model import small_config
 
 FLAG = "--model"
@@ -98,7 +99,7 @@ def compared(ours):
     """The same, after KerasHub has read ours and written its own."""
     root, models = ours
     run = subprocess.run(
-        [sys.executable, str(PROGRAM), str(root)], capture_output=True, text=True, check=False
+        [strangers_python(), str(PROGRAM), str(root)], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr[-3000:]
     return root, models

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.original import load_weights, original_names, write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.encoder import AlbertEncoder
+from tests.programs import strangers_python
 from tests.small_model import small_config
 
 FLAG = "--albert_hub_module_handle"
@@ -63,7 +63,7 @@ def test_reading_starts_no_device_and_imports_no_hub(module):
         "assert len(tf.config.list_logical_devices('CPU')) == 2\n"
         "assert 'tensorflow_hub' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([strangers_python(), "-c", program], check=True, timeout=120)
 
 
 def test_a_module_without_configuration_or_tokenizer_says_so(module, monkeypatch):

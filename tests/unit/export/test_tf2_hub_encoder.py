@@ -3,7 +3,6 @@
 import os
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -20,6 +19,7 @@ from albert_tf.loading import read_contents
 from albert_tf.model_files.contents import ModelContents
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import load_tokenizer
+from tests.programs import strangers_python
 from tests.small_model import dropping_config, pretraining_inputs, small_config
 
 PROGRAM = Path(__file__).parents[2] / "tf2_hub_program.py"
@@ -62,7 +62,7 @@ def run_program(directory, folder, *ways):
     np.savez(folder / "batch.npz", **pretraining_inputs())
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run(
-        [sys.executable, PROGRAM, directory, folder / "batch.npz", folder / "results", *ways],
+        [strangers_python(), PROGRAM, directory, folder / "batch.npz", folder / "results", *ways],
         cwd=folder,
         env=environment,
         check=True,

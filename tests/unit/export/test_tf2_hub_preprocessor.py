@@ -2,7 +2,6 @@
 
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from albert_tf.export import tf2_hub_encoder, tf2_hub_preprocessor
 from albert_tf.model_files.contents import ModelContents
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import Tokenizer, load_tokenizer
+from tests.programs import strangers_python
 from tests.small_model import small_config
 
 FILES = {"spm": "small_1000.model", "wordpiece": "vocab.txt"}
@@ -140,7 +140,7 @@ def folder(tokenizers, tmp_path_factory) -> Path:
 
 def run(program: str, folder: Path, *arguments: str) -> dict[str, dict[str, Any]]:
     """What a program saw that has nothing of ours."""
-    command = [sys.executable, "-c", program, str(folder / "task"), str(folder / "results")]
+    command = [strangers_python(), "-c", program, str(folder / "task"), str(folder / "results")]
     done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     return pickle.loads((folder / "results").read_bytes())
