@@ -1,14 +1,11 @@
 """The commands of a document, run one after the other as its reader would."""
 
-import json
 import os
 import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
-from tests import documented_python
 from tests.markdown_blocks import Block
 
 _HEAD = r"""
@@ -27,7 +24,6 @@ class DocumentRun:
 
     Attributes:
         failures: a line for each command that failed.
-        commands: what `documented_python` noted of each.
     """
 
     def __init__(self, folder: Path, blocks: list[Block]) -> None:
@@ -39,9 +35,6 @@ class DocumentRun:
         self._run()
         failures = folder / "failures"
         self.failures = failures.read_text().splitlines() if failures.exists() else []
-        log = folder / documented_python.LOG
-        lines = log.read_text().splitlines() if log.exists() else []
-        self.commands: list[dict[str, Any]] = [json.loads(line) for line in lines]
 
     def printed(self, number: int) -> str:
         """What block `number` printed."""

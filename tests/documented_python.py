@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-LOG = "commands.jsonl"  # of the workspace: what was run
+LOG = "commands.jsonl"  # of the workspace: what was run, and how long it took, for people
 EXPORTS = "exports.json"  # of the workspace: directories named by the time of an export
 BROKEN_PROMISE = 99  # exit status
 

@@ -24,7 +24,9 @@ DOCUMENTS = [
     for path in sorted(ROOT.glob(pattern))
     if path.name != "CHANGELOG.md"
 ]
-EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+EVERY_DOCUMENT = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
+)
 LANGUAGES = {"bash", "python", "text", "json", "dockerfile"}
 # Programs of others that blocks for a shell may start.
 OTHER_PROGRAMS = {"cat", "cd", "curl", "docker", "echo", "git", "head", "ls", "papermill",
