@@ -3,6 +3,7 @@
 import io
 import os
 from collections.abc import Iterable
+from itertools import chain
 
 import sentencepiece
 
@@ -37,11 +38,14 @@ def train_sentence_piece(
 
     Source: the training command in the README of the original release.
     """
-    cleaned = (clean_text(sentence, do_lower_case) for sentence in sentences)
+    cleaned = filter(None, (clean_text(sentence, do_lower_case) for sentence in sentences))
+    first = next(cleaned, None)
+    if first is None:
+        raise ValueError("There is nothing to learn from: --input_file has no line of text.")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=filter(None, cleaned),
+            sentence_iterator=chain([first], cleaned),
             model_writer=model,
             vocab_size=vocab_size,
             model_type="unigram",

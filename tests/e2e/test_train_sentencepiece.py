@@ -58,4 +58,5 @@ def test_a_dry_run_fails_as_the_real_one(text, content, prefix):
     assert dry.returncode == real.returncode == 1
     said = [line for line in dry.stderr.splitlines() if line.startswith("error: ")]
     assert said
+    assert "INTERNAL" not in said[0]
     assert said == [line for line in real.stderr.splitlines() if line.startswith("error: ")]
