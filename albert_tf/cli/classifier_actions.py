@@ -18,6 +18,7 @@ from albert_tf.cli.devices import (
 )
 from albert_tf.cli.dry_run import is_dry_run, print_plan
 from albert_tf.cli.fine_tuning_job import (
+    check_answer_flags,
     check_export_flags,
     check_rate,
     check_results_flags,
@@ -91,6 +92,7 @@ def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
     check_export_flags(values)
     check_results_flags(values, ["predict_output_file"])
+    check_answer_flags(values, "predict_file")
     if values.cached_dir:
         check_folder(values.cached_dir, "--cached_dir")
     check_rate(values.classifier_dropout_prob, "--classifier_dropout_prob")

@@ -13,8 +13,9 @@ from albert_tf.checkpoints.choice import CHOICES
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.config import AlbertConfig
 from albert_tf.data.disk import check_file, check_folder
-from albert_tf.data.files import file_exists
+from albert_tf.data.files import file_exists, real_name
 from albert_tf.distribution import is_tpu
+from albert_tf.export.saved_model import TEXT_FOLDER
 from albert_tf.fine_tuning.flow import CHECKPOINT_FLAG, Start
 from albert_tf.model_files.directory import ModelDirectory
 from albert_tf.model_files.source import ModelSource, model_source
@@ -38,12 +39,22 @@ _RECIPE_FLAGS = {
 }
 
 
-def check_export_flags(values: flags.FlagValues) -> None:
-    """Raises ValueError if there is no place for what is to be exported."""
+def check_export_flags(values: flags.FlagValues, folder: str = "") -> None:
+    """Makes sure that there is a place for what is to be exported.
+
+    Args:
+        values: with --export_dir.
+        folder: of --export_dir, where models of token ids lie.
+
+    Raises:
+        ValueError: there is none.
+    """
     if values.export_text_model and not values.export_dir:
         raise ValueError("--export_text_model needs --export_dir, the directory to write it below.")
     if values.export_dir:
-        check_folder(values.export_dir, "--export_dir")
+        names = filter(None, (folder, TEXT_FOLDER if values.export_text_model else ""))
+        for path in (values.export_dir, *(os.path.join(values.export_dir, name) for name in names)):
+            check_folder(path, "--export_dir")
 
 
 def check_results_flags(
@@ -65,6 +76,27 @@ def check_results_flags(
     for name in (*files, *new):
         if path := getattr(values, name):
             check_file(path, f"--{name}")
+
+
+def check_answer_flags(values: flags.FlagValues, read_flag: str) -> None:
+    """Makes sure that --predict_output_file gets something, and not in the place of what is read.
+
+    Args:
+        values: the flags.
+        read_flag: name of the flag whose file is answered.
+
+    Raises:
+        ValueError: nothing is answered, or the answers would replace what they answer.
+    """
+    path, read = values.predict_output_file, values[read_flag].value
+    if path and not read:
+        raise ValueError(
+            f"--predict_output_file={path} is for the answers to --{read_flag}, which is not given."
+        )
+    if path and real_name(path) == real_name(read):
+        raise ValueError(
+            f"--predict_output_file would overwrite --{read_flag}: {read}. Give another name."
+        )
 
 
 def settle_padding(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:

@@ -14,6 +14,7 @@ from albert_tf.cli.devices import (
 )
 from albert_tf.cli.dry_run import is_dry_run, print_plan
 from albert_tf.cli.fine_tuning_job import (
+    check_answer_flags,
     check_export_flags,
     check_rate,
     check_results_flags,
@@ -39,6 +40,7 @@ from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.export.litert import LiteRTExport
+from albert_tf.export.spans import FOLDER as SPANS_FOLDER
 from albert_tf.export.spans import export_spans
 from albert_tf.export.text_spans import export_text_spans
 from albert_tf.fine_tuning import flow as fine_tuning
@@ -82,6 +84,7 @@ def run() -> None:
         model = build_model(training.build_model, values.precision, strategy)
     predictor = predictor_from_flags(values, job.version, model, strategy)
     squad = squad_run_from_flags(values, job, predictor)
+    litert = _litert_export(values, job, predictor)
     if is_dry_run(values):
         print_plan(_plan(values, job, predictor, squad, trainer))
         return
@@ -91,14 +94,15 @@ def run() -> None:
         _evaluate(values, job, squad)
     is_applied = values.do_predict or values.predict_json or values.export_dir
     if is_applied and is_chief(strategy):
-        _apply(values, job, predictor, squad)
+        _apply(values, job, predictor, squad, litert)
     wait_for_workers(strategy)
 
 
 def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
-    check_export_flags(values)
+    check_export_flags(values, SPANS_FOLDER)
     check_results_flags(values, ["predict_output_file"], FEATURE_FLAGS)
+    check_answer_flags(values, "predict_json")
     check_sizes(values.n_best_size, values.max_answer_length)
     check_rate(values.dropout_prob, "--dropout_prob")
     if not any((values.do_train, values.do_predict, values.predict_json, values.export_dir)):
@@ -184,19 +188,24 @@ def _plan(
         to_evaluate = _to_evaluate(values)
     if values.predict_json:
         answerer_from_flags(values, job, predictor)
-    if values.export_dir and job.version == 1 and values.export_tflite:
-        _litert_export(values, predictor)
     return plan_blocks(values, job, predictor.model, to_train, to_evaluate)
 
 
-def _litert_export(values: flags.FlagValues, predictor: Predictor) -> LiteRTExport:
+def _litert_export(values: flags.FlagValues, job: Job, predictor: Predictor) -> LiteRTExport | None:
+    """The LiteRT file beside an export of version 1, checked; None where none is wanted."""
+    if not (values.export_dir and job.version == 1 and values.export_tflite):
+        return None
     path = os.path.join(values.export_dir, LITERT_FILE)
     length = values.max_seq_length
     return LiteRTExport(predictor.model, path, max_seq_length=length, flag="--export_dir")
 
 
 def _apply(
-    values: flags.FlagValues, job: Job, predictor: Predictor, squad: SquadRun | None
+    values: flags.FlagValues,
+    job: Job,
+    predictor: Predictor,
+    squad: SquadRun | None,
+    litert: LiteRTExport | None,
 ) -> None:
     """Answers questions and exports with one checkpoint."""
     # What a training started from is no candidate any more.
@@ -216,8 +225,8 @@ def _apply(
         export_text_spans(predictor.model, job.source.tokenizer, settings, values.export_dir)
     if values.export_dir:
         export_spans(predictor.model, values.export_dir)
-        if job.version == 1 and values.export_tflite:
-            _litert_export(values, predictor).write()
+        if litert:
+            litert.write()
 
 
 def _write_features(values: flags.FlagValues, job: Job) -> None:

@@ -20,6 +20,11 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def real_name(path: str) -> str:
+    """The one name of a file, by whatever links and relative names it is called."""
+    return path if is_remote(path) else os.path.realpath(path)
+
+
 def _gfile() -> Any:
     import tensorflow as tf
 

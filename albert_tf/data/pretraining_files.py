@@ -23,7 +23,7 @@ from tqdm import tqdm
 from albert_tf.data.corpus import BLOCK_BYTES, Block, check_block, cut_into_blocks, read_documents
 from albert_tf.data.creation_report import CreationReport
 from albert_tf.data.disk import check_file
-from albert_tf.data.files import is_remote, named_output, write_then_rename
+from albert_tf.data.files import is_remote, named_output, real_name, write_then_rename
 from albert_tf.data.jobs import available_cores, worker_processes
 from albert_tf.data.pretraining import (
     PretrainingDataSettings,
@@ -179,10 +179,10 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
     """Refuses output names that would destroy an input or each other, or cannot be written."""
     if not output_files:
         raise ValueError("--output_file names no file.")
-    inputs = {_same_name(path): path for path in input_files}
+    inputs = {real_name(path): path for path in input_files}
     seen: set[str] = set()
     for path in output_files:
-        name = _same_name(path)
+        name = real_name(path)
         if name in inputs:
             raise ValueError(f"--output_file would overwrite the input {inputs[name]}.")
         if name in seen:
@@ -191,10 +191,6 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
             raise ValueError(f"--output_file: {path} is a folder; give the name of a file in it.")
         check_file(path, "--output_file")
         seen.add(name)
-
-
-def _same_name(path: str) -> str:
-    return path if is_remote(path) else os.path.realpath(path)
 
 
 @contextmanager

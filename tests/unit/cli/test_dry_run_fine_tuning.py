@@ -76,6 +76,19 @@ def test_the_load_report_is_that_of_the_weights(command, capsys):
         ),
         ("classifier", {"max_seq_length": 25}, "--max_seq_length"),
         ("classifier", {"predict_file": "file", "predict_output_file": "."}, "is a folder"),
+        ("classifier", {"predict_output_file": "a"}, "--predict_output_file=a .* not given"),
+        (
+            "classifier",
+            {"predict_file": "file", "predict_output_file": "./file"},
+            "--predict_output_file would overwrite --predict_file: file",
+        ),
+        (
+            "classifier",
+            {"export_dir": "in_use", "export_text_model": True},
+            "--export_dir 'in_use/text' cannot be written to",
+        ),
+        ("squad", {"export_dir": "in_use"}, "--export_dir 'in_use/saved_model' cannot be written"),
+        ("squad", {"export_dir": "tflite"}, "--export_dir: tflite/albert_model.tflite is a folder"),
         ("squad", {"train_feature_file": "file/a"}, "--train_feature_file: .* cannot be written"),
         ("squad", {"n_best_size": 0}, "--n_best_size"),
         ("race", {"train_batch_size": 0}, "--train_batch_size"),
@@ -88,6 +101,10 @@ def test_what_the_real_run_would_complain_of_is_an_error(
 ):
     module, run, actions = command
     (tmp_path / "file").write_text("in the way\n")
+    (tmp_path / "in_use").mkdir()
+    for name in ("text", "saved_model"):
+        (tmp_path / "in_use" / name).write_text("in the way\n")
+    (tmp_path / "tflite" / "albert_model.tflite").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     before = tree(tmp_path)
     for is_dry in (True, False):
