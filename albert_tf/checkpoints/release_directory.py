@@ -1,6 +1,7 @@
 """Directories of the original release, and of runs: configuration, tokenizer, checkpoints.
 
-albert_config.json, 30k-clean.model and 30k-clean.vocab or vocab.txt, model.ckpt-best.*
+albert_config.json, 30k-clean.model and 30k-clean.vocab or vocab.txt (Chinese models:
+vocab_chinese.txt), model.ckpt-best.*
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A directory that holds a whole model: configuration, tokenizer and checkpoints together.
 
 The files have the names of the original release, so its programs and the other commands of this
-package find them: `albert_config.json`; `30k-clean.model` and `30k-clean.vocab`, or `vocab.txt`.
+package find them: `albert_config.json`; `30k-clean.model` and `30k-clean.vocab`, or `vocab.txt`
+(`vocab_chinese.txt` beside the released Chinese models).
 """
 
 from __future__ import annotations

@@ -9,14 +9,12 @@ from tests.documentation import DOCS
 
 CLASSIFICATION, QUESTIONS = "classification.md", "question_answering.md"
 SETTINGS = {
-    "`--learning_rate`": "learning_rate",
-    "`--train_batch_size`": "train_batch_size",
-    "`--train_step`": "train_step",
+    "rate": "learning_rate",
+    "batch": "train_batch_size",
     "steps": "train_step",
-    "`--warmup_step`": "warmup_step",
     "warm-up": "warmup_step",
-    "`--max_seq_length`": "max_seq_length",
-    "`--encoder_dropout_prob`": "encoder_dropout_prob",
+    "length": "max_seq_length",
+    "dropout": "encoder_dropout_prob",
 }
 SCORES = {
     "MNLI": ("mnli", ["eval_accuracy"]),
