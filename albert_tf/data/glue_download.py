@@ -42,15 +42,15 @@ def download_glue(
         _fetch_mrpc(os.path.join(folder, task.folder), glue_url, mrpc_url)
         return folder
     name = f"{_ARCHIVES.get(task.folder, task.folder)}.zip"
-    _unpack(download(f"{glue_url}/{name}", os.path.join(folder, name)), folder)
+    _unpack(download(f"{glue_url}/{name}", os.path.join(folder, name)), folder, task.dev_file)
     return folder
 
 
-def _unpack(archive: str, folder: str) -> None:
+def _unpack(archive: str, folder: str, last: str) -> None:
     """Unpacks the tables of an archive; a damaged one is removed, to be fetched anew."""
     try:
         with zipfile.ZipFile(archive) as files:
-            for name in files.namelist():
+            for name in sorted(files.namelist(), key=lambda name: name.endswith(f"/{last}")):
                 if name.endswith(".tsv") and not name.startswith("__MACOSX"):
                     files.extract(name, folder)  # never outside of the folder
     except zipfile.BadZipFile as error:
@@ -73,7 +73,7 @@ def _fetch_mrpc(folder: str, glue_url: str, mrpc_url: str) -> None:
             *([str(number), *row[1:]] for number, row in enumerate(test[1:])),
         ],
     )
-    for name, wanted in (("train.tsv", False), ("dev.tsv", True)):  # dev last: it tells of all
+    for name, wanted in (("train.tsv", False), ("dev.tsv", True)):  # last: it tells of all
         kept = (row for row, dev_row in zip(pairs, is_dev, strict=True) if dev_row == wanted)
         _write(os.path.join(folder, name), [header, *kept])
 

@@ -108,6 +108,25 @@ def test_an_archive_is_unpacked_and_what_is_there_is_taken(web, tmp_path):
     assert download_glue("QNLI", str(folder), glue_url=web.as_uri()) == str(folder)
 
 
+def test_unpacking_that_was_cut_off_is_done_again(web, tmp_path, monkeypatch):
+    with zipfile.ZipFile(web / "RTE.zip", "w") as archive:
+        for split in ("dev", "train"):
+            archive.writestr(f"RTE/{split}.tsv", split)
+    extract = zipfile.ZipFile.extract
+
+    def cut_off(files, name, folder):
+        monkeypatch.setattr(zipfile.ZipFile, "extract", extract)
+        extract(files, name, folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zipfile.ZipFile, "extract", cut_off)
+    folder = tmp_path / "glue"
+    with pytest.raises(KeyboardInterrupt):
+        download_glue("RTE", str(folder), glue_url=web.as_uri())
+    download_glue("RTE", str(folder), glue_url=web.as_uri())
+    assert (folder / "RTE" / "train.tsv").read_text() == "train"
+
+
 def test_a_damaged_archive_is_removed_and_an_unknown_task_named(web, tmp_path):
     (web / "RTE.zip").write_bytes(b"half of an arch")
     with pytest.raises(ValueError, match=r"RTE\.zip is damaged .* Try again"):
