@@ -89,11 +89,13 @@ def check_answer_flags(values: flags.FlagValues, read_flag: str) -> None:
         ValueError: nothing is answered, or the answers would replace what they answer.
     """
     path, read = values.predict_output_file, values[read_flag].value
-    if path and not read:
+    if not path:
+        return
+    if not read:
         raise ValueError(
             f"--predict_output_file={path} is for the answers to --{read_flag}, which is not given."
         )
-    if path and real_name(path) == real_name(read):
+    if real_name(path) == real_name(read):
         raise ValueError(
             f"--predict_output_file would overwrite --{read_flag}: {read}. Give another name."
         )
