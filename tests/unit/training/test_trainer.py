@@ -25,12 +25,13 @@ from tests.small_records import (
 )
 
 DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
+ONE_BLOCK = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
 
 
 def make_trainer(folder, replicas, *, batch_size=6, **config):
     """A trainer whose learning rate is zero."""
     task = PretrainingTask(
-        small_config(num_hidden_layers=2, inner_group_num=1, **config),
+        small_config(**ONE_BLOCK, **config),
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
     )
@@ -40,6 +41,12 @@ def make_trainer(folder, replicas, *, batch_size=6, **config):
         OptimizerConfig(num_warmup_steps=3, start_warmup_step=1000),
         create_strategy("one_device" if replicas == 1 else "mirrored"),
     )
+
+
+@pytest.fixture(scope="module")
+def two_replicas(tmp_path_factory):
+    """A trainer without dropout: what it reports of a batch is the same at every step."""
+    return make_trainer(tmp_path_factory.mktemp("two"), 2)
 
 
 def reports(trainer, batches):
@@ -57,27 +64,29 @@ def uneven_batch(seed):
     return {**batch, "masked_lm_weights": tf.constant(filled, tf.float32)}
 
 
-def test_two_replicas_report_what_one_does(tmp_path):
+def test_two_replicas_report_what_one_does(two_replicas, tmp_path):
     batches = [uneven_batch(seed=0)]
     (one,) = reports(make_trainer(tmp_path, 1), batches)
-    (two,) = reports(make_trainer(tmp_path, 2), batches)
+    (two,) = reports(two_replicas, batches)
     assert one["sums"]["masked_lm_loss"].weight == 12.0
     assert one["sums"]["sentence_order_loss"].weight == 6.0
     for actual, expected in zip(tf.nest.flatten(two), tf.nest.flatten(one), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=0)
 
 
-def test_replicas_draw_masks_of_their_own(tmp_path):
+def test_replicas_draw_masks_of_their_own(two_replicas, tmp_path):
     """With equal masks, the same half on two replicas would be that half on one, twice."""
     half = {name: values[:3] for name, values in uneven_batch(seed=1).items()}
     twice = {name: tf.concat([values, values], axis=0) for name, values in half.items()}
 
-    def loss(replicas, batch, **config):
-        (report,) = reports(make_trainer(tmp_path, replicas, **config), [batch])
+    def loss(trainer, batch):
+        (report,) = reports(trainer, [batch])
         return report["sums"]["masked_lm_loss"].sum
 
-    np.testing.assert_allclose(loss(2, twice), 2 * loss(1, half), rtol=1e-6, atol=0)
-    assert abs(loss(2, twice, **DROPOUT) / (2 * loss(1, half, **DROPOUT)) - 1.0) > 1e-4
+    one = make_trainer(tmp_path, 1)
+    np.testing.assert_allclose(loss(two_replicas, twice), 2 * loss(one, half), rtol=1e-6, atol=0)
+    one, two = (make_trainer(tmp_path, replicas, **DROPOUT) for replicas in (1, 2))
+    assert abs(loss(two, twice) / (2 * loss(one, half)) - 1.0) > 1e-4
 
 
 def test_masks_change_from_step_to_step_and_come_back_with_the_seed(tmp_path):
@@ -99,7 +108,7 @@ def weights_after(folder, records, batch_size, last_step, **task):
     """Trains, or trains on, up to `last_step` and returns the weights."""
     trainer = Trainer(
         PretrainingTask(
-            small_config(num_hidden_layers=2, inner_group_num=1),
+            small_config(**ONE_BLOCK),
             train_files=[str(records)],
             max_seq_length=LENGTH,
             max_predictions_per_seq=PREDICTIONS,
@@ -157,7 +166,7 @@ def small_run(folder, records, **settings):
     """A trainer of four steps, with a checkpoint at every second."""
     trainer = Trainer(
         PretrainingTask(
-            small_config(num_hidden_layers=2, inner_group_num=1),
+            small_config(**ONE_BLOCK),
             train_files=[str(records)],
             max_seq_length=LENGTH,
             max_predictions_per_seq=PREDICTIONS,
