@@ -48,9 +48,15 @@ def test_the_same_text_gives_the_same_bytes(sentences, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [(["a few words"], 5000), (["a few words"], 9), ([], SIZE)]
+    ("text", "size", "message"),
+    [
+        (["a few words"], 5000, r"5000 pieces \(--vocab_size\)"),
+        (["a few words"], 9, r"9 pieces \(--vocab_size\)"),
+        ([], SIZE, "--input_file has no line of text"),
+        ([" ", "\n"], SIZE, "--input_file has no line of text"),
+    ],
 )
-def test_an_impossible_vocabulary_is_refused_and_nothing_is_written(tmp_path, text, size):
-    with pytest.raises(ValueError, match=rf"{size} pieces \(--vocab_size\)"):
+def test_an_impossible_vocabulary_is_refused_and_nothing_is_written(tmp_path, text, size, message):
+    with pytest.raises(ValueError, match=message):
         train_sentence_piece(text, tmp_path / "a", size)
     assert not list(tmp_path.iterdir())
