@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from albert_tf.checkpoints.original import open_checkpoint
 from tests.pretraining_run import PretrainingRun
 
@@ -21,6 +23,7 @@ def weights(run):
     return {name: reader.get_tensor(name).tobytes() for name in shapes}
 
 
+@pytest.mark.slow
 def test_a_scaled_run_says_so_and_resumes_as_it_was(tmp_path):
     run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2)
     printed = run.must_work(**SETTINGS)

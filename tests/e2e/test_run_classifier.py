@@ -98,6 +98,7 @@ class TestTraining:
         names = [name.decode() for name in answer["predicted_labels"]]
         assert names == [LABELS[i] for i in expected.argmax(axis=1)]
 
+    @pytest.mark.slow
     def test_depends_on_the_seed_and_on_nothing_else(self, trained, tmp_path, golden):
         run = ClassifierRun(tmp_path, golden, hidden_dropout_prob=0.1)
         run.must_work(do_train=True)

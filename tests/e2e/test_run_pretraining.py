@@ -367,6 +367,7 @@ def test_plain_records_are_masked_while_training(tmp_path):
     assert "--masked_lm_prob needs the tokenizer" in result.output
 
 
+@pytest.mark.slow
 def test_half_precision_evaluates_and_continues_a_run(trained, tmp_path):
     run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2)
     shutil.copytree(trained.output, run.output)

@@ -111,6 +111,7 @@ class TestTraining:
         others = {path.name for path in (trained.folder / "export").iterdir()} - {"saved_model"}
         assert others == {"albert_model.tflite" if trained.version == 1 else "text"}
 
+    @pytest.mark.slow
     def test_exports_a_model_for_texts_that_answers_the_same(self, trained):
         if trained.version == 1:
             assert not (trained.folder / "export" / "text").exists()
