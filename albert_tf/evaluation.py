@@ -198,6 +198,16 @@ class BestCheckpoint:
         return is_best
 
 
+def is_missed(trainer: Trainer, last_evaluated: int) -> bool:
+    """Whether the run that wrote the checkpoint to go on from ended before it was evaluated.
+
+    Args:
+        trainer: initialized.
+        last_evaluated: see `train_and_evaluate`.
+    """
+    return trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
+
+
 def train_and_evaluate(
     trainer: Trainer, log: RunLog, evaluate: Evaluate, record: Record, last_evaluated: int
 ) -> None:
@@ -216,9 +226,8 @@ def train_and_evaluate(
         log.evaluation(step, results)
         record(step, results)
 
-    is_missed = trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
-    if trainer.is_chief and is_missed:
-        on_checkpoint(trainer.step)  # the run that wrote this checkpoint ended before it could
+    if trainer.is_chief and is_missed(trainer, last_evaluated):
+        on_checkpoint(trainer.step)
     trainer.train(log, on_checkpoint=on_checkpoint)
 
 

@@ -60,6 +60,7 @@ class ToTrain:
             blocks["Evaluation"] = {
                 "on": self.evaluated,
                 "when": f"at each of the {len(plan.checkpoint_steps)} checkpoints",
+                **plan.missed_evaluation(best.last_step),
                 "best checkpoint by": self.best_metric,
             }
             if best.step >= 0:

@@ -189,7 +189,7 @@ def _train(
     if trainer.is_chief:
         check_folder(values.output_dir, OUTPUT_FLAG)
     if is_dry_run(values):
-        print_plan(training_plan(task, trainer, evaluator))
+        print_plan(training_plan(task, trainer, evaluator, best.last_step))
         return
     if trainer.is_chief:
         model_directory.write()

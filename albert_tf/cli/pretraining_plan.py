@@ -20,7 +20,7 @@ _BATCHES_AHEAD = 2  # batches of records that the input holds besides its shuffl
 
 
 def training_plan(
-    task: PretrainingTask, trainer: Trainer, evaluator: Evaluator | None
+    task: PretrainingTask, trainer: Trainer, evaluator: Evaluator | None, last_evaluated: int
 ) -> dict[str, Block]:
     """Blocks of a training.
 
@@ -28,6 +28,7 @@ def training_plan(
         task: its files are those that are counted.
         trainer: initialized.
         evaluator: None where checkpoints are not evaluated.
+        last_evaluated: step of the last evaluation, -1 where there was none.
 
     Raises:
         RecordError: a file of records is cut short.
@@ -46,6 +47,7 @@ def training_plan(
     blocks = {"Records": _records(task, records), **plan.blocks()}
     if evaluator is not None:
         each: Block = {"evaluated": f"{len(plan.checkpoint_steps):,} checkpoints, when written"}
+        each |= plan.missed_evaluation(last_evaluated)
         blocks["Evaluation"] = {**each, **_evaluation(task, evaluator)}
     return blocks
 

@@ -12,6 +12,7 @@ from albert_tf.data.disk import free_bytes
 from albert_tf.data.files import folder_names
 from albert_tf.device_memory import gpu_memory, machine_memory
 from albert_tf.distribution import check_batch_size, is_tpu
+from albert_tf.evaluation import is_missed
 from albert_tf.memory.estimate import MemoryEstimate, TrainingSetting, estimate_memory
 from albert_tf.optimization import learning_rate_schedule
 from albert_tf.run_log import device_names
@@ -90,6 +91,16 @@ class TrainingPlan:
             "Memory": self._memory(),
             "Warnings": self._warnings(),
         }
+
+    def missed_evaluation(self, last_evaluated: int) -> Block:
+        """Names the checkpoint that is evaluated before the training goes on, if there is one.
+
+        Args:
+            last_evaluated: step of the last evaluation, -1 where there was none.
+        """
+        if not is_missed(self.trainer, last_evaluated):
+            return {}
+        return {"before": f"step {self.trainer.step:,}, which was saved and not evaluated"}
 
     def _start(self) -> Block:
         first, *more = self.trainer.start.split("\n")

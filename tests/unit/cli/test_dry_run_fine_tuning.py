@@ -139,6 +139,7 @@ def test_a_run_that_goes_on_says_where_in_its_input(command, tmp_path, capsys):
     assert plan["Start"]["weights"].startswith(f"Resuming from {run.output}/model.ckpt-4 at step 4")
     assert plan["Start"]["input"] == "from the beginning, in another order"
     assert plan["Training"]["steps"] == "2: from step 4 to 6"
+    assert plan["Evaluation"]["before"] == "step 4, which was saved and not evaluated"
 
 
 @pytest.mark.parametrize("kind", ["classifier"], indirect=True)
@@ -195,6 +196,7 @@ def test_the_run_does_what_its_plan_says(command, tmp_path, capsys):
     assert plan["Start"]["weights"].startswith(f"Resuming from {run.output}/model.ckpt-6 at step 6")
     assert plan["Checkpoints"]["to be written"] == "none"
     assert "nothing to train" in plan["Warnings"]["steps"]
+    assert "before" not in plan["Evaluation"]
     further = {"num_train_epochs": 3.0} if module is run_squad else {"train_step": 9}
     run_here(module, run.flags(**actions, **further))
     plan = blocks(capsys.readouterr().out)
