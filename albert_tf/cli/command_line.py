@@ -16,6 +16,7 @@ from albert_tf.cli.main import COMMANDS
 # Flags of absl that a message may suggest.
 _FOR_ALL = ("help", "helpfull", "flagfile", "verbosity", "undefok")
 _BOOLEAN_WORDS = ("true", "false", "t", "f", "yes", "no", "on", "off", "0", "1")
+_DASHES = "-\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}"  # and what text processors make of them
 _ALIKE = 0.75  # the least likeness, from 0 to 1, of what is suggested
 _SHORTEST = 4  # letters of a name that is looked for in others
 _MOST = 4  # suggestions
@@ -160,9 +161,10 @@ def _place(argument: Argument) -> str:
 
 
 def _without_dashes(text: str) -> str:
-    name, has_value, _ = text.partition("=")
+    bare = text.lstrip(_DASHES)
+    name, has_value, _ = bare.partition("=")
     if _is_boolean(name) or (has_value and name in flags.FLAGS):
-        return f"Flags begin with two dashes: write --{text}"
+        return f"Flags begin with two dashes: write --{bare}"
     return (
         f"{text!r} belongs to no flag. Write --name=value without blanks, a value with blanks or a "
         "* in quotes, and several files with commas."

@@ -68,6 +68,8 @@ def test_what_is_right_is_let_pass(classifier, texts):
         ),
         (["task_name=mrpc"], "Flags begin with two dashes: write --task_name=mrpc"),
         (["do_train"], "Flags begin with two dashes: write --do_train"),
+        (["\N{EM DASH}task_name=mrpc"], "Flags begin with two dashes: write --task_name=mrpc"),
+        (["\N{EN DASH}-do_train"], "Flags begin with two dashes: write --do_train"),
         (["--train_file", "a.csv", "b.csv"], "'b.csv' belongs to no flag. Write --name=value"),
         (["--seed="], "--seed must be an integer. Received: ''."),
         (
