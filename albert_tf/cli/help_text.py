@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from albert_tf.cli.flag_descriptions import CommandDescription, FlagDescription
 
-_NARROWEST, _WIDEST = 60, 100
+_NARROWEST, _WIDEST = 40, 100
 _ENDING = """\
 Flags are written --name=value; a boolean one also --name for true and --noname for false.
 --flagfile=FILE reads flags from a file: one a line, # before a comment. What stands after it wins.

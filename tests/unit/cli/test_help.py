@@ -20,7 +20,13 @@ from albert_tf.cli.flag_descriptions import (
 )
 from albert_tf.cli.flag_files import Argument
 from albert_tf.cli.flag_groups import GROUPS, TRAINING, WITHOUT_EFFECT, flag_group, set_units
-from albert_tf.cli.help_text import flag_form, help_text, program_of, wrapped_example
+from albert_tf.cli.help_text import (
+    flag_form,
+    help_text,
+    program_of,
+    terminal_width,
+    wrapped_example,
+)
 from albert_tf.cli.main import COMMANDS, summary
 
 ROOT = Path(__file__).parents[3]
@@ -90,6 +96,12 @@ def test_no_command_needs_tensorflow_for_its_flags():
         "sys.exit(bool({'tensorflow', 'keras', 'scipy', 'sklearn'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("columns", "width"), [("20", 40), ("43", 43), ("300", 100)])
+def test_lines_fill_a_terminal_that_is_neither_tiny_nor_wide(columns, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert terminal_width() == width
 
 
 def test_a_script_prints_its_help_and_ends_well():
