@@ -63,12 +63,12 @@ PROMISED = {
         ("--do_train", "model.ckpt-*.index"),
         ("--do_train", "training_curves.png"),
         ("--do_eval", "eval_results.txt"),
-        ("--do_eval --do_train", "model.ckpt-best.index"),
+        ("--do_train.*--do_eval|--do_eval.*--do_train", "model.ckpt-best.index"),
     ],
     "run_classifier": [
         ("--do_train", "model.ckpt-*.index"),
         ("--do_eval", "eval_results.txt"),
-        ("--do_eval", "best_trial.txt"),
+        ("--do_train.*--do_eval|--do_eval.*--do_train", "best_trial.txt"),
         ("--do_predict", "test_results.tsv"),
         ("--do_predict", "submit_results.tsv"),
     ],
@@ -115,12 +115,16 @@ def missing_files(arguments):
     """What a command promised to write and did not."""
     if "--dry_run" in arguments:
         return []
+    line = " ".join(arguments)
     values = dict(re.findall(r"^--(\w+)=(.*)$", "\n".join(arguments), re.MULTILINE))
+    if re.search("--predict_(file|json)", line) and not re.search("--do_", line):
+        values.pop("output_dir", None)  # where the model lies; nothing is written there
     paths = [path for flag in WRITTEN for path in values.get(flag, "").split(",") if path]
     paths = [re.sub(r"@(\d+)$", r"-00000-of-*\1", path) for path in paths]
     if "model_prefix" in values:
         paths += [values["model_prefix"] + end for end in (".model", ".vocab")]
-    line = " ".join(arguments)
+    if name_of(arguments) == "export_checkpoints":
+        paths = [f"{path}.index" for path in paths]  # the flag names a prefix
     for needed, pattern in PROMISED.get(name_of(arguments), ()):
         if re.search(needed, line) and "output_dir" in values:
             paths.append(os.path.join(values["output_dir"], pattern))
