@@ -18,6 +18,8 @@ import time
 LOG = "commands.jsonl"  # of the workspace: what was run, and how long it took, for people
 EXPORTS = "exports.json"  # of the workspace: directories named by the time of an export
 BROKEN_PROMISE = 99  # exit status
+# Starts programs from a server of its own, for whose end a process forked from ours would wait.
+RUN_AFRESH = "kill_and_resume"
 
 # Command: what its command line must have (a regular expression), and the flags that are added.
 SMALL = {
@@ -144,8 +146,12 @@ def link_exports(workspace):
 def main(interpreter, workspace, *arguments):
     start = time.time()
     command = with_small_sizes(list(arguments))
+    environment = dict(os.environ)
+    if name_of(command) == RUN_AFRESH:
+        interpreter = sys.executable
+        environment["PYTHONPATH"] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     program = [] if command[0].endswith(".sh") else [interpreter]
-    status = subprocess.call([*program, *command])
+    status = subprocess.call([*program, *command], env=environment)
     if "--help" in command and status == 1:
         status = 0  # as absl ends it
     if status == 0:
