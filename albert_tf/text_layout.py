@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+Block = dict[str, object]  # names and values under one title
+
 _WIDTH = 30
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 

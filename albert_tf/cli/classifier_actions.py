@@ -40,10 +40,10 @@ from albert_tf.export.classification import export_classifier
 from albert_tf.export.text_classification import export_text_classifier
 from albert_tf.fine_tuning import flow as fine_tuning
 from albert_tf.fine_tuning.classification import ClassificationRun, RunSettings
-from albert_tf.fine_tuning.plan import Block
 from albert_tf.precision import build_model
 from albert_tf.prediction.texts import check_file
 from albert_tf.tasks.classification import ClassificationTask
+from albert_tf.text_layout import Block
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 

@@ -20,7 +20,8 @@ from albert_tf.fine_tuning.files import (
     SUBMIT_RESULTS_FILE,
     TEST_RESULTS_FILE,
 )
-from albert_tf.fine_tuning.plan import Block, text_block
+from albert_tf.fine_tuning.plan import text_block
+from albert_tf.text_layout import Block
 
 
 def plan_blocks(

@@ -15,10 +15,8 @@ from albert_tf.data.files import file_exists, is_remote
 from albert_tf.data.jobs import available_cores
 from albert_tf.data.pretraining import PretrainingDataSettings
 from albert_tf.data.pretraining_files import check_outputs, no_token_error, place_of_tokens
-from albert_tf.text_layout import byte_text, count_text, time_text
+from albert_tf.text_layout import Block, byte_text, count_text, time_text
 from albert_tf.tokenization import Tokenizer
-
-Block = dict[str, object]
 
 
 def creation_plan(

@@ -13,12 +13,13 @@ from albert_tf.checkpoints.original import original_names
 from albert_tf.data.files import file_exists
 from albert_tf.export.saved_model import TEXT_FOLDER
 from albert_tf.fine_tuning import flow
-from albert_tf.fine_tuning.plan import Block, evaluation_files, training_files
+from albert_tf.fine_tuning.plan import evaluation_files, training_files
 from albert_tf.inspection.files import tokenizer_facts
 from albert_tf.model_files.directory import CONFIG_FILE, ModelDirectory
 from albert_tf.model_files.source import ModelSource
 from albert_tf.model_files.trained_task import LABELS_FILE
 from albert_tf.run_log import device_names
+from albert_tf.text_layout import Block
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.trainer import Trainer
 

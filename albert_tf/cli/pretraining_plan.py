@@ -10,8 +10,8 @@ from albert_tf.data.record_count import RecordCount, count_or_estimate
 from albert_tf.data.records import FeatureSpec, explain_read_errors
 from albert_tf.evaluation import Evaluator, load_complete
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.text_layout import byte_text, count_text
-from albert_tf.training.plan import Block, TrainingPlan
+from albert_tf.text_layout import Block, byte_text, count_text
+from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.trainer import Trainer
 
 _READ_SECONDS = 5.0

@@ -36,10 +36,10 @@ from albert_tf.export.choice import export_choice
 from albert_tf.export.text_choice import export_text_choice
 from albert_tf.fine_tuning import flow as fine_tuning
 from albert_tf.fine_tuning.multiple_choice import BEST_METRIC, ChoiceRun, ChoiceSettings
-from albert_tf.fine_tuning.plan import Block
 from albert_tf.models import AlbertForMultipleChoice
 from albert_tf.precision import build_model
 from albert_tf.tasks.multiple_choice import MultipleChoiceTask
+from albert_tf.text_layout import Block
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 

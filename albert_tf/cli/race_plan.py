@@ -17,7 +17,8 @@ from albert_tf.cli.race_job import FEATURE_FILES, Job
 from albert_tf.data.files import file_exists
 from albert_tf.data.text_examples import DEV, TEST
 from albert_tf.fine_tuning.choice_files import PREDICT_RESULTS_FILE, PREDICTIONS_FILE
-from albert_tf.fine_tuning.plan import Block, choice_block
+from albert_tf.fine_tuning.plan import choice_block
+from albert_tf.text_layout import Block
 
 
 def plan_blocks(

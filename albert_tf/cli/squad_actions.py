@@ -44,13 +44,13 @@ from albert_tf.export.spans import FOLDER as SPANS_FOLDER
 from albert_tf.export.spans import export_spans
 from albert_tf.export.text_spans import export_text_spans
 from albert_tf.fine_tuning import flow as fine_tuning
-from albert_tf.fine_tuning.plan import Block
 from albert_tf.fine_tuning.squad import THRESHOLD, SquadRun, best_metric
 from albert_tf.precision import build_model
 from albert_tf.prediction.questions import answer_file, check_questions
 from albert_tf.prediction.sequences import Predictor
 from albert_tf.prediction.squad_answers import check_sizes
 from albert_tf.tasks.squad import SquadTask
+from albert_tf.text_layout import Block
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 

@@ -20,9 +20,10 @@ from albert_tf.data.files import file_exists
 from albert_tf.data.squad_features import cut_questions
 from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.export.spans import FOLDER
-from albert_tf.fine_tuning.plan import Block, evaluation_files, squad_block
+from albert_tf.fine_tuning.plan import evaluation_files, squad_block
 from albert_tf.fine_tuning.squad_files import NBEST_FILE, NULL_ODDS_FILE, PREDICTIONS_FILE
 from albert_tf.metrics.squad import has_references
+from albert_tf.text_layout import Block
 
 FEATURE_FLAGS = ("train_feature_file", "predict_feature_file")
 

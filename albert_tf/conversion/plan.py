@@ -13,10 +13,9 @@ from albert_tf.data.disk import free_bytes
 from albert_tf.data.files import file_size
 from albert_tf.inspection.report import describe_tokenizer, heads
 from albert_tf.model_files.contents import ModelContents
-from albert_tf.text_layout import byte_text
+from albert_tf.text_layout import Block, byte_text
 from albert_tf.tokenization import Tokenizer
 
-Block = dict[str, object]
 _WITH_GRAPHS = ("tf1_hub", "tf2_hub")  # formats that hold more than weights and small files
 
 

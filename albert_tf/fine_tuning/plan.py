@@ -19,9 +19,8 @@ from albert_tf.evaluation import BEST_FILE, RESULTS_FILE
 from albert_tf.metrics.squad import has_references
 from albert_tf.model_files.trained_task import LABELS_FILE
 from albert_tf.run_log import CURVES_FILE, METRICS_FILE, RUN_CONFIG_FILE, TENSORBOARD_FOLDER
+from albert_tf.text_layout import Block
 from albert_tf.tokenization import Tokenizer
-
-Block = dict[str, object]
 
 _MOST_TOKENIZED = 200_000  # rows that take some seconds; of more, a sample shows as much
 _SAMPLE = 50_000

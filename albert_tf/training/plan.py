@@ -16,10 +16,8 @@ from albert_tf.evaluation import is_missed
 from albert_tf.memory.estimate import MemoryEstimate, TrainingSetting, estimate_memory
 from albert_tf.optimization import learning_rate_schedule
 from albert_tf.run_log import device_names
-from albert_tf.text_layout import byte_text, count_text
+from albert_tf.text_layout import Block, byte_text, count_text
 from albert_tf.training.trainer import Trainer
-
-Block = dict[str, object]
 
 
 @dataclasses.dataclass(frozen=True)
