@@ -21,6 +21,7 @@ from albert_tf.model_files.directory import ModelDirectory
 from albert_tf.model_files.source import ModelSource, model_source
 from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.recipes import recipe_for, size_of, version_of
+from albert_tf.training.folder import check_training_folder
 
 # What a recipe settles, by the names of the flags: its own names, or another.
 _RECIPE_FLAGS = {
@@ -71,7 +72,8 @@ def check_results_flags(
         ValueError: nothing can be written there; names the flag.
     """
     if any(getattr(values, name, False) for name in ("do_train", "do_eval", "do_predict")):
-        check_folder(values.output_dir, "--output_dir")
+        check = check_training_folder if values.do_train else check_folder
+        check(values.output_dir, "--output_dir")
     new = [name for name in feature_files if not file_exists(getattr(values, name) or "")]
     for name in (*files, *new):
         if path := getattr(values, name):

@@ -52,6 +52,7 @@ from albert_tf.precision import build_model
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
 from albert_tf.training.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
+from albert_tf.training.folder import check_training_folder
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 
@@ -187,7 +188,7 @@ def _train(
     )
     best = BestCheckpoint(trainer.directory, BEST_METRIC)
     if trainer.is_chief:
-        check_folder(values.output_dir, OUTPUT_FLAG)
+        check_training_folder(values.output_dir, OUTPUT_FLAG)
     if is_dry_run(values):
         print_plan(training_plan(task, trainer, evaluator, best.last_step))
         return
