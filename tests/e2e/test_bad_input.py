@@ -240,6 +240,10 @@ class TestOutputDirectory:
         output = run.eval_file / "output"
         must_fail(run, f"--output_dir '{output}' cannot be written to", output_dir=output)
 
+    def test_a_file_in_the_place_of_a_folder(self, run, tmp_path):
+        (tmp_path / "tensorboard").write_text("")
+        must_fail(run, f"--output_dir '{tmp_path}' has a file tensorboard", output_dir=tmp_path)
+
     def test_below_a_file_in_evaluation(self, run, tmp_path):
         output = run.eval_file / "output"
         must_fail(

@@ -68,6 +68,11 @@ def test_the_load_report_is_that_of_the_weights(command, capsys):
     [
         ("classifier", {"export_dir": "file/export"}, "--export_dir .* cannot be written to"),
         ("classifier", {"output_dir": "file"}, "--output_dir .* cannot be written to"),
+        (
+            "classifier",
+            {"output_dir": "in_use"},
+            "--output_dir 'in_use' has a folder metrics",
+        ),
         ("classifier", {"cached_dir": "file"}, "--cached_dir .* cannot be written to"),
         (
             "classifier",
@@ -104,6 +109,7 @@ def test_what_the_real_run_would_complain_of_is_an_error(
     (tmp_path / "in_use").mkdir()
     for name in ("text", "saved_model"):
         (tmp_path / "in_use" / name).write_text("in the way\n")
+    (tmp_path / "in_use" / "metrics.jsonl").mkdir()
     (tmp_path / "tflite" / "albert_model.tflite").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     before = tree(tmp_path)
