@@ -1,0 +1,226 @@
+"""The parser of the JSON that users give: as json.loads if well-formed, else one kind of error."""
+
+import json
+import random
+
+import pytest
+
+from albert_tf.data import strict_json
+from albert_tf.data.strict_json import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    JsonError,
+    JsonValue,
+    as_whole_number,
+    json_values,
+    parse_json,
+    read_json,
+)
+from albert_tf.data.utf8 import EncodingError
+
+WHERE = "--some_flag=folder/file.json"
+
+
+def random_value(source: random.Random, depth: int = 0):
+    kinds = ["text", "whole", "float", "constant"] + ["list", "object"] * (depth < 5)
+    kind = source.choice(kinds)
+    if kind == "text":
+        return "".join(source.choice('a"\\[{]}\n\u2028é\U0001f600,:0') for _ in range(4))
+    if kind == "whole":
+        return source.choice([0, -1, 7, 2**63, 1000000000000000019884624838656, -(10**900)])
+    if kind == "float":
+        return source.choice([0.5, -1e-300, 3e300, 39764.0])
+    if kind == "constant":
+        return source.choice([None, True, False])
+    inner = [random_value(source, depth + 1) for _ in range(source.randrange(4))]
+    return inner if kind == "list" else {f"k{i}\u2028": value for i, value in enumerate(inner)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_well_formed_texts_mean_what_json_loads_gives(seed):
+    source = random.Random(seed)
+    for _ in range(20):
+        value = random_value(source)
+        text = json.dumps(
+            value, ensure_ascii=source.random() < 0.5, indent=source.choice([None, 1])
+        )
+        assert parse_json(f" \t\r\n{text}\n", WHERE) == json.loads(text)
+        assert parse_json(b"\xef\xbb\xbf" + text.encode(), WHERE) == json.loads(text)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "1e999", '"\\ud800"', "-0.0", "[1E5]"])
+def test_odd_but_well_formed_texts_mean_what_json_loads_gives(text):
+    assert parse_json(text, WHERE) == json.loads(text)
+
+
+def nested(depth: int, kind: str) -> str:
+    opening, closing = {"list": ("[", "]"), "object": ('{"a": ', "}")}[kind]
+    return opening * depth + "[]" * (kind == "object") + closing * depth
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("", None, None),
+        (" \n", None, None),
+        ('{"a": 1,\n "b" 2}', 2, 6),
+        ('{"a": 1} x', 1, 10),
+        ('["a\nb"]', 1, 4),
+        ("[1,\n 2, NaN]", 2, 5),
+        ('["NaN", "\\"Infinity",\n-Infinity]', 2, 1),
+        (f'["{"7" * 9000}", 0.{"7" * 9000}, {"7" * 9000}.5,\n -{"7" * (MAX_DIGITS + 1)}]', 2, 2),
+        (f"[[], {'[' * MAX_DEPTH}{']' * MAX_DEPTH}]", 1, 6 + MAX_DEPTH - 1),
+        (nested(MAX_DEPTH + 1, "object"), 1, 6 * MAX_DEPTH + 1),
+        ("\n" + "[" * 10**6, 2, MAX_DEPTH + 1),
+        ('{"a":' * 10**5, 1, 5 * MAX_DEPTH + 1),
+    ],
+)
+def test_what_is_no_json_is_named_with_its_place(text, line, column):
+    with pytest.raises(JsonError) as raised:
+        parse_json(text.encode(), WHERE)
+    assert str(raised.value).startswith(WHERE)
+    assert len(str(raised.value)) < 300
+    if line:
+        assert f"line {line}, column {column}:" in str(raised.value)
+    with pytest.raises(JsonError) as raised:
+        parse_json(text, WHERE, line=41)
+    if line:
+        assert f"line {line + 40}, column {column}:" in str(raised.value)
+
+
+def test_limits_are_reached_before_they_are_passed():
+    assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, WHERE) is not None
+    assert parse_json(nested(MAX_DEPTH - 1, "object"), WHERE) is not None
+    assert parse_json("-" + "7" * MAX_DIGITS, WHERE) == -int("7" * MAX_DIGITS)
+
+
+def test_bytes_that_are_no_utf_8_are_named_with_their_line():
+    for data in (b'{"a":\n\n"\xff"}', '{"a":\n\n"ü"}'.encode("latin-1")):
+        with pytest.raises(EncodingError) as raised:
+            parse_json(data, WHERE)
+        assert WHERE in str(raised.value)
+        assert "line 3" in str(raised.value)
+    for encoding in ("utf-16", "utf-32"):
+        with pytest.raises(EncodingError):
+            parse_json('{"a": 1}'.encode(encoding), WHERE)
+
+
+def test_keys_can_have_to_be_unique():
+    assert parse_json('{"a": {"b": 1}, "b": {"a": 2}}', WHERE, unique_keys=True)
+    with pytest.raises(JsonError) as raised:
+        parse_json('{"c": 0, "a": {"b": 1, "key": 1, "key": 2}}', WHERE, unique_keys=True)
+    assert "'key'" in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1,', "[", "", '{"a"', "[1, 2"])
+def test_an_unfinished_text_is_told_from_a_broken_one(text):
+    with pytest.raises(JsonError) as raised:
+        parse_json(text, WHERE)
+    assert raised.value.is_unfinished
+    with pytest.raises(JsonError) as raised:
+        parse_json(f"[{text}!]", WHERE)
+    assert not raised.value.is_unfinished
+
+
+def test_values_one_after_the_other_have_their_lines():
+    found = list(json_values('{"a": 1}{"b":\n2}\n\n[3] 4\n', WHERE))
+    assert found == [(1, {"a": 1}), (1, {"b": 2}), (4, [3]), (4, 4)]
+    values = json_values('{"a": 1}\n{"b" 2}', WHERE)
+    assert next(values) == (1, {"a": 1})
+    with pytest.raises(JsonError) as raised:
+        next(values)
+    assert "line 2, column 6" in str(raised.value)
+
+
+def test_a_description_has_a_size(tmp_path, monkeypatch):
+    path = tmp_path / "file.json"
+    path.write_text('{"a": 1}')
+    monkeypatch.setattr(strict_json, "MAX_BYTES", 8)
+    assert read_json(str(path), WHERE) == {"a": 1}
+    path.write_text('{"a": 1} ')
+    with pytest.raises(JsonError) as raised:
+        read_json(str(path), WHERE)
+    assert WHERE in str(raised.value)
+
+
+def deep_list():
+    value: list = []
+    for _ in range(10**5):
+        value = [value]
+    return value
+
+
+class TestJsonValue:
+    content = JsonValue(
+        {
+            "name": "a",
+            "size": 12.0,
+            "large": 10**400,
+            "rate": 0.5,
+            "endless": float("inf"),
+            "is_pair": True,
+            "nothing": None,
+            "half": "\ud800",
+            "model": {"vocab": [["x", 0], ["y", "z"]], "odd key\n": 1},
+            "deep": deep_list(),
+            "long": "x" * 10**6,
+        },
+        WHERE,
+    )
+
+    def test_gives_what_has_the_right_type(self):
+        content = self.content
+        assert content["name"].text() == "a"
+        assert content["size"].whole_number() == 12
+        assert isinstance(content["size"].whole_number(), int)
+        assert content["rate"].number() == 0.5
+        assert content["size"].number() == 12
+        assert content["is_pair"].truth_value() is True
+        assert content.get("nothing") is None
+        assert content.get("missing") is None
+        vocab = content["model"]["vocab"].elements()
+        assert [pair.elements()[0].text() for pair in vocab] == ["x", "y"]
+        assert content["model"].members()["odd key\n"].whole_number() == 1
+
+    @pytest.mark.parametrize(
+        ("ask", "place"),
+        [
+            (lambda c: c["missing"], "missing"),
+            (lambda c: c["name"]["inner"], "name"),
+            (lambda c: c["name"].get("inner"), "name"),
+            (lambda c: c["name"].elements(), "name"),
+            (lambda c: c["name"].members(), "name"),
+            (lambda c: c["name"].truth_value(), "name"),
+            (lambda c: c["name"].number(), "name"),
+            (lambda c: c["size"].text(), "size"),
+            (lambda c: c["half"].text(), "half"),
+            (lambda c: c["rate"].whole_number(), "rate"),
+            (lambda c: c["size"].whole_number(13), "size"),
+            (lambda c: c["large"].whole_number(), "large"),
+            (lambda c: c["large"].number(), "large"),
+            (lambda c: c["endless"].number(), "endless"),
+            (lambda c: c["endless"].whole_number(), "endless"),
+            (lambda c: c["is_pair"].whole_number(), "is_pair"),
+            (lambda c: c["is_pair"].number(), "is_pair"),
+            (lambda c: c["nothing"].text(), "nothing"),
+            (lambda c: c["deep"].text(), "deep"),
+            (lambda c: c["long"].number(), "long"),
+            (lambda c: c["model"]["kind"], "model.kind"),
+            (lambda c: c["model"]["odd key\n"].text(), r"model.'odd key\n'"),
+            (
+                lambda c: c["model"]["vocab"].elements()[1].elements()[1].number(),
+                "model.vocab[1][1]",
+            ),
+        ],
+    )
+    def test_names_file_and_key_of_what_has_not(self, ask, place):
+        with pytest.raises(JsonError) as raised:
+            ask(self.content)
+        assert str(raised.value).startswith(f"{WHERE}: {place} ")
+        assert len(str(raised.value)) < 400
+
+
+def test_whole_numbers():
+    assert [as_whole_number(value) for value in (3, 3.0, -0.0, 10**400)] == [3, 3, 0, 10**400]
+    for value in (True, 0.5, float("nan"), float("inf"), "3", None, [3]):
+        assert as_whole_number(value) is None
