@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from albert_tf.data.files import file_exists, open_binary, write_then_rename
+from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.strict_json import as_whole_number, is_number, read_json, shown
 
 # Names of `hidden_act` (case does not matter); an empty name means no activation.
 ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
@@ -25,6 +25,9 @@ ON_DIVERGENCE = ("stop", "rollback")
 PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
 # Where to compute; see distribution.py.
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+# Bounds that no model reaches; beyond them no tensor has its shape, and no graph an end.
+MAX_SIZE = 2**31 - 1
+MAX_BLOCKS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +84,20 @@ class AlbertConfig:
         if self.hidden_act is None:  # JSON null: the original reads it as "no activation"
             object.__setattr__(self, "hidden_act", "")
         for name in _SIZES:
-            _require_positive_integer(f"AlbertConfig.{name}", getattr(self, name))
+            value = getattr(self, name)
+            size = as_whole_number(value)  # files have 12.0 as well
+            if size is None or not 1 <= size <= MAX_SIZE:
+                raise ValueError(
+                    f"AlbertConfig.{name} must be a whole number from 1 to {MAX_SIZE}. "
+                    f"Received: {shown(value)}"
+                )
+            object.__setattr__(self, name, size)
+        if self.num_hidden_layers * self.inner_group_num > MAX_BLOCKS:
+            raise ValueError(
+                f"AlbertConfig.num_hidden_layers times inner_group_num can be {MAX_BLOCKS} at most."
+                f" Received: num_hidden_layers={self.num_hidden_layers}, "
+                f"inner_group_num={self.inner_group_num}"
+            )
         shadowed = sorted(set(self.extra) & set(_ALBERT_FIELDS))
         if shadowed:
             raise ValueError(f"AlbertConfig.extra holds keys the model does use: {shadowed}")
@@ -90,7 +106,7 @@ class AlbertConfig:
         if not isinstance(self.hidden_act, str) or self.hidden_act.lower() not in ACTIVATION_NAMES:
             raise ValueError(
                 f"AlbertConfig.hidden_act must be one of {', '.join(map(repr, ACTIVATION_NAMES))}. "
-                f"Received: hidden_act={self.hidden_act!r}"
+                f"Received: hidden_act={shown(self.hidden_act)}"
             )
         _require_positive("AlbertConfig.initializer_range", self.initializer_range)
         if self.hidden_size % self.num_attention_heads:
@@ -117,7 +133,7 @@ class AlbertConfig:
         if mode not in SHARING_MODES:
             raise ValueError(
                 f"AlbertConfig.parameter_sharing must be one of {', '.join(SHARING_MODES)}. "
-                f"Received: parameter_sharing={mode!r}"
+                f"Received: parameter_sharing={shown(mode)}"
             )
         received = (
             f"Received: parameter_sharing={mode!r}, num_hidden_groups={groups}, "
@@ -202,7 +218,7 @@ class AlbertConfig:
         if "vocab_size" not in values:
             raise ValueError(
                 "The ALBERT configuration has no 'vocab_size', the one key without a default. "
-                f"Received keys: {sorted(values)}"
+                f"Received keys: {shown(sorted(values))}"
             )
         known = {name: values[name] for name in _ALBERT_FIELDS if name in values}
         extra = {key: value for key, value in values.items() if key not in known}
@@ -218,12 +234,10 @@ class AlbertConfig:
         """
         if not file_exists(path):
             raise ValueError(f"There is no configuration file {path!r} (--albert_config_file).")
-        with open_binary(path, "rb") as file:
-            content = file.read()
+        values = read_json(path, repr(path))
         try:
-            values = json.loads(content)
             if not isinstance(values, dict):
-                raise ValueError(f"expected a JSON object, received {type(values).__name__}")
+                raise ValueError(f"expected a JSON object, received {shown(values)}")
             return cls.from_dict(values)
         except ValueError as error:
             raise ValueError(f"{path!r} is not a usable ALBERT configuration: {error}") from error
@@ -262,37 +276,33 @@ _SIZES = (
 )
 
 
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
-
-
 def _is_integer(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, int)
 
 
 def _require_positive_integer(name: str, value: Any) -> None:
     if not _is_integer(value) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1. Received: {value!r}")
+        raise ValueError(f"{name} must be a whole number of at least 1. Received: {shown(value)}")
 
 
 def _require_natural_number(name: str, value: Any) -> None:
     if not _is_integer(value) or value < 0:
-        raise ValueError(f"{name} must be a whole number of at least 0. Received: {value!r}")
+        raise ValueError(f"{name} must be a whole number of at least 0. Received: {shown(value)}")
 
 
 def _require_positive(name: str, value: Any) -> None:
-    if not _is_number(value) or value <= 0:
-        raise ValueError(f"{name} must be a number above 0. Received: {value!r}")
+    if not is_number(value) or value <= 0:
+        raise ValueError(f"{name} must be a number above 0. Received: {shown(value)}")
 
 
 def _require_not_negative(name: str, value: Any) -> None:
-    if not _is_number(value) or value < 0:
-        raise ValueError(f"{name} must be a number of at least 0. Received: {value!r}")
+    if not is_number(value) or value < 0:
+        raise ValueError(f"{name} must be a number of at least 0. Received: {shown(value)}")
 
 
 def _require_rate(name: str, value: Any) -> None:
-    if not _is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be a rate in [0, 1). Received: {value!r}")
+    if not is_number(value) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be a rate in [0, 1). Received: {shown(value)}")
 
 
 def _presets() -> dict[str, AlbertConfig]:

@@ -215,6 +215,16 @@ def as_whole_number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class JsonValue:
     """A value in a JSON file, asked for by key and type.
@@ -299,8 +309,7 @@ class JsonValue:
         Raises:
             JsonError: it is none.
         """
-        is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
-        return self._checked("a finite number", is_number and _is_finite(self.value))
+        return self._checked("a finite number", is_number(self.value))
 
     def truth_value(self) -> bool:
         """The value as true or false.
@@ -337,10 +346,3 @@ def is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # a whole number beyond all floats
-        return False

@@ -78,8 +78,14 @@ class TestAlbertConfig:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"vocab_size": 0}, "vocab_size must be a whole number of at least 1. Received: 0"),
-            ({"hidden_size": 12.0}, "hidden_size must be a whole number of at least 1"),
+            ({"vocab_size": 0}, "vocab_size must be a whole number"),
+            ({"vocab_size": 10**400}, "vocab_size must be a whole number"),
+            ({"hidden_size": 12.5}, "hidden_size must be a whole number"),
+            ({"hidden_size": 1e300}, "hidden_size must be a whole number"),
+            ({"embedding_size": float("inf")}, "embedding_size must be a whole number"),
+            ({"intermediate_size": 2**31}, "intermediate_size must be a whole number"),
+            ({"num_hidden_layers": 10**6}, "num_hidden_layers=1000000"),
+            ({"inner_group_num": 10**6}, "inner_group_num=1000000"),
             ({"num_hidden_layers": "4"}, "num_hidden_layers must be a whole number"),
             ({"type_vocab_size": True}, "type_vocab_size must be a whole number"),
             ({"inner_group_num": -1}, "inner_group_num must be a whole number"),
@@ -89,7 +95,9 @@ class TestAlbertConfig:
             ({"attention_probs_dropout_prob": -0.1}, "must be a rate in [0, 1). Received: -0.1"),
             ({"attention_probs_dropout_prob": "0.1"}, "must be a rate in [0, 1). Received: '0.1'"),
             ({"hidden_act": "swish"}, "hidden_act must be one of 'gelu', 'relu', 'tanh', 'linear'"),
+            ({"hidden_dropout_prob": 10**400}, "hidden_dropout_prob must be a rate in [0, 1)"),
             ({"hidden_act": 3}, "Received: hidden_act=3"),
+            ({"hidden_act": ["x" * 10**6]}, "hidden_act must be one of"),
             ({"initializer_range": 0.0}, "initializer_range must be a number above 0"),
             ({"initializer_range": "0.02"}, "initializer_range must be a number above 0"),
             ({"num_attention_heads": 5}, "hidden_size=12, num_attention_heads=5"),
@@ -109,17 +117,27 @@ class TestAlbertConfig:
         ],
     )
     def test_refuses_what_cannot_work(self, changes, message):
-        with pytest.raises(ValueError, match=re.escape(message)):
+        with pytest.raises(ValueError, match=re.escape(message)) as error:
             small_config(**changes)
+        assert len(str(error.value)) < 400
+
+    def test_whole_numbers_may_be_written_as_floats(self):
+        config = small_config(num_hidden_layers=4.0)
+        assert config == small_config(num_hidden_layers=4)
+        assert isinstance(config.num_hidden_layers, int)
 
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"{", "Expecting property name"),
-            (b"[1, 2]", "expected a JSON object, received list"),
+            (b"{", "line 1, column 2"),
+            (b"", "empty"),
+            (b"[1, 2]", r"\[1, 2\]"),
+            (b'{"vocab_size": 9,\n"a":' + b"[" * 10**5, "line 2"),
+            (b'{"vocab_size": ' + b"9" * 10**5 + b"}", "line 1, column 16"),
+            (b'{"vocab_size": NaN}', "line 1, column 16"),
             (b'{"hidden_size": 12}', "no 'vocab_size'"),
             (b'{"vocab_size": 9, "hidden_size": 10}', "multiple of num_attention_heads"),
-            (b"\xff\xfe\xff", "codec can't decode"),
+            (b'{"vocab_size":\n"\xff"}', "line 2"),
         ],
     )
     def test_names_the_file_that_cannot_be_used(self, tmp_path, content, message):
