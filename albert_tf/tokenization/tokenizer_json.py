@@ -7,9 +7,10 @@ made from one. Vocabulary ids stay as they are.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from albert_tf.data.strict_json import JsonValue, is_encodable, shown
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenization.sentencepiece_proto import (
@@ -28,26 +29,34 @@ _PENALTY = 100.0
 _SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 
-def sentencepiece_model(values: Mapping[str, Any]) -> bytes:
+def sentencepiece_model(content: JsonValue) -> bytes:
     """Turns the `tokenizer.json` of an English ALBERT into a serialized SentencePiece model.
 
     Args:
-        values: content of the file.
+        content: content of the file.
 
     Raises:
-        ValueError: it describes a tokenizer of another kind.
+        ValueError: it describes a tokenizer of another kind, or a value is not what it should be;
+            names the file and the key.
     """
-    model = values.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if not isinstance(model, dict) or not isinstance(vocabulary, list):
-        raise ValueError(f"its model is {_kind(values)}, not Unigram with scores")
-    made, unk_id = new_model(), int(model["unk_id"])
+    model = content.get("model")
+    vocabulary = model and model.get("vocab")
+    if model is None or vocabulary is None or not isinstance(vocabulary.value, list):
+        raise ValueError(
+            f"{content.where}: its model is {_kind(content)}, not Unigram with scores."
+        )
+    pieces = [_piece(entry) for entry in vocabulary.elements()]
+    unk_id = model["unk_id"].whole_number(0)
+    if unk_id >= len(pieces):
+        raise model["unk_id"].error(f"below {len(pieces)}, the number of pieces")
+    added = content.get("added_tokens")
     special = {
-        str(token["content"])
-        for token in values.get("added_tokens") or ()
-        if isinstance(token, dict) and token.get("special")
+        token["content"].text()
+        for token in (added.elements() if added else ())
+        if (is_special := token.get("special")) and is_special.truth_value()
     }
-    for i, (piece, score) in enumerate(vocabulary):
+    made = new_model()
+    for i, (piece, score) in enumerate(pieces):
         kind = NORMAL
         if i == unk_id:
             kind = UNKNOWN
@@ -57,45 +66,68 @@ def sentencepiece_model(values: Mapping[str, Any]) -> bytes:
             kind = USER_DEFINED
         made.pieces.add(piece=piece, score=_unpunished(piece, score), type=kind)
     made.trainer_spec.model_type = UNIGRAM
-    made.trainer_spec.vocab_size = len(vocabulary)
-    _set_special_ids(made.trainer_spec, [piece for piece, _ in vocabulary], unk_id)
-    charsmap = _charsmap(values)
+    made.trainer_spec.vocab_size = len(pieces)
+    _set_special_ids(made.trainer_spec, [piece for piece, _ in pieces], unk_id)
+    charsmap = _charsmap(content)
     made.normalizer_spec.name = "user_defined" if charsmap else "identity"
     made.normalizer_spec.precompiled_charsmap = charsmap
     return made.SerializeToString()
 
 
-def wordpiece_tokens(values: Mapping[str, Any]) -> list[str]:
+def _piece(entry: JsonValue) -> tuple[str, float]:
+    """A piece and its score."""
+    pair = entry.elements()
+    if len(pair) != 2:
+        raise entry.error("a list of a piece and its score")
+    return pair[0].text(), pair[1].number()
+
+
+def wordpiece_tokens(content: JsonValue) -> list[str]:
     """Returns the vocabulary in a `tokenizer.json` of WordPiece, the place being the id.
 
+    Args:
+        content: content of the file.
+
     Raises:
-        ValueError: it describes a tokenizer of another kind, or ids are missing.
+        ValueError: it describes a tokenizer of another kind, ids are missing, or a token is one
+            that a vocabulary of a token a line cannot hold; names the file.
     """
-    model = values.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if not isinstance(vocabulary, dict) or _kind(values) != "WordPiece":
-        raise ValueError(f"its model is {_kind(values)}, not WordPiece")
-    ids = {int(i): str(token) for token, i in vocabulary.items()}
-    if sorted(ids) != list(range(len(vocabulary))):
-        raise ValueError("its ids are not the numbers from 0 on")
-    return [ids[i] for i in range(len(ids))]
+    if not is_wordpiece(content):
+        raise ValueError(f"{content.where}: its model is {_kind(content)}, not WordPiece.")
+    vocabulary = content["model"]["vocab"]
+    ids = {i.whole_number(): token for token, i in vocabulary.members().items()}
+    if sorted(ids) != list(range(len(vocabulary.members()))):
+        raise vocabulary.error("tokens with the ids from 0 on, each once")
+    tokens = [ids[i] for i in range(len(ids))]
+    for token in tokens:
+        if len(token.split()) > 1 or "\n" in token or not is_encodable(token):
+            raise ValueError(
+                f"{content.where}: {vocabulary.place} has the token {shown(token)}; a token of "
+                "WordPiece has no blanks and no line ends."
+            )
+    return tokens
 
 
-def is_wordpiece(values: Mapping[str, Any]) -> bool:
+def is_wordpiece(content: JsonValue) -> bool:
     """Whether a `tokenizer.json` says of itself that it is of WordPiece."""
-    return _kind(values) == "WordPiece"
+    return _kind(content) == "WordPiece"
 
 
-def lower_cases(values: Mapping[str, Any]) -> bool | None:
-    """Whether a `tokenizer.json` lower-cases, None where it does not clean texts at all."""
-    steps = list(_steps(values))
-    if not steps:
-        return None
-    return any(
-        step.get("type") == "Lowercase"
-        or (step.get("type") == "BertNormalizer" and step.get("lowercase", True))
-        for step in steps
-    )
+def lower_cases(content: JsonValue) -> bool | None:
+    """Whether a `tokenizer.json` lower-cases, None where it does not clean texts at all.
+
+    Raises:
+        ValueError: a value is not what it should be; names the file and the key.
+    """
+    steps = _steps(content)
+    return any(map(_lower_cases, steps)) if steps else None
+
+
+def _lower_cases(step: JsonValue) -> bool:
+    if _type(step) == "BertNormalizer":
+        lowercase = step.get("lowercase")
+        return lowercase is None or lowercase.truth_value()
+    return _type(step) == "Lowercase"
 
 
 def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
@@ -129,27 +161,36 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
     }
 
 
-def _kind(values: Mapping[str, Any]) -> str:
+def _kind(content: JsonValue) -> str:
     """The kind of model; old files do not name it."""
-    model = values.get("model")
-    if not isinstance(model, dict):
+    model = content.get("model")
+    if model is None:
         return "missing"
-    if "continuing_subword_prefix" in model and "merges" not in model:
+    if model.get("continuing_subword_prefix") and not model.get("merges"):
         return "WordPiece"
-    return str(model.get("type"))
+    return _type(model)
 
 
-def _steps(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    normalizer = values.get("normalizer") or {}
-    for step in normalizer.get("normalizers", [normalizer] if normalizer else []):
-        if isinstance(step, dict):
-            yield step
+def _type(value: JsonValue) -> str:
+    kind = value.get("type")
+    return kind.text() if kind else "of no type"
 
 
-def _charsmap(values: Mapping[str, Any]) -> bytes:
-    for step in _steps(values):
-        if step.get("type") == "Precompiled" and step.get("precompiled_charsmap"):
-            return base64.b64decode(step["precompiled_charsmap"])
+def _steps(content: JsonValue) -> list[JsonValue]:
+    """What is done with a text before it is cut into pieces."""
+    normalizer = content.get("normalizer")
+    steps = normalizer and normalizer.get("normalizers")
+    return steps.elements() if steps else [normalizer] if normalizer else []
+
+
+def _charsmap(content: JsonValue) -> bytes:
+    for step in _steps(content):
+        charsmap = step.get("precompiled_charsmap")
+        if _type(step) == "Precompiled" and charsmap:
+            try:
+                return base64.b64decode(charsmap.text(), validate=True)
+            except ValueError as error:
+                raise charsmap.error("base64") from error
     return b""
 
 

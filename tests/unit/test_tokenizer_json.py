@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from albert_tf.data.strict_json import JsonError, JsonValue
 from albert_tf.tokenization import SentencePieceTokenizer, load_tokenizer
 from albert_tf.tokenization.sentencepiece_proto import (
     CONTROL,
@@ -20,6 +21,10 @@ from albert_tf.tokenization.tokenizer_json import (
 )
 
 
+def content(values) -> JsonValue:
+    return JsonValue(values, "tokenizer.json")
+
+
 @pytest.fixture(scope="module")
 def tokenizer(golden) -> SentencePieceTokenizer:
     return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
@@ -27,7 +32,7 @@ def tokenizer(golden) -> SentencePieceTokenizer:
 
 def test_a_model_made_again_is_the_same(tokenizer, golden):
     written = json.loads(json.dumps(tokenizer_json(tokenizer)))
-    made = sentencepiece_model(written)
+    made = sentencepiece_model(content(written))
     before, after = parse_model(tokenizer.model_proto), parse_model(made)
     assert [(p.piece, p.score, p.type) for p in after.pieces] == [
         (p.piece, p.score, p.type) for p in before.pieces
@@ -59,11 +64,13 @@ def test_pieces_like_9_comma_are_never_the_best(tokenizer):
 
 
 def test_lower_casing_is_told(tokenizer, golden):
-    assert lower_cases(tokenizer_json(tokenizer)) is True
+    assert lower_cases(content(tokenizer_json(tokenizer))) is True
     cased = load_tokenizer(spm_model_file=tokenizer.files[0], do_lower_case=False)
-    assert lower_cases(tokenizer_json(cased)) is False
-    assert lower_cases({"normalizer": None}) is None
-    assert lower_cases({"normalizer": {"type": "BertNormalizer", "lowercase": False}}) is False
+    assert lower_cases(content(tokenizer_json(cased))) is False
+    assert lower_cases(content({"normalizer": None})) is None
+    bert = {"type": "BertNormalizer"}
+    assert lower_cases(content({"normalizer": bert})) is True
+    assert lower_cases(content({"normalizer": {**bert, "lowercase": False}})) is False
 
 
 @pytest.mark.parametrize(
@@ -75,14 +82,73 @@ def test_lower_casing_is_told(tokenizer, golden):
 )
 def test_other_kinds_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
-        sentencepiece_model(values)
+        sentencepiece_model(content(values))
 
 
 def test_a_vocabulary_needs_all_ids():
     model = {"type": "WordPiece", "vocab": {"b": 1, "a": 0}}
-    assert wordpiece_tokens({"model": model}) == ["a", "b"]
-    with pytest.raises(ValueError, match="numbers from 0 on"):
-        wordpiece_tokens({"model": {**model, "vocab": {"b": 2, "a": 0}}})
+    assert wordpiece_tokens(content({"model": model})) == ["a", "b"]
+    for vocabulary in (
+        {"b": 2, "a": 0},
+        {"b": 0, "a": 0},
+        {"b": "1", "a": 0},
+        {"b": True, "a": 0},
+        {"b": 10**400, "a": 0},
+        {"b": 1, "a\n": 0},
+        {"b c": 1, "a": 0},
+        {"b\ud800": 1, "a": 0},
+        ["b", "a"],
+        None,
+    ):
+        with pytest.raises(ValueError, match=r"tokenizer\.json: model\.vocab"):
+            wordpiece_tokens(content({"model": {**model, "vocab": vocabulary}}))
+
+
+UNIGRAM_MODEL = {"type": "Unigram", "unk_id": 1, "vocab": [["<pad>", 0], ["<unk>", 0], ["a", -2]]}
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"model": {**UNIGRAM_MODEL, "unk_id": unk_id}}, "model.unk_id")
+        for unk_id in (None, 3, -1, "1", True, [1], 10**400)
+    ]
+    + [
+        ({"model": {**UNIGRAM_MODEL, "vocab": [["<pad>", 0], entry]}}, f"model.vocab[1]{inner}")
+        for entry, inner in (
+            ("ab", ""),
+            (["a"], ""),
+            (["a", -1, 2], ""),
+            ([1, -1], "[0]"),
+            (["\ud800", -1], "[0]"),
+            (["a", "-1"], "[1]"),
+            (["a", 10**400], "[1]"),
+            (["a", None], "[1]"),
+        )
+    ]
+    + [
+        ({"added_tokens": 3}, "added_tokens"),
+        ({"added_tokens": ["[CLS]"]}, "added_tokens[0]"),
+        ({"added_tokens": [{"special": True}]}, "added_tokens[0].content"),
+        ({"added_tokens": [{"special": True, "content": ["a"]}]}, "added_tokens[0].content"),
+        ({"normalizer": "NFKD"}, "normalizer"),
+        ({"normalizer": {"normalizers": {}}}, "normalizer.normalizers"),
+        ({"normalizer": {"normalizers": [3]}}, "normalizer.normalizers[0]"),
+        (
+            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "ab$"}},
+            "normalizer.precompiled_charsmap",
+        ),
+        (
+            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": [1]}},
+            "normalizer.precompiled_charsmap",
+        ),
+    ],
+)
+def test_wrong_types_deep_inside_are_named_with_their_keys(change, key):
+    assert sentencepiece_model(content({"model": UNIGRAM_MODEL}))
+    with pytest.raises(JsonError) as raised:
+        sentencepiece_model(content({"model": UNIGRAM_MODEL, **change}))
+    assert str(raised.value).startswith(f"tokenizer.json: {key} ")
 
 
 def test_what_is_no_model_is_refused():

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import os
 
-import tensorflow as tf
-
 from albert_tf.checkpoints.huggingface.configuration import (
     architecture_of,
     check_can_be_written,
@@ -24,7 +22,7 @@ from albert_tf.checkpoints.huggingface.files import (
     SAFETENSORS,
     WEIGHTS_FILES,
     open_tensors,
-    read_json,
+    read_content,
 )
 from albert_tf.checkpoints.huggingface.tokenizer_files import (
     find_lower_case,
@@ -38,7 +36,7 @@ from albert_tf.checkpoints.huggingface.weights import (
 )
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
-from albert_tf.data.files import file_exists, open_binary, write_then_rename
+from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.model_files.contents import ModelContents
 from albert_tf.model_files.trained_task import TrainedTask
 
@@ -58,11 +56,10 @@ def is_here(path: str) -> bool:
     if not file_exists(config_file):
         return any(file_exists(os.path.join(path, name)) for name in WEIGHTS_FILES)
     try:
-        with open_binary(config_file, "rb") as file:
-            values = json.loads(file.read())
-    except (OSError, ValueError, tf.errors.OpError):
+        values = read_content(config_file).value
+    except LoadError:
         return any(file_exists(os.path.join(path, name)) for name in WEIGHTS_FILES)
-    return isinstance(values, dict) and any(key in values for key in _KEYS_OF_CONFIG)
+    return any(key in values for key in _KEYS_OF_CONFIG)
 
 
 def read(path: str, flag: str) -> StoredModel:
@@ -88,7 +85,7 @@ def read(path: str, flag: str) -> StoredModel:
 def _read(path: str, flag: str) -> StoredModel:
     config_file = os.path.join(path, CONFIG_FILE)
     where = f"{flag}={path}: {CONFIG_FILE}"
-    values = read_json(config_file) if file_exists(config_file) else None
+    values = read_content(config_file).value if file_exists(config_file) else None
     config = read_albert_config(values, where) if values is not None else None
     checkpoint = _find_weights(path, flag)
     open_tensors(checkpoint)  # what is cut off or no such file is known before anything is done
@@ -114,7 +111,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
         DamagedError: it is damaged.
     """
     config_file = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
-    values = read_json(config_file) if file_exists(config_file) else {}
+    values = read_content(config_file).value if file_exists(config_file) else {}
     return HuggingFaceWeights(checkpoint, architecture_of(values))
 
 

@@ -10,6 +10,7 @@ from absl import logging
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
+from albert_tf.data.strict_json import JsonError, JsonValue, is_number, shown
 from albert_tf.data.text_examples import Labels
 from albert_tf.model_files.contents import ModelContents
 from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, TrainedTask
@@ -64,6 +65,7 @@ _FIXED: Mapping[str, Any] = {
 _USUAL = {"classifier_dropout_prob": 0.1}
 _DEFAULT_VOCAB_SIZE = 30000
 _TASK_KEY = "finetuning_task"
+_UNNAMED_LABELS = ("LABEL_0", "LABEL_1")
 
 _PRETRAINING = "AlbertForPreTraining"
 _MASKED_LM = "AlbertForMaskedLM"
@@ -76,7 +78,8 @@ _ENCODER = "AlbertModel"
 def architecture_of(values: Mapping[str, Any]) -> str | None:
     """Returns the class that stored the model, None where the file does not say."""
     names = values.get("architectures")
-    return str(names[0]) if isinstance(names, list) and names else None
+    name = names[0] if isinstance(names, list) and names else None
+    return name if isinstance(name, str) else None
 
 
 def read_albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
@@ -94,8 +97,8 @@ def read_albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
     for name, expected in _FIXED.items():
         if values.get(name, expected) not in (expected, None):
             raise LoadError(
-                f"{where}: {name} is {values[name]!r}, and in the original it is {expected!r}: this"
-                " model computes something else, and cannot be taken over."
+                f"{where}: {name} is {shown(values[name])}, and in the original it is "
+                f"{expected!r}: this model computes something else, and cannot be taken over."
             )
     for name in ("quantization_config", "pruned_heads"):
         if values.get(name):
@@ -129,7 +132,7 @@ def _check_architecture(values: Mapping[str, Any], where: str) -> None:
     if found is None and "num_hidden_groups" in values:
         return  # the first ALBERT models had no type
     if found != MODEL_TYPE:
-        what = f"model_type {found!r}" if found else "no model_type"
+        what = f"model_type {shown(found)}" if found else "no model_type"
         name = architecture_of(values)
         raise LoadError(
             f"{where} is not of ALBERT: it says {what}{f' ({name})' if name else ''}. Expected a "
@@ -149,7 +152,7 @@ def _activation(name: Any, where: str) -> str:
             "config.json; if it was trained so, it cannot be taken over."
         )
     raise LoadError(
-        f"{where}: hidden_act {name!r} is not one of {', '.join(map(repr, _ACTIVATIONS))}."
+        f"{where}: hidden_act {shown(name)} is not one of {', '.join(map(repr, _ACTIVATIONS))}."
     )
 
 
@@ -241,13 +244,19 @@ def read_trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | No
     Args:
         values: the content.
         where: flag, path and file, for messages.
+
+    Raises:
+        LoadError: a label is no text.
     """
     architecture = architecture_of(values)
     if architecture == _QUESTIONS:
         return TrainedTask(SQUAD_TASKS[1])
     if architecture == _CHOICE:
         return TrainedTask(MULTIPLE_CHOICE)
-    names = _label_names(values)
+    try:
+        names = _label_names(values, where)
+    except JsonError as error:
+        raise LoadError(str(error)) from error
     is_regression = values.get("problem_type") == "regression" or len(names) == 1
     if architecture != _CLASSIFICATION or (is_regression and len(names) != 1):
         return None
@@ -270,10 +279,16 @@ def _task_name(given: Any) -> str:
         return "custom"
 
 
-def _label_names(values: Mapping[str, Any]) -> tuple[str, ...]:
+def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     """The labels in the order of their ids; transformers has two where nothing is said."""
     names = values.get("id2label")
-    number = values.get("num_labels", 2)
     if not isinstance(names, dict) or not names:
-        return tuple(f"LABEL_{i}" for i in range(number if isinstance(number, int) else 2))
-    return tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(len(names)))
+        return _UNNAMED_LABELS[: 1 if values.get("num_labels") == 1 else None]
+    given = JsonValue(names, where, "id2label").members()
+    return tuple(
+        _label(given[str(i)]) if str(i) in given else f"LABEL_{i}" for i in range(len(given))
+    )
+
+
+def _label(name: JsonValue) -> str:
+    return str(name.value) if is_number(name.value) else name.text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import zipfile
@@ -14,6 +13,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.safetensors_file import SafetensorsFile
 from albert_tf.data.files import file_exists, is_remote, open_binary
+from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
 
 SAFETENSORS = "model.safetensors"
 INDEX_ENDING = ".index.json"
@@ -54,7 +54,7 @@ def open_tensors(path: str) -> Tensors:
     return SafetensorsFile(path) if path.endswith(".safetensors") else _TorchFile(path)
 
 
-def read_json(path: str) -> dict[str, Any]:
+def read_content(path: str) -> JsonValue:
     """Reads a JSON object.
 
     Raises:
@@ -62,15 +62,13 @@ def read_json(path: str) -> dict[str, Any]:
         DamagedError: it is no JSON object.
     """
     try:
-        with open_binary(path, "rb") as file:
-            values = json.loads(file.read())
+        content = JsonValue(read_json(path, repr(path)), repr(path))
+        content.members()
     except (OSError, tf.errors.OpError) as error:
         raise LoadError(f"{path!r} cannot be read: {error}") from error
     except ValueError as error:
-        raise DamagedError(f"{path!r} is damaged, or not JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise DamagedError(f"{path!r} should hold a JSON object, not a {type(values).__name__}.")
-    return values
+        raise DamagedError(str(error)) from error
+    return content
 
 
 class _Shards:
@@ -78,23 +76,30 @@ class _Shards:
 
     def __init__(self, path: str) -> None:
         folder = os.path.dirname(path)
-        places = read_json(path).get("weight_map")
-        if not isinstance(places, dict) or not places:
-            raise DamagedError(f"{path!r} has no weight_map, which says where each tensor is.")
-        files = sorted({str(name) for name in places.values()})
-        if any(name != os.path.basename(name) for name in files):
-            raise LoadError(f"{path!r} names files outside of its folder: {', '.join(files)}.")
+        try:
+            entries = read_content(path)["weight_map"].members()
+            places = {name: place.text() for name, place in entries.items()}
+        except JsonError as error:
+            raise DamagedError(str(error)) from error
+        files = sorted(set(places.values()))
+        for name in files:
+            if name != os.path.basename(name) or name.endswith(INDEX_ENDING):
+                raise LoadError(
+                    f"{path!r} names {shown(name)}; expected a file of weights in the same folder."
+                )
         missing = [name for name in files if not file_exists(os.path.join(folder, name))]
         if missing:
             raise LoadError(
                 f"{path!r} names {len(files)} files, of which {len(missing)} are missing: "
-                f"{', '.join(missing)}. Fetch them as well."
+                f"{', '.join(missing[:5])}. Fetch them as well."
             )
         shards = {name: open_tensors(os.path.join(folder, name)) for name in files}
-        self._shards = {name: shards[str(place)] for name, place in places.items()}
+        self._shards = {name: shards[place] for name, place in places.items()}
         for name, place in places.items():
-            if name not in shards[str(place)].shapes:
-                raise DamagedError(f"{path!r} says that {name!r} is in {place}, but it is not.")
+            if name not in shards[place].shapes:
+                raise DamagedError(
+                    f"{path!r} says that {shown(name)} is in {place}, but it is not."
+                )
 
     @property
     def shapes(self) -> dict[str, list[int]]:

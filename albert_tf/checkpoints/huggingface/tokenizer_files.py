@@ -14,10 +14,11 @@ from typing import Any
 from absl import logging
 
 from albert_tf.checkpoints.archives import cached
-from albert_tf.checkpoints.huggingface.files import read_json
+from albert_tf.checkpoints.huggingface.files import read_content
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.strict_json import JsonError, JsonValue
 from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer
 from albert_tf.tokenization.tokenizer_json import (
     is_wordpiece,
@@ -51,14 +52,12 @@ def find_tokenizer_file(directory: str, flag: str) -> str | None:
     if not file_exists(path):
         return None
     try:
-        return _made_again(read_json(path))
-    except (LoadError, ValueError, KeyError, TypeError, OSError) as error:
+        return _made_again(read_content(path))
+    except (ValueError, OSError) as error:
         logging.warning(
-            "%s=%s: no tokenizer can be made of %s: %s. Give one by --spm_model_file or "
-            "--vocab_file.",
+            "%s=%s: no tokenizer can be made. %s Give one by --spm_model_file or --vocab_file.",
             flag,
             directory,
-            JSON_FILE,
             error,
         )
         return None
@@ -71,13 +70,16 @@ def find_lower_case(directory: str) -> bool | None:
         LoadError: a file cannot be read.
     """
     path = os.path.join(directory, CONFIG_FILE)
-    values = read_json(path) if file_exists(path) else {}
+    values = read_content(path).value if file_exists(path) else {}
     if values.get("keep_accents") or values.get("strip_accents") is False:
         logging.warning("%s keeps accents; the tokenizer here, as the original's, drops them", path)
     if isinstance(values.get("do_lower_case"), bool):
         return values["do_lower_case"]
     path = os.path.join(directory, JSON_FILE)
-    return lower_cases(read_json(path)) if file_exists(path) else None
+    try:
+        return lower_cases(read_content(path)) if file_exists(path) else None
+    except JsonError as error:
+        raise LoadError(str(error)) from error
 
 
 def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) -> None:
@@ -116,18 +118,18 @@ def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) 
     _write_json(directory, CONFIG_FILE, settings)
 
 
-def _made_again(values: dict[str, Any]) -> str:
+def _made_again(content: JsonValue) -> str:
     """The path of a SentencePiece model or a vocabulary that says what a tokenizer.json does."""
-    if is_wordpiece(values):
+    if is_wordpiece(content):
         name = WORDPIECE_FILE
-        content = "".join(f"{token}\n" for token in wordpiece_tokens(values)).encode()
+        data = "".join(f"{token}\n" for token in wordpiece_tokens(content)).encode()
     else:
-        name, content = SENTENCEPIECE_FILE, sentencepiece_model(values)
-    digest = hashlib.sha256(content).hexdigest()[:16]
+        name, data = SENTENCEPIECE_FILE, sentencepiece_model(content)
+    digest = hashlib.sha256(data).hexdigest()[:16]
     path = cached("tokenizers", digest, name)
     if not file_exists(path):
         with write_then_rename(path) as file:
-            file.write(content)
+            file.write(data)
     return path
 
 
