@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, DamagedError, LoadError, LoadReport
@@ -154,12 +155,9 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
         return prefix
     if not tf.io.gfile.isdir(path):
         raise LoadError(f"There is no checkpoint {path!r} ({flag}): no file {prefix + '.index'!r}.")
-    state = tf.train.get_checkpoint_state(path)
-    if state is not None:
-        # Only the name counts: the directory may have been copied from where it was written.
-        newest = os.path.join(path, os.path.basename(state.model_checkpoint_path))
-        if tf.io.gfile.exists(newest + ".index"):
-            return newest
+    named = named_checkpoint(path)
+    if named and tf.io.gfile.exists(os.path.join(path, named) + ".index"):
+        return os.path.join(path, named)
     found = _prefixes(path)
     if not found:
         raise LoadError(_no_model(path, flag))
@@ -170,6 +168,25 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
             f"{', '.join(found)}. Give the prefix of one."
         )
     return (best or found)[0]
+
+
+def named_checkpoint(directory: str) -> str | None:
+    """Returns the name of the newest checkpoint by the file `checkpoint`, None where it says none.
+
+    Only the name counts: the directory may have been copied from where it was written. A damaged
+    file is passed over with a warning.
+    """
+    try:
+        state = tf.train.get_checkpoint_state(directory)
+    except ValueError as error:  # empty, or no UTF-8 text; TensorFlow warns of other damage
+        logging.warning(
+            "%s is damaged (%s) and is passed over; the names of the other files tell the newest "
+            "checkpoint",
+            os.path.join(directory, "checkpoint"),
+            error,
+        )
+        return None
+    return os.path.basename(state.model_checkpoint_path) if state else None
 
 
 def _no_model(directory: str, flag: str) -> str:

@@ -24,6 +24,7 @@ from absl import logging
 from albert_tf.checkpoints.original import (
     GLOBAL_STEP,
     check_tensors,
+    named_checkpoint,
     open_checkpoint,
     original_names,
     read_variables,
@@ -32,6 +33,7 @@ from albert_tf.checkpoints.original import (
 )
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.data.files import write_then_rename
+from albert_tf.data.strict_json import JsonValue, read_json
 
 CHECKPOINT = "model.ckpt"
 BEST = "model.ckpt-best"
@@ -76,7 +78,7 @@ class TrainingDirectory:
         steps = {
             int(match.group(1))
             for name in (tf.io.gfile.listdir(self.path) if tf.io.gfile.isdir(self.path) else [])
-            if (match := re.fullmatch(rf"{CHECKPOINT}-(\d+)\.index", name))
+            if (match := re.fullmatch(rf"{CHECKPOINT}-([0-9]+)\.index", name))
         }
         newest = self._committed_step()
         prefixes = [
@@ -106,13 +108,9 @@ class TrainingDirectory:
         return step
 
     def _named_step(self) -> int | None:
-        try:
-            state = tf.train.get_checkpoint_state(self.path)
-        except ValueError:  # the file is empty or no text: the names of the others decide
-            return None
-        # Only the name matters: a directory may have been moved since it was written.
-        match = state and re.search(rf"{CHECKPOINT}-(\d+)$", state.model_checkpoint_path)
-        return int(match.group(1)) if match else None
+        name = named_checkpoint(self.path)
+        match = name and re.fullmatch(rf"{CHECKPOINT}-([0-9]{{1,18}})", name)
+        return int(match[1]) if match else None
 
     def save(
         self,
@@ -288,12 +286,12 @@ class TrainingDirectory:
         path = self._train_state(prefix) + ".json"
         if not tf.io.gfile.exists(path):
             return None
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = file.read()
         try:
-            return dict(json.loads(content))
-        except (ValueError, TypeError) as error:
-            raise DamagedError(f"{path!r} is damaged: {error}") from error
+            content = JsonValue(read_json(path, repr(path)), repr(path))
+            content.members()
+        except ValueError as error:
+            raise DamagedError(str(error)) from error
+        return content.value
 
     def _train_state(self, prefix: str) -> str:
         """The train state of a step checkpoint."""

@@ -44,7 +44,8 @@ from albert_tf.export.spans import FOLDER as SPANS_FOLDER
 from albert_tf.export.spans import export_spans
 from albert_tf.export.text_spans import export_text_spans
 from albert_tf.fine_tuning import flow as fine_tuning
-from albert_tf.fine_tuning.squad import THRESHOLD, SquadRun, best_metric
+from albert_tf.fine_tuning.squad import SquadRun, best_metric
+from albert_tf.model_files.trained_task import THRESHOLD
 from albert_tf.precision import build_model
 from albert_tf.prediction.questions import answer_file, check_questions
 from albert_tf.prediction.sequences import Predictor

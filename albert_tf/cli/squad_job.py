@@ -21,16 +21,11 @@ from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.jobs import available_cores
 from albert_tf.data.squad import SquadData, read_squad
 from albert_tf.data.squad_features import SquadFeatures, check_lengths, squad_features
-from albert_tf.fine_tuning.squad import (
-    THRESHOLD,
-    SquadRun,
-    SquadSettings,
-    threshold_without_references,
-)
+from albert_tf.fine_tuning.squad import SquadRun, SquadSettings, threshold_without_references
 from albert_tf.metrics.squad import has_references
 from albert_tf.model_files.directory import ModelDirectory
 from albert_tf.model_files.source import ModelSource
-from albert_tf.model_files.trained_task import SQUAD_TASKS, TrainedTask
+from albert_tf.model_files.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
 from albert_tf.prediction.questions import QuestionAnswerer
 from albert_tf.prediction.sequences import Predictor
 from albert_tf.prediction.squad_answers import OUTPUTS, AnswerSettings

@@ -12,10 +12,9 @@ from albert_tf.data.squad_features import SquadFeatures
 from albert_tf.evaluation import BestCheckpoint, result_lines
 from albert_tf.fine_tuning.squad_files import SquadEvaluationResults, write_answers
 from albert_tf.metrics.squad import has_references, is_chinese, v1_scores, v2_scores
+from albert_tf.model_files.trained_task import THRESHOLD
 from albert_tf.prediction.sequences import Predictor
 from albert_tf.prediction.squad_answers import AnswerSelector, SquadAnswers
-
-THRESHOLD = "null_score_diff_threshold"
 
 
 @dataclass(frozen=True)

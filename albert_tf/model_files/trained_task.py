@@ -17,12 +17,14 @@ from albert_tf.checkpoints.formats import stored_task
 from albert_tf.checkpoints.original import open_checkpoint
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.files import write_then_rename
+from albert_tf.data.strict_json import JsonError, JsonValue, read_json
 from albert_tf.data.text_examples import Labels
 
 LABELS_FILE = "labels.json"
 SQUAD_TASKS = {1: "squad1.1", 2: "squad2.0"}  # by version
 MULTIPLE_CHOICE = "race"  # with data of one's own as well: any number of options has one head
 QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
+THRESHOLD = "null_score_diff_threshold"  # the one setting that is no whole number
 UNNAMED = "custom"  # files of the user's own, or a model that does not say
 _HEAD_VARIABLES = ("output_weights", "output_bias")
 # By what variable of its own a head is known that is not one of a classifier.
@@ -80,19 +82,19 @@ class TrainedTask:
         """Reads the `labels.json` of a directory, None where there is none.
 
         Raises:
-            ValueError: the file is not one that `write` wrote.
+            ValueError: the file is not one that `write` wrote; names the file and the key.
+            OSError: it cannot be read.
         """
         path = os.path.join(directory, LABELS_FILE)
         if not tf.io.gfile.exists(path):
             return None
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = file.read()
+        content = JsonValue(read_json(path, repr(path)), repr(path))
         try:
-            return _task(json.loads(content))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{path!r} should hold task_name, labels and pairs as JSON, but does not: {error!r}"
-            ) from error
+            return _task(content)
+        except JsonError:
+            raise
+        except ValueError as error:  # of `Labels`
+            raise ValueError(f"{path!r}: {error}") from error
 
     @classmethod
     def of_checkpoint(cls, checkpoint: str, name: str = "") -> TrainedTask | None:
@@ -201,29 +203,28 @@ class TrainedTask:
         return {name: reason for name in _HEAD_VARIABLES if name in shapes}
 
 
-def _task(values: dict[str, Any]) -> TrainedTask:
-    """What `TrainedTask.to_dict` gave; a value of another type is a TypeError."""
-    name = _checked("task_name", values["task_name"], str)
-    max_seq_length = _checked("max_seq_length", values.get("max_seq_length"), int | None)
+def _task(content: JsonValue) -> TrainedTask:
+    """What `TrainedTask.to_dict` gave."""
+    name = content["task_name"].text()
+    length = content.get("max_seq_length")
+    max_seq_length = length.whole_number(1) if length else None
     if name in QUESTION_TASKS:
-        settings = _checked("settings", values["settings"], dict)
-        settings = {flag: _checked(flag, value, int | float) for flag, value in settings.items()}
+        settings = {
+            flag: value.number() if flag == THRESHOLD else value.whole_number(1)
+            for flag, value in content["settings"].members().items()
+        }
         return TrainedTask(name, max_seq_length=max_seq_length, settings=settings)
-    labels = _checked("labels", values["labels"], list)
-    columns = _checked("columns", values.get("columns", {}), dict)
+    pairs, columns = content.get("pairs"), content.get("columns")
     return TrainedTask(
         name,
-        Labels(tuple(_checked("a label", name, str) for name in labels)),
-        _checked("pairs", values["pairs"], bool | None),
-        {flag: _checked(flag, column, str | None) for flag, column in columns.items()},
+        Labels(tuple(label.text() for label in content["labels"].elements())),
+        pairs.truth_value() if pairs else None,
+        {
+            flag: None if column.value is None else column.text()
+            for flag, column in (columns.members() if columns else {}).items()
+        },
         max_seq_length,
     )
-
-
-def _checked(what: str, value: Any, kind: Any) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"{what} is {value!r}")
-    return value
 
 
 def _texts(is_pair: bool | None) -> str:

@@ -96,6 +96,13 @@ class TestFinding:
         best = write(tmp_path / "model.ckpt-best")
         assert find_checkpoint(str(tmp_path)) == best
 
+    @pytest.mark.parametrize("content", [b"", b"\xff", b'model_checkpoint_path: "a\xff"'])
+    def test_a_damaged_state_file_is_named_and_passed_over(self, tmp_path, caplog, content):
+        (tmp_path / "model.ckpt-20.index").touch()
+        (tmp_path / "checkpoint").write_bytes(content)
+        assert find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-20")
+        assert str(tmp_path / "checkpoint") in caplog.text
+
     def test_what_a_crash_left_is_no_checkpoint(self, tmp_path):
         partial = write(tmp_path / "model.ckpt-9.partial")
         with pytest.raises(LoadError, match="no model in the directory"):

@@ -336,11 +336,36 @@ class TestDamage:
         with pytest.raises(LoadError, match=r"model\.ckpt-9 cannot be continued"):
             three.restore_newest(model, optimizer)
 
-    @pytest.mark.parametrize("content", [b"", b"\xff\x00garbage", b'model_checkpoint_path: "mod'])
-    def test_a_damaged_checkpoint_file_leaves_the_names(self, three, blank, content):
-        with open(os.path.join(three.path, "checkpoint"), "wb") as file:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"\xff\x00garbage",
+            b'model_checkpoint_path: "mod',
+            b'model_checkpoint_path: "model.ckpt-9\xff"',
+            b'all_model_checkpoint_paths: "model.ckpt-4"',
+        ],
+    )
+    def test_a_damaged_checkpoint_file_leaves_the_names(self, three, blank, caplog, content):
+        path = os.path.join(three.path, "checkpoint")
+        with open(path, "wb") as file:
             file.write(content)
         assert restored_step(three, blank) == 9
+        assert path in caplog.text
+
+    @pytest.mark.parametrize("step", ["9" * 5000, "\u0669"])
+    def test_a_step_that_is_none_leaves_the_names(self, three, blank, step):
+        with open(os.path.join(three.path, "checkpoint"), "w") as file:
+            file.write(f'model_checkpoint_path: "model.ckpt-{step}"')
+        assert restored_step(three, blank) == 9
+
+    @pytest.mark.parametrize("content", ["", "[]", "{", "[" * 10**5, "9" * 10**4, "\xff"])
+    def test_a_damaged_input_description_is_damage(self, three, blank, caplog, content):
+        path = os.path.join(three.path, "train_state", "9.json")
+        with open(path, "w", encoding="latin-1") as file:
+            file.write(content)
+        assert three.restore_newest(blank.model, blank.optimizer)[1] == 4
+        assert path in caplog.text
 
     def test_a_storage_that_does_not_answer_is_no_damage(self, three, blank, monkeypatch):
         def fail(prefix):

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.data.strict_json import JsonError
 from albert_tf.data.text_examples import Labels
 from albert_tf.model_files.trained_task import TrainedTask
 
@@ -36,31 +37,61 @@ def test_unknown_pairs_go_with_everything():
 
 WHOLE = {"task_name": "mnli", "labels": ["a", "b"], "pairs": True}
 DAMAGED = [
-    {"task_name": 5},
-    {"labels": "ab"},
-    {"labels": ["a", 1]},
-    {"columns": ["label"]},
-    {"columns": {"label_column": 3}},
-    {"max_seq_length": "48"},
+    ({"task_name": 5}, "task_name"),
+    ({"labels": "ab"}, "labels"),
+    ({"labels": ["a", 1]}, "labels[1]"),
+    ({"labels": ["a", "\ud800"]}, "labels[1]"),
+    ({"labels": None}, "labels"),
+    ({"pairs": 1}, "pairs"),
+    ({"columns": ["label"]}, "columns"),
+    ({"columns": {"label_column": 3}}, "columns.label_column"),
+    ({"max_seq_length": "48"}, "max_seq_length"),
+    ({"max_seq_length": True}, "max_seq_length"),
+    ({"max_seq_length": 10**400}, "max_seq_length"),
+    ({"task_name": "squad2.0"}, "settings"),
+    ({"task_name": "race", "settings": {"max_qa_length": "17"}}, "settings.max_qa_length"),
+    ({"task_name": "race", "settings": {"max_qa_length": 1.5}}, "settings.max_qa_length"),
+    (
+        {"task_name": "squad2.0", "settings": {"null_score_diff_threshold": 10**400}},
+        "settings.null_score_diff_threshold",
+    ),
 ]
+
+
+@pytest.mark.parametrize(("damage", "key"), DAMAGED)
+def test_a_wrong_value_is_named(tmp_path, damage, key):
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps({**WHOLE, **damage}))
+    with pytest.raises(JsonError) as raised:
+        TrainedTask.read(str(tmp_path))
+    assert str(raised.value).startswith(f"{str(path)!r}: {key} ")
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "",
-        "[]",
-        '{"task_name": "mnli"}',
-        '{"labels": ["a", "b"]}',
-        '{"task_name": "squad2.0"}',
-        '{"task_name": "race", "settings": {"max_qa_length": "17"}}',
-        *(json.dumps({**WHOLE, **damage}) for damage in DAMAGED),
-    ],
+    ["", "[]", '{"task_name": "mnli"', '{"labels": ["a", "b"]}', "[" * 10**5, "9" * 10**4, "\xff"]
+    + [json.dumps({**WHOLE, "labels": labels}) for labels in (["a"], ["a", "a"])],
 )
 def test_a_damaged_file_is_named(tmp_path, content):
-    (tmp_path / "labels.json").write_text(content)
-    with pytest.raises(ValueError, match=r"labels\.json' should hold task_name, labels and pairs"):
+    (tmp_path / "labels.json").write_text(content, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"labels\.json'"):
         TrainedTask.read(str(tmp_path))
+
+
+def test_a_folder_in_its_place_is_named(tmp_path):
+    (tmp_path / "labels.json").mkdir()
+    with pytest.raises(OSError, match=r"labels\.json"):
+        TrainedTask.read(str(tmp_path))
+
+
+def test_whole_numbers_may_be_written_as_floats(tmp_path):
+    settings = {"doc_stride": 128.0, "null_score_diff_threshold": -2.0}
+    content = {"task_name": "squad2.0", "max_seq_length": 384.0, "settings": settings}
+    (tmp_path / "labels.json").write_text(json.dumps(content))
+    task = TrainedTask.read(str(tmp_path))
+    assert task == TrainedTask("squad2.0", max_seq_length=384, settings=settings)
+    assert isinstance(task.settings["doc_stride"], int)
+    assert isinstance(task.max_seq_length, int)
 
 
 class TestAnswers:
