@@ -8,11 +8,13 @@ which of them it is:
 
 from __future__ import annotations
 
-import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from albert_tf.data.strict_json import as_whole_number, parse_json, shown
 
 TF_CONFIG = "TF_CONFIG"
 _JOBS = ("chief", "worker")
@@ -63,7 +65,7 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
     for job in jobs:
         if job not in _JOBS:
             reason = _USELESS_JOBS.get(job, "only chief and worker are known")
-            raise _error(f"The cluster has tasks of type {job!r}: {reason}. Leave them out")
+            raise _error(f"The cluster has tasks of type {shown(job)}: {reason}. Leave them out")
     addresses = {job: _addresses(job, jobs.get(job, [])) for job in _JOBS}
     if len(addresses["chief"]) > 1:
         raise _error(f"A cluster has one chief at most, not {len(addresses['chief'])}")
@@ -77,24 +79,24 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text, TF_CONFIG)
     except ValueError as error:
-        raise _error(f"It is not JSON ({error})") from error
+        raise _error(str(error).removesuffix(".")) from error
 
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise _error(f"{what} must be a JSON object, not {value!r}")
+        raise _error(f"{what} must be a JSON object, not {shown(value)}")
     return value
 
 
 def _addresses(job: str, addresses: Any) -> list[str]:
     if not isinstance(addresses, list):
-        raise _error(f"The addresses of {job!r} must be a list, not {addresses!r}")
+        raise _error(f"The addresses of {job!r} must be a list, not {shown(addresses)}")
     for address in addresses:
         host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-        if not (host and port.isdigit() and 0 < int(port) < 65536):
-            raise _error(f"{address!r} is no address; one is host:port, such as 10.0.0.1:2222")
+        if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
+            raise _error(f"{shown(address)} is no address; one is host:port, such as 10.0.0.1:2222")
     return addresses
 
 
@@ -106,15 +108,18 @@ def _task(config: Mapping[str, Any], addresses: Mapping[str, list[str]]) -> tupl
     job, index = str(task.get("type")), task.get("index")
     if job not in addresses:
         reason = _USELESS_JOBS.get(job, "one of chief and worker is known")
-        raise _error(f'The "type" of this task is {job!r}: {reason}')
-    if not str(index).isdigit() or isinstance(index, bool):
-        raise _error(f'The "index" of this task must be a number from 0, not {index!r}')
-    if int(str(index)) >= len(addresses[job]):
+        raise _error(f'The "type" of this task is {shown(job)}: {reason}')
+    if isinstance(index, str) and re.fullmatch("[0-9]{1,9}", index):
+        index = int(index)
+    number = as_whole_number(index)
+    if number is None or number < 0:
+        raise _error(f'The "index" of this task must be a number from 0, not {shown(index)}')
+    if number >= len(addresses[job]):
         raise _error(
-            f"This process is {job} {index}, but the cluster has {len(addresses[job])} of type "
-            f"{job!r}, counted from 0"
+            f"This process is {job} {shown(number)}, but the cluster has {len(addresses[job])} of "
+            f"type {job!r}, counted from 0"
         )
-    return job, int(str(index))
+    return job, number
 
 
 def _error(what: str) -> ValueError:

@@ -16,9 +16,10 @@ import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
+from albert_tf.best_trial import BEST_FILE, BestTrial
 from albert_tf.checkpoints.original import load_weights, read_global_step
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.training_directory import BEST, TrainingDirectory
+from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.batching import pad_batch
 from albert_tf.data.files import write_then_rename
 from albert_tf.distribution import check_batch_size, local_replicas, split_batch
@@ -29,7 +30,6 @@ from albert_tf.tasks.base import EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer
 
 RESULTS_FILE = "eval_results.txt"
-BEST_FILE = "best_trial.txt"
 # Scores that replace the one the original chooses by; the file names them, which has the form of
 # the original else.
 _NAMED_METRICS = frozenset({"char_f1"})
@@ -156,29 +156,20 @@ class BestCheckpoint:
     def _read(self) -> tuple[int, int, float]:
         if self.directory.best() is None or not tf.io.gfile.exists(self._path):
             return -1, -1, -math.inf
-        with tf.io.gfile.GFile(self._path) as file:
-            content = file.read()
-        try:
-            last_step, step, value, *name = content.split(":")
-            found = int(last_step), int(step), float(value)
-        except ValueError as error:
-            raise ValueError(
-                f"{self._path} should read last_step:best_step:best_value, but reads {content!r}. "
-                f"Remove it to start comparing anew; {BEST} stays until a checkpoint is evaluated."
-            ) from error
-        if name == self._name:
-            return found
+        found = BestTrial.read(self._path)
+        if found.metric == self._name:
+            return found.last_step, found.step, found.value
         logging.warning(
             "%s: the best checkpoint was not chosen by %s; the next one evaluated takes its place",
             self._path,
             self.metric,
         )
-        return found[0], -1, -math.inf
+        return found.last_step, -1, -math.inf
 
     @property
-    def _name(self) -> list[str]:
+    def _name(self) -> str | None:
         """The score in `best_trial.txt`, if it is named there."""
-        return [self.metric] if self.metric in _NAMED_METRICS else []
+        return self.metric if self.metric in _NAMED_METRICS else None
 
     def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
         """Keeps the model's weights if their score is the best so far; NaN never is.
@@ -193,8 +184,7 @@ class BestCheckpoint:
             self.directory.save_best(step, model)
             logging.info("best_step=%d %s=%g", step, self.metric, self.value)
         with write_then_rename(self._path) as file:
-            fields = [str(step), str(self.step), str(self.value), *self._name]
-            file.write(":".join(fields).encode())
+            file.write(BestTrial(step, self.step, self.value, self._name).to_text().encode())
         return is_best
 
 

@@ -11,13 +11,14 @@ appears twice.
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import math
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,26 +28,32 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.curves import draw_curves
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import open_binary, write_then_rename
+from albert_tf.data.strict_json import parse_json, read_json
+from albert_tf.run_records import METRICS_FILE, Record, parse_records, to_line
 from albert_tf.version import __version__
 
 RUN_CONFIG_FILE = "run_config.json"
-METRICS_FILE = "metrics.jsonl"
 CURVES_FILE = "training_curves.png"
 TENSORBOARD_FOLDER = "tensorboard"
 
 _SECONDS_BETWEEN_PICTURES = 30.0  # drawing takes as long as some evaluations
 
-Record = dict[str, Any]  # one line of metrics.jsonl: step, phase, time and the metrics
-
 
 def read_run_config(output_dir: str) -> dict[str, Any]:
-    """Returns what `RunLog.write_config` was given last; nothing where there was no run."""
+    """Returns what `RunLog.write_config` was given last; nothing where there was no run.
+
+    A damaged file is passed over with a warning.
+    """
     path = os.path.join(output_dir, RUN_CONFIG_FILE)
     if not tf.io.gfile.exists(path):
         return {}
-    with tf.io.gfile.GFile(path) as file:
-        config = json.load(file).get("config")
+    try:
+        content = read_json(path, path)
+    except ValueError as error:
+        logging.warning("What this run was set to before is not known. %s", error)
+        return {}
+    config = content.get("config") if isinstance(content, dict) else None
     return config if isinstance(config, dict) else {}  # other programs have such a file too
 
 
@@ -102,7 +109,7 @@ class RunLog:
         """
         if not self._write:
             return
-        self._tell_changes(json.loads(json.dumps(config, default=str)))
+        self._tell_changes(parse_json(json.dumps(config, default=str), "config"))
         content = {
             "time": _iso_time(self._clock()),
             "start_step": self._interval_step,
@@ -233,7 +240,7 @@ class RunLog:
                 self._rewrite_metrics()
             else:
                 with tf.io.gfile.GFile(self._path(METRICS_FILE), "a") as file:
-                    file.write(_to_line(record))
+                    file.write(to_line(record))
             self._write_summaries(phase, step, values)
         except (OSError, tf.errors.OpError) as error:
             raise OSError(
@@ -263,9 +270,12 @@ class RunLog:
         path = self._path(METRICS_FILE)
         if not tf.io.gfile.exists(path):
             return
-        with tf.io.gfile.GFile(path, "r") as file:
-            lines = file.read().split("\n")
-        records = [record for record in map(_from_line, lines) if record and record["step"] <= step]
+        with open_binary(path, "rb") as file:
+            data = file.read()
+        found, damages = parse_records(data, path)
+        if damages:
+            self._set_aside(path, data, damages)
+        records = [record for record in found if record["step"] <= step]
         self._records = {(record["phase"], record["step"]): record for record in records}
         self._rewrite_metrics()
         # An event file cannot be cut, so those of an earlier start are written anew.
@@ -275,8 +285,22 @@ class RunLog:
         for record in records:
             self._write_summaries(record["phase"], record["step"], _metrics(record))
 
+    def _set_aside(self, path: str, data: bytes, damages: Sequence[str]) -> None:
+        """Keeps a damaged file under a name that no other file has."""
+        names = (f"{METRICS_FILE}.damaged{number or ''}" for number in itertools.count())
+        name = next(name for name in names if not tf.io.gfile.exists(self._path(name)))
+        self._replace_file(name, data)
+        logging.warning(
+            "%s is damaged; the run goes on without %d of its lines, and the whole file is kept as "
+            "%s. %s",
+            path,
+            len(damages),
+            name,
+            damages[0],
+        )
+
     def _rewrite_metrics(self) -> None:
-        self._replace_file(METRICS_FILE, "".join(map(_to_line, self._records.values())))
+        self._replace_file(METRICS_FILE, "".join(map(to_line, self._records.values())))
 
     def _draw_curves(self) -> None:
         self._replace_file(CURVES_FILE, draw_curves(list(self._records.values())))
@@ -297,24 +321,6 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
         below = _leaves(value) if isinstance(value, dict) else {"": value}
         leaves.update({f"{name}.{key}".rstrip("."): leaf for key, leaf in below.items()})
     return leaves
-
-
-def _to_line(record: Record) -> str:
-    """JSON has no NaN and no infinity: such values become null."""
-    finite = {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in record.items()
-    }
-    return json.dumps(finite) + "\n"
-
-
-def _from_line(line: str) -> Record | None:
-    """The record in a line; None for one that a crash cut short."""
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    return {key: math.nan if value is None else value for key, value in record.items()}
 
 
 def _metrics(record: Record) -> dict[str, float]:

@@ -7,15 +7,14 @@ import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from albert_tf.ablations.comparisons import BASE, COMPARISONS, Variant
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import file_exists, open_binary, write_then_rename
+from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.segments import NONE, NSP, SOP
 from albert_tf.glue_results.runs import read_evaluations
 from albert_tf.parameter_counts import parameter_counts
-from albert_tf.run_log import METRICS_FILE
+from albert_tf.run_records import METRICS_FILE, Record, read_records
 
 TABLE_FILE = "ablations.md"
 ROWS_FILE = "ablations.tsv"
@@ -84,8 +83,9 @@ def read_run(
     step = finished_step(path)
     if not step:
         return None
-    records = _read_metrics(os.path.join(path, METRICS_FILE))
-    speeds = [r["examples_per_second"] for r in records if r["phase"] == "train"]
+    metrics_file = os.path.join(path, METRICS_FILE)
+    records = read_records(metrics_file) if file_exists(metrics_file) else []
+    speeds = _by_step(records, "train", "examples_per_second").values()
     scores = dict(read_evaluations(os.path.join(path, "eval_results.txt"))[step])
     if speeds:
         scores["examples_per_second"] = statistics.median(speeds)
@@ -95,17 +95,14 @@ def read_run(
             scores[SENTENCE_METRICS[loss]] = found[SENTENCE_METRICS[loss]]
     counts = parameter_counts(variant.config(base))
     head = counts.sentence_head if variant.sentence_loss == NONE else 0
-    curve = {r["step"]: r["masked_lm_accuracy"] for r in records if r["phase"] == "eval"}
+    curve = _by_step(records, "eval", "masked_lm_accuracy")
     return AblationRun(
         variant, seed, step, counts.encoder, counts.pretraining - head, scores, curve
     )
 
 
-def _read_metrics(path: str) -> list[dict[str, Any]]:
-    if not file_exists(path):
-        return []
-    with open_binary(path, "rb") as file:
-        return [json.loads(line) for line in file.read().decode().splitlines()]
+def _by_step(records: Sequence[Record], phase: str, metric: str) -> dict[int, float]:
+    return {r["step"]: r[metric] for r in records if r["phase"] == phase and metric in r}
 
 
 def rows(runs: Sequence[AblationRun]) -> list[list[str]]:

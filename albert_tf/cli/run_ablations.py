@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -241,8 +242,10 @@ def _records(values: flags.FlagValues) -> dict[str, tuple[list[str], list[str]]]
 def _numbers(values: flags.FlagValues, flag: str) -> list[int]:
     numbers = []
     for text in values.flag_values_dict()[flag]:
-        if not text.strip().isdecimal():
-            raise ValueError(f"--{flag} should be whole numbers with commas. Received: {text!r}")
+        if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
+            raise ValueError(
+                f"--{flag} should be whole numbers with commas. Received: {text!r:.80}"
+            )
         numbers.append(int(text))
     return numbers
 
@@ -251,20 +254,23 @@ def _check_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
     """Holds what all runs have in common against what the runs there had.
 
     Raises:
-        ValueError: they differ, so that the models could not be compared.
+        ValueError: they differ, so that the models could not be compared, or the file that tells
+            them is damaged.
     """
-    from albert_tf.data.files import file_exists, open_binary
+    from albert_tf.data.files import file_exists
+    from albert_tf.data.strict_json import JsonValue, parse_json, read_json, shown
 
     path = os.path.join(output_dir, SETTINGS_FILE)
     if not file_exists(path):
         return
-    with open_binary(path, "rb") as file:
-        before = json.loads(file.read())
-    for name, value in json.loads(json.dumps(settings)).items():
-        if before.get(name) != value:
+    where = f"--output_dir: {path}"
+    before = JsonValue(read_json(path, where), where).members()
+    for name, value in parse_json(json.dumps(settings), SETTINGS_FILE).items():
+        found = before[name].value if name in before else None
+        if found != value:
             raise ValueError(
                 f"--output_dir {output_dir!r} holds runs with other settings, with which no model "
-                f"could be compared. {name} was {before.get(name)!r}, and is {value!r} now. Give "
+                f"could be compared. {name} was {shown(found)}, and is {shown(value)} now. Give "
                 "the same, or a fresh directory."
             )
 

@@ -1,9 +1,9 @@
 """JSON that a user gives: one parser, and checks of the types in it.
 
-The parser refuses what the standard library takes or stumbles over: deep nesting, very long
-numbers, NaN and Infinity, which are no JSON, and bytes that are not UTF-8. Everything else means
-what `json.loads` makes of it. Errors name the file, the line and the column; errors of `JsonValue`
-name the file and the keys that lead to the value.
+The parser refuses what the standard library takes or stumbles over: deep nesting, numbers too long
+or too large, NaN and Infinity, which are no JSON, and bytes that are not UTF-8. Everything else
+means what `json.loads` makes of it. Errors name the file, the line and the column; those of
+`JsonValue` name the file and the keys that lead to the value.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ _INT64 = range(-(2**63), 2**63)
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
 # Strings are matched so that nothing inside them is taken for a number or a bracket.
-_REFUSED = re.compile(
-    r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<open>[\[{])|(?P<close>[\]}])'
-    # No part of a number with a fraction or an exponent: those are short in memory.
-    rf"|(?P<number>(?<![\d.eE+-])-?\d{{{MAX_DIGITS + 1},}}(?![\d.eE]))"
-    r"|(?P<constant>NaN|-?Infinity)",
+_TOKEN = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<constant>NaN|-?Infinity)'
+    r"|(?P<number>-?(?P<digits>\d+)(?P<fraction>(?:\.\d+)?(?:[eE][+-]?\d+)?))",
     re.DOTALL,
 )
 _SHORT = reprlib.Repr()
@@ -65,8 +63,9 @@ def parse_json(data: bytes | str, where: str, *, line: int = 1, unique_keys: boo
         unique_keys: refuse an object that has a key twice; else the last one counts.
 
     Raises:
-        JsonError: the text is broken, nested deeper than `MAX_DEPTH`, has a whole number of more
-            than `MAX_DIGITS` digits, NaN or Infinity. Names the line and the column.
+        JsonError: the text is broken, nested deeper than `MAX_DEPTH`, or has NaN, Infinity, a whole
+            number of more than `MAX_DIGITS` digits or another one that would be infinite. Names the
+            line and the column.
         EncodingError: the bytes are not UTF-8.
     """
     text = decode_utf8(data, where, line=line) if isinstance(data, bytes) else data
@@ -131,7 +130,7 @@ def _decoded(
         raise _error(text, error.pos, error.msg, where, line) from error
     except _RepeatedKeyError as error:
         raise _error(text, place, str(error), where, line) from error
-    except (RecursionError, ValueError):  # nested too deep, too long a number, or a constant
+    except (RecursionError, ValueError):  # too deep, too long or large a number, or a constant
         pass
     else:
         if not _is_deep(value):
@@ -157,17 +156,20 @@ def _is_deep(value: Any) -> bool:
 
 def _first_refused(text: str, place: int) -> tuple[int, str]:
     """Where the first thing is that the parser takes and `parse_json` does not, and what it is."""
+    too_deep = f"nested deeper than {MAX_DEPTH} lists and objects"
     depth = 0
-    for match in _REFUSED.finditer(text, place):
-        kind = match.lastgroup
-        depth += (kind == "open") - (kind == "close")
-        if kind == "number":
-            return match.start(), f"a number of {len(match[0])} digits; at most {MAX_DIGITS}"
-        if kind == "constant":
-            return match.start(), f"{match[0]} is no JSON; numbers are finite, and null is none"
+    for match in _TOKEN.finditer(text, place):
+        depth += (match["open"] is not None) - (match["close"] is not None)
         if depth > MAX_DEPTH:
-            return match.start(), f"nested deeper than {MAX_DEPTH} lists and objects"
-    return place, f"nested deeper than {MAX_DEPTH} lists and objects"
+            return match.start(), too_deep
+        if match["constant"]:
+            return match.start(), f"{match[0]} is no JSON; numbers are finite, and null is none"
+        if match["fraction"]:
+            if math.isinf(float(match["number"])):
+                return match.start(), f"{shown(match[0])} is beyond all floating-point numbers"
+        elif match["digits"] and len(match["digits"]) > MAX_DIGITS:
+            return match.start(), f"a number of {len(match['digits'])} digits; at most {MAX_DIGITS}"
+    return place, too_deep
 
 
 def _error(text: str, place: int, what: str, where: str, line: int) -> JsonError:
@@ -190,6 +192,13 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(number)
+    return value
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
@@ -198,8 +207,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
-_UNIQUE_DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
+_UNIQUE_DECODER = json.JSONDecoder(
+    parse_float=_finite, parse_constant=_no_constant, object_pairs_hook=_unique
+)
 
 
 def shown(value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from albert_tf.data.files import open_binary
+
 
 class EncodingError(ValueError):
     """A file is not UTF-8 text."""
@@ -22,6 +24,21 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise encoding_error(data, where, error.start, line=line) from error
+
+
+def read_utf8(path: str) -> str:
+    r"""Reads a text file of this package; lines end in \n, whatever an editor made of them.
+
+    Args:
+        path: any path `data.files` takes.
+
+    Raises:
+        EncodingError: see `decode_utf8`.
+        OSError: it cannot be read.
+    """
+    with open_binary(path, "rb") as file:
+        text = decode_utf8(file.read(), path)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def encoding_error(data: bytes, where: str, place: int, *, line: int = 1) -> EncodingError:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import label_cell
+from albert_tf.data.utf8 import read_utf8
 from albert_tf.evaluation import RESULTS_FILE
 from albert_tf.fine_tuning.drawn_names import drawn_names, font_families
 from albert_tf.pictures import png
@@ -49,9 +50,8 @@ class EvaluationResults:
     def _read(self) -> list[str]:
         if not tf.io.gfile.exists(self._path):
             return []
-        with tf.io.gfile.GFile(self._path) as file:
-            # What follows the last rule belongs to no checkpoint alone, and is written anew.
-            return [f"{block}{_RULE}" for block in file.read().split(_RULE)[:-1]]
+        # What follows the last rule belongs to no checkpoint alone, and is written anew.
+        return [f"{block}{_RULE}" for block in read_utf8(self._path).split(_RULE)[:-1]]
 
     def append(
         self, step: int, results: Mapping[str, float | np.ndarray], best_before: float
@@ -97,7 +97,7 @@ def result_lines(step: int, results: Mapping[str, float | np.ndarray], best: flo
 
 
 def _step_of(block: str) -> int:
-    match = re.search(r"^global_step = (\d+)$", block, re.MULTILINE)
+    match = re.search(r"^global_step = ([0-9]{1,18})$", block, re.MULTILINE)
     return int(match.group(1)) if match else -1
 
 

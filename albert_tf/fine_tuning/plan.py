@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from albert_tf.best_trial import BEST_FILE
 from albert_tf.checkpoints.training_directory import BEST, CHECKPOINT, TRAIN_STATE
 from albert_tf.data.choice_features import ChoiceFeatures
 from albert_tf.data.choices import LETTERS
@@ -15,7 +16,7 @@ from albert_tf.data.squad import SquadData
 from albert_tf.data.squad_features import SquadFeatures, hidden_answers
 from albert_tf.data.text_examples import Labels, TextExample
 from albert_tf.data.text_features import encode_labels, text_lengths
-from albert_tf.evaluation import BEST_FILE, RESULTS_FILE
+from albert_tf.evaluation import RESULTS_FILE
 from albert_tf.metrics.squad import has_references
 from albert_tf.model_files.trained_task import LABELS_FILE
 from albert_tf.run_log import CURVES_FILE, METRICS_FILE, RUN_CONFIG_FILE, TENSORBOARD_FOLDER

@@ -11,12 +11,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from albert_tf.data.files import file_exists, folder_names, open_binary
+from albert_tf.best_trial import BEST_FILE, NUMBER, STEP, BestTrial
+from albert_tf.data.files import file_exists, folder_names
 from albert_tf.data.glue_tasks import GLUE_TASKS
+from albert_tf.data.strict_json import shown
+from albert_tf.data.utf8 import read_utf8
 
 _KEYS = {"matthews": "matthew_corr"}  # of metrics that files call otherwise than tasks do
 _RESULTS_FILE = "eval_results.txt"
-_BEST_FILE = "best_trial.txt"
 _UNFINISHED_FILE = "run_glue.unfinished"  # there from the start of a run until it ends well
 
 
@@ -61,7 +63,7 @@ def read_runs(results_dir: str) -> list[GlueRun]:
     tasks = "|".join(map(re.escape, GLUE_TASKS))
     runs = []
     for name in folder_names(results_dir):
-        if match := re.fullmatch(rf"({tasks})-seed(\d+)", name):
+        if match := re.fullmatch(rf"({tasks})-seed([0-9]{{1,18}})", name):
             path = os.path.join(results_dir, name)
             runs.append(_read_run(match[1], int(match[2]), path))
     if not runs:
@@ -80,8 +82,8 @@ def _read_run(task: str, seed: int, path: str) -> GlueRun:
     blocks = read_evaluations(os.path.join(path, _RESULTS_FILE))
     if not blocks:
         return GlueRun(task, seed, path, {}, f"no {_RESULTS_FILE}")
-    best_file = os.path.join(path, _BEST_FILE)
-    step = _best_step(best_file) if file_exists(best_file) else max(blocks)
+    best_file = os.path.join(path, BEST_FILE)
+    step = BestTrial.read(best_file).step if file_exists(best_file) else max(blocks)
     if step not in blocks:
         problem = f"{_RESULTS_FILE} has no results of step {step}, the best one"
         return GlueRun(task, seed, path, {}, "no checkpoint has a score" if step < 0 else problem)
@@ -95,36 +97,25 @@ def read_evaluations(path: str) -> dict[int, dict[str, float]]:
 
     Args:
         path: need not exist.
+
+    Raises:
+        ValueError: the file is damaged; names it and the key.
     """
     if not file_exists(path):
         return {}
     blocks: dict[int, dict[str, float]] = {}
-    for block in re.split(r"^=+$", _read_text(path), flags=re.MULTILINE):
+    for block in re.split(r"^=+$", read_utf8(path), flags=re.MULTILINE):
         values = dict(re.findall(r"^(\w+) = ([-+\w.]+)$", block, re.MULTILINE))
         if "global_step" in values:
-            step = int(values.pop("global_step"))
+            step = int(_checked(path, "global_step", values.pop("global_step"), STEP))
             values.pop("best", None)  # of the checkpoints before this one
-            blocks[step] = {key: _number(path, key, value) for key, value in values.items()}
+            blocks[step] = {
+                key: float(_checked(path, key, value, NUMBER)) for key, value in values.items()
+            }
     return blocks
 
 
-def _number(path: str, key: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError as error:
-        raise ValueError(f"{path}: {key} should be a number. Received: {value!r}") from error
-
-
-def _best_step(path: str) -> int:
-    content = _read_text(path)
-    match = re.fullmatch(r"-?\d+:(-?\d+):\S+\s*", content)
-    if not match:
-        raise ValueError(
-            f"{path} should read last_step:best_step:best_value. Received: {content!r}"
-        )
-    return int(match[1])
-
-
-def _read_text(path: str) -> str:
-    with open_binary(path, "rb") as file:
-        return file.read().decode()
+def _checked(path: str, key: str, value: str, pattern: str) -> str:
+    if not re.fullmatch(pattern, value):
+        raise ValueError(f"{path}: {key:.80} should be a number. Received: {shown(value)}")
+    return value

@@ -214,10 +214,14 @@ def _task(content: JsonValue) -> TrainedTask:
             for flag, value in content["settings"].members().items()
         }
         return TrainedTask(name, max_seq_length=max_seq_length, settings=settings)
+    labels = Labels(tuple(label.text() for label in content["labels"].elements()))
+    regression = content.get("regression")
+    if regression and regression.truth_value() != labels.is_regression:
+        raise regression.error(f"{labels.is_regression}".lower() + " with these labels")
     pairs, columns = content.get("pairs"), content.get("columns")
     return TrainedTask(
         name,
-        Labels(tuple(label.text() for label in content["labels"].elements())),
+        labels,
         pairs.truth_value() if pairs else None,
         {
             flag: None if column.value is None else column.text()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from albert_tf.curves import Panels, draw_curves
-from albert_tf.data.files import open_binary
+from albert_tf.run_records import METRICS_FILE, read_records
 
 
 def draw_metrics(output_dir: str, panels: Panels) -> bytes:
@@ -23,8 +22,5 @@ def draw_metrics(output_dir: str, panels: Panels) -> bytes:
     Raises:
         ValueError: nothing of a panel was recorded.
     """
-    from albert_tf.run_log import METRICS_FILE  # slow to import
-
-    with open_binary(os.path.join(output_dir, METRICS_FILE), "rb") as file:
-        records = [json.loads(line) for line in file]
+    records = read_records(os.path.join(output_dir, METRICS_FILE))
     return draw_curves(records, panels, columns=len(panels))

@@ -148,4 +148,8 @@ def test_runs_of_other_settings_are_not_mixed(tmp_path):
     result = run_program(SCRIPT, tmp_path, flags(run, output, num_train_steps=6))
     assert result.code == 1
     assert re.search(r"base was None, and is \{", result.output)
+    (output / "ablation_settings.json").write_text("[" * 10**5)
+    result = run_program(SCRIPT, tmp_path, flags(run, output, num_train_steps=6))
+    assert result.code == 1
+    assert re.search(r"error: .*ablation_settings\.json.* line 1", result.output)
     assert [path.name for path in output.iterdir()] == ["ablation_settings.json"]

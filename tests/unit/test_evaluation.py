@@ -5,6 +5,7 @@ import math
 import pytest
 import tensorflow as tf
 
+from albert_tf.best_trial import BestTrial
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.distribution import create_strategy
 from albert_tf.evaluation import BestCheckpoint, Evaluator, result_lines, write_results
@@ -70,11 +71,34 @@ class TestBestCheckpoint:
         assert BestCheckpoint(directory, "f1").step == -1
         assert stored_step(directory) == 10
 
-    def test_names_the_file_that_is_damaged(self, directory, model, tmp_path):
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"5:5",
+            b"5:5:0.5:accuracy:more",
+            b"5:5:1_0",
+            b"5_0:5:0.5",
+            "\u0665:5:0.5".encode(),
+            b"5:5:\xff",
+            b"5:" + b"9" * 5000 + b":0.5",
+            b"x" * 10**6,
+        ],
+    )
+    def test_names_the_file_that_is_damaged(self, directory, model, tmp_path, content):
         BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
-        (tmp_path / "best_trial.txt").write_text("5:5")
-        with pytest.raises(ValueError, match=r"best_trial\.txt should read .* reads '5:5'"):
+        path = tmp_path / "best_trial.txt"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"best_trial\.txt") as raised:
             BestCheckpoint(directory, "accuracy")
+        assert len(str(raised.value)) < 600
+
+    @pytest.mark.parametrize("value", [0.5, 1e-07, 1e22, 100.0, -math.inf, math.nan])
+    def test_reads_the_values_that_are_written(self, tmp_path, value):
+        path = tmp_path / "best_trial.txt"
+        for written in (BestTrial(10, -1, value), BestTrial(10, 5, value, "char_f1")):
+            path.write_text(written.to_text())
+            assert str(BestTrial.read(str(path))) == str(written)
 
     def test_starts_anew_where_the_checkpoint_is_gone(self, directory, model, tmp_path):
         BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 from matplotlib.image import imread
 
-from albert_tf.run_log import RunLog
+from albert_tf.run_log import RunLog, read_run_config
 
 
 class Clock:
@@ -92,6 +92,51 @@ class TestFiles:
         assert {step for _, step in losses} == {10, 20, 25}
         assert losses["loss", 25] == 7.0
 
+    @pytest.mark.parametrize("end", [b'{"step": 30, "pha', b'{"step": 30}', b"\0" * 512])
+    def test_a_last_line_cut_short_is_left_out_in_silence(self, tmp_path, caplog, end):
+        write_run(tmp_path, Clock())
+        path = tmp_path / "metrics.jsonl"
+        before = read_metrics(tmp_path)
+        path.write_bytes(path.read_bytes() + end)
+        RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
+        assert read_metrics(tmp_path) == before
+        assert sorted(p.name for p in tmp_path.glob("metrics*")) == ["metrics.jsonl"]
+        assert "metrics.jsonl" not in caplog.text
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            b"{",
+            b"[1]",
+            b'{"step": 20}',
+            b'{"step": "20", "phase": "eval"}',
+            b'{"step": 20, "phase": "../eval"}',
+            b'{"step": 20, "phase": "eval", "loss": [1]}',
+            b'{"step": 20, "phase": "eval", "loss": ' + b"9" * 400 + b"}",
+            b"\xff\xfe",
+            b"\0" * 512,
+            b"[" * 10**5,
+        ],
+    )
+    def test_a_damaged_file_is_set_aside_and_its_good_lines_kept(self, tmp_path, caplog, damage):
+        write_run(tmp_path, Clock())
+        path = tmp_path / "metrics.jsonl"
+        before = read_metrics(tmp_path)
+        for name in ("metrics.jsonl.damaged", "metrics.jsonl.damaged1"):
+            lines = path.read_bytes().split(b"\n")
+            damaged = b"\n".join([*lines[:2], damage, *lines[2:]])
+            path.write_bytes(damaged)
+            RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
+            assert read_metrics(tmp_path) == before
+            assert (tmp_path / name).read_bytes() == damaged
+            assert f"{path}" in caplog.text
+            assert "line 3" in caplog.text
+            assert name in caplog.text
+            caplog.clear()
+        assert set(read_scalars(tmp_path / "tensorboard" / "eval")) == {
+            (name, step) for name in ("loss", "eval_accuracy") for step in (10, 20, 30)
+        }
+
     def test_a_new_run_forgets_everything(self, tmp_path):
         write_run(tmp_path, Clock())
         RunLog(str(tmp_path), total_steps=60).close()
@@ -147,6 +192,25 @@ class TestFiles:
         assert warnings == [
             "optimizer.optimizer changes at step 4: 'sgd' until now, 'adamw' from now on"
         ]
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"{", b'{"config": ', b"\xff", b"[" * 10**5, b"9" * 10**4]
+    )
+    def test_a_damaged_run_config_is_named_and_written_anew(self, tmp_path, caplog, content):
+        path = tmp_path / "run_config.json"
+        path.write_bytes(content)
+        assert read_run_config(str(tmp_path)) == {}
+        assert str(path) in caplog.text
+        log = RunLog(str(tmp_path), 60, start_step=30, clock=Clock())
+        log.write_config({"a": 1})
+        log.close()
+        assert read_run_config(str(tmp_path)) == {"a": 1}
+
+    def test_a_run_config_of_another_program_says_nothing(self, tmp_path, caplog):
+        for content in ("[]", "{}", '{"config": 3}'):
+            (tmp_path / "run_config.json").write_text(content)
+            assert read_run_config(str(tmp_path)) == {}
+        assert not caplog.text
 
     def test_other_workers_are_silent(self, tmp_path, monkeypatch):
         lines = []

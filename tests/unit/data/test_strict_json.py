@@ -48,7 +48,7 @@ def test_well_formed_texts_mean_what_json_loads_gives(seed):
         assert parse_json(b"\xef\xbb\xbf" + text.encode(), WHERE) == json.loads(text)
 
 
-@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "1e999", '"\\ud800"', "-0.0", "[1E5]"])
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '"\\ud800"', "-0.0", "[1E5]"])
 def test_odd_but_well_formed_texts_mean_what_json_loads_gives(text):
     assert parse_json(text, WHERE) == json.loads(text)
 
@@ -67,8 +67,10 @@ def nested(depth: int, kind: str) -> str:
         ('{"a": 1} x', 1, 10),
         ('["a\nb"]', 1, 4),
         ("[1,\n 2, NaN]", 2, 5),
+        ("[1e308,\n -1e309]", 2, 2),
+        (f"[0.{'7' * 9000},\n {'7' * 400}.5]", 2, 2),
         ('["NaN", "\\"Infinity",\n-Infinity]', 2, 1),
-        (f'["{"7" * 9000}", 0.{"7" * 9000}, {"7" * 9000}.5,\n -{"7" * (MAX_DIGITS + 1)}]', 2, 2),
+        (f'["{"7" * 9000}", 0.{"7" * 9000},\n -{"7" * (MAX_DIGITS + 1)}]', 2, 2),
         (f"[[], {'[' * MAX_DEPTH}{']' * MAX_DEPTH}]", 1, 6 + MAX_DEPTH - 1),
         (nested(MAX_DEPTH + 1, "object"), 1, 6 * MAX_DEPTH + 1),
         ("\n" + "[" * 10**6, 2, MAX_DEPTH + 1),

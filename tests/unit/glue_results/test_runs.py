@@ -82,9 +82,32 @@ def test_damaged_files_are_named(tmp_path):
     write_run(tmp_path / "cola-seed1", {5: {"matthew_corr": 0.2}}, "5;5")
     with pytest.raises(ValueError, match=r"cola-seed1/best_trial\.txt.*'5;5'"):
         read_runs(str(tmp_path))
-    (tmp_path / "cola-seed1" / "eval_results.txt").write_text("loss = 1.2.3\nglobal_step = 5\n")
-    with pytest.raises(ValueError, match=r"eval_results\.txt: loss .*'1\.2\.3'"):
+    (tmp_path / "cola-seed1" / "best_trial.txt").write_bytes(b"5:5:0.2\xff")
+    with pytest.raises(ValueError, match=r"cola-seed1/best_trial\.txt.*line 1"):
         read_runs(str(tmp_path))
+    results = tmp_path / "cola-seed1" / "eval_results.txt"
+    for content, key in [
+        ("loss = 1.2.3\nglobal_step = 5\n", "loss"),
+        ("loss = 1_0\nglobal_step = 5\n", "loss"),
+        ("loss = \u0661\nglobal_step = 5\n", "loss"),
+        ("global_step = 5_0\n", "global_step"),
+        ("global_step = 5.0\n", "global_step"),
+        (f"global_step = {'9' * 5000}\n", "global_step"),
+    ]:
+        results.write_text(content)
+        with pytest.raises(ValueError, match=rf"eval_results\.txt: {key} ") as raised:
+            read_runs(str(tmp_path))
+        assert len(str(raised.value)) < 400
+    results.write_bytes(b"loss = 1.5\n\xff\nglobal_step = 5\n")
+    with pytest.raises(ValueError, match=r"eval_results\.txt.*line 2"):
+        read_runs(str(tmp_path))
+
+
+def test_line_ends_of_other_systems_are_read(tmp_path):
+    path = tmp_path / "eval_results.txt"
+    for end in ("\r\n", "\r", "\n"):
+        path.write_bytes(f"loss = 1.5{end}global_step = 5{end}{'=' * 50}{end}".encode())
+        assert read_evaluations(str(path)) == {5: {"loss": 1.5}}
 
 
 @pytest.mark.parametrize("name", ["nothing", "missing"])

@@ -1,0 +1,86 @@
+"""The lines of `metrics.jsonl`: what a run reported, one JSON object a line.
+
+A line has `step`, `phase` and `time`, and the metrics, by their names. JSON has no NaN and no
+infinity; such values are null in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from albert_tf.data.files import open_binary
+from albert_tf.data.strict_json import JsonValue, parse_json
+
+METRICS_FILE = "metrics.jsonl"
+
+Record = dict[str, Any]  # step, phase, time and the metrics
+
+
+def to_line(record: Mapping[str, Any]) -> str:
+    """Returns the line of a record, its end included."""
+    finite = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }
+    return json.dumps(finite) + "\n"
+
+
+def parse_records(data: bytes, where: str) -> tuple[list[Record], list[str]]:
+    """Reads what `to_line` wrote.
+
+    Args:
+        data: content of a file. A last line without an end that is no record was cut short by a
+            crash, or is being written, and is left out.
+        where: the file, for messages.
+
+    Returns:
+        The records, and what is wrong with each line that is none.
+    """
+    lines = data.split(b"\n")
+    found = [
+        _record_or_damage(line, where, number)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    if lines[-1].strip() and isinstance(found[-1], str):
+        found.pop()
+    records = [record for record in found if not isinstance(record, str)]
+    return records, [damage for damage in found if isinstance(damage, str)]
+
+
+def read_records(path: str) -> list[Record]:
+    """Reads a `metrics.jsonl`; lines that are no records are left out with a warning.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_binary(path, "rb") as file:
+        records, damages = parse_records(file.read(), path)
+    if damages:
+        logging.warning("%d lines of %s are left out: %s", len(damages), path, damages[0])
+    return records
+
+
+def _record_or_damage(line: bytes, where: str, number: int) -> Record | str:
+    try:
+        return _record(line, where, number)
+    except ValueError as error:
+        return str(error)
+
+
+def _record(line: bytes, where: str, number: int) -> Record:
+    content = JsonValue(parse_json(line, where, line=number), f"{where}, line {number}")
+    record: Record = {"step": content["step"].whole_number(0), "phase": content["phase"].text()}
+    if not record["phase"].isidentifier():  # it names a folder
+        raise content["phase"].error("a name")
+    for key, value in content.members().items():
+        if key == "time":
+            record[key] = value.text()
+        elif key not in record:
+            record[key] = math.nan if value.value is None else float(value.number())
+    return record
