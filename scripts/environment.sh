@@ -1,12 +1,18 @@
-# Sourced by demo.sh and test.sh: gives them a virtual environment in .venv.
+# Sourced by demo.sh, docs.sh, test.sh and run_glue.sh: gives them a virtual environment in .venv.
 #
 #   make_environment requirements.txt [requirements-dev.txt]
 #
 # Sets PYTHON to the environment's interpreter. A set PYTHON on entry (PYTHON=python3.12 ./demo.sh)
 # decides which interpreter the environment is made of; otherwise the first Python 3.10-3.13 found
 # is taken. Packages are installed only when a requirements file or the interpreter changed.
+# Scripts that run at the same time wait for each other here.
 
 VENV=.venv
+INSTALLED=$VENV/installed # checksums of the requirements files that pip has installed
+# Locked by the script at work; says what it is doing, and is empty when that is done. Not in .venv,
+# which is emptied when it is made anew.
+LOCK=$VENV.lock
+PYTHONS="python3 python3.13 python3.12 python3.11 python3.10"
 
 # Prints major.minor of an interpreter, or nothing where it does not run.
 python_version() {
@@ -23,7 +29,7 @@ is_supported() {
 # Prints the interpreter to make the environment of.
 find_python() {
   local candidate version found=""
-  for candidate in ${1:-python3 python3.13 python3.12 python3.11 python3.10}; do
+  for candidate in ${1:-$PYTHONS}; do
     version=$(python_version "$candidate") || version=""
     if is_supported "$version"; then
       echo "$candidate"
@@ -36,16 +42,46 @@ find_python() {
   return 1
 }
 
+# Waits until no other script is at work. The lock belongs to the open file 9, so it ends with the
+# processes that have this file open: this script, and a pip that outlives it. Python takes it, as
+# not every system has a command for that.
+wait_for_others() {
+  local python
+  for python in ${1:-$PYTHONS} "$VENV/bin/python"; do
+    "$python" -I -S -c '
+import fcntl
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("Waiting for another script that is installing into '"$VENV"'", flush=True)
+    fcntl.flock(9, fcntl.LOCK_EX)
+' 2>/dev/null && return 0
+  done
+  echo "Without a lock: nothing else may install into $VENV now." >&2
+}
+
+# Whether an earlier script ended while it made .venv, or after its pip had begun to change it: no
+# package in it can be trusted, since pip takes half an installed one for a whole one.
+is_half_done() {
+  case "$(cat "$LOCK")" in
+    making) return 0 ;;
+    installing) ! [ "$LOCK" -nt "$(echo "$VENV"/lib/python*/site-packages)" ] ;;
+    *) return 1 ;;
+  esac
+}
+
 # Makes .venv, unless one of the wanted Python version stands there and works.
 make_venv() {
   local wanted=$1 existing python
   existing=$(python_version "$VENV/bin/python") || existing=""
-  if is_supported "$existing" && "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+  if ! is_half_done && is_supported "$existing" &&
+    "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
     [ -z "$wanted" ] && return 0
     [ "$(python_version "$wanted")" = "$existing" ] && return 0
   fi
   python=$(find_python "$wanted") || return 1
   echo "Making $VENV with $python ($(python_version "$python"))"
+  echo making >"$LOCK"
   if ! "$python" -m venv --clear "$VENV"; then
     echo "$python could not make a virtual environment (message above)." >&2
     echo "On Debian and Ubuntu: apt install python$(python_version "$python")-venv" >&2
@@ -53,13 +89,34 @@ make_venv() {
   fi
 }
 
+# Whether each of these lines of checksums is among those of the files that pip has installed.
+is_installed() {
+  local installed line
+  [ -f "$INSTALLED" ] || return 1
+  installed=$'\n'$(cat "$INSTALLED")$'\n'
+  while IFS= read -r line; do
+    [[ $installed == *$'\n'"$line"$'\n'* ]] || return 1
+  done <<<"$1"
+}
+
+update_environment() {
+  local wanted=$1 checksums
+  shift
+  checksums=$(cksum "$@") || return 1
+  make_venv "$wanted" || return 1
+  is_installed "$checksums" && return 0
+  echo "Installing $* into $VENV (a few minutes the first time)"
+  # A larger installation that fails may have broken a smaller one before it.
+  rm -f "$INSTALLED"
+  echo installing >"$LOCK"
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
+    "${@/#/--requirement=}" || return 1
+  : >"$LOCK"
+  echo "$checksums" >"$INSTALLED.new" && mv "$INSTALLED.new" "$INSTALLED"
+}
+
 make_environment() {
-  make_venv "${PYTHON:-}" || return 1
+  # In a subshell, which closes the lock when it ends: what the script runs next does not hold it.
+  (wait_for_others "${PYTHON:-}" && update_environment "${PYTHON:-}" "$@") 9>>"$LOCK" || return 1
   PYTHON=$VENV/bin/python
-  touch "$VENV/installed"
-  if cksum "$@" | grep -qvxF -f "$VENV/installed"; then
-    echo "Installing $* into $VENV (a few minutes the first time)"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check "${@/#/--requirement=}" || return 1
-    cksum "$@" >"$VENV/installed"
-  fi
 }
