@@ -9,20 +9,8 @@ import shlex
 import subprocess
 import sys
 
-_LOG_LINE = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ (\w+\.\w+):\d+\] ")
+_LOG_LINE = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ \w+\.\w+:\d+\] ")
 _KINDS = {"I": "", "W": "warning: ", "E": "error: ", "F": "error: "}
-# What TensorFlow says of itself at every start, and of every file it writes.
-_HIDDEN_SOURCES = (
-    "port.cc",
-    "cpu_feature_guard.cc",
-    "cudart_stub.cc",
-    "cuda_platform.cc",
-    "functional_saver.py",
-    "signature_serialization.py",
-    "builder_impl.py",
-    "fingerprinting_utils.py",
-)
-_HIDDEN_START = "WARNING: All log messages before absl::InitializeLog()"
 
 
 def run(name: str, **flags: object) -> None:
@@ -84,11 +72,6 @@ def _status(command: list[str]) -> int:
 
 
 def readable(line: str) -> str:
-    """A line of a command's output for people: "" for one that says nothing to them."""
-    if line.startswith(_HIDDEN_START):
-        return ""
+    """A line of output for people: of a line of the log, its severity and its message."""
     logged = _LOG_LINE.match(line)
-    if logged is None:
-        return line
-    kind, source = logged.groups()
-    return "" if source in _HIDDEN_SOURCES else _KINDS[kind] + line[logged.end() :]
+    return line if logged is None else _KINDS[logged[1]] + line[logged.end() :]

@@ -51,7 +51,8 @@ A value is the rest of the line: blanks belong to it, quotes around all of it do
 begin with `#` or `//` are passed over. A file may name others; their paths count from the directory
 the command is started in, and may be remote (`gs://...`).
 
-Every command also has `--verbosity` (1 shows where an error came from, -1 warnings alone),
+Every command also has `--verbosity` (1 shows where an error came from and what
+other packages log, -1 warnings alone),
 `--undefok=NAME,NAME` (flags of these names need not exist), `--help` and `--helpfull`.
 """
 

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 # Before TensorFlow is imported anywhere: tests speak of failures, not of CPU features.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import pytest

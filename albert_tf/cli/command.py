@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import logging as python_logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import NoReturn
 
 from absl import app, flags, logging
@@ -21,6 +27,10 @@ from albert_tf.cli.help_text import help_text, program_of, terminal_width
 
 # What a user can put right: shown as a message, without the stack of the program.
 UserError = (ValueError, OSError)
+
+_CPP_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 _HELP = frozenset({"--help", "-help", "--helpshort", "-h", "-?"})
 _FULL_HELP = frozenset({"--helpfull", "--helpxml"})  # absl's own, of all flags in the process
@@ -46,6 +56,8 @@ def run_command(
     """
 
     def main(argv: Sequence[str]) -> None:
+        if not logging.level_debug():
+            _show_own_log()
         try:
             with keep_nothing(flags.FLAGS):
                 run(argv[1:]) if takes_arguments or takes_paths else run()
@@ -68,6 +80,68 @@ def run_command(
         # Whoever read the output, `head` say, has left. Python would complain of that when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+class _SilentTensorFlow:
+    """Imports TensorFlow, whenever that comes, so that it says nothing of itself.
+
+    Its C++ code stays silent afterwards, too; where there is an NVIDIA device its errors are shown.
+    """
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Finds TensorFlow; see `importlib.abc.MetaPathFinder`."""
+        if name != "tensorflow":
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            run_module = spec.loader.exec_module
+
+            def run_silently(module: ModuleType) -> None:
+                os.environ[_CPP_LOG_LEVEL] = "2" if _has_nvidia_device() else "3"
+                with _discard_stderr():  # some lines come before it has looked at the level
+                    run_module(module)
+
+            spec.loader.exec_module = run_silently  # type: ignore[method-assign]
+        return spec
+
+
+def _has_nvidia_device() -> bool:
+    """Whether TensorFlow may find a GPU, as far as can be said without TensorFlow."""
+    if os.environ.get(_VISIBLE_GPUS) in ("", "-1"):
+        return False
+    return bool(glob.glob("/dev/nvidia*")) or os.path.exists("/dev/dxg")  # the latter on WSL
+
+
+@contextlib.contextmanager
+def _discard_stderr() -> Iterator[None]:
+    """Within it, nothing that code of any language writes to the standard error is shown."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _show_own_log() -> None:
+    """Shows what this package logs, and of what other packages log or warn of, errors alone.
+
+    What a user has set in TF_CPP_MIN_LOG_LEVEL, PYTHONWARNINGS or with -W is left as it is.
+    """
+
+    def is_shown(record: python_logging.LogRecord) -> bool:
+        return record.levelno >= python_logging.ERROR or record.pathname.startswith(_PACKAGE)
+
+    logging.get_absl_handler().python_handler.addFilter(is_shown)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    if _CPP_LOG_LEVEL not in os.environ:
+        sys.meta_path.insert(0, _SilentTensorFlow)
 
 
 def _parse(

@@ -62,9 +62,11 @@ def run() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
     # TensorFlow, which --help need not wait for.
+    from albert_tf.cli.devices import log_devices
     from albert_tf.conversion.convert import prepare_conversion
     from albert_tf.conversion.plan import conversion_blocks
 
+    log_devices()
     values = flags.FLAGS
     model = values.model
     if values.checkpoint_name:

@@ -31,8 +31,11 @@ def define_flags() -> None:
 
 def run() -> None:
     """Runs the demo as the flags say."""
-    from albert_tf.demo import DemoSettings, run_demo  # TensorFlow, which --help need not wait for
+    # TensorFlow, which --help need not wait for.
+    from albert_tf.cli.devices import log_devices
+    from albert_tf.demo import DemoSettings, run_demo
 
+    log_devices()
     values = flags.FLAGS
     settings = DemoSettings(
         output_dir=values.output_dir,

@@ -10,9 +10,12 @@ from albert_tf.distribution import (
     TpuAddress,
     create_strategy,
     create_strategy_of_one_worker,
+    is_tpu,
+    local_replicas,
     settle_strategy,
     split_cpu,
 )
+from albert_tf.run_log import device_names
 
 # Flags of the original release that TensorFlow 2 has no use for.
 _WITHOUT_MEANING = {
@@ -63,5 +66,19 @@ def strategy_from_flags(values: flags.FlagValues) -> tf.distribute.Strategy:
         strategy = create_strategy_of_one_worker()
     else:
         strategy = create_strategy(name, tpu)
+    log_devices(strategy)
     logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
     return strategy
+
+
+def log_devices(strategy: tf.distribute.Strategy | None = None) -> None:
+    """Logs where this process computes: kind and model of its accelerators, or the CPU.
+
+    Args:
+        strategy: what drives them. Not given: one device does everything.
+    """
+    if strategy is not None and is_tpu(strategy):
+        names = [f"TPU, {strategy.num_replicas_in_sync} cores"]
+    else:
+        names = device_names()[: local_replicas(strategy) if strategy else 1]
+    logging.info("devices=%s", ", ".join(names))

@@ -49,10 +49,13 @@ def define_flags() -> None:
 def run() -> None:
     """Reads the model and writes its weights."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
-    from albert_tf.export.plan import weights_blocks  # TensorFlow
+    # TensorFlow, which --help need not wait for.
+    from albert_tf.cli.devices import log_devices
+    from albert_tf.export.plan import weights_blocks
     from albert_tf.export.pretrained_weights import prepare_export
     from albert_tf.model_files.places import model_in
 
+    log_devices()
     values = flags.FLAGS
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0

@@ -72,8 +72,10 @@ def define_flags() -> None:
 def run() -> None:
     """Exports, and prints the size of the file and how near its outputs are to the model's."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the comparison compute alike
+    # TensorFlow, which --help need not wait for.
+    from albert_tf.cli.devices import log_devices
     from albert_tf.conversion.plan import source_blocks
-    from albert_tf.export.plan import litert_blocks  # TensorFlow, which --help need not wait for
+    from albert_tf.export.plan import litert_blocks
     from albert_tf.loading import read_contents
 
     values = flags.FLAGS
@@ -82,6 +84,7 @@ def run() -> None:
             "--quantization=int8_calibrated and --calibration_file belong together. Received: "
             f"--quantization={values.quantization}, --calibration_file={values.calibration_file}"
         )
+    log_devices()
     contents, report = read_contents(values.model, **model_parts_from_flags(values))
     export = _export(values, contents)
     if is_dry_run(values):

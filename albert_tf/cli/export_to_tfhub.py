@@ -77,10 +77,12 @@ def run() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
     # TensorFlow, which --help need not wait for.
+    from albert_tf.cli.devices import log_devices
     from albert_tf.export.hub import prepare_hub_export
     from albert_tf.export.plan import hub_blocks
     from albert_tf.model_files.places import model_in
 
+    log_devices()
     values = flags.FLAGS
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0

@@ -41,10 +41,11 @@ def define_flags() -> None:
 
 def run() -> None:
     """Prints each text and, for each of its blanks, a line of tokens with their probabilities."""
-    from albert_tf.prediction.fill_mask import (
-        MaskFiller,  # TensorFlow, which --help need not wait for
-    )
+    # TensorFlow, which --help need not wait for.
+    from albert_tf.cli.devices import log_devices
+    from albert_tf.prediction.fill_mask import MaskFiller
 
+    log_devices()
     values = flags.FLAGS
     lower_case = values.do_lower_case if values["do_lower_case"].present else None
     filler = MaskFiller(values.model_dir, lower_case)

@@ -28,8 +28,11 @@ def run(paths: Sequence[str]) -> None:
             "checkpoint, an exported model, a file of records, a tokenizer or a configuration."
         )
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a look need not take memory of a busy device
-    from albert_tf.inspection.report import describe  # TensorFlow, which --help need not wait for
+    # TensorFlow, which --help need not wait for.
+    from albert_tf.cli.devices import log_devices
+    from albert_tf.inspection.report import describe
 
+    log_devices()
     for number, path in enumerate(paths):
         if number:
             print()

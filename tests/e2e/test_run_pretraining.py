@@ -342,6 +342,7 @@ def test_xla_and_two_replicas_change_no_number(tmp_path):
             **flags, num_train_steps=6, log_steps=1, optimizer="adamw", do_eval=True
         )
         assert f"replicas_in_sync={len(flags) // 3 + 1}" in printed
+        assert printed.count("] devices=CPU ") == 1
         records = [*run.metrics("train").values(), *run.metrics("eval").values()]
         losses[name] = [record["loss"] for record in records]
     assert len(losses["plain"]) == 6 + 2
