@@ -222,11 +222,16 @@ def train_and_evaluate(
 
 
 def evaluate_checkpoints(
-    prefixes: Iterable[str], model: keras.Model, evaluate: Evaluate, record: Record
+    directory: TrainingDirectory,
+    prefixes: Iterable[str],
+    model: keras.Model,
+    evaluate: Evaluate,
+    record: Record,
 ) -> None:
     """Loads one checkpoint after the other into the model and evaluates it.
 
     Args:
+        directory: takes the results; locked.
         prefixes: of checkpoints; one that a training run removes meanwhile is left out.
         model: takes the weights.
         evaluate: scores `model`.

@@ -80,6 +80,10 @@ class Program:
             str(warm_python()),
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def is_running(self) -> bool:
         return self._process.is_alive()
 

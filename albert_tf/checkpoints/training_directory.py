@@ -13,14 +13,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.directory_lock import locked
 from albert_tf.checkpoints.original import (
     GLOBAL_STEP,
     check_tensors,
@@ -69,6 +70,12 @@ class TrainingDirectory:
         self.path = path
         self.keep_checkpoint_max = keep_checkpoint_max
         self._damaged: set[str] = set()  # prefixes `restore_newest` passed over
+
+    @contextmanager
+    def locked(self, *kinds: str) -> Iterator[None]:
+        """Keeps other runs of these kinds out of the directory; see `directory_lock.locked`."""
+        with locked(self.path, *kinds):
+            yield
 
     def checkpoints(self) -> list[str]:
         """Returns the prefixes of the finished step checkpoints, oldest first.

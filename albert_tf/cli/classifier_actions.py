@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from absl import flags
 
+from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.classifier_job import (
     Job,
@@ -160,14 +161,17 @@ def _to_evaluate(values: flags.FlagValues, job: Job) -> tuple[list[str], bool]:
 
 def _evaluate(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
-    best = BestCheckpoint(TrainingDirectory(values.output_dir), job.data.best_metric)
-    prefixes, keeps_best = _to_evaluate(values, job)
-    fine_tuning.evaluate(
-        classification.model,
-        prefixes,
-        lambda: prepare_output(job.directory, job.task, is_training=False),
-        lambda: classification.evaluation(best, keeps_best=keeps_best),
-    )
+    directory = TrainingDirectory(values.output_dir)
+    with directory.locked(EVALUATION):
+        best = BestCheckpoint(directory, job.data.best_metric)
+        prefixes, keeps_best = _to_evaluate(values, job)
+        fine_tuning.evaluate(
+            directory,
+            classification.model,
+            prefixes,
+            lambda: prepare_output(job.directory, job.task, is_training=False),
+            lambda: classification.evaluation(best, keeps_best=keeps_best),
+        )
 
 
 def _plan(

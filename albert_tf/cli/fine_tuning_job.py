@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.checkpoints.choice import CHOICES
+from albert_tf.checkpoints.directory_lock import EVALUATION, check_unlocked
 from albert_tf.checkpoints.formats import find_weights
 from albert_tf.config import AlbertConfig
 from albert_tf.data.disk import check_file, check_folder
@@ -69,11 +70,14 @@ def check_results_flags(
         feature_files: flags of `define_feature_file_flag`, whose files stay if they are there.
 
     Raises:
+        DirectoryLockedError: another run writes there.
         ValueError: nothing can be written there; names the flag.
     """
     if any(getattr(values, name, False) for name in ("do_train", "do_eval", "do_predict")):
         check = check_training_folder if values.do_train else check_folder
         check(values.output_dir, "--output_dir")
+        if getattr(values, "do_eval", False) and not values.do_train:
+            check_unlocked(values.output_dir, EVALUATION)
     new = [name for name in feature_files if not file_exists(getattr(values, name) or "")]
     for name in (*files, *new):
         if path := getattr(values, name):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
+from albert_tf.checkpoints.directory_lock import EVALUATION, check_unlocked
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.devices import check_device_flags, strategy_from_flags
 from albert_tf.cli.dry_run import is_dry_run, print_plan
@@ -179,6 +180,33 @@ def _train(
     evaluator = (
         _evaluator(values, task, trainer.model, trainer.strategy) if values.do_eval else None
     )
+    if trainer.is_chief:
+        check_training_folder(values.output_dir, OUTPUT_FLAG)
+    if is_dry_run(values):
+        best = _begin(values, task, trainer)
+        print_plan(training_plan(task, trainer, evaluator, best.last_step))
+        return
+    with trainer.locked(evaluates=values.do_eval):
+        best = _begin(values, task, trainer)
+        if trainer.is_chief:
+            model_directory.write()
+        log = _run_log(values, task, trainer)
+
+        def record(step: int, results: Mapping[str, float]) -> None:
+            write_results(values.output_dir, step, results)
+            best.offer(step, results, trainer.model)
+
+        try:
+            if evaluator is None:
+                trainer.train(log)
+            else:
+                train_and_evaluate(trainer, log, evaluator.evaluate, record, best.last_step)
+        finally:
+            log.close()
+
+
+def _begin(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) -> BestCheckpoint:
+    """Settles where the training starts; returns the best checkpoint so far."""
     if trainer.directory.newest() is not None:
         check_continued_loss(values.output_dir, task.sentence_loss)
     trainer.initialize(
@@ -186,27 +214,7 @@ def _train(
         init_from_group0=values.init_from_group0,
         allow_partial=values.allow_partial_checkpoint,
     )
-    best = BestCheckpoint(trainer.directory, BEST_METRIC)
-    if trainer.is_chief:
-        check_training_folder(values.output_dir, OUTPUT_FLAG)
-    if is_dry_run(values):
-        print_plan(training_plan(task, trainer, evaluator, best.last_step))
-        return
-    if trainer.is_chief:
-        model_directory.write()
-    log = _run_log(values, task, trainer)
-
-    def record(step: int, results: Mapping[str, float]) -> None:
-        write_results(values.output_dir, step, results)
-        best.offer(step, results, trainer.model)
-
-    try:
-        if evaluator is None:
-            trainer.train(log)
-        else:
-            train_and_evaluate(trainer, log, evaluator.evaluate, record, best.last_step)
-    finally:
-        log.close()
+    return BestCheckpoint(trainer.directory, BEST_METRIC)
 
 
 def _run_log(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) -> RunLog:
@@ -240,6 +248,31 @@ def _evaluate(
 ) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     directory = TrainingDirectory(values.output_dir)
+    check_folder(values.output_dir, OUTPUT_FLAG)
+    if is_dry_run(values):
+        check_unlocked(values.output_dir, EVALUATION)
+        prefixes, _ = _to_evaluate(values, directory, last_step)
+        waits = values.eval_checkpoint == "all" and values.watch_secs > 0
+        there = directory.checkpoints() if waits else prefixes
+        print_plan(evaluation_plan(task, evaluator, _with_warnings(there, values.sentence_loss)))
+        return
+    with directory.locked(EVALUATION):
+        prefixes, best = _to_evaluate(values, directory, last_step)
+        make_output_dir(values.output_dir)
+
+        def record(step: int, results: Mapping[str, float]) -> None:
+            write_results(values.output_dir, step, results)
+            if values.eval_checkpoint == "all":
+                best.offer(step, results, evaluator.model)
+
+        prefixes = _with_warnings(prefixes, values.sentence_loss)
+        evaluate_checkpoints(directory, prefixes, evaluator.model, evaluator.evaluate, record)
+
+
+def _to_evaluate(
+    values: flags.FlagValues, directory: TrainingDirectory, last_step: int
+) -> tuple[Iterator[str], BestCheckpoint]:
+    """Prefixes of the checkpoints to evaluate, and the best one so far."""
     prefixes = choose_checkpoints(
         directory,
         values.eval_checkpoint,
@@ -248,23 +281,7 @@ def _evaluate(
         last_step=last_step,
         watch_secs=values.watch_secs,
     )
-    best = BestCheckpoint(directory, BEST_METRIC)
-    check_folder(values.output_dir, OUTPUT_FLAG)
-    if is_dry_run(values):
-        waits = values.eval_checkpoint == "all" and values.watch_secs > 0
-        there = directory.checkpoints() if waits else prefixes
-        print_plan(evaluation_plan(task, evaluator, _with_warnings(there, values.sentence_loss)))
-        return
-    make_output_dir(values.output_dir)
-
-    def record(step: int, results: Mapping[str, float]) -> None:
-        write_results(values.output_dir, step, results)
-        if values.eval_checkpoint == "all":
-            best.offer(step, results, evaluator.model)
-
-    evaluate_checkpoints(
-        _with_warnings(prefixes, values.sentence_loss), evaluator.model, evaluator.evaluate, record
-    )
+    return prefixes, BestCheckpoint(directory, BEST_METRIC)
 
 
 def _with_warnings(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 from absl import flags
 
+from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.devices import (
     check_device_flags,
@@ -123,14 +124,17 @@ def _to_evaluate(values: flags.FlagValues) -> tuple[list[str], bool]:
 
 def _evaluate(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
-    best = BestCheckpoint(TrainingDirectory(values.output_dir), BEST_METRIC)
-    prefixes, keeps_best = _to_evaluate(values)
-    fine_tuning.evaluate(
-        choice.model,
-        prefixes,
-        lambda: _prepare(values, job),
-        lambda: choice.evaluation(best, keeps_best=keeps_best),
-    )
+    directory = TrainingDirectory(values.output_dir)
+    with directory.locked(EVALUATION):
+        best = BestCheckpoint(directory, BEST_METRIC)
+        prefixes, keeps_best = _to_evaluate(values)
+        fine_tuning.evaluate(
+            directory,
+            choice.model,
+            prefixes,
+            lambda: _prepare(values, job),
+            lambda: choice.evaluation(best, keeps_best=keeps_best),
+        )
 
 
 def _plan(

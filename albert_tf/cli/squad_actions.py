@@ -7,6 +7,7 @@ import os
 
 from absl import flags, logging
 
+from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.devices import (
     check_device_flags,
@@ -156,13 +157,16 @@ def _to_evaluate(values: flags.FlagValues) -> list[str]:
 
 def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
     """Scores every checkpoint there is, and keeps the best."""
-    best = BestCheckpoint(TrainingDirectory(values.output_dir), squad.best_metric)
-    fine_tuning.evaluate(
-        squad.predictor.model,
-        _to_evaluate(values),
-        lambda: prepare_output(job.directory, job.task, is_training=False),
-        lambda: squad.evaluation(best),
-    )
+    directory = TrainingDirectory(values.output_dir)
+    with directory.locked(EVALUATION):
+        best = BestCheckpoint(directory, squad.best_metric)
+        fine_tuning.evaluate(
+            directory,
+            squad.predictor.model,
+            _to_evaluate(values),
+            lambda: prepare_output(job.directory, job.task, is_training=False),
+            lambda: squad.evaluation(best),
+        )
 
 
 def _plan(

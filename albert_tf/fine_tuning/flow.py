@@ -100,36 +100,41 @@ def train(
         settings: of the job, for `run_config.json`.
 
     Raises:
+        DirectoryLockedError: another run trains in the output directory.
         ValueError: a checkpoint does not fit, or the training diverged.
     """
-    best = begin(trainer, start, best_metric)
-    prepare()
-    evaluated = evaluation(best, trainer.step) if evaluation and trainer.is_chief else None
-    log = RunLog(
-        trainer.config.output_dir,
-        trainer.optimizer_config.num_train_steps,
-        trainer.step,
-        write=trainer.is_chief,
-    )
-    log.write_config(
-        {
-            "model": trainer.model.config.to_dict(),
-            **settings,
-            "trainer": dataclasses.asdict(trainer.config),
-            "optimizer": dataclasses.asdict(trainer.optimizer_config),
-            "input": trainer.task.describe_input(),
-        }
-    )
-    try:
-        if evaluated is None:
-            trainer.train(log)
-        else:
-            train_and_evaluate(trainer, log, evaluated.evaluate, evaluated.record, best.last_step)
-    finally:
-        log.close()
+    with trainer.locked(evaluates=evaluation is not None):
+        best = begin(trainer, start, best_metric)
+        prepare()
+        evaluated = evaluation(best, trainer.step) if evaluation and trainer.is_chief else None
+        log = RunLog(
+            trainer.config.output_dir,
+            trainer.optimizer_config.num_train_steps,
+            trainer.step,
+            write=trainer.is_chief,
+        )
+        log.write_config(
+            {
+                "model": trainer.model.config.to_dict(),
+                **settings,
+                "trainer": dataclasses.asdict(trainer.config),
+                "optimizer": dataclasses.asdict(trainer.optimizer_config),
+                "input": trainer.task.describe_input(),
+            }
+        )
+        try:
+            if evaluated is None:
+                trainer.train(log)
+            else:
+                train_and_evaluate(
+                    trainer, log, evaluated.evaluate, evaluated.record, best.last_step
+                )
+        finally:
+            log.close()
 
 
 def evaluate(
+    directory: TrainingDirectory,
     model: keras.Model,
     prefixes: Sequence[str],
     prepare: Callable[[], None],
@@ -138,6 +143,7 @@ def evaluate(
     """Evaluates finished checkpoints, one after the other.
 
     Args:
+        directory: takes the results; locked.
         model: takes their weights.
         prefixes: at least one.
         prepare: makes the output directory that of the job.
@@ -150,7 +156,7 @@ def evaluate(
     load_complete(model, prefixes[0])
     prepare()
     evaluated = evaluation()
-    evaluate_checkpoints(prefixes, model, evaluated.evaluate, evaluated.record)
+    evaluate_checkpoints(directory, prefixes, model, evaluated.evaluate, evaluated.record)
 
 
 def check_checkpoints(model: keras.Model, prefixes: Sequence[str]) -> None:

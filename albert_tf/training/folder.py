@@ -6,6 +6,7 @@ import os
 
 import tensorflow as tf
 
+from albert_tf.checkpoints.directory_lock import TRAINING, check_unlocked
 from albert_tf.checkpoints.training_directory import TRAIN_STATE
 from albert_tf.data.disk import check_folder
 from albert_tf.run_log import CURVES_FILE, METRICS_FILE, RUN_CONFIG_FILE, TENSORBOARD_FOLDER
@@ -21,8 +22,10 @@ def check_training_folder(path: str, flag: str) -> None:
     Raises:
         ValueError: it cannot be written to, or has a folder where a file is to be, or a file where
             a folder is to be.
+        DirectoryLockedError: another run trains there.
     """
     check_folder(path, flag)
+    check_unlocked(path, TRAINING)
     for name in (RUN_CONFIG_FILE, METRICS_FILE, CURVES_FILE):
         if tf.io.gfile.isdir(os.path.join(path, name)):
             raise ValueError(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING
 from albert_tf.checkpoints.original import load_weights
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
@@ -86,6 +88,20 @@ class Trainer:
         self._training = TrainingStep(task, config, optimizer_config, strategy)
         self.model, self.optimizer = self._training.model, self._training.optimizer
         self.train_step = self._training.update
+
+    def locked(self, *, evaluates: bool) -> AbstractContextManager[None]:
+        """Keeps other runs out of the output directory, from before `initialize` to the end.
+
+        The chief does so for all workers.
+
+        Args:
+            evaluates: whether checkpoints are evaluated while training.
+
+        Raises:
+            DirectoryLockedError: another run trains, or evaluates as this one would, there.
+        """
+        kinds = (TRAINING, EVALUATION) if evaluates else (TRAINING,)
+        return self.directory.locked(*kinds) if self.is_chief else nullcontext()
 
     def initialize(
         self,

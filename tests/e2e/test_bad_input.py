@@ -186,7 +186,7 @@ class TestRecords:
             eval_input_file=file,
             output_dir=tmp_path / "output",
         )
-        assert not list((tmp_path / "output").iterdir())
+        assert not (tmp_path / "output").exists()
 
     def test_fewer_than_a_batch_are_read_in_several_passes(self, run, tmp_path):
         file = write_records(tmp_path / "few", pretraining_columns(4, seed=3))

@@ -1,0 +1,67 @@
+"""Two runs in one output directory: the second of a kind is refused before it writes."""
+
+import signal
+import socket
+import time
+
+import pytest
+
+from tests.classifier_run import ClassifierRun
+from tests.dry_runs import assert_unchanged, tree
+from tests.pretraining_run import PretrainingRun
+
+ENDLESS = 10**6
+WATCHING = {
+    **{"do_train": False, "do_eval": True, "eval_checkpoint": "all"},
+    **{"num_train_steps": ENDLESS, "watch_secs": 300.0},
+}
+
+
+def stop_at(program, path):
+    """Stops a program, which keeps its locks, once it has written a file."""
+    while not path.exists():
+        assert program.is_running(), program.wait().output
+        time.sleep(0.01)
+    program.send(signal.SIGSTOP)
+
+
+def end(program):
+    program.kill()
+    program.wait()
+
+
+def assert_refused(program, first):
+    result = program.wait()
+    assert result.code == 1, result.output
+    assert "Traceback" not in result.output
+    (error,) = [line for line in result.output.splitlines() if line.startswith("error: ")]
+    assert f"host={socket.gethostname()} pid={first.pid} " in error
+
+
+def test_one_training_and_one_evaluation_at_a_time(tmp_path):
+    run = PretrainingRun(tmp_path)
+    training = run.start(num_train_steps=ENDLESS)
+    stop_at(training, run.output / "checkpoint")
+    before = tree(run.output)
+    assert_refused(run.start(), training)
+    assert_refused(run.start(dry_run=True), training)
+    assert_unchanged(run.output, before)
+    watching = run.start(**WATCHING)  # beside the training
+    stop_at(watching, run.output / "best_trial.txt")
+    assert_refused(run.start(**WATCHING), watching)
+    end(training)
+    assert_refused(run.start(do_eval=True), watching)  # as it would write the files of both kinds
+    end(watching)
+    run.must_work(do_eval=True, dry_run=True)
+
+
+@pytest.mark.slow
+def test_fine_tuning_is_refused_and_applying_is_not(tmp_path, golden):
+    run = ClassifierRun(tmp_path, golden)
+    training = run.start(do_train=True, train_step=ENDLESS)
+    stop_at(training, run.output / "checkpoint")
+    assert_refused(run.start(do_train=True, do_predict=True), training)
+    assert_refused(run.start(do_train=True, dry_run=True), training)
+    run.must_work(do_eval=True)
+    run.must_work(do_predict=True, export_dir=tmp_path / "export")
+    end(training)
