@@ -21,7 +21,7 @@ from albert_tf.checkpoints.training_directory import BEST
 from albert_tf.commands import run
 from albert_tf.config import AlbertConfig
 from albert_tf.data.batching import evaluation_batches
-from albert_tf.data.files import is_remote, write_then_rename
+from albert_tf.data.files import is_remote, temporary_folder, write_then_rename
 from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.python_corpus import write_corpus
 from albert_tf.evaluation import RESULTS_FILE
@@ -249,12 +249,10 @@ def _pretrain(settings: DemoSettings) -> None:
 
 def _publish(settings: DemoSettings) -> None:
     """Copies what a release consists of: no optimiser, no logs."""
-    partial = settings.path("published.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    os.makedirs(partial)
-    for name in PUBLISHED_FILES:
-        shutil.copy(settings.path("pretraining", name), partial)
-    os.rename(partial, settings.path("published"))
+    with temporary_folder(settings.path("published")) as temporary:
+        for name in PUBLISHED_FILES:
+            shutil.copy(settings.path("pretraining", name), temporary)
+        os.rename(temporary, settings.path("published"))
     for name in PUBLISHED_FILES:
         path = settings.path("published", name)
         print(f"{path} ({os.path.getsize(path):,} bytes)")

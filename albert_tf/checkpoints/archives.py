@@ -11,7 +11,6 @@ import os
 import shutil
 import tarfile
 import tempfile
-import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +20,14 @@ from absl import logging
 
 from albert_tf.checkpoints.hub_cache import fetch, is_fetched, is_url
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.data.files import file_exists, file_size, is_remote, open_binary
+from albert_tf.data.files import (
+    file_exists,
+    file_size,
+    is_remote,
+    open_binary,
+    reason_of,
+    temporary_folder,
+)
 
 CACHE_VARIABLE = "ALBERT_TF_CACHE_DIR"
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
@@ -80,26 +86,23 @@ def _unpacked(path: str, flag: str) -> str:
     directory = cached("unpacked", _cache_name(path))
     if os.path.isdir(directory):
         return directory
-    partial = f"{directory}.partial-{uuid.uuid4().hex[:12]}"
     logging.info("%s=%s is unpacked to %s", flag, path, directory)
     try:
-        os.makedirs(partial)
-        _extract(path, flag, partial)
-        _rename_unless_there(partial, directory)
+        with temporary_folder(directory) as temporary:
+            _extract(path, flag, temporary)
+            _rename_unless_there(temporary, directory)
     except OSError as error:
         raise LoadError(
-            f"{flag}={path} cannot be unpacked to {directory!r}: {error}. Make room there, or name "
-            f"another folder by the environment variable {CACHE_VARIABLE}."
+            f"{flag}={path} cannot be unpacked to {directory!r}: {reason_of(error)}. Make room "
+            f"there, or name another folder by the environment variable {CACHE_VARIABLE}."
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return directory
 
 
-def _rename_unless_there(partial: str, directory: str) -> None:
+def _rename_unless_there(temporary: str, directory: str) -> None:
     """Gives a folder its name; another process may have been faster with the same content."""
     try:
-        os.rename(partial, directory)
+        os.rename(temporary, directory)
     except OSError:
         if not os.path.isdir(directory):
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -22,6 +23,7 @@ from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, DamagedError, LoadEr
 from albert_tf.checkpoints.stored_model import WeightsReader
 from albert_tf.checkpoints.warm_start import names_by_place
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import explain_write_errors, remove, rename, temporary_folder
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.heads import ClassificationHead, MaskedLmHead
 from albert_tf.layers import LayerNorm, Projection, TransformerBlock
@@ -36,7 +38,7 @@ from albert_tf.span_heads import SpanBeamHead, SpanHead
 GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"
 HUB_SCOPE = "module/"  # before the encoder's names when the original trains a TF-Hub module
-PARTIAL = ".partial"  # ends the prefix of a checkpoint that is being written
+PARTIAL = ".partial"  # ended the prefix of a checkpoint being written until version 0.1
 SLOT_NAMES = ("adam_m", "adam_v")
 _POOLER = "bert/pooler/"
 # What TensorFlow's checkpoint reader raises, depending on the damage.
@@ -446,29 +448,35 @@ def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int
         prefix: where to, without `.index`.
         variables: values (variables, tensors or arrays) by the original's names.
         global_step: the training step, stored as int64 beside them; None stores none.
+
+    Raises:
+        WriteError: there is no room, or nothing may be written there.
     """
     values = {name: tf.convert_to_tensor(value) for name, value in variables.items()}
     if global_step is not None:
         values[GLOBAL_STEP] = tf.constant(np.int64(global_step))
-    partial = prefix + PARTIAL
-    try:
+    with new_checkpoint(prefix) as temporary:
         tf.raw_ops.SaveV2(
-            prefix=partial,
+            prefix=temporary,
             tensor_names=list(values),
             shape_and_slices=[""] * len(values),
             tensors=list(values.values()),
         )
-    except BaseException:
-        _remove_checkpoint(partial)
-        raise
-    # The index goes first when the old checkpoint leaves and last when the new one comes: without
-    # an index, no reader takes a data file for a checkpoint.
-    _remove_checkpoint(prefix)
-    for suffix in (DATA_SUFFIX, ".index"):
-        tf.io.gfile.rename(partial + suffix, prefix + suffix)
 
 
-def _remove_checkpoint(prefix: str) -> None:
-    for suffix in (".index", DATA_SUFFIX):
-        if tf.io.gfile.exists(prefix + suffix):
-            tf.io.gfile.remove(prefix + suffix)
+@contextmanager
+def new_checkpoint(prefix: str) -> Iterator[str]:
+    """Gives a prefix to write a checkpoint to, which becomes `prefix` if the block ends well.
+
+    Raises:
+        WriteError: there is no room, or nothing may be written there.
+    """
+    with explain_write_errors(prefix), temporary_folder(prefix) as folder:
+        temporary = os.path.join(folder, os.path.basename(prefix))
+        yield temporary
+        # The index goes first when the old checkpoint leaves and last when the new one comes:
+        # without an index, no reader takes a data file for a checkpoint.
+        for suffix in (".index", DATA_SUFFIX):
+            remove(prefix + suffix)
+        for suffix in (DATA_SUFFIX, ".index"):
+            rename(temporary + suffix, prefix + suffix)

@@ -7,6 +7,8 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
+from albert_tf.data.files import WriteError
+
 ENCODER_PREFIX = "bert/"
 TRANSFORMER_SCOPE = "bert/encoder/transformer/"
 _LAYER_OF_BERT = re.compile(r"/encoder/layer_\d+/attention/")
@@ -20,7 +22,7 @@ class DamagedError(LoadError):
     """Files that lost a part of what was written to them."""
 
 
-class SaveError(OSError):
+class SaveError(WriteError):
     """A checkpoint that could not be written; those written before are as they were."""
 
 

@@ -26,6 +26,7 @@ from albert_tf.checkpoints.original import (
     GLOBAL_STEP,
     check_tensors,
     named_checkpoint,
+    new_checkpoint,
     open_checkpoint,
     original_names,
     read_variables,
@@ -33,21 +34,13 @@ from albert_tf.checkpoints.original import (
     write_checkpoint,
 )
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import folder_names, reason_of, remove, write_then_rename
 from albert_tf.data.strict_json import JsonValue, read_json
+from albert_tf.data.temporaries import remove_leftovers
 
 CHECKPOINT = "model.ckpt"
 BEST = "model.ckpt-best"
 TRAIN_STATE = "train_state"
-_TEMPORARY = "_temp"  # ends the folder in which TensorFlow writes a train state first
-
-
-def _remove(path: str) -> None:
-    """Removes a file, or the folder of a train state that was being written."""
-    if path.rstrip("/").endswith(_TEMPORARY):
-        tf.io.gfile.rmtree(path)
-    else:
-        tf.io.gfile.remove(path)
 
 
 def name_newest(directory: str, names: list[str]) -> None:
@@ -163,13 +156,15 @@ class TrainingDirectory:
         newest = self.newest()
         if newest != prefix:  # else all was written, and it was the file `checkpoint` that failed
             with suppress(OSError, tf.errors.OpError):
-                for path in tf.io.gfile.glob(self._train_state(prefix) + "[._]*"):
-                    _remove(path)
+                for name in folder_names(self._train_states()):
+                    if name.startswith(f"{step}."):
+                        remove(os.path.join(self._train_states(), name))
         what = f"the newest is {newest}" if newest else "there is none yet"
         return SaveError(
-            f"Step {step} could not be saved in --output_dir {self.path!r}: {error}. The "
-            f"checkpoints saved before are as they were; {what}. Make room (--keep_checkpoint_max "
-            "sets how many are kept) or allow writing there, and give the same command again."
+            f"Step {step} could not be saved in --output_dir {self.path!r}: {reason_of(error)}. "
+            f"The checkpoints saved before are as they were; {what}. Make room "
+            "(--keep_checkpoint_max sets how many are kept) or allow writing there, and give the "
+            "same command again."
         )
 
     def _write_input_position(
@@ -177,7 +172,8 @@ class TrainingDirectory:
     ) -> None:
         """Writes the train state; without its JSON file, which comes last, it does not exist."""
         state = self._train_state(prefix)
-        tf.train.Checkpoint(iterator=iterator).write(state)
+        with new_checkpoint(state) as temporary:
+            tf.train.Checkpoint(iterator=iterator).write(temporary)
         with write_then_rename(state + ".json") as file:
             file.write(json.dumps(input_description, indent=2).encode())
 
@@ -185,16 +181,16 @@ class TrainingDirectory:
         """Removes checkpoints and train states that `kept` does not name, and all halves."""
         steps = {prefix.rsplit("-", 1)[1] for prefix in kept}
         for folder, name in ((self.path, f"{CHECKPOINT}-"), (self._train_states(), "")):
-            pattern = re.compile(rf"{name}(\d+)(?:\.|{_TEMPORARY})")
+            remove_leftovers(folder)
+            pattern = re.compile(rf"{name}(\d+)\.(?!tmp-)")
             stale = [
                 name
-                for name in tf.io.gfile.listdir(folder)
-                if (match := pattern.match(name))
-                and (match.group(1) not in steps or ".tempstate" in name)
+                for name in folder_names(folder)
+                if (match := pattern.match(name)) and match.group(1) not in steps
             ]
             # Index files first: without one, no reader takes the rest for a checkpoint.
             for name in sorted(stale, key=lambda name: not name.endswith(".index")):
-                _remove(os.path.join(folder, name))
+                remove(os.path.join(folder, name))
         for prefix in sorted(self._damaged):
             logging.info("Removed %s, which was damaged: a newer one is complete", prefix)
         self._damaged.clear()
@@ -336,5 +332,9 @@ class TrainingDirectory:
         return True
 
     def save_best(self, step: int, model: keras.Model) -> None:
-        """Writes the weights as `model.ckpt-best`, in place of an earlier best."""
+        """Writes the weights as `model.ckpt-best`, in place of an earlier best.
+
+        Raises:
+            WriteError: the disk is full, or the directory may not be written to.
+        """
         write_checkpoint(os.path.join(self.path, BEST), original_names(model), step)

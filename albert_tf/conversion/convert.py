@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import tempfile
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +15,7 @@ from absl import logging
 
 from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module
 from albert_tf.checkpoints.original import is_slot, open_checkpoint
-from albert_tf.checkpoints.report import LoadReport, SaveError
+from albert_tf.checkpoints.report import LoadReport
 from albert_tf.conversion.proof import (
     TOKENS,
     Arrays,
@@ -28,7 +26,12 @@ from albert_tf.conversion.proof import (
     tokenizer_outputs,
 )
 from albert_tf.data.disk import why_not_writable
-from albert_tf.data.files import is_remote
+from albert_tf.data.files import (
+    explain_write_errors,
+    is_remote,
+    temporary_folder,
+    write_error,
+)
 from albert_tf.loading import build_model, read_contents
 from albert_tf.model_files.contents import ModelContents
 
@@ -119,7 +122,7 @@ class Conversion:
 
         Raises:
             ValueError: the result computes something else.
-            SaveError: it cannot be written.
+            WriteError: it cannot be written.
         """
         weights, contents, name = self.weights, self.contents, self.weights.format_name
         with new_directory(weights.output_dir, self.output_flag) as directory:
@@ -154,7 +157,7 @@ def prepare_conversion(
 
     Raises:
         ValueError: the model cannot be read, or the format cannot hold it.
-        SaveError: nothing may be written there.
+        WriteError: nothing may be written there.
     """
     check_target(output_dir, output_flag)
     if with_optimizer and format_name != ORIGINAL:
@@ -192,7 +195,7 @@ def convert(model: str, format_name: str, output_dir: str, **options: Any) -> Co
 
     Raises:
         ValueError: see `prepare_conversion`; or the result computes something else.
-        SaveError: it cannot be written.
+        WriteError: it cannot be written.
     """
     return prepare_conversion(model, format_name, output_dir, **options).write()
 
@@ -202,7 +205,7 @@ def check_target(output_dir: str, flag: str = "--output_dir") -> None:
 
     Raises:
         ValueError: it is a file, or not empty.
-        SaveError: nothing may be written there.
+        WriteError: nothing may be written there.
     """
     exists = tf.io.gfile.exists(output_dir)
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
@@ -212,17 +215,13 @@ def check_target(output_dir: str, flag: str = "--output_dir") -> None:
         )
     # What is written first lies beside it.
     if problem := why_not_writable(os.path.dirname(_target(output_dir))):
-        raise _cannot_be_written(output_dir, flag, problem)
+        raise write_error(output_dir, problem, flag)
 
 
 def _target(output_dir: str) -> str:
     """What gets written: a link to an empty directory stays, what it leads to is replaced."""
     target = output_dir if is_remote(output_dir) else os.path.realpath(output_dir)
     return target.rstrip("/")
-
-
-def _cannot_be_written(output_dir: str, flag: str, error: Exception) -> SaveError:
-    return SaveError(f"{flag}={output_dir} cannot be written, and nothing is left of it: {error}")
 
 
 @contextmanager
@@ -234,22 +233,15 @@ def new_directory(output_dir: str, flag: str = "--output_dir") -> Iterator[str]:
         flag: where it came from, for messages.
 
     Raises:
-        SaveError: there is no room, or nothing may be written there.
+        WriteError: there is no room, or nothing may be written there.
     """
     target = _target(output_dir)
-    partial = f"{target}.partial-{uuid.uuid4().hex[:12]}"
-    if is_remote(target):
-        partial = tempfile.mkdtemp(prefix="albert_tf_")
-    try:
-        os.makedirs(partial, exist_ok=True)
-        yield partial
-        _move(partial, target)
-    except SaveError:
-        raise  # of another directory, and says so
-    except (OSError, tf.errors.OpError) as error:
-        raise _cannot_be_written(output_dir, flag, error) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with (
+        explain_write_errors(output_dir, flag),
+        tempfile.TemporaryDirectory() if is_remote(target) else temporary_folder(target) as made,
+    ):
+        yield made
+        _move(made, target)
 
 
 def _move(directory: str, target: str) -> None:

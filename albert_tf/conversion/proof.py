@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.formats import format_module
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors
 from albert_tf.tokenization import Tokenizer
 
 _ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
@@ -154,7 +155,8 @@ def own_graphs(format_name: str) -> Callable[[str, Arrays], Mapping[str, Any]] |
 
 
 def _save(path: str, arrays: Mapping[str, Any]) -> None:
-    np.savez(path, **arrays)
+    with explain_write_errors(path, TEMPORARY_FILES):
+        np.savez(path, **arrays)
 
 
 def _search_path() -> str:

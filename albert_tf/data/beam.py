@@ -11,10 +11,9 @@ bytes a job. Those alone are gathered in one place; text and records never are.
 import os
 import pickle
 import time
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -22,16 +21,15 @@ from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.runners.runner import PipelineState
 from apache_beam.utils.shared import Shared
 
-from albert_tf.data.beam_options import beam_options
+from albert_tf.data.beam_options import beam_options, is_local
 from albert_tf.data.beam_places import Layout, Places
 from albert_tf.data.corpus import BLOCK_BYTES, Block, Corpus, Cut, read_documents
 from albert_tf.data.creation_report import CreationReport
 from albert_tf.data.files import (
     file_exists,
-    named_output,
     open_binary,
-    remove_folder,
     rename,
+    temporary_folder,
     write_then_rename,
 )
 from albert_tf.data.pretraining import PretrainingDataSettings
@@ -103,7 +101,7 @@ def create_pretraining_data(
     corpus = Corpus.of(input_files, block_bytes)
     if not corpus.size:
         raise no_text_error(input_files)
-    with _scratch_folders(output_files) as scratch:
+    with _scratch_folders(output_files, runner) as scratch:
         pipeline = beam.Pipeline(options=pipeline_options)
         layout = Layout(len(output_files), shuffle_bytes, part_bytes, settings.random_seed)
         _build(pipeline, corpus, RecordMaker(tokenizer, settings), layout, output_files, scratch)
@@ -260,19 +258,17 @@ def _publish(file: tuple[int, str], output_files: Sequence[str]) -> None:
 
 
 @contextmanager
-def _scratch_folders(output_files: Sequence[str]) -> Iterator[list[str]]:
+def _scratch_folders(output_files: Sequence[str], runner: str) -> Iterator[list[str]]:
     """Folders beside the outputs for the time of the run, and a path in them for each file."""
-    name = f"records.tmp-{uuid.uuid4().hex[:12]}"
+    is_shared = not is_local(runner)
     places = [os.path.split(path) for path in output_files]
-    folders = {os.path.join(folder, name) for folder, _ in places}
-    try:
-        for folder in folders:
-            with named_output(os.path.join(folder, "empty"), "--output_file"):
-                pass
-        yield [os.path.join(folder, name, base) for folder, base in places]
-    finally:
-        for folder in folders:
-            remove_folder(folder)
+    with ExitStack() as stack:
+        scratch = {}
+        for folder in {folder for folder, _ in places}:
+            records = os.path.join(folder, "records")
+            made = temporary_folder(records, "--output_file", is_shared=is_shared)
+            scratch[folder] = stack.enter_context(made)
+        yield [os.path.join(scratch[folder], base) for folder, base in places]
 
 
 def _run(pipeline: beam.Pipeline, runner: str) -> Counter[str]:

@@ -30,6 +30,11 @@ def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
     return PipelineOptions([*arguments, f"--runner={name}"])
 
 
+def is_local(runner: str) -> bool:
+    """Whether a runner works in this process and those that end with it."""
+    return runner.lower() in _RUNNERS
+
+
 def _check_arguments(arguments: Sequence[str], has_server: bool) -> None:
     previous = "="
     for argument in arguments:

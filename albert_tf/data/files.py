@@ -1,18 +1,24 @@
-"""Paths a user gives: opened, listed and renamed.
+"""Paths a user gives: opened, listed, renamed and written.
 
 Local paths go through Python itself, every other one (`gs://...`) through `tf.io.gfile`. TensorFlow
 is imported only when such a path turns up: loading it takes seconds and half a gigabyte in every
 process, and the processes that make records need nothing else from it.
+
+What is written gets its name when it is complete, and lies beside it under a temporary one until
+then. What a process that was killed left of that, the next one that writes the same name removes.
 """
 
 import glob
+import io
 import os
 import re
 import shutil
-import uuid
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import IO, Any
+
+from albert_tf.data.temporaries import make_temporary, random_name, remove_leftovers
 
 
 def is_remote(path: str) -> bool:
@@ -148,58 +154,169 @@ def remove_folder(path: str) -> None:
         _gfile().rmtree(path)
 
 
+TEMPORARY_FILES = "TMPDIR"  # what says where the system keeps them, in place of a flag
+
+
+class WriteError(OSError):
+    """Something that could not be written; what was there before is as it was.
+
+    Attributes:
+        flag: where its name came from, if it came from a flag.
+    """
+
+    flag = ""
+
+
+def write_error(path: str, error: BaseException, flag: str = "") -> WriteError:
+    """Returns what to raise when a file or folder cannot be written.
+
+    Args:
+        path: its final name.
+        error: what the system, or TensorFlow, says.
+        flag: where the name came from, if it came from a flag.
+    """
+    explained = WriteError(
+        f"{f'{flag}: ' * bool(flag)}{path} cannot be written: {reason_of(error)}. What was there "
+        "before is as it was. Make room or allow writing there, and give the same command again."
+    )
+    explained.flag = flag
+    return explained
+
+
+def reason_of(error: BaseException) -> str:
+    """What the system said of a failed write, in one line."""
+    if isinstance(error, WriteError) and error.__cause__ is not None:
+        error = error.__cause__
+    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", str(error))  # where TensorFlow was in its graph
+    return " ".join(text.split())
+
+
 @contextmanager
-def write_then_rename(path: str) -> Iterator[IO[bytes]]:
+def explain_write_errors(path: str, flag: str = "") -> Iterator[None]:
+    """Turns an error of writing inside the block into one that says what was to be written.
+
+    For what TensorFlow writes, whose errors are none of Python's; see `write_then_rename`.
+
+    Args:
+        path: the final name of the file or folder.
+        flag: where it came from, if it came from a flag.
+
+    Raises:
+        WriteError: there is no room, or nothing may be written there.
+    """
+    try:
+        yield
+    except _write_errors() as error:
+        # Of a file inside a folder that is being written, its name under the folder's final one
+        # would say nothing; but another folder with a flag of its own is told of as it is.
+        if isinstance(error, WriteError) and (error.flag or not flag):
+            raise
+        raise write_error(path, error, flag) from error
+
+
+def _write_errors() -> tuple[type[Exception], ...]:
+    tensorflow = sys.modules.get("tensorflow")  # which raises nothing where it is not imported
+    return (OSError, tensorflow.errors.OpError) if tensorflow else (OSError,)
+
+
+@contextmanager
+def write_then_rename(path: str, flag: str = "") -> Iterator[IO[bytes]]:
     """Opens a temporary file that takes the name `path` only when the block ends without an error.
 
     Args:
         path: the final name; its folder is created if need be.
+        flag: where it came from, if it came from a flag.
+
+    Raises:
+        WriteError: there is no room, or nothing may be written there. Other errors of the block go
+            through unchanged.
     """
-    temporary = f"{path}.tmp-{uuid.uuid4().hex[:12]}"  # two machines may write to one folder
-    try:
-        with _open_new(temporary) as file:
+    with ExitStack() as stack:
+        temporary = stack.enter_context(_temporary(path, flag, is_folder=False))
+        with explain_write_errors(path, flag):
+            output = _Output(_open_new(temporary), path, flag)
+        with io.BufferedWriter(output) as file:
             yield file
-        rename(temporary, path)
-    except BaseException:
-        remove(temporary)
-        raise
+        with explain_write_errors(path, flag):
+            rename(temporary, path)
 
 
-def _open_new(path: str) -> IO[bytes]:
-    """Opens a file to write; it is there from now on, even if nothing is written."""
-    if not is_remote(path):
-        make_parent_folder(path)
-        return open(path, "wb")
-    try:
-        make_parent_folder(path)
-        file = open_binary(path, "wb")
-        file.write(b"")  # TensorFlow makes the file only then
-    except _gfile_error() as error:
-        raise OSError(f"{path}: {error}") from error
-    return file
+def temporary_folder(
+    path: str, flag: str = "", *, is_shared: bool = False
+) -> AbstractContextManager[str]:
+    """Makes an empty folder beside `path`, for the block to rename; else it is removed in the end.
 
+    Args:
+        path: the name that the folder, or what is written in it, is to get.
+        flag: where it came from, if it came from a flag.
+        is_shared: other machines go on writing in it when this process is killed, so that it is
+            never taken for a leftover.
 
-def _gfile_error() -> type[Exception]:
-    """What TensorFlow raises instead of an OSError."""
-    import tensorflow as tf
-
-    return tf.errors.OpError
+    Raises:
+        WriteError: it cannot be made. Errors of the block go through unchanged.
+    """
+    return _temporary(path, flag, is_folder=True, is_shared=is_shared)
 
 
 @contextmanager
-def named_output(path: str, flag: str) -> Iterator[IO[bytes]]:
-    """Does what `write_then_rename` does; says which flag is to blame when that cannot begin.
-
-    Args:
-        path: the final name.
-        flag: where it came from.
-
-    Raises:
-        ValueError: the file cannot be opened.
-    """
+def _temporary(path: str, flag: str, *, is_folder: bool, is_shared: bool = False) -> Iterator[str]:
+    """Gives a name beside `path`, of a new folder or for a file; removes what has it in the end."""
+    temporary, lock = random_name(path), None
+    with explain_write_errors(path, flag):
+        make_parent_folder(path)
+        if is_remote(path):
+            if is_folder:
+                _gfile().makedirs(temporary)
+        elif is_shared:
+            os.mkdir(temporary)
+        else:
+            remove_leftovers(*os.path.split(path))
+            temporary, lock = make_temporary(path, is_folder=is_folder)
     with ExitStack() as stack:
+        if lock is not None:
+            stack.callback(os.close, lock)
         try:
-            file = stack.enter_context(write_then_rename(path))
-        except OSError as error:
-            raise ValueError(f"{flag}: {path} cannot be written: {error}") from error
-        yield file
+            yield temporary
+        finally:
+            with suppress(*_write_errors()):  # the error of the block says more
+                (remove_folder if is_folder else remove)(temporary)
+
+
+def _open_new(path: str) -> Any:
+    """Opens a file to write, without a buffer; it is there from now on."""
+    if not is_remote(path):
+        return open(path, "wb", buffering=0)
+    file = _gfile().GFile(path, "wb")
+    file.write(b"")  # TensorFlow makes the file only then
+    return file
+
+
+class _Output(io.RawIOBase):
+    """A file under its temporary name, whose errors have the final one."""
+
+    def __init__(self, file: Any, path: str, flag: str) -> None:
+        self._file, self._path, self._flag = file, path, flag
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return isinstance(self._file, io.FileIO)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if not self.seekable():
+            raise io.UnsupportedOperation("seek")
+        return self._file.seek(offset, whence)
+
+    def write(self, data: Any) -> int:
+        with explain_write_errors(self._path, self._flag):
+            if self.seekable():
+                return self._file.write(data)
+            self._file.write(bytes(data))
+            return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with explain_write_errors(self._path, self._flag):
+                self._file.close()

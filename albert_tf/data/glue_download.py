@@ -8,7 +8,14 @@ import zipfile
 from collections.abc import Iterable, Sequence
 
 from albert_tf.data.download import download
-from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.files import (
+    explain_write_errors,
+    file_exists,
+    make_parent_folder,
+    rename,
+    temporary_folder,
+    write_then_rename,
+)
 from albert_tf.data.glue_tasks import GLUE_TASKS
 
 GLUE_URL = "https://dl.fbaipublicfiles.com/glue/data"
@@ -49,10 +56,17 @@ def download_glue(
 def _unpack(archive: str, folder: str, last: str) -> None:
     """Unpacks the tables of an archive; a damaged one is removed, to be fetched anew."""
     try:
-        with zipfile.ZipFile(archive) as files:
+        with (
+            zipfile.ZipFile(archive) as files,
+            explain_write_errors(folder),
+            temporary_folder(archive) as temporary,
+        ):
             for name in sorted(files.namelist(), key=lambda name: name.endswith(f"/{last}")):
                 if name.endswith(".tsv") and not name.startswith("__MACOSX"):
-                    files.extract(name, folder)  # never outside of the folder
+                    unpacked = files.extract(name, temporary)  # never outside of the folder
+                    table = os.path.join(folder, os.path.relpath(unpacked, temporary))
+                    make_parent_folder(table)
+                    rename(unpacked, table)
     except zipfile.BadZipFile as error:
         os.remove(archive)
         raise ValueError(f"{archive} is damaged ({error}) and was removed. Try again.") from error

@@ -1,11 +1,12 @@
 """Work spread over processes, with its results in order."""
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -64,6 +65,15 @@ def _run_ahead(
 def _keep(shared: Any) -> None:
     global _shared
     _shared = shared
+    # Left alone by a process that was killed, workers would wait for jobs for ever.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _call(method: Callable[[Any, Any], T], item: Any) -> T:

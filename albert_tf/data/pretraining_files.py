@@ -23,7 +23,7 @@ from tqdm import tqdm
 from albert_tf.data.corpus import BLOCK_BYTES, Block, check_block, cut_into_blocks, read_documents
 from albert_tf.data.creation_report import CreationReport
 from albert_tf.data.disk import check_file
-from albert_tf.data.files import is_remote, named_output, real_name, write_then_rename
+from albert_tf.data.files import is_remote, real_name, temporary_folder, write_then_rename
 from albert_tf.data.jobs import available_cores, worker_processes
 from albert_tf.data.pretraining import (
     PretrainingDataSettings,
@@ -148,7 +148,7 @@ def create_pretraining_data(
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(named_output(path, "--output_file")) for path in output_files
+            stack.enter_context(write_then_rename(path, "--output_file")) for path in output_files
         ]
         folder = stack.enter_context(_token_folder(output_files[0], settings.dupe_factor))
         maker = RecordMaker(tokenizer, settings, folder)
@@ -200,7 +200,8 @@ def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
         yield None
         return
     beside = place_of_tokens(output_file)
-    with tempfile.TemporaryDirectory(prefix="tokens.tmp-", dir=beside) as folder:
+    tokens = os.path.join(beside, "tokens") if beside else None
+    with temporary_folder(tokens) if tokens else tempfile.TemporaryDirectory() as folder:
         yield folder
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from albert_tf.data.files import file_exists, named_output, open_binary
+from albert_tf.data.files import file_exists, open_binary, write_then_rename
 
 STANDARD_INPUT = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -53,7 +53,7 @@ def open_output(path: str | None) -> Iterator[IO[bytes]]:
     The block ends in silence if nobody reads the standard output any more.
     """
     if path is not None:
-        with named_output(path, "--predict_output_file") as file:
+        with write_then_rename(path, "--predict_output_file") as file:
             yield file
         return
     try:

@@ -45,7 +45,7 @@ class HubExport:
 
         Raises:
             ValueError: it computes something else.
-            SaveError: it cannot be written.
+            WriteError: it cannot be written.
         """
         with ExitStack() as stack:
             if self.preprocessor_path and self.tokenizer:
@@ -78,7 +78,7 @@ def prepare_hub_export(
 
     Raises:
         ValueError: the model cannot be read or exported, or a target is not empty.
-        SaveError: nothing may be written there.
+        WriteError: nothing may be written there.
     """
     check_target(export_path, EXPORT_FLAG)
     wanted: dict[str, Any] = {}
@@ -119,7 +119,7 @@ def export_to_tfhub(
 
     Raises:
         ValueError: see `prepare_hub_export`; or it computes something else.
-        SaveError: it cannot be written.
+        WriteError: it cannot be written.
     """
     return prepare_hub_export(
         model, format_name, export_path, preprocessor_path, do_lower_case

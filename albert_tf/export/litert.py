@@ -23,7 +23,7 @@ from absl import logging
 from albert_tf.checkpoints.original import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.data.disk import check_file
-from albert_tf.data.files import named_output
+from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors, write_then_rename
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
@@ -172,7 +172,7 @@ class LiteRTExport:
         batches = check_batches(copy.config, batch_size, length, calibration)
         with tempfile.TemporaryDirectory() as folder:
             local = os.path.join(folder, "model.tflite")
-            with open(local, "wb") as file:
+            with explain_write_errors(local, TEMPORARY_FILES), open(local, "wb") as file:
                 file.write(converted)
             with tf.device(_CPU):
                 is_exact = self.quantization == NONE
@@ -184,15 +184,12 @@ class LiteRTExport:
 
 def _write(path: str, converted: bytes, names: Sequence[str], flag: str) -> None:
     """Writes the file, and the names of its classes if there are any; both or neither."""
-    try:
-        with named_output(path, flag) as file:
-            file.write(converted)
-            file.flush()  # what there is no room for fails before the names are there
-            if names:
-                with named_output(labels_file(path), flag) as beside:
-                    beside.write(json.dumps(names, ensure_ascii=False, indent=1).encode())
-    except (OSError, tf.errors.OpError) as error:
-        raise ValueError(f"{flag}: {path} cannot be written: {error}") from error
+    with write_then_rename(path, flag) as file:
+        file.write(converted)
+        file.flush()  # what there is no room for fails before the names are there
+        if names:
+            with write_then_rename(labels_file(path), flag) as beside:
+                beside.write(json.dumps(names, ensure_ascii=False, indent=1).encode())
 
 
 def labels_file(output_file: str) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.export import litert_program
 
@@ -177,7 +178,8 @@ def run_in_fresh_process(model_file: str, batches: Sequence[Arrays]) -> list[Arr
         inputs_file, outputs_file = (
             os.path.join(folder, f"{name}.npz") for name in ("inputs", "outputs")
         )
-        np.savez(inputs_file, **inputs)
+        with explain_write_errors(inputs_file, TEMPORARY_FILES):
+            np.savez(inputs_file, **inputs)
         done = subprocess.run(
             [sys.executable, "-c", program, model_file, inputs_file, outputs_file],
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},

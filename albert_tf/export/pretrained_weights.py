@@ -10,9 +10,9 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.report import ENCODER_PREFIX, SaveError
+from albert_tf.checkpoints.report import ENCODER_PREFIX
 from albert_tf.data.disk import why_not_writable
-from albert_tf.data.files import make_parent_folder
+from albert_tf.data.files import explain_write_errors, write_error
 from albert_tf.loading import read_contents
 from albert_tf.model_files.contents import ModelContents
 
@@ -50,14 +50,11 @@ class WeightsExport:
         """Writes the weights; returns their names.
 
         Raises:
-            SaveError: nothing can be written there.
+            WriteError: nothing can be written there.
         """
         weights = self.weights
-        try:
-            make_parent_folder(self.export_path)
+        with explain_write_errors(self.export_path, "--export_path"):
             write_checkpoint(self.export_path, weights, 0)
-        except (OSError, tf.errors.OpError) as error:
-            raise _cannot_be_written(self.export_path, error) from error
         return list(weights)
 
 
@@ -70,7 +67,7 @@ def prepare_export(model: str, export_path: str) -> WeightsExport:
 
     Raises:
         ValueError: the model cannot be read, or `export_path` is taken.
-        SaveError: nothing may be written there.
+        WriteError: nothing may be written there.
     """
     if tf.io.gfile.exists(export_path + ".index"):
         raise ValueError(
@@ -78,7 +75,7 @@ def prepare_export(model: str, export_path: str) -> WeightsExport:
             "Give another name."
         )
     if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
-        raise _cannot_be_written(export_path, problem)
+        raise write_error(export_path, problem, "--export_path")
     contents, report = read_contents(model, "--albert_directory")
     names = list(contents.weights)
     missing = [head for head in _HEADS if not any(name.startswith(head) for name in names)]
@@ -99,7 +96,7 @@ def export_weights(model: str, export_path: str) -> list[str]:
 
     Raises:
         ValueError: see `prepare_export`.
-        SaveError: nothing can be written there.
+        WriteError: nothing can be written there.
 
     Source: export_checkpoints.py of the original release.
 
@@ -107,7 +104,3 @@ def export_weights(model: str, export_path: str) -> list[str]:
     ones. No graph (`.meta`) is written, and no file `checkpoint`.
     """
     return prepare_export(model, export_path).write()
-
-
-def _cannot_be_written(export_path: str, error: Exception) -> SaveError:
-    return SaveError(f"--export_path={export_path} cannot be written: {error}")

@@ -16,7 +16,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import explain_write_errors, temporary_folder, write_then_rename
 from albert_tf.model_files.directory import CONFIG_FILE
 from albert_tf.models import EncoderAndHead
 
@@ -115,40 +115,24 @@ def write_saved_model(
         Path of the subfolder, named after the time, in seconds.
 
     Raises:
-        ValueError: nothing can be written there.
+        WriteError: there is no room, or nothing may be written there.
     """
     root = tf.Module()
     root.weights = {name: variable.value for name, variable in original_names(model).items()}
     if tokenizer is not None:
         root.tokenizer = tokenizer
-    try:
-        config = json.dumps(model.config.to_dict(), indent=2)
-        return _write(root, signatures, export_dir, {CONFIG_FILE: config, **(extra_files or {})})
-    except (tf.errors.OpError, OSError) as error:
-        raise ValueError(f"--export_dir {export_dir!r} cannot be written to: {error}") from error
-
-
-def _write(
-    root: tf.Module,
-    signatures: Mapping[str, Callable],
-    export_dir: str,
-    extra_files: Mapping[str, str],
-) -> str:
-    """Writes all files under a temporary name, which servers pass over, and renames the folder."""
-    tf.io.gfile.makedirs(export_dir)
-    temporary = os.path.join(export_dir, f"temp-{int(time.time())}-{os.getpid()}")
-    try:
+    config = json.dumps(model.config.to_dict(), indent=2)
+    with (
+        explain_write_errors(export_dir, "--export_dir"),
+        temporary_folder(os.path.join(export_dir, "export")) as temporary,  # servers pass it over
+    ):
         tf.saved_model.save(root, temporary, dict(signatures))
-        for name, text in extra_files.items():
+        for name, text in {CONFIG_FILE: config, **(extra_files or {})}.items():
             with write_then_rename(os.path.join(temporary, _EXTRA_FOLDER, name)) as file:
                 file.write(text.encode())
         path = _unused_folder(export_dir)
         tf.io.gfile.rename(temporary, path)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.rmtree(temporary)
-        raise
-    return path
+        return path
 
 
 def _unused_folder(export_dir: str) -> str:

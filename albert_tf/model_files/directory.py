@@ -8,13 +8,14 @@ package find them: `albert_config.json`; `30k-clean.model` and `30k-clean.vocab`
 from __future__ import annotations
 
 import os
+import shutil
 
 import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.disk import check_folder
-from albert_tf.data.files import open_binary, remove, rename
+from albert_tf.data.files import open_binary, temporary_folder, write_then_rename
 from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
 
 CONFIG_FILE = "albert_config.json"
@@ -49,16 +50,11 @@ def make_output_dir(path: str) -> None:
 
     Raises:
         ValueError: nothing can be written there.
+        WriteError: the same, found out by trying.
     """
     check_folder(path, "--output_dir")
-    probe = os.path.join(path, f".write-test-{os.getpid()}")
-    try:
-        tf.io.gfile.makedirs(path)
-        with open_binary(probe, "wb") as file:
-            file.write(b"")
-        remove(probe)
-    except (tf.errors.OpError, OSError) as error:
-        raise ValueError(f"--output_dir {path!r} cannot be written to: {error}") from error
+    with temporary_folder(os.path.join(path, "write-test"), "--output_dir"):
+        pass
 
 
 def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
@@ -195,7 +191,8 @@ class ModelDirectory:
         for source, name in zip(tokenizer.files, _tokenizer_names(tokenizer), strict=True):
             target = os.path.join(self.path, name)
             if os.path.abspath(source) != os.path.abspath(target):
-                _copy(source, target)
+                with open_binary(source, "rb") as file, write_then_rename(target) as copy:
+                    shutil.copyfileobj(file, copy)
 
 
 def _tokenizer_names(tokenizer: Tokenizer) -> tuple[str, ...]:
@@ -203,14 +200,3 @@ def _tokenizer_names(tokenizer: Tokenizer) -> tuple[str, ...]:
     is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)
     model_name = SENTENCEPIECE_FILE if is_sentencepiece else WORDPIECE_FILE
     return (model_name, SENTENCEPIECE_LIST_FILE)[: len(tokenizer.files)]
-
-
-def _copy(source: str, target: str) -> None:
-    """Copies a file, so that the target is complete or absent."""
-    partial = f"{target}.partial"
-    try:
-        tf.io.gfile.copy(source, partial, overwrite=True)
-        rename(partial, target)
-    except BaseException:
-        remove(partial)
-        raise

@@ -4,7 +4,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ def no_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def run(path: str, *options: str, **flags: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def start(path: str, *options: str, **flags: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [
             sys.executable,
             "create_pretraining_data.py",
@@ -36,10 +37,27 @@ def run(path: str, *options: str, **flags: object) -> subprocess.CompletedProces
         ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
+
+
+def run(path: str, *options: str, **flags: object) -> subprocess.CompletedProcess[str]:
+    process = start(path, *options, **flags)
+    stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def kill_while_it_writes(folder: Path, path: str, flags: Mapping[str, object]) -> None:
+    """Ends the command as a power cut would; its files are there under temporary names then."""
+    process = start(path, **flags)
+    while not list(folder.glob("tokens.tmp-*/*.npz")):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()  # its workers, which have the same standard error, end as well
+    assert len(list(folder.iterdir())) == 3
 
 
 def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:
@@ -55,8 +73,11 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     planned = run(no_tensorflow, "--dry_run", output_file=outputs[0], num_workers=2, **flags)
     assert planned.returncode == 0, planned.stderr
     assert list(tmp_path.iterdir()) == []
-    result = run(no_tensorflow, output_file=",".join(map(str, outputs)), num_workers=2, **flags)
+    flags_of_both = {"output_file": ",".join(map(str, outputs)), "num_workers": 2, **flags}
+    kill_while_it_writes(outputs[0].parent, no_tensorflow, flags_of_both)
+    result = run(no_tensorflow, **flags_of_both)
     assert result.returncode == 0, result.stderr
+    assert sorted(outputs[0].parent.iterdir()) == outputs
     assert "asks for 10 predictions in 64 tokens, but" in result.stderr
     assert "documents=60" in result.stderr
     assert "tokens/s" in result.stderr

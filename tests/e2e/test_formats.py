@@ -73,8 +73,8 @@ def test_every_direction(models, golden, tmp_path, source, target):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_conversion_that_is_stopped_leaves_nothing(golden, tmp_path, number):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_conversion_that_is_stopped_leaves_nothing_that_stays(golden, tmp_path, number):
     target = tmp_path / "out" / "model"
     flags = {
         "model": golden / "hub" / "module",
@@ -83,12 +83,17 @@ def test_a_conversion_that_is_stopped_leaves_nothing(golden, tmp_path, number):
     }
     program = Program("convert_checkpoint.py", tmp_path, flags)
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("out/model.partial-*/model.ckpt-best.index")):
+    while not list(tmp_path.glob("out/model.tmp-*/model.ckpt-best.index")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     program.send(number)
     assert program.wait().code != 0
-    assert list(target.parent.iterdir()) == []
+    if number == signal.SIGKILL:
+        assert len(list(target.parent.iterdir())) == 1
+        assert Program("convert_checkpoint.py", tmp_path, flags).wait().code == 0
+        assert list(target.parent.iterdir()) == [target]
+    else:
+        assert list(target.parent.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from albert_tf.checkpoints.archives import is_packed, local_directory, nothing_k
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.report import LoadError
 from tests.full_disk import file_size_limit
+from tests.killed import Writer
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,14 @@ def test_no_room_for_it(released, cache):
     with file_size_limit(1000), pytest.raises(LoadError, match="ALBERT_TF_CACHE_DIR"):
         local_directory(released, "--model")
     assert list((cache / "unpacked").iterdir()) == []
+
+
+def test_what_a_killed_process_left_of_it_goes_with_the_next(released, cache):
+    directory = Path(local_directory(released, "--model")).parent
+    shutil.rmtree(directory)
+    Writer("folder", directory).kill()
+    assert Path(local_directory(released, "--model")).parent == directory
+    assert list(directory.parent.iterdir()) == [directory]
 
 
 def test_what_is_packed(released, tmp_path):

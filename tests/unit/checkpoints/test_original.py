@@ -1,5 +1,6 @@
 """Checkpoints of the original release: found, read, reported on, written."""
 
+import os
 import shutil
 
 import numpy as np
@@ -17,9 +18,11 @@ from albert_tf.checkpoints.original import (
     write_checkpoint,
 )
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.data.files import WriteError
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.models import AlbertForClassification, AlbertForPretraining
 from albert_tf.optimization import Lamb
+from tests.full_disk import file_size_limit
 from tests.golden.reference import CONFIGURATIONS, Reference
 from tests.small_model import small_config
 
@@ -358,29 +361,26 @@ class TestWriting:
             f"model.ckpt{DATA}",
         }
 
-    def test_a_failed_write_leaves_the_old_one(self, tmp_path, monkeypatch):
+    # Bytes that suffice for nothing, for all but the last values, for all but the index.
+    @pytest.mark.parametrize("size", [0, 3000, 4030])
+    def test_a_failed_write_leaves_the_old_one(self, tmp_path, size):
         prefix = write(tmp_path / "model.ckpt", step=1)
-        save = tf.raw_ops.SaveV2
-
-        def fail(**arguments):
-            save(**arguments)
-            raise tf.errors.ResourceExhaustedError(None, None, "disk full")
-
-        monkeypatch.setattr(tf.raw_ops, "SaveV2", fail)
-        with pytest.raises(tf.errors.ResourceExhaustedError):
-            write(prefix, step=2)
+        values = {f"{k}{'long' * 90}": np.ones(0) for k in range(15)}
+        values["y"] = np.ones(1000, np.float32)
+        with file_size_limit(size), pytest.raises(WriteError, match=prefix):
+            write(prefix, step=2, **values)
         assert read_global_step(prefix) == 1
         assert len(list(tmp_path.iterdir())) == 2
 
     def test_the_index_goes_first_and_comes_last(self, tmp_path, monkeypatch):
         prefix = write(tmp_path / "model.ckpt", step=1)
-        rename, had_index = tf.io.gfile.rename, []
+        rename, had_index = os.replace, []
 
-        def watch(source, target, **options):
-            had_index.append(tf.io.gfile.exists(prefix + ".index"))
-            rename(source, target, **options)
+        def watch(source, target):
+            had_index.append(os.path.exists(prefix + ".index"))
+            rename(source, target)
 
-        monkeypatch.setattr(tf.io.gfile, "rename", watch)
+        monkeypatch.setattr(os, "replace", watch)
         write(prefix, step=2)
         assert had_index == [False, False]
         assert read_global_step(prefix) == 2

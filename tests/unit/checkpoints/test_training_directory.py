@@ -17,6 +17,7 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.models import AlbertForPretraining
 from albert_tf.optimization import Lamb
 from tests.full_disk import file_size_limit
+from tests.killed import Writer
 from tests.small_model import small_config
 
 INPUT = {"files": [["a.tfrecord", 17]], "seed": 3}
@@ -189,15 +190,9 @@ class TestLeftovers:
         return os.path.join(directory.path, name)
 
     def test_half_a_checkpoint(self, directory, two, blank):
-        for name in (
-            "model.ckpt-12.partial.data-00000-of-00001",
-            "model.ckpt-12.partial.index",
-            "model.ckpt-12.data-00000-of-00001",
-            "train_state/12.index",
-        ):
+        for name in ("model.ckpt-12.data-00000-of-00001", "train_state/12.index"):
             with open(self.path(directory, name), "w") as file:
                 file.write("half")
-        os.makedirs(self.path(directory, "train_state/12_temp/part"))
         assert restored_step(directory, blank) == 9
         two.save(directory)
         assert restored_step(directory, blank) == 12
@@ -205,13 +200,28 @@ class TestLeftovers:
         two.advance_to(16).save(directory)
         assert not [name for name in all_files(directory) if "12" in name]
 
-    def test_a_file_that_was_being_written(self, directory, two, blank):
-        half = self.path(directory, "model.ckpt-9.partial.data-00000-of-00001.tempstate123")
-        with open(half, "w") as file:
-            file.write("half")
+    def test_what_a_killed_run_was_writing(self, directory, two, blank):
+        before = all_files(directory)
+        for kind, name in (
+            ("folder", "model.ckpt-12"),
+            ("folder", "train_state/11"),
+            ("folder", "model.ckpt-best"),
+            ("file", "checkpoint"),
+        ):
+            Writer(kind, self.path(directory, name)).kill()
+        left = all_files(directory) - before
+        assert len(left) == 7
+        assert restored_step(directory, blank) == 9
         two.save(directory)
-        assert not os.path.exists(half)
+        assert not left & all_files(directory)
         assert restored_step(directory, blank) == 12
+
+    def test_what_another_process_is_writing_stays(self, directory, two):
+        best = self.path(directory, "model.ckpt-best")
+        evaluation = Writer("folder", best)
+        two.save(directory)
+        assert evaluation.finish() == 0
+        assert os.listdir(best) == ["half"]
 
     def test_a_checkpoint_that_was_not_committed(self, directory, two, blank):
         committed = tf.io.gfile.GFile(self.path(directory, "checkpoint")).read()

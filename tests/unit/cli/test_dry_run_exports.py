@@ -67,11 +67,11 @@ def test_a_place_that_cannot_be_written_is_refused_as_by_the_real_run(release, t
     values = {"model": release, "format": "original", "output_dir": tmp_path / "file" / "out"}
     messages = []
     for more in ({}, DRY):
-        with pytest.raises(OSError, match=r"--output_dir=.*cannot be written") as raised:
+        with pytest.raises(OSError, match=r"--output_dir: .*file/out") as raised:
             run_here(convert_checkpoint, {**values, **more})
         messages.append(str(raised.value))
     assert messages[0] == messages[1]
-    with pytest.raises(OSError, match=r"--export_path=.*cannot be written"):
+    with pytest.raises(OSError, match=r"--export_path: .*"):
         run_here(
             export_checkpoints,
             {"albert_directory": release, "export_path": tmp_path / "file" / "model.ckpt", **DRY},

@@ -10,11 +10,13 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
+from albert_tf.data.files import WriteError
 from albert_tf.data.text_examples import Labels
 from albert_tf.distribution import create_strategy
-from albert_tf.export import saved_model
 from albert_tf.export.classification import export_classifier
 from albert_tf.models import AlbertForClassification
+from tests.full_disk import file_size_limit
+from tests.killed import Writer
 from tests.serving import batch, serve
 from tests.small_model import dropping_config
 
@@ -181,14 +183,13 @@ def test_exports_get_subfolders_of_rising_numbers_and_nothing_else_is_left(tmp_p
     assert all(os.path.basename(path).isdigit() for path in paths)
 
 
-def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
-    def fail(path):
-        raise tf.errors.ResourceExhaustedError(None, None, f"no space for {path}")
-
-    monkeypatch.setattr(saved_model, "write_then_rename", fail)
-    with pytest.raises(ValueError, match=r"--export_dir .* cannot be written to: no space"):
-        export_classifier(new_model(NUMBER), NUMBER, str(tmp_path), LENGTH)
-    assert list(tmp_path.iterdir()) == []
+def test_a_failed_or_killed_export_leaves_nothing_that_stays(tmp_path):
+    model = new_model(NUMBER)
+    Writer("folder", tmp_path / "export").kill()
+    for size in (100, 5000):  # for nothing, for all but the weights
+        with file_size_limit(size), pytest.raises(WriteError, match=f"--export_dir: {tmp_path} "):
+            export_classifier(model, NUMBER, str(tmp_path), LENGTH)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_mistakes_are_named_before_anything_is_written(tmp_path):
@@ -201,5 +202,5 @@ def test_mistakes_are_named_before_anything_is_written(tmp_path):
         export_classifier(model, NUMBER, str(path), LENGTH)
     assert not path.exists()
     path.write_text("a file")
-    with pytest.raises(ValueError, match=r"--export_dir .*exports' cannot be written to"):
+    with pytest.raises(WriteError, match=f"--export_dir: {path} "):
         export_classifier(model, CLASSES, str(path), LENGTH)

@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import keras
@@ -15,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
-from albert_tf.data.files import named_output
+from albert_tf.data.files import WriteError
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
@@ -27,6 +26,7 @@ from albert_tf.models import (
     AlbertForPretraining,
 )
 from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
+from tests.full_disk import file_size_limit
 from tests.serving import batch
 from tests.small_model import dropping_config, small_config
 
@@ -220,21 +220,13 @@ def test_names_of_classes_stand_beside_the_file(all_exported):
 
 
 def test_without_room_nothing_is_left(all_exported, tmp_path, monkeypatch):
-    def flush():
-        raise OSError(28, "No space left on device")
-
-    @contextmanager
-    def full_disk(path, flag):
-        with named_output(path, flag) as file:
-            is_file = path.endswith(".tflite")
-            yield SimpleNamespace(write=file.write, flush=flush) if is_file else file
-
-    model = all_exported["int8"].model
-    monkeypatch.setattr(litert, "_convert", lambda *_: b"a model")
-    monkeypatch.setattr(litert, "check", lambda *_, **__: {})
-    monkeypatch.setattr(litert, "named_output", full_disk)
-    with pytest.raises(ValueError, match=r"--output_file: .*classes.tflite cannot .*No space left"):
-        export_litert(model, str(tmp_path / "classes.tflite"), labels=LABELS)
+    model, path = all_exported["int8"].model, str(tmp_path / "classes.tflite")
+    monkeypatch.setattr(litert, "_convert", lambda *_: b"a model" * 200)
+    with file_size_limit(1000), pytest.raises(WriteError, match="TMPDIR: "):
+        export_litert(model, path, labels=LABELS)
+    # The names of the classes would find room.
+    with file_size_limit(1000), pytest.raises(WriteError, match=f"--output_file: {path} "):
+        litert._write(path, b"a model" * 200, LABELS.names, "--output_file")
     assert list(tmp_path.iterdir()) == []
 
 
