@@ -64,6 +64,10 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
         skipped = tf.where(start > end_of_last, tf.strings.join(fields, "\t"), "")
         return (record, end), (payload, skipped)
 
+    # A file that is not there `ignore_errors` would try to open for ever.
+    there = tf.io.matching_files(tf.strings.regex_replace(path, r"[*?\[\\]", r"\\\0"))
+    with tf.control_dependencies([tf.debugging.assert_positive(tf.size(there), "no such file")]):
+        path = tf.identity(path)
     zero = tf.constant(0, tf.int64)
     end = tf.data.Dataset.from_tensors(("", tf.constant(_REST, tf.int64), size, size))
     records = tf.data.TFRecordDataset(path).scan((zero, zero), number).map(check).ignore_errors()

@@ -184,7 +184,7 @@ def write_error(path: str, error: BaseException, flag: str = "") -> WriteError:
 
 
 def reason_of(error: BaseException) -> str:
-    """What the system said of a failed write, in one line."""
+    """What the system, or TensorFlow, said of a file that cannot be read or written; a line."""
     if isinstance(error, WriteError) and error.__cause__ is not None:
         error = error.__cause__
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", str(error))  # where TensorFlow was in its graph

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from albert_tf.data.examples import FeatureSpec
-from albert_tf.data.files import match_files
+from albert_tf.data.files import match_files, open_binary, reason_of
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 
 __all__ = [
@@ -21,6 +21,14 @@ __all__ = [
 
 # The last one is what Python makes of TensorFlow's message when that quotes a damaged record.
 _READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
+# Of files that were removed, or whose disk or network does not answer.
+_FILE_ERRORS = (
+    tf.errors.FailedPreconditionError,
+    tf.errors.NotFoundError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnavailableError,
+    tf.errors.UnknownError,
+)
 
 
 def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
@@ -88,17 +96,32 @@ def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> I
     again, one record at a time, up to the damaged one.
 
     Raises:
-        RecordError: a record is damaged or not as `specs` say. Errors that the files do not explain
-            go through unchanged.
+        RecordError: a record is damaged or not as `specs` say, or a file cannot be read. Errors
+            that the files do not explain go through unchanged.
     """
     try:
         yield
-    except _READ_ERRORS as error:
+    except (*_READ_ERRORS, *_FILE_ERRORS) as error:
         try:
-            _check_all_records(files, specs)
+            for path in files:
+                _check_file(path)
+            if isinstance(error, _READ_ERRORS):
+                _check_all_records(files, specs)
         except RecordError as explained:
             raise explained from error
         raise
+
+
+def _check_file(path: str) -> None:
+    """Raises RecordError if a file can no longer be opened."""
+    try:
+        with open_binary(path, "rb") as file:
+            file.read(1)
+    except (OSError, tf.errors.OpError) as error:
+        raise RecordError(
+            f"{path} can no longer be read: {reason_of(error)}. Put it back, and give the same "
+            "command again."
+        ) from error
 
 
 def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,18 @@ def test_reading_names_a_damaged_record(tmp_path: Path) -> None:
     Path(path).write_bytes(content)
     with pytest.raises(RecordError, match="bad, record 3: the checksum differs"):
         read_all(path)
+
+
+@pytest.mark.parametrize("in_its_place", ["nothing", "a folder"])
+def test_a_file_that_is_gone_is_named(tmp_path: Path, in_its_place: str) -> None:
+    path = write(tmp_path / "gone", data())
+    dataset = iter(tf.data.TFRecordDataset([write(tmp_path / "good", data()), path]).batch(5))
+    next(dataset)
+    os.remove(path)
+    if in_its_place == "a folder":
+        os.mkdir(path)
+    with pytest.raises(RecordError, match=path), explain_read_errors([path], SPECS):
+        next(dataset)
 
 
 def test_errors_that_files_do_not_explain_go_through(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from albert_tf.data.records import RecordError
 from albert_tf.evaluation import train_and_evaluate
 from albert_tf.run_log import RunLog
 from albert_tf.training.interruption import Interruption, TrainingInterrupted
@@ -144,6 +145,32 @@ def test_skipped_records_are_counted_and_remembered_over_a_stop(tmp_path):
         assert json.loads(lines[-1])["skipped_records"] == 1
         description = json.loads((tmp_path / run / "train_state/8.json").read_text())
         assert description["skipped_records"] == [f"{file}\t25\t-1"]
+
+
+@pytest.mark.parametrize("skips_damaged", [False, True])
+def test_records_that_are_removed_end_the_run_with_their_name(tmp_path, skips_damaged):
+    (tmp_path / "[of the *]").mkdir()
+    files = [
+        write_records(tmp_path / "[of the *]" / f"records{seed}", pretraining_columns(9, seed=seed))
+        for seed in (0, 1)
+    ]
+
+    class RemovingAtStepFour(RunLog):
+        def advance(self, step):
+            super().advance(step)
+            if step == 4 and files[1].exists():
+                files[1].rename(tmp_path / "away")
+
+    task = make_task(*files, skip_damaged_records=skips_damaged)
+    trainer = make_trainer(tmp_path / "run", task, 40)
+    with pytest.raises(RecordError) as raised:
+        train(trainer, RemovingAtStepFour)
+    assert str(files[1]) in str(raised.value)
+    assert 4 <= trainer.step < 40
+    assert trainer.directory.newest().endswith(f"model.ckpt-{trainer.step}")
+    (tmp_path / "away").rename(files[1])
+    trainer = train(make_trainer(tmp_path / "run", task, trainer.step + 2))
+    assert trainer.directory.newest().endswith(f"model.ckpt-{trainer.step}")
 
 
 def test_a_full_disk_ends_the_run_with_a_message_and_loses_nothing(task, unbroken, tmp_path):
