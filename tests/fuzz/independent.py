@@ -1,0 +1,202 @@
+"""What other readers say of the same files: json, csv, TFRecordDataset, sentencepiece.
+
+A reader raises, or returns `UNKNOWN`, where it cannot tell what a file holds.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+UNKNOWN = object()
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Whether two values are equal, NaN and arrays included."""
+    if isinstance(ours, np.ndarray) or isinstance(theirs, np.ndarray):
+        return ours.dtype == theirs.dtype and np.array_equal(
+            ours, theirs, equal_nan=ours.dtype.kind == "f"
+        )
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return ours == theirs or (math.isnan(ours) and math.isnan(theirs))
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        return ours.keys() == theirs.keys() and all(same(ours[k], theirs[k]) for k in ours)
+    if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple):
+        return len(ours) == len(theirs) and all(map(same, ours, theirs))
+    return ours == theirs
+
+
+def shares_values(ours: Any, theirs: Any) -> bool:
+    """Whether a file's values, as far as they are kept, are what the other reader says."""
+    if ours is None or not isinstance(theirs, dict):
+        return ours is None
+    return all(same(ours[key], theirs[key]) for key in ours.keys() & theirs.keys())
+
+
+def whole_json(name: str, folder: Path) -> Any:
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def hugging_face_config(folder: Path) -> Any:
+    """Without what has other names there."""
+    values = whole_json("config.json", folder)
+    return {key: value for key, value in values.items() if key != "hidden_act"}
+
+
+def _text(value: Any) -> str:
+    """A text that a file can hold: halves of characters are replaced, which is no matter here."""
+    if not isinstance(value, str):
+        raise TypeError
+    value.encode()
+    return value
+
+
+def _id(value: Any) -> str | int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError
+    return value
+
+
+def squad(folder: Path) -> Any:
+    document = whole_json("questions.json", folder)
+    return [
+        (str(_id(entry["id"])), _text(entry["question"]), _text(paragraph["context"]))
+        for article in document["data"]
+        for paragraph in article["paragraphs"]
+        for entry in paragraph["qas"]
+    ]
+
+
+def plain_questions(folder: Path) -> Any:
+    text = (folder / "questions.json").read_text(encoding="utf-8-sig")
+    try:
+        rows = json.loads(text)
+    except ValueError:
+        rows = [json.loads(line) for line in text.split("\n") if line.strip()]
+    rows = rows if isinstance(rows, list) else [rows]
+    questions = []
+    for number, row in enumerate(rows, start=1):
+        name = str(number) if row.get("id") is None else _id(row["id"])
+        questions.append((name, _text(row["context"]), _text(row["question"])))
+    return questions
+
+
+def race(folder: Path) -> Any:
+    document = whole_json("train/middle/1.txt", folder)
+    if not all(document["answers"]):
+        return UNKNOWN  # questions without an answer are left out
+    return [
+        (_text(document["article"]), _text(question), tuple(map(_text, options)))
+        for question, options in zip(document["questions"], document["options"], strict=True)
+    ]
+
+
+def choices(folder: Path) -> Any:
+    text = (folder / "choices.jsonl").read_text(encoding="utf-8-sig")
+    rows = [json.loads(line) for line in text.split("\n") if line.strip()]
+    if any(row["label"] in (None, "", "-") for row in rows):
+        return UNKNOWN
+    return [
+        (_text(row["context"]), _text(row["question"]), tuple(map(_text, row["options"])))
+        for row in rows
+    ]
+
+
+def json_rows(name: str, folder: Path) -> Any:
+    text = (folder / name).read_text(encoding="utf-8-sig")
+    rows = [json.loads(line) for line in text.split("\n") if line.strip()]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    return columns, [[_cell(row.get(key)) for key in columns] for row in rows]
+
+
+def _cell(value: Any) -> str | None:
+    if value is None or isinstance(value, list | dict):
+        return None
+    return _text(value) if isinstance(value, str) else json.dumps(value)
+
+
+def delimited_rows(name: str, folder: Path) -> Any:
+    text = (folder / name).read_bytes().decode("utf-8-sig")
+    if name.endswith(".csv"):
+        header = text.split("\n", 1)[0]
+        if any(sign in header for sign in ';\t"') or header.lower().startswith("sep="):
+            return UNKNOWN  # another separator may be meant
+        rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    else:
+        if "\r" in text or "\0" in text:  # which end lines for csv, and are text here
+            return UNKNOWN
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
+    columns, *cells = [row for row in rows if row and (len(row) > 1 or row[0].strip())]
+    while columns and not columns[-1].strip():
+        columns.pop()
+    if len(columns) < 2:  # empty lines are then rows
+        return UNKNOWN
+    return [column.strip() for column in columns], cells
+
+
+def in_one_step(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives all elements of a data set at once.
+
+    An iterator takes 20 ms and more to be made, a graph that gives one element less than 1 ms.
+
+    Args:
+        make: makes the data set from tensors.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    options.threading.private_threadpool_size = 1
+
+    @tf.function(autograph=False)
+    def read(*arguments: Any) -> Any:
+        return make(*arguments).batch(100_000).with_options(options).get_single_element()
+
+    return read
+
+
+@cache
+def _tensorflow_records() -> Any:
+    import tensorflow as tf
+
+    last = tf.data.Dataset.from_tensors("")
+    read = in_one_step(lambda path: tf.data.TFRecordDataset(path).concatenate(last))
+    return lambda path: read(tf.constant(path)).numpy()[:-1].tolist()
+
+
+def records(folder: Path) -> Any:
+    return _tensorflow_records()(str(folder / "part.tfrecord"))
+
+
+def tensors(name: str, folder: Path) -> Any:
+    data = (folder / name).read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    values = {}
+    for key, entry in header.items():
+        start, end = entry["data_offsets"]
+        dtype = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}[entry["dtype"]]
+        content = np.frombuffer(data[8 + length :][start:end], dtype)
+        values[key] = content.reshape(entry["shape"])
+    return values
+
+
+def pieces(folder: Path) -> Any:
+    import sentencepiece
+
+    from tests.fuzz.seeds import PLAIN_TEXT
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+    found = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+    return found, processor.encode(PLAIN_TEXT, out_type=str)
