@@ -9,6 +9,7 @@ travel with the examples, as text, so that they need no state outside of the inp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,7 @@ from absl import logging
 
 from albert_tf.data.examples import FeatureSpec
 from albert_tf.data.files import file_size
-from albert_tf.data.records import parse_batch
+from albert_tf.data.records import example_features, parse_batch
 from albert_tf.data.tfrecord import RecordError, read_records
 
 # In a batch, string [B], of the rows of all workers: what was left out before each example; lines
@@ -42,8 +43,9 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
         specs: the features that a record must have.
 
     Returns:
-        A data set of pairs: payload, and what was left out before it (see `SKIPPED`). At the end
-        of a damaged file the payload may be empty: `carry_places` takes such elements out.
+        A data set of pairs: payload, and what was left out before it (see `SKIPPED`). Empty
+        records are left out, so an empty payload only stands for the end of a file that is damaged
+        there: `carry_places` takes such elements out.
     """
 
     def number(state: Any, payload: tf.Tensor) -> Any:
@@ -94,13 +96,14 @@ def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def files_that_begin_well(files: Iterable[str]) -> list[str]:
-    """Those files whose first record, if there is one, is whole; the others are named."""
+    """Those files whose first record, if there is one, can be read; the others are named."""
     return [path for path in files if _begins_well(path)]
 
 
 def _begins_well(path: str) -> bool:
     try:
-        next(read_records(path), None)
+        for payload in islice(read_records(path), 1):
+            example_features(payload, path, 1)
     except RecordError as error:
         logging.warning("--skip_damaged_records: %s", error)
         return False

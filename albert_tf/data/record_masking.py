@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-import tensorflow as tf
-
 from albert_tf.data.pretraining import PREDICTION_FEATURES
-from albert_tf.data.tfrecord import RecordError, read_records
+from albert_tf.data.records import RecordError, example_features
+from albert_tf.data.tfrecord import read_records
 
 # A masked record without a prediction is rare (no word was small enough), not impossible.
 _RECORDS_TO_ASK = 16
@@ -41,9 +40,9 @@ def are_masked(path: str, mask_id: int | None = None) -> bool | None:
 def _features(path: str) -> Iterator[Any]:
     """Features of the records up to the first that cannot be read: others report that one."""
     try:
-        for payload in read_records(path):
-            yield tf.train.Example.FromString(payload).features.feature
-    except Exception:  # damaged, or no tf.train.Example: protobuf backends raise their own classes
+        for number, payload in enumerate(read_records(path), start=1):
+            yield example_features(payload, path, number)
+    except RecordError:
         return
 
 

@@ -1,7 +1,9 @@
 """Record files as TensorFlow reads them: parsing, and errors that name the file and the record."""
 
-from collections.abc import Iterator, Sequence
+import reprlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,6 +16,7 @@ __all__ = [
     "RecordError",
     "check_record_files",
     "count_records",
+    "example_features",
     "explain_read_errors",
     "match_files",
     "parse_batch",
@@ -128,22 +131,52 @@ def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
     for path in files:
         for number, payload in enumerate(read_records(path), start=1):
             _check_record(payload, specs, path, number)
+            try:
+                parse_batch(tf.constant([payload]), specs)
+            except _READ_ERRORS as error:  # TensorFlow takes less than protobuf does
+                raise RecordError(
+                    f"{path}, record {number}: TensorFlow cannot parse it. It is damaged; make the "
+                    "records again."
+                ) from error
+
+
+def example_features(payload: bytes, path: str, number: int) -> Any:
+    """Returns the features of a record by name.
+
+    Args:
+        payload: of the record.
+        path: of its file, for errors.
+        number: of the record, from 1, for errors.
+
+    Raises:
+        RecordError: it is empty, or no `tf.train.Example`.
+    """
+    if not payload:
+        raise RecordError(f"{path}, record {number}: it is empty. Make the records again.")
+    try:
+        return tf.train.Example.FromString(payload).features.feature
+    except Exception as error:  # the protobuf backends raise classes of their own
+        raise RecordError(f"{path}, record {number}: not a tf.train.Example: {error}") from error
 
 
 def _check_record(payload: bytes, specs: Sequence[FeatureSpec], path: str, number: int) -> None:
     """Raises RecordError unless the payload holds every feature of `specs`."""
     place = f"{path}, record {number}"
-    try:
-        features = tf.train.Example.FromString(payload).features.feature
-    except Exception as error:  # the protobuf backends raise classes of their own
-        raise RecordError(f"{place}: not a tf.train.Example: {error}") from error
+    features = example_features(payload, path, number)
     for spec in specs:
         if spec.name not in features:
             raise RecordError(
-                f"{place}: feature {spec.name!r} is missing; it holds {sorted(features)}. "
+                f"{place}: feature {spec.name!r} is missing; it holds {_shown(features)}. "
                 "Was the file made for another task?"
             )
         _check_values(features[spec.name], spec, place)
+
+
+def _shown(names: Iterable[str]) -> str:
+    """The names of features, of which a damaged record may have many, and long ones."""
+    short = reprlib.Repr()
+    short.maxlist, short.maxstring = 12, 40
+    return short.repr(sorted(names))
 
 
 def _check_values(feature: "tf.train.Feature", spec: FeatureSpec, place: str) -> None:

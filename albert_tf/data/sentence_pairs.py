@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
-import tensorflow as tf
 from absl import logging
 
+from albert_tf.data.records import RecordError, example_features
 from albert_tf.data.segments import NONE, NSP, SOP
-from albert_tf.data.tfrecord import RecordError, read_records
+from albert_tf.data.tfrecord import read_records
 
 
 def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
@@ -23,9 +23,12 @@ def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
         sentence_loss: one of `SENTENCE_LOSSES`.
 
     Raises:
-        RecordError: a file of single runs, from which no sentence loss can be learnt.
+        RecordError: a file of single runs, from which no sentence loss can be learnt, or one whose
+            first record cannot be read.
     """
-    are_pairs = {path: _is_pair(payload) for path in files for payload in _first_record(path)}
+    are_pairs = {
+        path: _is_pair(payload, path) for path in files for payload in islice(read_records(path), 1)
+    }
     if sentence_loss != NONE:
         for path, is_pair in are_pairs.items():
             if not is_pair:
@@ -44,11 +47,5 @@ def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
         )
 
 
-def _first_record(path: str) -> Iterator[bytes]:
-    """The first record of a file, if it has one."""
-    return islice(read_records(path), 1)
-
-
-def _is_pair(payload: bytes) -> bool:
-    features = tf.train.Example.FromString(payload).features.feature
-    return any(features["segment_ids"].int64_list.value)
+def _is_pair(payload: bytes, path: str) -> bool:
+    return any(example_features(payload, path, 1)["segment_ids"].int64_list.value)

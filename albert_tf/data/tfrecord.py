@@ -16,7 +16,9 @@ from albert_tf.data.files import file_size, open_binary
 _HEADER_BYTES = 12  # length and its checksum
 _CHECK = struct.Struct("<I")
 _CASTAGNOLI = 0x82F63B78  # the polynomial, lowest bit first
+_ALL_ONES = bytes.fromhex("54641f64")  # takes a checksum from zero to all ones
 _RECORDS_A_CHECK = 256
+_MOST_PADDED_BYTES = 1 << 24  # of strings whose checksums are computed together
 
 
 class RecordError(ValueError):
@@ -25,8 +27,6 @@ class RecordError(ValueError):
 
 def frame_records(payloads: Sequence[bytes]) -> list[bytes]:
     """Puts lengths and checksums around payloads, ready to be written one after the other."""
-    if not payloads:
-        return []
     lengths = [len(payload).to_bytes(8, "little") for payload in payloads]
     length_checks = masked_crc32c(lengths).tolist()
     checks = masked_crc32c(payloads).tolist()
@@ -44,11 +44,16 @@ def masked_crc32c(payloads: Sequence[bytes]) -> np.ndarray:
     All strings advance together, eight bytes a step, so that a step is a few array operations.
 
     Args:
-        payloads: B strings of at least four bytes each.
+        payloads: B strings of any length.
 
     Returns:
         uint32 [B].
     """
+    if not payloads:
+        return np.zeros(0, np.uint32)
+    if len(payloads) > 1 and len(payloads) * max(map(len, payloads)) > _MOST_PADDED_BYTES:
+        half = len(payloads) // 2
+        return np.concatenate([masked_crc32c(payloads[:half]), masked_crc32c(payloads[half:])])
     tables = _crc_tables()
     words = _aligned_words(payloads)
     # The last two words of a step do not meet the running checksum: done for all steps at once.
@@ -64,15 +69,15 @@ def _aligned_words(payloads: Sequence[bytes]) -> np.ndarray:
     """Payloads padded on the left to one length, as uint16 [words, B].
 
     Zeros in front leave a checksum that starts from zero as it is. The checksum really starts from
-    all ones, which is the same as inverting the first four bytes.
+    all ones, which four bytes in front of the payload make of zero.
     """
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    width = -(-int(lengths.max()) // 8) * 8
+    width = -(-(int(lengths.max()) + len(_ALL_ONES)) // 8) * 8
     matrix = np.frombuffer(
         bytearray().join(payload.rjust(width, b"\0") for payload in payloads), np.uint8
     ).reshape(len(payloads), width)
-    head = (width - lengths)[:, None] + np.arange(4)
-    matrix[np.arange(len(payloads))[:, None], head] ^= 0xFF
+    head = (width - lengths - len(_ALL_ONES))[:, None] + np.arange(len(_ALL_ONES))
+    matrix[np.arange(len(payloads))[:, None], head] = np.frombuffer(_ALL_ONES, np.uint8)
     return np.ascontiguousarray(matrix.view("<u2").T)
 
 
@@ -93,12 +98,13 @@ def read_records(path: str) -> Iterator[bytes]:
 
     Raises:
         RecordError: the file is cut short or a checksum differs; names the file and the record,
-            counted from 1.
+            counted from 1. The records before it are yielded.
     """
     frames = _read_frames(path)
     number = 0
     while batch := list(islice(frames, _RECORDS_A_CHECK)):
-        headers, payloads, checks = zip(*batch, strict=True)
+        whole = [frame for frame in batch if frame is not None]
+        headers, payloads, checks = zip(*whole, strict=True) if whole else ((), (), ())
         header_crcs = masked_crc32c([header[:8] for header in headers]).tolist()
         payload_crcs = masked_crc32c(payloads).tolist()
         for header, payload, check, header_crc, payload_crc in zip(
@@ -111,20 +117,24 @@ def read_records(path: str) -> Iterator[bytes]:
                     "TFRecord file; copy or make it again."
                 )
             yield payload
+        if len(whole) < len(batch):
+            raise _cut_short(path, number + 1)
 
 
-def _read_frames(path: str) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Yields (length and its checksum, payload, checksum) of each record, unchecked."""
+def _read_frames(path: str) -> Iterator[tuple[bytes, bytes, bytes] | None]:
+    """Yields (length and its checksum, payload, checksum) of each record, unchecked.
+
+    None, at the end, stands for a record that does not fit into the file.
+    """
     remaining = file_size(path)
-    number = 0
     with open_binary(path, "rb") as file:
         while remaining:
-            number += 1
             header = file.read(_HEADER_BYTES)
             length = int.from_bytes(header[:8], "little")
             remaining -= _HEADER_BYTES + length + _CHECK.size
             if remaining < 0:
-                raise _cut_short(path, number)
+                yield None
+                return
             yield header, file.read(length), file.read(_CHECK.size)
 
 

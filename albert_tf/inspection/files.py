@@ -15,6 +15,7 @@ from albert_tf.checkpoints.original import READ_ERRORS
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import open_binary
+from albert_tf.data.records import example_features
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.parameter_counts import parameter_counts
 from albert_tf.text_layout import rows
@@ -252,7 +253,7 @@ def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
 def _is_record_file(path: str) -> bool:
     try:
         return next(read_records(path), None) is not None
-    except (RecordError, MemoryError, OverflowError):
+    except RecordError:
         return False
 
 
@@ -260,12 +261,7 @@ def _records(path: str) -> Iterator[str]:
     payload = next(read_records(path), None)
     if payload is None:
         raise ValueError(f"{path!r} is a file of records without any record.")
-    example = tf.train.Example()
-    try:
-        example.ParseFromString(payload)
-    except Exception as error:
-        raise ValueError(f"{path!r}: its first record is no tf.train.Example: {error}") from error
-    features = example.features.feature
+    features = example_features(payload, path, 1)
     kinds = (kind for name, kind in _RECORD_KINDS.items() if name in features)
     yield f"{path}: records of {next(kinds, 'another kind')}"
     yield from rows("File", {"size": _size(path), "records": count_records([path])})

@@ -1,6 +1,7 @@
 """What every tokenizer offers, whatever kind of vocabulary it was made from."""
 
 import abc
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -132,6 +133,6 @@ class Tokenizer(abc.ABC):
         source = self.files[0] if self.files else "The vocabulary"
         raise ValueError(
             f"{source} has no {' or '.join(names)} among its {self.vocab_size} tokens (it begins "
-            f"with {self.tokens[:8]}). An ALBERT vocabulary has [CLS], [SEP], [MASK], "
+            f"with {reprlib.repr(self.tokens)}). An ALBERT vocabulary has [CLS], [SEP], [MASK], "
             "<pad> or [PAD], and <unk> or [UNK]; check --spm_model_file and --vocab_file."
         )

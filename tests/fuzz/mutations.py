@@ -12,7 +12,7 @@ import json
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -384,8 +384,22 @@ def payloads_of(data: bytes) -> list[bytes]:
     return payloads
 
 
+_LENGTHS = (0, 10**6, 2**31)
+# Where its checksum fits, TensorFlow takes a length for granted, and ends when it gets no memory.
+_ENORMOUS_LENGTHS = (*_LENGTHS, 2**40, 2**63, 2**64 - 1)
+
+
 def damage_records(random: Random, data: bytes) -> bytes:
-    """Records that are empty, short, zeros, of an enormous length, or sound around damage."""
+    """Records that are empty, short, zeros, of a false length, or sound around damage."""
+    return _damaged_records(random, data, _LENGTHS)
+
+
+def damage_records_at_will(random: Random, data: bytes) -> bytes:
+    """The same with lengths beyond all memory, and a checksum that fits them."""
+    return _damaged_records(random, data, _ENORMOUS_LENGTHS)
+
+
+def _damaged_records(random: Random, data: bytes, lengths: Sequence[int]) -> bytes:
     records = [frame(payload) for payload in payloads_of(data)]
     place = random.randrange(len(records))
     payload = records[place][12:-4]
@@ -403,7 +417,7 @@ def damage_records(random: Random, data: bytes) -> bytes:
             b"\0" * random.choice((12, 16, 32, 64, len(records[place])))
         ]
     elif change == 7:
-        length = random.choice((2**64 - 1, 2**63, 2**40, 2**31, len(payload) + 1, 10**6, 0))
+        length = random.choice((*lengths, len(payload) + 1))
         header = struct.pack("<Q", length)
         check = checksum(header) if random.random() < 0.7 else b"\0\0\0\0"
         records[place] = header + check + records[place][12:]

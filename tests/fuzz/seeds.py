@@ -19,9 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.independent import UNKNOWN
-from tests.fuzz.wire import checksum
-
 TEXT = "The cat's 1,024 dogs, ½ of them\tasleep."
 PLAIN_TEXT = "the cat sat on the mat"
 _GOLDEN = Path(__file__).parents[1] / "golden" / "data"
@@ -439,42 +436,6 @@ def records() -> list[bytes]:
         "token_boundary": np.ones((3, 4), np.int64),
     }
     return [b"".join(frame_records(encode_examples(columns, specs)))]
-
-
-def usable_records(folder: Path) -> Any:
-    """The records before the first damage that can be parsed and have sound values.
-
-    What follows damage in one file is lost, for nothing says where the next record begins.
-    """
-    import tensorflow as tf
-
-    data, place, found = (folder / "part.tfrecord").read_bytes(), 0, []
-    while place < len(data):
-        header = data[place : place + 8]
-        length = int.from_bytes(header, "little")
-        payload = data[place + 12 : place + 12 + length]
-        end = place + 16 + length
-        is_sound = (
-            end <= len(data)
-            and checksum(header) == data[place + 8 : place + 12]
-            and checksum(payload) == data[place + 12 + length : end]
-        )
-        if not is_sound:
-            if not place:
-                return UNKNOWN  # a file that begins with damage is left out as a whole
-            break
-        try:
-            features = tf.train.Example.FromString(payload).features.feature
-            ids, mask = (list(features[n].int64_list.value) for n in ("input_ids", "input_mask"))
-            is_usable = len(ids) == 4 and all(0 <= i < 50 for i in ids)
-            is_usable &= len(mask) == 4 and set(mask) <= {0, 1}
-            is_usable &= len(features["weights"].float_list.value) == 2
-        except Exception:  # protobuf's own error
-            is_usable = False
-        if is_usable:
-            found.append(payload)
-        place = end
-    return found
 
 
 def _squad(version: str, *questions: dict[str, Any]) -> bytes:

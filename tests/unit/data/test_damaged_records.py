@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.data.batching import training_batches
 from albert_tf.data.damaged_records import SKIPPED, SkippedRecords, files_that_begin_well
 from albert_tf.data.examples import FeatureSpec, encode_examples
-from albert_tf.data.tfrecord import frame_records
+from albert_tf.data.tfrecord import frame_records, masked_crc32c
 from tests.small_records import cut_in_record, damage_record
 
 SPECS = (FeatureSpec("ids", "int64", 2, limit=100),)
@@ -125,6 +125,35 @@ def test_files_that_begin_with_damage_are_not_looked_at(files, caplog):
     paths = [str(path) for path in files]
     assert files_that_begin_well(paths) == paths[1:4]
     assert sum("record 1" in message for message in caplog.messages) == 2
+
+
+@pytest.mark.parametrize("first", [b"", b"\xff" * 40])
+def test_files_whose_first_record_is_no_example_are_not_looked_at(files, first, caplog):
+    messages = [first, *records([1, 2])]
+    files[0].write_bytes(b"".join(frame_records(messages)))
+    assert files_that_begin_well(map(str, files[:2])) == [str(files[1])]
+    assert any(f"{files[0]}, record 1" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("damage", ["empty record", "zeros", "length beyond the file"])
+def test_empty_records_and_zeros_are_passed_over(tmp_path, damage):
+    """After an empty record the file goes on, after what is no record it does not."""
+    path = tmp_path / "part"
+    frames = frame_records(records(range(4)))
+    length = (1 << 30).to_bytes(8, "little")
+    frames[2:2] = {
+        "empty record": frame_records([b"", b""]),
+        "zeros": [bytes(64)],
+        "length beyond the file": [length + masked_crc32c([length]).tobytes()],
+    }[damage]
+    path.write_bytes(b"".join(frames))
+    numbers, skipped = read(batches([str(path)], skip_damaged=True), 3)
+    if damage == "empty record":
+        assert {*numbers} == {0, 1, 2, 3}
+        assert short(skipped) == {"part\t3\t4"}
+    else:
+        assert {*numbers} == {0, 1}
+        assert short(skipped) == {"part\t3\t-1"}
 
 
 def test_places_told_of_before_are_not_told_again(damaged, caplog):

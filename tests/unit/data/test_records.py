@@ -64,6 +64,7 @@ DAMAGE = {
     "type": "'weights' does not hold float32",
     "high": "'ids' holds 50, but values must lie in \\[0, 50\\), the limit set by vocab_size",
     "protobuf": "not a tf.train.Example",
+    "empty": "it is empty",
 }
 
 
@@ -81,7 +82,7 @@ def damaged_message(kind: str) -> bytes:
     elif kind == "high":
         columns["ids"][0, 2] = 50
     else:
-        return b"\xff" * 40
+        return b"\xff" * 40 if kind == "protobuf" else b""
     return encode_examples(columns, specs)[0]
 
 
@@ -124,6 +125,18 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path, in_its_place: str) -> None
         os.mkdir(path)
     with pytest.raises(RecordError, match=path), explain_read_errors([path], SPECS):
         next(dataset)
+
+
+def test_reading_names_a_record_that_only_tensorflow_refuses(tmp_path: Path) -> None:
+    """A feature whose value is there twice, which protobuf takes."""
+    messages = encode_examples(data(), SPECS)
+    entry = b"\x0a\x01x" + b"\x12\x05\x1a\x03\x0a\x01\x07" * 2
+    features = messages[3][2:] + b"\x0a" + bytes([len(entry)]) + entry
+    messages[3] = b"\x0a" + bytes([len(features)]) + features
+    path = tmp_path / "bad"
+    path.write_bytes(b"".join(frame_records(messages)))
+    with pytest.raises(RecordError, match="bad, record 4"):
+        read_all(str(path))
 
 
 def test_errors_that_files_do_not_explain_go_through(tmp_path: Path) -> None:

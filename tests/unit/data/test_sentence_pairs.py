@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from albert_tf.data.sentence_pairs import check_sentence_pairs
-from albert_tf.data.tfrecord import RecordError
+from albert_tf.data.tfrecord import RecordError, frame_records
 from tests.small_records import pretraining_columns, write_records
 
 
@@ -38,3 +38,11 @@ def test_no_loss_takes_both_and_tells_of_pairs(
         check_sentence_pairs(files, "none")
     (message,) = caplog.messages
     assert message.startswith("1 of 3 files hold pairs of segments")
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff" * 40])
+def test_a_first_record_that_cannot_be_read_is_named(tmp_path: Path, payload: bytes) -> None:
+    path = tmp_path / "bad"
+    path.write_bytes(b"".join(frame_records([payload])))
+    with pytest.raises(RecordError, match="bad, record 1"):
+        check_sentence_pairs([str(path)], "sop")

@@ -1,4 +1,5 @@
 import random
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from albert_tf.data.tfrecord import (
 
 def payloads(number: int) -> list[bytes]:
     rng = random.Random(number)
-    return [rng.randbytes(rng.randint(4, 77)) for _ in range(number)]
+    return [rng.randbytes(rng.randint(0, 77)) for _ in range(number)]
 
 
 def write(path: Path, number: int) -> list[bytes]:
@@ -31,12 +32,27 @@ def test_published_checksum() -> None:
     assert masked_crc32c([b"123456789"]).tolist() == [masked]
 
 
-def test_tensorflow_writes_the_same_bytes(tmp_path: Path) -> None:
-    data = write(tmp_path / "ours", 37)
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 8, None])
+def test_tensorflow_writes_the_same_bytes(tmp_path: Path, length: int | None) -> None:
+    data = payloads(37) if length is None else [bytes(range(1, 1 + length))]
+    (tmp_path / "ours").write_bytes(b"".join(frame_records(data)))
     with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
         for payload in data:
             writer.write(payload)
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def test_a_long_record_among_short_ones_takes_little_memory(tmp_path: Path) -> None:
+    data = [*payloads(255), random.Random(1).randbytes(1 << 20)]
+    path = tmp_path / "file"
+    path.write_bytes(b"".join(frame_records(data)))
+    tracemalloc.start()
+    try:
+        assert list(read_records(str(path))) == data
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 200 << 20
 
 
 def test_nothing_to_frame() -> None:
@@ -65,6 +81,35 @@ def test_cut_file_is_named_with_the_record(tmp_path: Path, missing: int) -> None
         list(read_records(str(path)))
     with pytest.raises(RecordError, match=message):
         count_records([str(path)])
+
+
+def test_records_before_damage_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "cut"
+    data = write(path, 9)
+    path.write_bytes(path.read_bytes()[:-1])
+    records = read_records(str(path))
+    assert [next(records) for _ in range(8)] == data[:8]
+    with pytest.raises(RecordError, match="cut, record 9"):
+        next(records)
+
+
+@pytest.mark.parametrize("place", [0, 2, 4])
+@pytest.mark.parametrize("length", [12, 16, 64, 1000])
+def test_zeros_are_named_with_the_record(tmp_path: Path, place: int, length: int) -> None:
+    frames = frame_records(payloads(4))
+    path = tmp_path / "zeros"
+    path.write_bytes(b"".join([*frames[:place], bytes(length), *frames[place:]]))
+    with pytest.raises(RecordError, match=f"zeros, record {place + 1}"):
+        list(read_records(str(path)))
+
+
+def test_a_length_beyond_the_file_is_named_with_the_record(tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    header = (1 << 62).to_bytes(8, "little")
+    check = int(masked_crc32c([header])[0]).to_bytes(4, "little")
+    path.write_bytes(b"".join(frame_records([b"one"])) + header + check)
+    with pytest.raises(RecordError, match="long, record 2"):
+        list(read_records(str(path)))
 
 
 @pytest.mark.parametrize("place", ["length checksum", "payload", "checksum"])
