@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-import pickle
+import shutil
+import tempfile
 import zipfile
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.checkpoints.safetensors_file import SafetensorsFile
 from albert_tf.data.files import file_exists, is_remote, open_binary
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
 
@@ -51,7 +54,9 @@ def open_tensors(path: str) -> Tensors:
     """
     if path.endswith(INDEX_ENDING):
         return _Shards(path)
-    return SafetensorsFile(path) if path.endswith(".safetensors") else _TorchFile(path)
+    if not file_exists(path):
+        raise LoadError(f"There is no file {path!r}.")
+    return _SafetensorsFile(path) if path.endswith(".safetensors") else _TorchFile(path)
 
 
 def read_content(path: str) -> JsonValue:
@@ -111,12 +116,74 @@ class _Shards:
         return self._shards[name].get(name)
 
 
+class _SafetensorsFile:
+    """A safetensors file, whose values are read one at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._file = _safe_open(path)
+        except SafetensorError as error:
+            raise DamagedError(
+                f"{path!r} is damaged, or not a safetensors file: {error}. Fetch it again, or take "
+                "another copy."
+            ) from error
+        except (OSError, tf.errors.OpError) as error:
+            raise LoadError(f"{path!r} cannot be read: {error}") from error
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every tensor."""
+        return {name: self._file.get_slice(name).get_shape() for name in self._file.offset_keys()}
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns the values of one; those of bfloat16 as float32, others as they are.
+
+        Raises:
+            LoadError: NumPy has no such values.
+        """
+        try:
+            values = self._file.get_tensor(name)
+        except (AttributeError, TypeError, SafetensorError) as error:
+            kind = self._file.get_slice(name).get_dtype()
+            raise LoadError(
+                f"{self._path}: the values of {name!r} are {kind}; those of a whole model are F32, "
+                "F16, BF16 or F64. Expected a model that is not quantized."
+            ) from error
+        return values.astype(np.float32) if values.dtype == tf.bfloat16 else values
+
+
+def _safe_open(path: str) -> Any:
+    """Opens a file with the library, which knows local ones only: another is copied before."""
+    if not is_remote(path):
+        return safe_open(path, framework="np")
+    with tempfile.NamedTemporaryFile() as copy, open_binary(path, "rb") as file:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        return safe_open(copy.name, framework="np")  # stays open when the name is gone
+
+
+def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a safetensors file.
+
+    Args:
+        path: where to.
+        tensors: by name.
+    """
+    # The library would write the memory behind a view, whatever its order; and as a file it would
+    # make one that only its owner can read.
+    content = save(
+        {name: np.ascontiguousarray(values) for name, values in tensors.items()},
+        metadata={"format": "pt"},  # without it transformers refuses the file
+    )
+    with open_binary(path, "wb") as file:
+        file.write(content)
+
+
 class _TorchFile:
     """What `torch.save` wrote of a model; needs PyTorch, and runs no code of the file."""
 
     def __init__(self, path: str) -> None:
-        if not file_exists(path):
-            raise LoadError(f"There is no file {path!r}.")
         try:
             import torch
         except ImportError as error:
@@ -153,11 +220,11 @@ def _load_torch(torch: Any, path: str) -> Any:
             return torch.load(path, mmap=True, **settings)
         with open_binary(path, "rb") as file:
             return torch.load(file, **settings)
-    except pickle.UnpicklingError as error:
-        raise DamagedError(
-            f"{path!r} is damaged, or holds more than weights, which is not run: {error}"
-        ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise DamagedError(f"{path!r} is damaged, or not a file of PyTorch: {error}") from error
     except (OSError, tf.errors.OpError) as error:
         raise LoadError(f"{path!r} cannot be read: {error}") from error
+    except Exception as error:  # the reader raises whatever it stumbles over
+        first = str(error).strip().partition("\n")[0]
+        raise DamagedError(
+            f"{path!r} is damaged, not a file of PyTorch, or holds more than weights, which is not "
+            f"run: {type(error).__name__}: {first[:200]}"
+        ) from error

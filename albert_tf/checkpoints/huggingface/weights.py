@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from albert_tf.checkpoints.huggingface.files import Tensors, open_tensors
+from albert_tf.checkpoints.huggingface.files import Tensors, open_tensors, write_safetensors
 from albert_tf.checkpoints.huggingface.names import (
     MAPPING_BIAS,
     MAPPING_KERNEL,
@@ -19,7 +19,6 @@ from albert_tf.checkpoints.huggingface.names import (
     plain_name,
 )
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.safetensors_file import write_safetensors
 
 _TOKEN_CLASSIFIER = "AlbertForTokenClassification"
 
@@ -139,8 +138,10 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> list[str]:
             sources[there.name] = (np.asarray(weights[name], np.float32), there.is_transposed)
     if MAPPING_KERNEL not in weights:
         sources.update(_identity(weights, has_heads))
-    views = {there: values.T if turned else values for there, (values, turned) in sources.items()}
-    write_safetensors(path, {there: view.shape for there, view in views.items()}, views.__getitem__)
+    write_safetensors(
+        path,
+        {there: values.T if turned else values for there, (values, turned) in sources.items()},
+    )
     return names_without_place(weights)
 
 
@@ -154,6 +155,9 @@ def _identity(
 ) -> dict[str, tuple[np.ndarray, bool]]:
     """A map from E to H that changes nothing, which Hugging Face has where E is H as well."""
     size = weights[WORD_EMBEDDINGS].shape[1]
-    values = {MAPPING_KERNEL: np.eye(size), MAPPING_BIAS: np.zeros(size)}
+    values = {
+        MAPPING_KERNEL: np.eye(size, dtype=np.float32),
+        MAPPING_BIAS: np.zeros(size, np.float32),
+    }
     names = {name: hugging_face_name(name, has_heads) for name in values}
     return {there.name: (values[name], False) for name, there in names.items() if there}
