@@ -8,7 +8,6 @@ encoder, and from the number of encoder outputs.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from albert_tf.checkpoints.saved_object import (
 )
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.config import AlbertConfig
+from albert_tf.data.strict_json import JsonError, json_values, shown
 
 if TYPE_CHECKING:
     from albert_tf.model_files.contents import ModelContents
@@ -277,8 +277,8 @@ def _noted_by_keras(graph: SavedGraph, path: str) -> Mapping[str, Any]:
         return {}
     text = content[match.end() :].decode("utf-8", errors="replace")
     try:
-        return json.JSONDecoder().raw_decode(text)[0]
-    except ValueError:
+        return next(json_values(text, path))[1]
+    except JsonError:
         return {}
 
 
@@ -287,9 +287,9 @@ def _activation(noted: Mapping[str, Any], path: str, flag: str) -> str:
     name = noted.get("activation", _GARDEN_GELU)
     if isinstance(name, Mapping):
         name = name.get("config")
-    if name not in _ACTIVATIONS:
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise LoadError(
-            f"{flag}={path} is an encoder with the activation {name!r}, which no model of the "
+            f"{flag}={path} is an encoder with the activation {shown(name)}, which no model of the "
             f"original has. Expected one of {', '.join(_ACTIVATIONS)}. ({_GARDEN_GELU} is the tanh "
             "approximation of GELU; 'gelu' of Keras is the exact function.)"
         )

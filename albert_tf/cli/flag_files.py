@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from albert_tf.data.files import file_exists, open_binary
+from albert_tf.data.files import file_exists
+from albert_tf.data.utf8 import read_utf8
 
 _FLAG = "flagfile"
 
@@ -62,9 +63,8 @@ def _read(path: str, place: str, open_files: tuple[str, ...]) -> list[Argument]:
     if not file_exists(full):
         raise FlagFileError(f"--{_FLAG}={path}{where}: there is no such file.")
     try:
-        with open_binary(full, "rb") as file:
-            lines = file.read().decode("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_utf8(full).split("\n")
+    except (OSError, ValueError) as error:
         raise FlagFileError(f"--{_FLAG}={path}{where} cannot be read: {error}") from error
     return [
         Argument(text, f"{path}, line {number}")

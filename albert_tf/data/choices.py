@@ -8,6 +8,7 @@ question has), `label` and, if wanted, `id`. A label is one of: a number, counte
 from __future__ import annotations
 
 import json
+import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from absl import logging
 
 from albert_tf.data.json_rows import json_objects, whole_characters
 from albert_tf.data.rows import Oddities
+from albert_tf.data.strict_json import as_whole_number, shown
 from albert_tf.data.table_examples import NO_LABEL
 from albert_tf.data.table_rows import read_text
 from albert_tf.data.text_examples import TEST, TRAIN
@@ -111,7 +113,7 @@ def _example(
         raise ValueError(f"has no {missing[0]!r}; wanted is {_WANTED}.")
     options = row["options"]
     if not isinstance(options, list) or not 2 <= len(options) <= len(LETTERS):
-        received = len(options) if isinstance(options, list) else repr(options)[:80]
+        received = len(options) if isinstance(options, list) else shown(options)
         raise ValueError(f"needs a list of 2 to {len(LETTERS)} 'options'. Received: {received}")
     example = ChoiceExample(
         number if row.get("id") is None else text("id", row["id"]),
@@ -130,31 +132,30 @@ def _text(key: str, value: Any) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return json.dumps(value)
-    raise ValueError(f"needs text in {key!r}. Received: {json.dumps(value)[:80]}")
+    raise ValueError(f"needs text in {key!r}. Received: {shown(value)}")
 
 
 def _label(value: Any, options: Sequence[str]) -> int:
     """The option a label means; one that could mean two is none."""
     last = len(options) - 1
     allowed = f"0 to {last}, A to {LETTERS[last]}, or the text of an option"
-    if isinstance(value, int) and not isinstance(value, bool):
-        if not 0 <= value <= last:
-            raise ValueError(f"has the label {value}; allowed are {allowed}.")
-        return value
+    number = as_whole_number(value)
+    if number is not None and 0 <= number <= last:
+        return number
     if not isinstance(value, str):
-        raise ValueError(f"has the label {json.dumps(value)[:80]}; allowed are {allowed}.")
+        raise ValueError(f"has the label {shown(value)}; allowed are {allowed}.")
     name = value.strip()
     meant = [number for number, option in enumerate(options) if option.strip() == name]
     if len(name) == 1 and name.upper() in LETTERS[: last + 1]:
         meant.append(LETTERS.index(name.upper()))
-    elif not meant and name.isascii() and name.isdecimal() and int(name) <= last:
+    elif not meant and re.fullmatch("[0-9]{1,9}", name) and int(name) <= last:
         meant.append(int(name))
     if len(set(meant)) == 1:
         return meant[0]
     if not meant:
-        raise ValueError(f"has the label {value[:80]!r}; allowed are {allowed}.")
+        raise ValueError(f"has the label {shown(value)}; allowed are {allowed}.")
     raise ValueError(
-        f"has the label {value[:80]!r}, which could mean options {sorted(set(meant))} (counted "
+        f"has the label {shown(value)}, which could mean options {sorted(set(meant))} (counted "
         "from 0); give the number of the right one."
     )
 

@@ -11,7 +11,7 @@ from absl import logging
 
 from albert_tf.data.rows import Cells, Oddities, Row
 
-_SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?\r?\n', re.IGNORECASE)
+_SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\0])"?\r?\n', re.IGNORECASE)
 _MAX_FIELD_CHARACTERS = 2**31 - 1
 
 
@@ -72,11 +72,11 @@ def comma_separated(
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     named = _SEPARATOR_LINE.match(text)
     text, skipped = (text[named.end() :], 1) if named else (text, 0)
-    delimiter = named[1] if named else _delimiter(path, text, is_header)
-    # Strict, so that a quotation mark that is never closed does not swallow the rows after it.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     line = skipped + 1
     try:
+        delimiter = named[1] if named else _delimiter(path, text, is_header)
+        # Strict, so that a quotation mark that is never closed does not swallow the rows after it.
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         for cells in reader:
             if any("\0" in cell for cell in cells):
                 oddities.add("NUL characters, kept", line)
@@ -92,7 +92,8 @@ def comma_separated(
 
 def _delimiter(path: str, text: str, is_header: Callable[[Cells], bool]) -> str:
     """What the first row has most of, if it is a header; else texts may hold more of anything."""
-    first = text.lstrip("\r\n").splitlines()[0]
+    # Other characters that Python takes for line ends belong to the row.
+    first = text.lstrip("\r\n").partition("\n")[0].partition("\r")[0]
     delimiter = max(",;\t", key=first.count)
     if is_header([*next(csv.reader([first], delimiter=delimiter))]):
         return delimiter

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from albert_tf.data.rows import Oddities, Row
+from albert_tf.data.strict_json import JsonError, is_encodable, parse_json, shown
 
 _WANTED = 'one object a line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 
@@ -67,24 +68,15 @@ def json_objects(
 
 def _json_object(path: str, flag: str, number: int, line: str, wanted: str) -> dict[str, Any]:
     try:
-        row = json.loads(line, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{flag}: line {number} of {path} is broken JSON: {error}. Wanted is {wanted}."
-        ) from error
+        row = parse_json(line, f"{flag}: {path}", line=number, unique_keys=True)
+    except JsonError as error:
+        raise ValueError(f"{error} Wanted is {wanted}.") from error
     if not isinstance(row, dict):
         raise ValueError(
             f"{flag}: line {number} of {path} must be a JSON object; wanted is {wanted}. "
-            f"Received: {line[:80]}"
+            f"Received: {shown(row)}"
         )
     return row
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError("a key is there twice")
-    return values
 
 
 def _cell(value: Any, line: int, oddities: Oddities) -> str | None:
@@ -98,11 +90,7 @@ def _cell(value: Any, line: int, oddities: Oddities) -> str | None:
 
 def whole_characters(text: str, oddities: Oddities, place: int | str) -> str:
     """Replaces lone surrogates, which JSON can hold and UTF-8 cannot, and counts the text."""
-    if text.isascii():
+    if text.isascii() or is_encodable(text):
         return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        oddities.add("halves of characters (lone surrogates), replaced by U+FFFD", place)
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    oddities.add("halves of characters (lone surrogates), replaced by U+FFFD", place)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

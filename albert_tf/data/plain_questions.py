@@ -11,7 +11,6 @@ JSON lines are read some at a time, so that an endless stream of them can be ans
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -24,6 +23,8 @@ from albert_tf.data.squad_layout import (
     text_of,
 )
 from albert_tf.data.streams import BYTE_ORDER_MARK
+from albert_tf.data.strict_json import JsonError, parse_json, shown
+from albert_tf.data.utf8 import EncodingError
 
 WANTED = (
     'a JSON list of {"context": "...", "question": "..."} and, if wanted, "id"; or one such '
@@ -127,27 +128,16 @@ class _Reader:
         if not isinstance(value, dict):
             raise ValueError(
                 f"{self._source}: line {line} must be a JSON object; wanted is {WANTED}. "
-                f"Received: {value!r:.80}"
+                f"Received: {shown(value)}"
             )
         return value, f"line {line}"
 
     def _parsed(self, data: bytes, line: int) -> Any:
         """What JSON text means that begins at a line."""
         try:
-            return json.loads(data.decode())
-        except UnicodeDecodeError as error:
-            line += data.count(b"\n", 0, error.start)
-            raise ValueError(f"{self._source}: line {line} is not UTF-8 text ({error}).") from error
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{self._source} is broken JSON: {error.msg} at line {line + error.lineno - 1}, "
-                f"column {error.colno}. Wanted is {WANTED}."
-            ) from error
-        except (RecursionError, ValueError) as error:  # nested too deep, or too long a number
-            raise ValueError(
-                f"{self._source}: what begins at line {line} cannot be read: {error}. Wanted is "
-                f"{WANTED}."
-            ) from error
+            return parse_json(data, self._source, line=line)
+        except JsonError as error:
+            raise ValueError(f"{error} Wanted is {WANTED}.") from error
 
 
 def _numbered(lines: Iterable[Sequence[bytes]]) -> Iterator[list[tuple[int, bytes]]]:
@@ -164,10 +154,9 @@ def _numbered(lines: Iterable[Sequence[bytes]]) -> Iterator[list[tuple[int, byte
 def _begins_document(line: bytes) -> bool:
     """Whether JSON goes on in the next line, or is complete and no object."""
     try:
-        text = line.decode().rstrip()
-        return not isinstance(json.loads(text), dict)
-    except json.JSONDecodeError as error:
+        return not isinstance(parse_json(line, "the first line"), dict)
+    except JsonError as error:
         # What is broken, not unfinished, is named at once: a stream may never end.
-        return error.pos >= len(text)
-    except (RecursionError, ValueError):
+        return error.is_unfinished
+    except EncodingError:
         return False

@@ -6,9 +6,7 @@ passage each, or an `all.txt` with one passage a line, as the original release w
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,6 +18,7 @@ from albert_tf.data.choices import LETTERS, ChoiceExample, count_empty, finish, 
 from albert_tf.data.files import folder_names
 from albert_tf.data.json_rows import whole_characters
 from albert_tf.data.rows import Oddities
+from albert_tf.data.strict_json import as_whole_number, json_values, shown
 from albert_tf.data.table_rows import read_text
 
 FLAG = "--data_dir"
@@ -29,7 +28,6 @@ NUM_OPTIONS = 4
 _FOLDER = "RACE"
 _ALL = "all.txt"
 _KEYS = ("article", "questions", "options")
-_BLANKS = re.compile(r"\s*")
 _SECONDS_WITHOUT_BAR = 3
 
 
@@ -141,34 +139,14 @@ def _by_number(name: str) -> tuple[bool, int, str]:
 
 def _objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Every JSON object of a file with the line it begins at, whatever blanks are between."""
-    text = read_text(path, FLAG)
-    decoder = json.JSONDecoder()
-    line, counted = 1, 0
-    place = _after_blanks(text, 0)
-    while place < len(text):
-        line += text.count("\n", counted, place)
-        counted = place
-        try:
-            value, place = decoder.raw_decode(text, place)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{FLAG}: {path} is broken JSON at line {error.lineno}, column {error.colno}: "
-                f"{error.msg}."
-            ) from error
-        except RecursionError as error:
-            raise ValueError(f"{FLAG}: line {line} of {path} is nested too deeply.") from error
+    where = f"{FLAG}: {path}"
+    for line, value in json_values(read_text(path, FLAG), where):
         if not isinstance(value, dict):
             raise ValueError(
-                f"{FLAG}: line {line} of {path} must be a JSON object with the keys "
-                f"{', '.join(_KEYS)} and answers. Received: {text[counted : counted + 80]!r}"
+                f"{where}: line {line} must be a JSON object with the keys {', '.join(_KEYS)} and "
+                f"answers. Received: {shown(value)}"
             )
         yield line, value
-        place = _after_blanks(text, place)
-
-
-def _after_blanks(text: str, place: int) -> int:
-    match = _BLANKS.match(text, place)
-    return match.end() if match else place
 
 
 def _examples(passage: _Passage, split: str, oddities: Oddities) -> list[ChoiceExample]:
@@ -183,6 +161,8 @@ def _examples(passage: _Passage, split: str, oddities: Oddities) -> list[ChoiceE
         return whole_characters(text, oddities, passage.place)
 
     name = passage.content.get("id")
+    if name is not None and not isinstance(name, str) and as_whole_number(name) is None:
+        raise ValueError(f"needs text in 'id'. Received: {shown(name)}")
     example_id = whole(str(name)) if name is not None else _made_up_id(passage.place)
     context = whole(article)
     examples = []
@@ -214,7 +194,7 @@ def _checked(content: dict[str, Any]) -> tuple[str, list[str], list[list[str]], 
     """
     missing = [key for key in _KEYS if key not in content]
     if missing:
-        raise ValueError(f"has no {missing[0]!r}; it has {sorted(content)}.")
+        raise ValueError(f"has no {missing[0]!r}; it has {shown(sorted(content))}.")
     article, questions, options = (content[key] for key in _KEYS)
     if not isinstance(article, str):
         raise ValueError(f"needs text in 'article'. Received: {type(article).__name__}")
@@ -231,13 +211,13 @@ def _checked(content: dict[str, Any]) -> tuple[str, list[str], list[list[str]], 
         )
     for number, (question, texts) in enumerate(zip(questions, options, strict=True), start=1):
         if not isinstance(question, str):
-            raise ValueError(f"question {number} must be text. Received: {question!r}")
+            raise ValueError(f"question {number} must be text. Received: {shown(question)}")
         is_list = isinstance(texts, list)
         if not is_list or len(texts) != NUM_OPTIONS or not all(isinstance(t, str) for t in texts):
-            received = f"{len(texts)}: {texts!r}" if is_list else repr(texts)
+            received = f"{len(texts)}: {shown(texts)}" if is_list else shown(texts)
             raise ValueError(
                 f"question {number} must have {NUM_OPTIONS} options, all of them text. "
-                f"Received: {received[:200]}"
+                f"Received: {received}"
             )
     return article, questions, options, answers
 
@@ -246,4 +226,4 @@ def _label(answer: Any, options: Sequence[str]) -> int:
     letters = LETTERS[: len(options)]
     if isinstance(answer, str) and len(answer) == 1 and answer in letters:
         return letters.index(answer)
-    raise ValueError(f"has the answer {answer!r}; allowed are {', '.join(letters)}.")
+    raise ValueError(f"has the answer {shown(answer)}; allowed are {', '.join(letters)}.")

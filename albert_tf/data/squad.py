@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from albert_tf.data.squad_layout import (
     questions_of,
     text_of,
 )
+from albert_tf.data.strict_json import parse_json, shown
 from albert_tf.data.table_rows import read_text
 
 Answers = tuple[tuple[str, int], ...]
@@ -80,7 +80,8 @@ def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> Squa
             Names the file and the place in it.
     """
     reader = _Reader(path, version, is_training, flag)
-    for place, paragraph in paragraphs_of(_load(path, flag), f"{flag}: {path}"):
+    content = parse_json(read_text(path, flag), f"{flag}: {path}")
+    for place, paragraph in paragraphs_of(content, f"{flag}: {path}"):
         reader.add(place, paragraph)
     if not reader.data.questions:
         raise ValueError(f"{flag}: {path} holds no question.")
@@ -99,18 +100,6 @@ def locate_answer(context: str, text: str, start: int) -> int:
     if min(before, after) < 0:
         return max(before, after)
     return before if start - before <= after - start else after
-
-
-def _load(path: str, flag: str) -> Any:
-    try:
-        return json.loads(read_text(path, flag))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{flag}: {path} is broken JSON: {error.msg} at line {error.lineno}, column "
-            f"{error.colno}."
-        ) from error
-    except RecursionError as error:
-        raise ValueError(f"{flag}: {path} is no file of questions: nested too deep.") from error
 
 
 class _Reader:
@@ -176,8 +165,8 @@ class _Reader:
         qas_id = whole_characters(str(found), self.oddities, str(found))
         if qas_id in self._places:
             raise ValueError(
-                f"{where} has the id {qas_id!r}, which {self._places[qas_id]} has as well. Ids "
-                "tell the answers apart, so each may be there once."
+                f"{where} has the id {shown(qas_id)}, which {self._places[qas_id]} has as well. "
+                "Ids tell the answers apart, so each may be there once."
             )
         self._places[qas_id] = place
         return qas_id
@@ -191,8 +180,9 @@ class _Reader:
         """The answer to train towards; none if the question has none."""
         if not answers and self._version == 1:
             raise ValueError(
-                f"{where} (id {qas_id!r}) has no answer, and with --squad_version=1 {self._flag} "
-                "needs one for every question. Is this a file to predict from, or SQuAD 2.0?"
+                f"{where} (id {shown(qas_id)}) has no answer, and with --squad_version=1 "
+                f"{self._flag} needs one for every question. Is this a file to predict from, or "
+                "SQuAD 2.0?"
             )
         if len(answers) > 1:
             self.oddities.add("several answers, the first of them taken", qas_id)
@@ -209,8 +199,8 @@ class _Reader:
             return ((text, found),)
         if not 0 <= start <= len(context) - len(text):
             raise ValueError(
-                f"{where} (id {qas_id!r}): the answer {text!r:.80} is nowhere in the context, and "
-                f"its place, {start} to {start + len(text)}, lies outside of it "
+                f"{where} (id {shown(qas_id)}): the answer {shown(text)} is nowhere in the context,"
+                f" and its place, from character {shown(start)} on, lies outside of it "
                 f"({len(context)} characters)."
             )
         self.oddities.add("an answer that is nowhere in its context, its place trusted", qas_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from albert_tf.data.strict_json import as_whole_number, shown
+
 WANTED = (
     '{"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", "question": "...", '
     '"answers": [{"text": "...", "answer_start": 0}]}]}]}]}'
@@ -35,7 +37,7 @@ def paragraphs_of(
         articles, place = value.get("data"), "data"
     if not isinstance(articles, list):
         raise ValueError(
-            f"{source} must hold a list of articles: {wanted}. Received: {value!r:.80}"
+            f"{source} must hold a list of articles: {wanted}. Received: {shown(value)}"
         )
     for number, article in enumerate(articles):
         yield from paragraphs_of_article(article, f"{place}[{number}]", source, wanted)
@@ -91,7 +93,7 @@ def questions_of(
     for number, entry in enumerate(entries):
         inner = f"{place}.qas[{number}]"
         if not isinstance(entry, dict):
-            raise ValueError(f"{source}: {inner} must be an object: {entry!r:.80}")
+            raise ValueError(f"{source}: {inner} must be an object: {shown(entry)}")
         yield inner, entry
 
 
@@ -102,9 +104,12 @@ def id_of(entry: dict[str, Any], where: str) -> str | int | None:
         ValueError: it is neither a text nor a whole number; `where` begins the message.
     """
     found = entry.get("id", entry.get("query_id"))
-    if isinstance(found, bool) or not isinstance(found, str | int | None):
-        raise ValueError(f"{where} must have an `id`, a text or a whole number: {found!r:.80}")
-    return found
+    if found is None or isinstance(found, str):
+        return found
+    number = as_whole_number(found)
+    if number is None:
+        raise ValueError(f"{where} must have an `id`, a text or a whole number: {shown(found)}")
+    return number
 
 
 def text_of(entry: dict[str, Any], name: str, where: str, wanted: str = WANTED) -> str:
@@ -115,7 +120,7 @@ def text_of(entry: dict[str, Any], name: str, where: str, wanted: str = WANTED) 
     """
     text = entry.get(name, entry.get(_OTHER_NAMES[name]))
     if not isinstance(text, str):
-        found = f"it is {text!r:.80}" if text is not None else f"it has {', '.join(entry)}"
+        found = f"it is {shown(text)}" if text is not None else f"it has {shown([*entry])}"
         raise ValueError(f"{where} must have a text called `{name}`; {found}. Wanted is {wanted}.")
     return text
 
@@ -128,7 +133,7 @@ def is_marked_impossible(entry: dict[str, Any], where: str) -> bool:
     """
     mark = entry.get("is_impossible", False)
     if not isinstance(mark, bool):
-        raise ValueError(f"{where}.is_impossible must be true or false: {mark!r:.80}")
+        raise ValueError(f"{where}.is_impossible must be true or false: {shown(mark)}")
     return mark
 
 
@@ -152,7 +157,7 @@ def answers_of(entry: dict[str, Any], where: str) -> Iterator[tuple[str, int]]:
             {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
         ]
     if not isinstance(answers, list):
-        raise ValueError(f"{where}.answers must be a list: {answers!r:.80}")
+        raise ValueError(f"{where}.answers must be a list: {shown(answers)}")
     for number, answer in enumerate(answers):
         yield _answer(answer, f"{where}.answers[{number}]")
 
@@ -162,10 +167,10 @@ def _answer(answer: Any, where: str) -> tuple[str, int]:
         return answer, -1
     text, start = None, None
     if isinstance(answer, dict):
-        text, start = answer.get("text"), answer.get("answer_start", -1)
-    if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int):
+        text, start = answer.get("text"), as_whole_number(answer.get("answer_start", -1))
+    if not isinstance(text, str) or start is None:
         raise ValueError(
             f"{where} must have a `text` and, in characters from 0, an `answer_start`: "
-            f"{answer!r:.80}"
+            f"{shown(answer)}"
         )
     return text, start

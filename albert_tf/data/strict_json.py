@@ -57,7 +57,7 @@ def parse_json(data: bytes | str, where: str, *, line: int = 1, unique_keys: boo
     """Returns what a JSON text means.
 
     Args:
-        data: the text, with or without a byte order mark.
+        data: the text; bytes are UTF-8, with or without a byte order mark.
         where: the file and the flag it came from; errors begin with it.
         line: number of the line `data` begins with, from 1.
         unique_keys: refuse an object that has a key twice; else the last one counts.
@@ -69,12 +69,11 @@ def parse_json(data: bytes | str, where: str, *, line: int = 1, unique_keys: boo
         EncodingError: the bytes are not UTF-8.
     """
     text = decode_utf8(data, where, line=line) if isinstance(data, bytes) else data
-    text = text.removeprefix("\ufeff")
     decoder = _UNIQUE_DECODER if unique_keys else _DECODER
     value, end = _decoded(decoder, text, _after_blanks(text, 0), where, line)
     end = _after_blanks(text, end)
     if end < len(text):
-        raise _error(text, end, "text behind the end of the value", where, line)
+        raise _error(text, end, "Extra data", where, line)
     return value
 
 
@@ -156,19 +155,19 @@ def _is_deep(value: Any) -> bool:
 
 def _first_refused(text: str, place: int) -> tuple[int, str]:
     """Where the first thing is that the parser takes and `parse_json` does not, and what it is."""
-    too_deep = f"nested deeper than {MAX_DEPTH} lists and objects"
+    too_deep = f"more than {MAX_DEPTH} lists and objects inside one another"
     depth = 0
     for match in _TOKEN.finditer(text, place):
         depth += (match["open"] is not None) - (match["close"] is not None)
         if depth > MAX_DEPTH:
             return match.start(), too_deep
         if match["constant"]:
-            return match.start(), f"{match[0]} is no JSON; numbers are finite, and null is none"
+            return match.start(), f"{match[0]}, which is no JSON (null is),"
         if match["fraction"]:
             if math.isinf(float(match["number"])):
-                return match.start(), f"{shown(match[0])} is beyond all floating-point numbers"
+                return match.start(), f"{shown(match[0])}, beyond all floating-point numbers,"
         elif match["digits"] and len(match["digits"]) > MAX_DIGITS:
-            return match.start(), f"a number of {len(match['digits'])} digits; at most {MAX_DIGITS}"
+            return match.start(), f"a number of more than {MAX_DIGITS} digits"
     return place, too_deep
 
 
@@ -178,7 +177,7 @@ def _error(text: str, place: int, what: str, where: str, line: int) -> JsonError
     else:
         number = line + text.count("\n", 0, place)
         column = place - text.rfind("\n", 0, place)
-        error = JsonError(f"{where} is broken JSON at line {number}, column {column}: {what}.")
+        error = JsonError(f"{where} is broken JSON: {what} at line {number}, column {column}.")
     error.is_unfinished = place >= len(text.rstrip())
     return error
 

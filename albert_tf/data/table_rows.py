@@ -14,6 +14,7 @@ All are UTF-8, with or without a byte order mark.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -23,6 +24,7 @@ from albert_tf.data.delimited_rows import comma_separated, tab_separated
 from albert_tf.data.files import file_exists, open_binary
 from albert_tf.data.json_rows import json_rows
 from albert_tf.data.rows import Cells, Oddities, Row
+from albert_tf.data.utf8 import decode_utf8, encoding_error
 
 TSV, CSV, JSONL = "TSV", "CSV", "JSON lines"
 FORMATS: Final = {
@@ -100,7 +102,7 @@ class Table:
 
 def is_column_number(column: str) -> bool:
     """Whether a column is given by its number instead of its name."""
-    return column.isascii() and column.isdecimal()
+    return re.fullmatch("[0-9]{1,9}", column) is not None
 
 
 def is_any_header(cells: Cells) -> bool:
@@ -163,18 +165,9 @@ def read_text(path: str, flag: str) -> str:
         raise ValueError(f"{flag}: there is no file {path!r}.")
     with open_binary(path, "rb") as file:
         data = file.read()
-    try:
-        text = data.decode("utf-8-sig")
-        # A stray NUL is noise; many mean UTF-16.
-        place = data.find(b"\0") if data.count(b"\0") > len(data) / 10 else -1
-    except UnicodeDecodeError as error:
-        place = error.start
-    if place >= 0:
-        line = data.count(b"\n", 0, place) + 1
-        raise ValueError(
-            f"{flag}: {path} is not UTF-8 text: line {line} holds byte 0x{data[place]:02x}. "
-            "Convert it first."
-        )
+    text = decode_utf8(data, f"{flag}: {path}")
+    if data.count(b"\0") > len(data) / 10:  # a stray NUL is noise; many mean UTF-16
+        raise encoding_error(data, f"{flag}: {path}", data.find(b"\0"))
     if not text.strip():
         raise ValueError(f"{flag}: {path} is empty.")
     return text

@@ -6,7 +6,6 @@ import numpy as np
 
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.streams import (
-    BYTE_ORDER_MARK,
     STANDARD_INPUT,
     can_be_read_twice,
     open_input,
@@ -14,6 +13,7 @@ from albert_tf.data.streams import (
 )
 from albert_tf.data.text_examples import TextExample
 from albert_tf.data.text_features import text_sequences
+from albert_tf.data.utf8 import decode_utf8
 from albert_tf.tokenization import Tokenizer
 
 MOST_SEQUENCES = 100  # ranges hardly move after some dozens
@@ -51,10 +51,7 @@ def calibration_sequences(path: str, tokenizer: Tokenizer, max_seq_length: int) 
 
 
 def _example(path: str, number: int, line: bytes) -> TextExample:
-    try:
-        text = line.removeprefix(BYTE_ORDER_MARK).removesuffix(b"\r").decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{_FLAG} {path!r}, line {number}: not UTF-8 text ({error}).") from error
+    text = decode_utf8(line.removesuffix(b"\r"), f"{_FLAG} {path!r}", line=number)
     parts = text.split("\t")
     if len(parts) > 2:
         raise ValueError(

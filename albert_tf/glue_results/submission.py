@@ -94,7 +94,7 @@ def _read_predictions(task: str, path: str) -> bytes:
     if not lines or lines[0] != _HEADER:
         raise ValueError(
             f"{path} is no file of predictions: its first line should be {_HEADER.decode()!r}. "
-            f"Received: {lines[0].decode(errors='replace') if lines else ''!r}"
+            f"Received: {lines[0][:80].decode(errors='replace') if lines else ''!r}"
         )
     rows = len(lines) - 1
     if rows != TEST_ROWS[task]:

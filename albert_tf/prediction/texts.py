@@ -17,7 +17,6 @@ import numpy as np
 from absl import logging
 
 from albert_tf.data.streams import (
-    BYTE_ORDER_MARK,
     can_be_read_twice,
     open_input,
     open_output,
@@ -25,6 +24,7 @@ from albert_tf.data.streams import (
 )
 from albert_tf.data.text_examples import Labels, TextExample, label_cell
 from albert_tf.data.text_features import text_sequences
+from albert_tf.data.utf8 import decode_utf8
 from albert_tf.metrics.classification import predictions, probabilities
 from albert_tf.prediction.sequences import Predictor
 from albert_tf.tokenization import Tokenizer
@@ -130,7 +130,7 @@ def check_file(path: str, is_pair: bool) -> None:
     """
     if can_be_read_twice(path, "--predict_file", "a text file"):
         with open_input(path) as file:
-            for _ in _parsed(read_lines(file), is_pair):
+            for _ in _parsed(read_lines(file), is_pair, _source(path)):
                 pass
 
 
@@ -154,7 +154,7 @@ def predict_file(path: str, classifier: TextClassifier, output_path: str | None 
     check_file(path, classifier.is_pair)
     try:
         with open_input(path) as file, open_output(output_path) as out:
-            predict_lines(read_lines(file), classifier, out)
+            predict_lines(read_lines(file), classifier, out, source=_source(path))
     finally:
         _report(classifier.counts, classifier.max_seq_length)
 
@@ -173,7 +173,11 @@ def _report(counts: TextCounts, max_seq_length: int) -> None:
 
 
 def predict_lines(
-    lines: Iterable[Sequence[bytes]], classifier: TextClassifier, out: IO[bytes]
+    lines: Iterable[Sequence[bytes]],
+    classifier: TextClassifier,
+    out: IO[bytes],
+    *,
+    source: str = "--predict_file",
 ) -> None:
     """Writes a line for every line, group by group; memory does not grow with their number.
 
@@ -181,18 +185,25 @@ def predict_lines(
         lines: groups of lines, see `read_lines`.
         classifier: see `TextClassifier`.
         out: opened in binary mode; flushed after each group.
+        source: the flag and the file, for errors.
 
     Raises:
         ValueError: a line is not UTF-8, or not two texts with a tab between them where pairs are
             classified; names the line. Those before it are predicted and written.
     """
-    for examples in _parsed(lines, classifier.is_pair):
+    for examples in _parsed(lines, classifier.is_pair, source):
         predicted = classifier.predict(examples)
         out.writelines(_format(prediction, classifier.labels) for prediction in predicted)
         out.flush()
 
 
-def _parsed(lines: Iterable[Sequence[bytes]], is_pair: bool) -> Iterator[list[TextExample]]:
+def _source(path: str) -> str:
+    return f"--predict_file: {path}"
+
+
+def _parsed(
+    lines: Iterable[Sequence[bytes]], is_pair: bool, source: str
+) -> Iterator[list[TextExample]]:
     """Groups of examples; before the error of a line comes what stands before that line."""
     number = 0
     for group in lines:
@@ -200,7 +211,7 @@ def _parsed(lines: Iterable[Sequence[bytes]], is_pair: bool) -> Iterator[list[Te
         for line in group:
             number += 1
             try:
-                examples.append(_parse(line, number, is_pair))
+                examples.append(_parse(line, number, is_pair, source))
             except ValueError:
                 if examples:
                     yield examples
@@ -208,20 +219,15 @@ def _parsed(lines: Iterable[Sequence[bytes]], is_pair: bool) -> Iterator[list[Te
         yield examples
 
 
-def _parse(line: bytes, number: int, is_pair: bool) -> TextExample:
-    if number == 1:
-        line = line.removeprefix(BYTE_ORDER_MARK)
-    try:
-        text = line.removesuffix(b"\r").decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"--predict_file, line {number}: not UTF-8 text ({error}).") from error
+def _parse(line: bytes, number: int, is_pair: bool, source: str) -> TextExample:
+    text = decode_utf8(line.removesuffix(b"\r"), source, line=number)
     guid = str(number)
     if not is_pair:
         return TextExample(guid, text)
     texts = text.split("\t") if text.strip() else ["", ""]
     if len(texts) != 2:
         raise ValueError(
-            f"--predict_file, line {number}: expected two texts with one tab between them, as the "
+            f"{source}, line {number}: expected two texts with one tab between them, as the "
             f"task classifies pairs. Received {len(texts) - 1} tabs: {text[:80]!r}"
         )
     return TextExample(guid, *texts)

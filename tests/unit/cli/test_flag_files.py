@@ -74,5 +74,5 @@ def test_a_missing_file_and_one_that_is_no_text_are_errors(tmp_path):
         texts(f"--flagfile={missing}")
     binary = tmp_path / "binary"
     binary.write_bytes(b"--a=\xff\xfe")
-    with pytest.raises(FlagFileError, match=f"--flagfile={binary} cannot be read: .*utf-8"):
+    with pytest.raises(FlagFileError, match=f"--flagfile={binary} cannot be read: .*line 1"):
         texts(f"--flagfile={binary}")

@@ -233,13 +233,11 @@ def test_regression(file):
     assert data.labels.encode([e.label or "" for e in data.read(TRAIN)]).tolist() == pytest.approx(
         [2.5, -0.1]
     )
-    for label in ("NaN", "Infinity", "true", '"warm"'):
+    for label in ("true", '"warm"', '"NaN"', "NaN", "Infinity"):
         train = file(
             "a.jsonl", f'{{"text_a": "I", "label": 1}}\n{{"text_a": "a", "label": {label}}}'
         )
-        with pytest.raises(
-            ValueError, match=r"line 2 of .* unknown label .*Allowed: a finite number"
-        ):
+        with pytest.raises(ValueError, match=r"line 2.*a\.jsonl|a\.jsonl.*line 2"):
             CustomData(train, regression=True).read(TRAIN)
 
 

@@ -121,12 +121,15 @@ GOOD = json.dumps(ENTRIES[0])
         (f"{GOOD}\n[{GOOD}]", r"file: line 2 must be a JSON object; wanted is a JSON list"),
         (f"{GOOD}\n3", r"file: line 2 must be a JSON object; .* Received: 3"),
         ('"text"', r"file must hold a list .* Received: 'text'"),
-        (f'{GOOD}\n{{"context": "a"}}', r"line 2 must have a text called `question`; it has conte"),
+        (
+            f'{GOOD}\n{{"context": "a"}}',
+            r"line 2 must have a text called `question`; it has .*conte",
+        ),
         (f'[{GOOD}, {{"question": "a"}}]', r"file: \[1\] must have a text called `context`"),
         (f'[{GOOD}, {GOOD}, "a"]', r"file: \[2\] must be an object\. Wanted is a JSON list"),
         ('{"data": {"context": "a"}}', r"must hold a list"),
         ('{"context": 5, "question": "a"}', r"line 1 must .* `context`; it is 5\. Wanted"),
-        ('{"context": "a", "question": null}', r"line 1 must .* `question`; it has context"),
+        ('{"context": "a", "question": null}', r"line 1 must .* `question`; it has .*context"),
         ('{"context": "a", "question": ["a"]}', r"line 1 must .* `question`; it is \['a'\]"),
         ('{"context": "", "question": "", "id": 1.5}', r"line 1 must have an `id`, .*: 1\.5"),
         ('{"context": "", "question": "", "id": true}', r"line 1 must have an `id`, .*: True"),
@@ -135,8 +138,8 @@ GOOD = json.dumps(ENTRIES[0])
             r"file: data\[0\]\.paragraphs\[0\]\.qas\[1\] must have a text called `question`",
         ),
         (f'{GOOD}\n{{"context": "", "qas": [1]}}', r"file: line 2\.qas\[0\] must be an object"),
-        ("[" * 200_000, r"what begins at line 1 cannot be read"),
-        (f'{GOOD}\n{{"id": {"1" * 5000}}}', r"what begins at line 2 cannot be read"),
+        ("[" * 200_000, r"line 1, column 101\."),
+        (f'{GOOD}\n{{"id": {"1" * 5000}}}', r"line 2, column 8\."),
     ],
 )
 def test_what_cannot_be_used_is_named(text, message):
@@ -147,7 +150,7 @@ def test_what_cannot_be_used_is_named(text, message):
 @pytest.mark.parametrize("before", [f"{GOOD}\n", "[\n", ""])
 def test_other_encodings_are_named(before):
     line = 2 if before else 1
-    with pytest.raises(ValueError, match=rf"file: line {line} is not UTF-8 text .*0xe9"):
+    with pytest.raises(ValueError, match=rf"file is not UTF-8 text: line {line} .*0xe9"):
         asked(before.encode() + b'{"context": "caf\xe9"}')
 
 

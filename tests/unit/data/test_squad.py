@@ -78,6 +78,16 @@ def test_byte_order_mark_and_number_ids(tmp_path):
     assert [question.qas_id for question in data.questions] == ["7", "11"]
 
 
+def test_whole_numbers_may_be_written_as_floats(tmp_path):
+    """As in an edition of CMRC 2018."""
+    whole = squad(entry(7, answers=[("a river", 12)]))
+    written_as_floats = squad(entry(7.0, answers=[("a river", 12.0)]))
+    for is_training in (True, False):
+        data = read(tmp_path, written_as_floats, is_training=is_training)
+        assert data == read(tmp_path, whole, is_training=is_training)
+        assert isinstance(data.questions[0].answers[0][1], int)
+
+
 def test_files_to_predict_from_keep_every_answer_as_it_is(tmp_path, caplog):
     answers = [("a river", 12), ("river", 13), ("nowhere", 900), ("", 0)]
     without = entry("b")
@@ -184,7 +194,9 @@ def test_half_a_character_moves_no_answer(tmp_path):
     ("text", "words"),
     [
         ('{"data": [\n  {"paragraphs": [}]}', ["broken JSON", "line 2, column 19"]),
-        ("[" * 100_000, ["nested too deep"]),
+        ("[" * 100_000, ["line 1", "column 101"]),
+        ('{"data": [],\n"version": ' + "1" * 10_000 + "}", ["line 2", "column 12"]),
+        ('{"data": [],\n"version": NaN}', ["line 2", "column 12"]),
         ("", ["empty"]),
         ('"text"', ["list of articles", "'text'"]),
         ('{"articles": []}', ["list of articles"]),
@@ -222,12 +234,16 @@ def test_what_is_no_file_of_questions(tmp_path, text, words):
         ({"answers": [{"text": "x", "answer_start": "3"}]}, ["answers[0]", "'3'"]),
         ({"answers": [{"text": "x", "answer_start": 1.5}]}, ["answers[0]", "1.5"]),
         ({"answers": {"text": ["x"], "answer_start": []}}, ["one `answer_start` for each"]),
-        ({"answers": [{"text": "the sea", "answer_start": 41}]}, ["'b'", "41 to 48", "45 char"]),
-        ({"answers": [{"text": "the sea", "answer_start": -3}]}, ["'the sea'", "-3 to 4"]),
+        ({"id": ["x" * 10_000]}, ["qas[1]", "`id`"]),
+        ({"answers": [{"text": "x", "answer_start": True}]}, ["answers[0]", "True"]),
+        ({"answers": [{"text": "the sea", "answer_start": 10**400}]}, ["'b'", "45 char"]),
+        ({"answers": [{"text": "the sea", "answer_start": 41}]}, ["'b'", "41", "45 char"]),
+        ({"answers": [{"text": "the sea", "answer_start": -3}]}, ["'the sea'", "-3"]),
     ],
 )
 def test_broken_questions(tmp_path, changes, words):
     message = error(tmp_path, squad(entry("a"), {**entry("b"), **changes}))
+    assert len(message) < 1000
     assert all(word in message for word in words), message
 
 

@@ -1,10 +1,13 @@
 """The parser of the JSON that users give: as json.loads if well-formed, else one kind of error."""
 
+import ast
 import json
 import random
+from pathlib import Path
 
 import pytest
 
+import albert_tf
 from albert_tf.data import strict_json
 from albert_tf.data.strict_json import (
     MAX_DEPTH,
@@ -83,11 +86,11 @@ def test_what_is_no_json_is_named_with_its_place(text, line, column):
     assert str(raised.value).startswith(WHERE)
     assert len(str(raised.value)) < 300
     if line:
-        assert f"line {line}, column {column}:" in str(raised.value)
+        assert f"line {line}, column {column}." in str(raised.value)
     with pytest.raises(JsonError) as raised:
         parse_json(text, WHERE, line=41)
     if line:
-        assert f"line {line + 40}, column {column}:" in str(raised.value)
+        assert f"line {line + 40}, column {column}." in str(raised.value)
 
 
 def test_limits_are_reached_before_they_are_passed():
@@ -226,3 +229,24 @@ def test_whole_numbers():
     assert [as_whole_number(value) for value in (3, 3.0, -0.0, 10**400)] == [3, 3, 0, 10**400]
     for value in (True, 0.5, float("nan"), float("inf"), "3", None, [3]):
         assert as_whole_number(value) is None
+
+
+def test_nothing_else_parses_json():
+    """What is not parsed here has no limits, and its errors name no file."""
+    package = Path(albert_tf.__file__).parent
+    # The last has no user: it reads what it wrote itself.
+    others = ("data/strict_json.py", "checkpoints/safetensors_file.py", "data/feature_cache.py")
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if name in others or name.startswith("checkpoints/keras_hub/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_use = isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                "json.load",
+                "json.loads",
+                "json.JSONDecoder",
+            )
+            if is_use or (isinstance(node, ast.ImportFrom) and node.module == "json"):
+                found.append(f"{name}:{node.lineno}")
+    assert not found

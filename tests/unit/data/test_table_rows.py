@@ -195,8 +195,12 @@ BROKEN = {
     "open quote": ("x.csv", 'a,b\n1,2\n3,"4\n5,6\n', "no CSV from line 3 on"),
     "text after quote": ("x.csv", 'a,b\n1,2\n"3"x,4\n', "no CSV from line 3 on"),
     "quotes only": ("x.csv", '""\n', "x.csv is empty"),
-    "broken JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "line 2 of .* is broken JSON"),
-    "JSON, one key twice": ("x.json", '{"a": 1, "a": 2}\n', "line 1 of .* a key is there twice"),
+    "broken JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "x.jsonl is broken JSON.* line 2"),
+    "JSON, one key twice": (
+        "x.json",
+        '{"a": 1, "a": 2}\n',
+        "x.json is .*'a' is there twice.* line 1",
+    ),
     "JSON array": ("x.json", '\n[{"a": 1}]\n', r"JSON array; .* one object a line \(JSON Lines\)"),
     "JSON over many lines": (
         "x.json",
@@ -204,7 +208,9 @@ BROKEN = {
         r"broken .* one object a line \(JSON Lines\)",
     ),
     "JSON text": ("x.json", '{"a": 1}\n"a"\n', "line 2 of .* must be a JSON object"),
-    "deep JSON": ("x.jsonl", '{"a": ' + "[" * 100_000, "line 1 of .* is broken JSON"),
+    "NaN": ("x.jsonl", '{"a": 1}\n{"a": NaN}', "x.jsonl is broken JSON.* line 2"),
+    "long number": ("x.jsonl", '{"a": ' + "9" * 10_000 + "}", "x.jsonl is broken JSON.* line 1"),
+    "deep JSON": ("x.jsonl", '{"a": ' + "[" * 100_000, "x.jsonl is broken JSON.* line 1"),
 }
 
 
@@ -214,6 +220,12 @@ def test_broken_files_are_refused(name, tmp_path):
     with pytest.raises(ValueError, match=message) as error:
         cells(tmp_path, file, content)
     assert FLAG in str(error.value)
+
+
+def test_only_ends_of_lines_end_the_header(tmp_path):
+    read = table(tmp_path, "x.csv", "a\u2028,\x0bx;b;c\n1;2;3\n")
+    assert read.columns == ["a\u2028,\x0bx", "b", "c"]
+    assert [row for _, row in read.rows] == [["1", "2", "3"]]
 
 
 def test_missing_file_is_named(tmp_path):

@@ -145,9 +145,13 @@ def test_truncated_texts_are_counted_and_those_that_just_fit_are_not(new_classif
 @pytest.mark.parametrize(
     ("bad", "is_pair", "message"),
     [
-        (b"caf\xe9", False, r"--predict_file, line 3: not UTF-8.*0xe9"),
-        (b"no tab", True, r"--predict_file, line 3: expected two texts.*0 tabs: 'no tab'"),
-        (b"a\tb\tc", True, r"--predict_file, line 3: expected two texts.*2 tabs"),
+        (b"caf\xe9", False, r"--predict_file: (-|.*texts.txt).* line 3 .*0xe9"),
+        (
+            b"no tab",
+            True,
+            r"--predict_file: (-|.*texts.txt), line 3: expected two texts.*0 tabs: 'no tab'",
+        ),
+        (b"a\tb\tc", True, r"--predict_file: (-|.*texts.txt), line 3: expected two texts.*2 tabs"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(
