@@ -8,6 +8,7 @@ from absl import logging
 
 from albert_tf.data.label_report import log_labels
 from albert_tf.data.rows import Cells
+from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.table_examples import Places, read_examples
 from albert_tf.data.table_rows import Table, is_any_header, is_column_number, read_table
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample, decimal_number
@@ -147,7 +148,7 @@ class CustomData:
         if len(names) == 1:
             raise ValueError(
                 f"--train_file: all {len(examples)} rows of {self.file(TRAIN)} that have a label "
-                f"have {names[0]!r}; there is nothing to learn. {_LABEL_FLAG} names the column."
+                f"have {shown(names[0])}; there is nothing to learn. {_LABEL_FLAG} names the column."
             )
         labels = Labels(tuple(names))
         log_labels(self.file(TRAIN), TRAIN, examples, labels)
@@ -161,7 +162,7 @@ class CustomData:
             logging.warning(
                 "%s: the first row holds the numbers of the columns and is taken as a header: %s",
                 table.path,
-                ", ".join(map(repr, table.columns or [])),
+                listed(table.columns or []),
             )
         places = self._places(table, split)
         return read_examples(table, places, split, labels, lambda line, row: str(row))

@@ -17,6 +17,7 @@ from albert_tf.data.files import file_exists, folder_names
 from albert_tf.data.glue_tasks import GLUE_TASKS, Columns, glue_task_name, plain_name
 from albert_tf.data.label_report import log_labels
 from albert_tf.data.rows import Cells, Row
+from albert_tf.data.strict_json import listed
 from albert_tf.data.table_examples import Places, read_examples
 from albert_tf.data.table_rows import Table, read_table
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
@@ -155,7 +156,7 @@ class GlueData:
         if table.columns is not None and width != table.width:
             raise ValueError(
                 f"{FLAG}: {table.path} has {table.width} columns ("
-                f"{', '.join(map(repr, table.columns))}), but {self._task.folder} has "
+                f"{listed(table.columns)}), but {self._task.folder} has "
                 f"{' or '.join(map(str, columns.widths))}, "
                 f"{' and '.join(repr(options[0]) for options in self._task.text_names)} among "
                 "them. --task_name=custom reads any columns."
@@ -182,7 +183,7 @@ def _place(table: Table, options: Sequence[str]) -> int | None:
     if name is not None and names.count(name) > 1:
         raise ValueError(
             f"{FLAG}: {table.path} has {names.count(name)} columns named {name!r}; which of them "
-            f"is meant cannot be known. Its columns: {', '.join(names)}"
+            f"is meant cannot be known. Its columns: {listed(names)}"
         )
     return None if name is None else names.index(name)
 
@@ -192,6 +193,6 @@ def _required_place(table: Table, options: Sequence[str]) -> int:
     if place is None:
         raise ValueError(
             f"{FLAG}: {table.path} has no column {' or '.join(map(repr, options))}. "
-            f"Its columns: {', '.join(map(repr, table.columns or []))}"
+            f"Its columns: {listed(table.columns or [])}"
         )
     return place

@@ -14,8 +14,9 @@ import math
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NoReturn
 
 from albert_tf.data.files import open_binary
@@ -37,6 +38,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 2
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 _MOST_SHOWN = 120  # characters of a value in an error
+_MOST_LISTED = 25
 
 
 class JsonError(ValueError):
@@ -216,6 +218,13 @@ def shown(value: Any) -> str:
     """A value for an error: shortened, however long or deep it is."""
     text = _SHORT.repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Values for an error, with commas between them: each shortened, and the first of many."""
+    texts = [shown(value) for value in islice(values, _MOST_LISTED + 1)]
+    more = ["..."] if len(texts) > _MOST_LISTED else []
+    return ", ".join([*texts[:_MOST_LISTED], *more])
 
 
 def as_whole_number(value: Any) -> int | None:

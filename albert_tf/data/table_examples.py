@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from albert_tf.data.rows import Cells
+from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.table_rows import Table
 from albert_tf.data.text_examples import TEST, Labels, TextExample
 
@@ -101,7 +102,7 @@ def _fitted_rows(table: Table, places: Places, split: str) -> list[_FittedRow]:
             missing = places.width - len(cells)
             rows.append(_FittedRow(number - 1, line, cells + [None] * missing))
     if not number:
-        columns = ", ".join(map(repr, table.columns or []))
+        columns = listed(table.columns or [])
         raise ValueError(f"{table.flag}: {table.path} has a header and no rows: {columns}")
     fits = number - misfits
     if not fits or (fits < misfits and split != TEST):
@@ -149,7 +150,7 @@ def _labels(
     for line, cell in unlabelled:
         if labels is not None and cell not in NO_LABEL:
             raise ValueError(
-                f"{table.flag}: line {line} of {table.path} has the unknown label {cell!r}. "
+                f"{table.flag}: line {line} of {table.path} has the unknown label {shown(cell)}. "
                 f"Allowed: {labels.allowed}."
             )
         table.oddities.add("no label, left out", line)

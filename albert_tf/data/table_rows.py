@@ -24,6 +24,7 @@ from albert_tf.data.delimited_rows import comma_separated, tab_separated
 from albert_tf.data.files import file_exists, open_binary
 from albert_tf.data.json_rows import json_rows
 from albert_tf.data.rows import Cells, Oddities, Row
+from albert_tf.data.strict_json import listed
 from albert_tf.data.utf8 import decode_utf8, encoding_error
 
 TSV, CSV, JSONL = "TSV", "CSV", "JSON lines"
@@ -79,7 +80,7 @@ class Table:
         hint = ", or numbers it from 0 if there is no header" if self.header else ""
         raise ValueError(
             f"{self.path} has {found} named {column!r}. Its columns: "
-            f"{', '.join(map(repr, self.columns))}. {flag} names the one to take{hint}."
+            f"{listed(self.columns)}. {flag} names the one to take{hint}."
         )
 
     def has(self, column: str) -> bool:

@@ -9,6 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
+from albert_tf.data.strict_json import listed, shown
+
 TRAIN, DEV, TEST = "train", "dev", "test"
 SPLITS = (TRAIN, DEV, TEST)
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
@@ -49,9 +51,11 @@ class Labels:
     def __post_init__(self) -> None:
         """Refuses what nothing can be learned from."""
         if len(self.names) == 1:
-            raise ValueError(f"A classifier needs two labels at least. Received: {self.names[0]!r}")
+            raise ValueError(
+                f"A classifier needs two labels at least. Received: {listed(self.names)}"
+            )
         if len(set(self.names)) != len(self.names):
-            raise ValueError(f"Every label must be there once. Received: {', '.join(self.names)}")
+            raise ValueError(f"Every label must be there once. Received: {listed(self.names)}")
 
     @property
     def is_regression(self) -> bool:
@@ -66,11 +70,7 @@ class Labels:
     @property
     def allowed(self) -> str:
         """What a label may be, in words, for errors."""
-        return (
-            "a finite number such as -2.5"
-            if self.is_regression
-            else ", ".join(map(repr, self.names))
-        )
+        return "a finite number such as -2.5" if self.is_regression else listed(self.names)
 
     def accepts(self, label: str) -> bool:
         """Whether a label is one of the classes, or a finite number for regression."""
@@ -87,7 +87,7 @@ class Labels:
         known = {label: self.accepts(label) for label in set(labels)}
         unknown = next((label for label in labels if not known[label]), None)
         if unknown is not None:
-            raise ValueError(f"Unknown label {unknown!r}; allowed: {self.allowed}")
+            raise ValueError(f"Unknown label {shown(unknown)}; allowed: {self.allowed}")
         if self.is_regression:
             return np.array([float(label) for label in labels], np.float32)
         ids = {name: i for i, name in enumerate(self.names)}

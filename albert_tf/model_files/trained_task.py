@@ -218,7 +218,7 @@ def _task(content: JsonValue) -> TrainedTask:
     regression = content.get("regression")
     if regression and regression.truth_value() != labels.is_regression:
         raise regression.error(f"{labels.is_regression}".lower() + " with these labels")
-    pairs, columns = content.get("pairs"), content.get("columns")
+    pairs, columns = content.get("pairs"), content.members().get("columns")
     return TrainedTask(
         name,
         labels,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from albert_tf.data.strict_json import shown
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenization.word_piece import CONTINUATION, WordPieceTokenizer
@@ -152,8 +153,9 @@ def _check_agreement(tokenizer: Tokenizer, other: _Asset) -> None:
     place, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
     raise ValueError(
         f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) and {other.path} ({len(tokens)} "
-        f"tokens) are different vocabularies: id {place} is {ours!r} in one and {theirs!r} in the "
-        "other. Give only one of --spm_model_file and --vocab_file, or two that belong together."
+        f"tokens) are different vocabularies: id {place} is {shown(ours)} in one and "
+        f"{shown(theirs)} in the other. Give only one of --spm_model_file and --vocab_file, or two "
+        "that belong together."
     )
 
 

@@ -96,14 +96,14 @@ class _Shards:
         if missing:
             raise LoadError(
                 f"{path!r} names {len(files)} files, of which {len(missing)} are missing: "
-                f"{', '.join(missing[:5])}. Fetch them as well."
+                f"{', '.join(map(shown, missing[:5]))}. Fetch them as well."
             )
         shards = {name: open_tensors(os.path.join(folder, name)) for name in files}
         self._shards = {name: shards[place] for name, place in places.items()}
         for name, place in places.items():
             if name not in shards[place].shapes:
                 raise DamagedError(
-                    f"{path!r} says that {shown(name)} is in {place}, but it is not."
+                    f"{path!r} says that {shown(name)} is in {shown(place)}, but it is not."
                 )
 
     @property

@@ -245,11 +245,11 @@ def test_shards_must_be_whole_and_beside_their_index(model):
         read(model)
     places["x"] = "model-00002-of-00002.safetensors"
     index.write_text(json.dumps({"weight_map": places}))
-    with pytest.raises(LoadError, match=r"1 are missing: model-00002-of-00002\.safetensors"):
+    with pytest.raises(LoadError, match=r"1 are missing: 'model-00002-of-00002\.safetensors"):
         read(model)
     places["x"] = "model-00001-of-00002.safetensors"
     index.write_text(json.dumps({"weight_map": places}))
-    with pytest.raises(DamagedError, match=r"'x' is in model-00001.* but it is not"):
+    with pytest.raises(DamagedError, match=r"'x' is in 'model-00001.* but it is not"):
         read(model)
     places["x"] = index.name  # would be read for ever
     index.write_text(json.dumps({"weight_map": places}))

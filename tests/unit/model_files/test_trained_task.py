@@ -47,6 +47,7 @@ DAMAGED = [
     ({"regression": True}, "regression"),
     ({"regression": False, "labels": []}, "regression"),
     ({"columns": ["label"]}, "columns"),
+    ({"columns": None}, "columns"),
     ({"columns": {"label_column": 3}}, "columns.label_column"),
     ({"max_seq_length": "48"}, "max_seq_length"),
     ({"max_seq_length": True}, "max_seq_length"),
