@@ -148,7 +148,8 @@ class CustomData:
         if len(names) == 1:
             raise ValueError(
                 f"--train_file: all {len(examples)} rows of {self.file(TRAIN)} that have a label "
-                f"have {shown(names[0])}; there is nothing to learn. {_LABEL_FLAG} names the column."
+                f"have {shown(names[0])}; there is nothing to learn. {_LABEL_FLAG} names the "
+                "column."
             )
         labels = Labels(tuple(names))
         log_labels(self.file(TRAIN), TRAIN, examples, labels)

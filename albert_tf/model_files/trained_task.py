@@ -215,7 +215,7 @@ def _task(content: JsonValue) -> TrainedTask:
         }
         return TrainedTask(name, max_seq_length=max_seq_length, settings=settings)
     labels = Labels(tuple(label.text() for label in content["labels"].elements()))
-    regression = content.get("regression")
+    regression = content.members().get("regression")
     if regression and regression.truth_value() != labels.is_regression:
         raise regression.error(f"{labels.is_regression}".lower() + " with these labels")
     pairs, columns = content.get("pairs"), content.members().get("columns")

@@ -44,6 +44,7 @@ DAMAGED = [
     ({"labels": None}, "labels"),
     ({"pairs": 1}, "pairs"),
     ({"regression": 7.0}, "regression"),
+    ({"regression": None}, "regression"),
     ({"regression": True}, "regression"),
     ({"regression": False, "labels": []}, "regression"),
     ({"columns": ["label"]}, "columns"),
