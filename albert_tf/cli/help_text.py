@@ -14,7 +14,7 @@ _NARROWEST, _WIDEST = 40, 100
 _ENDING = """\
 Flags are written --name=value; a boolean one also --name for true and --noname for false.
 --flagfile=FILE reads flags from a file: one a line, # before a comment. What stands after it wins.
---verbosity=1 shows where an error came from, --verbosity=-1 warnings alone.
+--verbosity=1 shows where an error came from and what other packages log, -1 warnings alone.
 --undefok=NAME,NAME passes over flags of these names that do not exist.
 --helpfull also lists the flags of logging and of debugging, -- ends the flags."""
 

@@ -17,7 +17,14 @@ from albert_tf.version import __version__
 NAME = "albert_tf"
 COMMANDS = {
     "Data": ("train_sentencepiece", "create_pretraining_data"),
-    "Training": ("run_pretraining", "run_classifier", "run_squad", "run_race"),
+    "Training": (
+        "run_pretraining",
+        "run_classifier",
+        "run_squad",
+        "run_squad_v1",
+        "run_squad_v2",
+        "run_race",
+    ),
     "Models": (
         "inspect",
         "fill_mask",

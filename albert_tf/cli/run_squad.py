@@ -78,6 +78,18 @@ def define_flags() -> None:
         flags.DEFINE_bool("use_einsum", True, "Changes nothing.")
 
 
+def define_flags_of_version(version: int) -> None:
+    """Defines the same flags for one version, which --squad_version may name but not change."""
+    define_flags()
+    flags.FLAGS.set_default("squad_version", version)
+    flags.register_validator(
+        "squad_version",
+        lambda given: given in (None, version),
+        f"This command is run_squad with --squad_version={version}. Leave the flag out, or call "
+        "run_squad.",
+    )
+
+
 def _define_action_flags() -> None:
     with flag_group(WHAT_TO_DO):
         flags.DEFINE_bool("do_train", False, "Train on --train_file.")

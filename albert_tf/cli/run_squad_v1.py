@@ -1,0 +1,25 @@
+"""Is run_squad with --squad_version=1, as named by the original release.
+
+Every question has an answer in its text, as in SQuAD 1.1.
+
+    run_squad_v1 --train_file=train-v1.1.json --predict_file=dev-v1.1.json
+        --albert_hub_module_handle=albert_base --recipe=auto --do_train --do_predict
+        --output_dir=squad1
+"""
+
+from albert_tf.cli.command import run_command
+from albert_tf.cli.run_squad import define_flags_of_version, run
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    define_flags_of_version(1)
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Is run_squad with --squad_version=2, as named by the original release.
+
+A question may have no answer in its text, as in SQuAD 2.0.
+
+    run_squad_v2 --train_file=train-v2.0.json --predict_file=dev-v2.0.json
+        --albert_hub_module_handle=albert_base --recipe=auto --do_train --do_predict
+        --output_dir=squad2
+"""
+
+from albert_tf.cli.command import run_command
+from albert_tf.cli.run_squad import define_flags_of_version, run
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    define_flags_of_version(2)
+
+
+def main() -> None:
+    """Runs the command."""
+    run_command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()
