@@ -7,9 +7,7 @@ leave no trace in the shapes of weights.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
-import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import PRESETS, AlbertConfig
@@ -22,6 +20,7 @@ from albert_tf.model_files.places import (
     ModelPlace,
 )
 from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.tokenization.loading import existing_files
 
 FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
 # What the shapes of weights tell of a model, and what they do not.
@@ -185,7 +184,7 @@ def _choose_tokenizer(
                 "holds a tokenizer."
             )
         spm_model_file, vocab_file = None, inside.tokenizer_file
-    files = dict(_given_files(spm_model_file, vocab_file, of_hub))
+    files = existing_files(spm_model_file, vocab_file, of_hub.tokenizer_file if of_hub else None)
     found = [place for place in places if place.tokenizer_file]
     if not (files or found):
         return None
@@ -195,25 +194,6 @@ def _choose_tokenizer(
         if place.checkpoint and place.tokenizer_file not in tokenizer.files:
             _compare_tokenizers(tokenizer, place)
     return tokenizer
-
-
-def _given_files(
-    spm_model_file: str | None, vocab_file: str | None, of_hub: ModelPlace | None
-) -> Iterator[tuple[str, str]]:
-    """The files of the two flags, less those that are missing and not needed.
-
-    Scripts made for the original name files that it never opened: any beside a module, and a
-    vocabulary beside a SentencePiece model.
-    """
-    has_model = spm_model_file and tf.io.gfile.exists(spm_model_file)
-    unused_for = of_hub.tokenizer_file if of_hub else spm_model_file if has_model else None
-    for name, path in (("spm_model_file", spm_model_file), ("vocab_file", vocab_file)):
-        if not path:
-            continue
-        if unused_for and not tf.io.gfile.exists(path):
-            logging.warning("--%s=%s: no such file; %s is used", name, path, unused_for)
-        else:
-            yield name, path
 
 
 def _compare_tokenizers(tokenizer: Tokenizer, place: ModelPlace) -> None:

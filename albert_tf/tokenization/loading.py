@@ -22,7 +22,8 @@ def load_tokenizer(
 
     Either argument suffices, and either may name any of: a SentencePiece model, the .vocab beside
     one, or a WordPiece vocabulary (one token a line; further columns are ignored). With both, the
-    SentencePiece model is used and the other file must list the same tokens.
+    SentencePiece model is used and the other file must list the same tokens; see `existing_files`
+    where it is missing.
 
     Args:
         spm_model_file: path, usually of a SentencePiece model (--spm_model_file).
@@ -37,11 +38,10 @@ def load_tokenizer(
         ValueError: no path given; a file is empty, neither text nor a SentencePiece model, or
             without one of the special tokens; the two files do not agree.
     """
-    flags = {"--spm_model_file": spm_model_file, "--vocab_file": vocab_file}
-    paths = {flag: os.fspath(path) for flag, path in flags.items() if path}
+    paths = existing_files(spm_model_file, vocab_file)
     if not paths:
         raise ValueError("A tokenizer needs --spm_model_file or --vocab_file; neither is given.")
-    assets = [_read_asset(path, flag) for flag, path in paths.items()]
+    assets = [_read_asset(path, f"--{name}") for name, path in paths.items()]
     if not any(asset.is_model for asset in assets):
         assets = [_model_beside(asset) if asset.is_piece_list else asset for asset in assets]
     assets.sort(key=lambda asset: asset.is_model, reverse=True)
@@ -50,6 +50,34 @@ def load_tokenizer(
     for other in others:
         _check_agreement(tokenizer, other)
     return tokenizer
+
+
+def existing_files(
+    spm_model_file: str | os.PathLike | None,
+    vocab_file: str | os.PathLike | None,
+    file_of_model: str | None = None,
+) -> dict[str, str]:
+    """Returns the paths that are given, less those of missing files that are not needed.
+
+    Scripts made for the original release name files that it never opened: a vocabulary beside a
+    SentencePiece model, and any beside a TF-Hub module. A warning tells of each.
+
+    Args:
+        spm_model_file: path (--spm_model_file).
+        vocab_file: path (--vocab_file).
+        file_of_model: tokenizer of the TF-Hub module that is used. Not given: there is none.
+
+    Returns:
+        Path by the name of its argument.
+    """
+    given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
+    paths = {name: os.fspath(path) for name, path in given.items() if path}
+    missing = [name for name, path in paths.items() if not _is_file(path)]
+    used = file_of_model or (None if "spm_model_file" in missing else paths.get("spm_model_file"))
+    if used:
+        for name in missing:
+            logging.warning("--%s=%s: no such file; %s is used", name, paths.pop(name), used)
+    return paths
 
 
 def read_vocabulary(text: str) -> list[str]:

@@ -65,6 +65,7 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     flags = {
         "input_file": golden / "pretraining_data" / "*.txt",
         "spm_model_file": golden / "tokenizer" / "small_1000.model",
+        "vocab_file": tmp_path / "absent.vocab",  # as in scripts made for the original
         "max_seq_length": 64,
         "max_predictions_per_seq": 5,
         "dupe_factor": 2,
@@ -78,6 +79,7 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     result = run(no_tensorflow, **flags_of_both)
     assert result.returncode == 0, result.stderr
     assert sorted(outputs[0].parent.iterdir()) == outputs
+    assert result.stderr.count(f"] --vocab_file={flags['vocab_file']}: ") == 1
     assert "asks for 10 predictions in 64 tokens, but" in result.stderr
     assert "documents=60" in result.stderr
     assert "tokens/s" in result.stderr
