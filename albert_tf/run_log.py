@@ -28,7 +28,7 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.curves import draw_curves
-from albert_tf.data.files import open_binary, write_then_rename
+from albert_tf.data.files import explain_write_errors, open_binary, write_then_rename
 from albert_tf.data.strict_json import parse_json, read_json
 from albert_tf.run_records import METRICS_FILE, Record, parse_records, to_line
 from albert_tf.version import __version__
@@ -90,7 +90,8 @@ class RunLog:
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._records: dict[tuple[str, int], Record] = {}
         if write:
-            tf.io.gfile.makedirs(output_dir)
+            with explain_write_errors(output_dir):
+                tf.io.gfile.makedirs(output_dir)
             self._forget_after(start_step)
         self._bar = tqdm(
             total=total_steps,
@@ -219,8 +220,9 @@ class RunLog:
             logging.warning("The curves of the run cannot be written: %s", error)
 
     def _close_writers(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
+        for phase, writer in self._writers.items():
+            with explain_write_errors(self._path(TENSORBOARD_FOLDER, phase)):
+                writer.close()
         self._writers.clear()
 
     def _report(
@@ -235,19 +237,13 @@ class RunLog:
         record = {"step": step, "phase": phase, "time": _iso_time(self._clock()), **values}
         is_repeated = (phase, step) in self._records
         self._records[phase, step] = record
-        try:
-            if is_repeated:
-                self._rewrite_metrics()
-            else:
-                with tf.io.gfile.GFile(self._path(METRICS_FILE), "a") as file:
-                    file.write(to_line(record))
-            self._write_summaries(phase, step, values)
-        except (OSError, tf.errors.OpError) as error:
-            raise OSError(
-                f"Step {step} cannot be recorded in --output_dir {self._output_dir!r}: {error}. "
-                "Checkpoints are as they were. Make room or allow writing there, and give the same "
-                "command again."
-            ) from error
+        if is_repeated:
+            self._rewrite_metrics()
+        else:
+            path = self._path(METRICS_FILE)
+            with explain_write_errors(path), tf.io.gfile.GFile(path, "a") as file:
+                file.write(to_line(record))
+        self._write_summaries(phase, step, values)
 
     def _log_line(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         pairs = " ".join(f"{name}={value:.6g}" for name, value in values.items())
@@ -256,14 +252,14 @@ class RunLog:
         self._bar.refresh()
 
     def _write_summaries(self, phase: str, step: int, values: Mapping[str, float]) -> None:
-        if phase not in self._writers:
-            self._writers[phase] = tf.summary.create_file_writer(
-                self._path(TENSORBOARD_FOLDER, phase)
-            )
-        with self._writers[phase].as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
-        self._writers[phase].flush()
+        folder = self._path(TENSORBOARD_FOLDER, phase)
+        with explain_write_errors(folder):
+            if phase not in self._writers:
+                self._writers[phase] = tf.summary.create_file_writer(folder)
+            with self._writers[phase].as_default(step=step):
+                for name, value in values.items():
+                    tf.summary.scalar(name, value)
+            self._writers[phase].flush()
 
     def _forget_after(self, step: int) -> None:
         """Reads back what an earlier start recorded up to `step` and removes the rest."""
@@ -280,8 +276,10 @@ class RunLog:
         self._rewrite_metrics()
         # An event file cannot be cut, so those of an earlier start are written anew.
         for phase in {phase for phase, _ in self._records} | {"train", "eval"}:
-            if tf.io.gfile.exists(self._path(TENSORBOARD_FOLDER, phase)):
-                tf.io.gfile.rmtree(self._path(TENSORBOARD_FOLDER, phase))
+            folder = self._path(TENSORBOARD_FOLDER, phase)
+            if tf.io.gfile.exists(folder):
+                with explain_write_errors(folder):
+                    tf.io.gfile.rmtree(folder)
         for record in records:
             self._write_summaries(record["phase"], record["step"], _metrics(record))
 

@@ -187,7 +187,8 @@ def reason_of(error: BaseException) -> str:
     """What the system, or TensorFlow, said of a file that cannot be read or written; a line."""
     if isinstance(error, WriteError) and error.__cause__ is not None:
         error = error.__cause__
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", str(error))  # where TensorFlow was in its graph
+    # TensorFlow says where it was in its graph as well.
+    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", "", str(error))
     return " ".join(text.split())
 
 
