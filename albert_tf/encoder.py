@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.input_checks import check_ids, with_checked_data
 from albert_tf.layers import (
     FactorizedEmbedding,
     Projection,
@@ -24,6 +25,11 @@ from albert_tf.rematerialization import Run, run_rematerialized
 class ConfiguredModel(keras.Model):
     """A model whose constructor takes an `AlbertConfig`, saved and restored with it.
 
+    Ids, token types and positions that the model does not have are a ValueError, see `check_ids`:
+    when it is called with values, and in `fit`, `evaluate`, `predict` and their `*_on_batch`. A
+    model inside of another one, or of a function that is compiled, sees no values: of a functional
+    model, check the data with `albert_tf.input_checks.check_ids`.
+
     Args:
         config: the model's configuration.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
@@ -38,6 +44,18 @@ class ConfiguredModel(keras.Model):
         super().__init__(**kwargs)
         self.config = as_config(config)
         self.use_one_hot_embeddings = use_one_hot_embeddings
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls the model, with checked ids; see `call`."""
+        check_ids(inputs, self.config)
+        return super().__call__(inputs, *args, **kwargs)
+
+    fit = with_checked_data(keras.Model.fit)
+    evaluate = with_checked_data(keras.Model.evaluate)
+    predict = with_checked_data(keras.Model.predict)
+    train_on_batch = with_checked_data(keras.Model.train_on_batch)
+    test_on_batch = with_checked_data(keras.Model.test_on_batch)
+    predict_on_batch = with_checked_data(keras.Model.predict_on_batch)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments; the configuration as its JSON."""

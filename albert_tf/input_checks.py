@@ -1,0 +1,184 @@
+"""Ids out of range, found on the host before a look-up.
+
+A GPU answers an id that a table does not have with zeros, and a CPU with a message that names
+neither. A check in the graph would cost time in every step; here the compiled step stays as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+
+# Inputs that are positions in their sequence.
+_POSITIONS = ("masked_lm_positions", "start_positions")
+_DATA = ("x", "validation_data")  # arguments of the methods of Keras that take data
+
+Check = Callable[[Any], None]
+
+
+def check_ids(inputs: Any, config: AlbertConfig) -> None:
+    """Checks the ids of one batch, or of a whole data set, as far as their values are known.
+
+    Symbolic tensors (those of a function that is being traced, or of a functional model) and what
+    is not dense have no values to check.
+
+    Args:
+        inputs: `input_ids`, int [..., S], alone or in a dictionary with any of `segment_ids`
+            [..., S], `masked_lm_positions` [B, P] and `start_positions` [B]. Other keys are
+            ignored.
+        config: of the model that takes them.
+
+    Raises:
+        ValueError: an id or a position is not in its range, or there are too few position
+            embeddings for the sequences; names the input and the value.
+    """
+    if not isinstance(inputs, Mapping):
+        inputs = {"input_ids": inputs}
+    ids = _known(inputs.get("input_ids"))
+    _check_range("input_ids", ids, config.vocab_size, "the vocabulary (vocab_size)")
+    segments = _known(inputs.get("segment_ids"))
+    _check_range("segment_ids", segments, config.type_vocab_size, "the types (type_vocab_size)")
+    if ids is None or not ids.ndim:
+        return
+    length = ids.shape[-1]
+    config.check_sequence_length(length, "The sequence length")
+    for name in _POSITIONS:
+        positions = _known(inputs.get(name))
+        _check_range(name, positions, length, f"the positions of {length} tokens")
+
+
+def _known(values: Any) -> np.ndarray | None:
+    """The integers that are given, None where there are none whose values are known."""
+    if values is None or isinstance(values, keras.KerasTensor):
+        return None
+    if tf.is_tensor(values) and not isinstance(values, tf.Tensor):
+        return None  # a variable, ragged, sparse, or of several replicas
+    if isinstance(values, tf.Tensor) and tf.is_symbolic_tensor(values):
+        return None
+    array = np.asarray(values)
+    return array if np.issubdtype(array.dtype, np.integer) else None
+
+
+def _check_range(name: str, values: np.ndarray | None, size: int, meaning: str) -> None:
+    if values is None or not values.size:
+        return
+    lowest, highest = values.min(), values.max()
+    if lowest < 0 or highest >= size:
+        raise ValueError(
+            f"{name} must be in 0..{size - 1}, {meaning} of this model. Received: "
+            f"{name}={lowest if lowest < 0 else highest}"
+        )
+
+
+def with_checked_data(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method of `keras.Model` that checks the ids of its data on the host.
+
+    Arrays and tensors are checked before the first step. Batches of a `tf.data.Dataset`, a
+    generator or a `keras.utils.PyDataset` are checked as they are read. Anything else, distributed
+    data sets for instance, is passed on as it is.
+
+    Args:
+        method: takes data as `x`, `validation_data` or both. Its object has a `config`.
+    """
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found: list[ValueError] = []
+
+        def check(inputs: Any) -> None:
+            try:
+                check_ids(inputs, self.config)
+            except ValueError as error:
+                found.append(error)
+                raise
+
+        bound = signature.bind(self, *args, **kwargs)
+        for name in _DATA:
+            if name in bound.arguments:
+                bound.arguments[name] = _checked(bound.arguments[name], check)
+        try:
+            return method(*bound.args, **bound.kwargs)
+        except tf.errors.OpError:
+            if found:  # in a thread of the input
+                raise found[0] from None
+            raise
+
+    return checked
+
+
+def _checked(data: Any, check: Check) -> Any:
+    """The same data, checked, or to be checked batch by batch."""
+    if isinstance(data, tf.data.Dataset):
+        return _checked_dataset(data, check)
+    if isinstance(data, keras.utils.PyDataset):
+        return _CheckedPyDataset(data, check)
+    if isinstance(data, types.GeneratorType):
+        return _checked_batches(data, check)
+    inputs = _inputs_of(data)
+    if isinstance(inputs, Mapping) or hasattr(inputs, "__array__"):
+        check(inputs)
+    return data
+
+
+def _inputs_of(element: Any) -> Any:
+    """The model's inputs in what a data set gives: alone, or with targets and weights."""
+    return keras.utils.unpack_x_y_sample_weight(element)[0]
+
+
+def _checked_batches(batches: Iterator[Any], check: Check) -> Iterator[Any]:
+    for batch in batches:
+        check(_inputs_of(batch))
+        yield batch
+
+
+def _checked_dataset(dataset: tf.data.Dataset, check: Check) -> tf.data.Dataset:
+    is_tuple = isinstance(dataset.element_spec, tuple)
+
+    def pass_on(*element: Any) -> Any:
+        element = element if is_tuple else element[0]
+        inputs = _inputs_of(element)
+        inputs = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
+        dense = {name: x for name, x in inputs.items() if isinstance(x, tf.Tensor)}
+
+        def check_batch(*values: np.ndarray) -> np.bool_:
+            check(dict(zip(dense, values, strict=True)))
+            return np.True_
+
+        with tf.control_dependencies([tf.numpy_function(check_batch, dense.values(), tf.bool)]):
+            return tf.nest.map_structure(tf.identity, element, expand_composites=True)
+
+    return dataset.map(pass_on)
+
+
+class _CheckedPyDataset(keras.utils.PyDataset):
+    """A data set whose batches are checked when they are read."""
+
+    def __init__(self, dataset: keras.utils.PyDataset, check: Check) -> None:
+        super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
+        self._dataset = dataset
+        self._check = check
+
+    def __getitem__(self, index: int) -> Any:
+        batch = self._dataset[index]
+        self._check(_inputs_of(batch))
+        return batch
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._dataset.num_batches
+
+    def on_epoch_begin(self) -> None:
+        self._dataset.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._dataset.on_epoch_end()
