@@ -33,6 +33,8 @@ CACHE_VARIABLE = "ALBERT_TF_CACHE_DIR"
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
 _READ_ERRORS = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
 _CHUNK = 1 << 20  # bytes
+# How much may come out of a file: numbers hardly become smaller when they are packed.
+_MOST_TIMES, _MOST_BYTES = 100, 100 << 20
 
 
 class _PassingFolder(ExitStack):
@@ -129,7 +131,14 @@ def _extract(path: str, flag: str, directory: str) -> None:
     """Writes the files of an archive; only plain files, and only into the directory."""
     try:
         with open_binary(path, "rb") as file, tarfile.open(fileobj=file, mode="r:*") as archive:
+            room = _MOST_TIMES * file_size(path) + _MOST_BYTES
             for member, name in _files(archive, path, flag):
+                room -= member.size
+                if room < 0:
+                    raise LoadError(
+                        f"{flag}={path} is not unpacked: its members are more than {_MOST_TIMES} "
+                        "times as large as the file. Is it a model?"
+                    )
                 target = os.path.join(directory, name)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 content = archive.extractfile(member)
@@ -139,7 +148,7 @@ def _extract(path: str, flag: str, directory: str) -> None:
             while archive.fileobj and archive.fileobj.read(_CHUNK):
                 pass  # only at its end is a compressed file compared with its checksum
     except _READ_ERRORS as error:
-        raise LoadError(f"{flag}={path} is damaged, or no tar file: {error}") from error
+        raise LoadError(f"{flag}={path} is damaged, or no tar file: {reason_of(error)}") from error
 
 
 def _files(archive: tarfile.TarFile, path: str, flag: str) -> Iterator[tuple[tarfile.TarInfo, str]]:

@@ -19,11 +19,17 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints import formats
-from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, DamagedError, LoadError, LoadReport
+from albert_tf.checkpoints.bundle_index import check_index, check_variants
+from albert_tf.checkpoints.report import (
+    TRANSFORMER_SCOPE,
+    DamagedError,
+    LoadError,
+    LoadReport,
+)
 from albert_tf.checkpoints.stored_model import WeightsReader
 from albert_tf.checkpoints.warm_start import names_by_place
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import explain_write_errors, remove, rename, temporary_folder
+from albert_tf.data.files import explain_write_errors, reason_of, remove, rename, temporary_folder
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.heads import ClassificationHead, MaskedLmHead
 from albert_tf.layers import LayerNorm, Projection, TransformerBlock
@@ -357,15 +363,20 @@ def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
         DamagedError: the files are not a checkpoint, or are damaged.
         LoadError: they cannot be reached.
     """
+    check_index(prefix)
     try:
-        return tf.train.load_checkpoint(prefix)
+        reader = tf.train.load_checkpoint(prefix)
+        reader.get_variable_to_shape_map()  # fails where names are no text
     except READ_ERRORS as error:
         if "[" in prefix and tf.io.gfile.exists(f"{prefix}.index"):
             raise LoadError(
                 f"{prefix!r} cannot be read: TensorFlow takes the [ in its path for a pattern of "
                 "names. Rename the directory, or give the checkpoint by another path (a link)."
             ) from error
-        raise _kind(error)(f"{prefix!r} cannot be read as a checkpoint: {error}") from error
+        raise _kind(error)(
+            f"{prefix!r} cannot be read as a checkpoint: {reason_of(error)}"
+        ) from error
+    return reader
 
 
 def _kind(error: Exception) -> type[LoadError]:
@@ -391,7 +402,7 @@ def read_variables(
     try:
         return {name: reader.get_tensor(name) for name in names}
     except READ_ERRORS as error:
-        raise _kind(error)(f"The checkpoint {prefix!r} is damaged: {error}") from error
+        raise _kind(error)(f"The checkpoint {prefix!r} is damaged: {reason_of(error)}") from error
 
 
 def check_tensors(prefix: str) -> None:
@@ -404,6 +415,8 @@ def check_tensors(prefix: str) -> None:
         DamagedError: a file is missing or damaged.
         LoadError: it cannot be reached.
     """
+    check_index(prefix)
+    check_variants(prefix)
     try:
         dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
         tf.raw_ops.RestoreV2(  # unlike the reader, it takes the variants that iterators are
@@ -413,7 +426,7 @@ def check_tensors(prefix: str) -> None:
             dtypes=list(dtypes.values()),
         )
     except READ_ERRORS as error:
-        raise _kind(error)(f"{prefix!r} is damaged: {error}") from error
+        raise _kind(error)(f"{prefix!r} is damaged: {reason_of(error)}") from error
 
 
 def read_global_step(prefix: str) -> int:

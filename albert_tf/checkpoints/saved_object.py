@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
 from albert_tf.checkpoints.original import open_tensorflow_checkpoint, read_variables
 from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.data.files import reason_of
+from albert_tf.data.strict_json import shown
 
 GRAPH_FILE = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
@@ -58,13 +61,21 @@ class SavedVariables:
         except LoadError:
             raise
         except Exception as error:  # protobuf's DecodeError is public under no stable name
-            raise DamagedError(f"The checkpoint {checkpoint!r} is damaged: {error}") from error
+            raise DamagedError(
+                f"The checkpoint {checkpoint!r} is damaged: {reason_of(error)}"
+            ) from error
         self.keys = {
             attribute.full_name: attribute.checkpoint_key
             for node in self._graph.nodes
             for attribute in node.attributes
             if attribute.name == _VALUE
         }
+        keys = {*self.keys.values(), *filter(None, map(self._key, range(len(self._graph.nodes))))}
+        if not _is_connected(self._graph) or not keys <= self.shapes.keys():
+            raise DamagedError(
+                f"The checkpoint {checkpoint!r} is damaged: its objects are not those of its "
+                "variables."
+            )
 
     def keys_of_dictionary(self, name: str) -> dict[str, str]:
         """Returns the keys of the variables in a dictionary that is an attribute of the object."""
@@ -86,7 +97,10 @@ class SavedVariables:
         Raises:
             LoadError: it cannot be read.
         """
-        return read_variables(self._reader, self._checkpoint, [key])[key]
+        value = read_variables(self._reader, self._checkpoint, [key])[key]
+        if np.shape(value) != self.shapes[key]:
+            raise DamagedError(f"The checkpoint {self._checkpoint!r} has {shown(key)} twice.")
+        return value
 
     def _key(self, number: int) -> str | None:
         attributes = self._graph.nodes[number].attributes
@@ -115,8 +129,12 @@ class SavedGraph:
             saved_model.ParseFromString(self.content)
             self._graph = saved_model.meta_graphs[0]
         except Exception as error:  # protobuf's DecodeError is public under no stable name
-            raise DamagedError(f"{flag}={path}: {file!r} is damaged: {error}") from error
+            raise DamagedError(f"{flag}={path}: {file!r} is damaged: {reason_of(error)}") from error
         self._path, self._flag, self._objects = path, flag, self._graph.object_graph_def
+        if not _is_connected(self._objects):
+            raise DamagedError(
+                f"{flag}={path}: {file!r} is damaged: an object has a part that there is not."
+            )
 
     def asset(self, name: str) -> str | None:
         """Returns the path of a file that is an attribute of the object, None without one.
@@ -128,7 +146,13 @@ class SavedGraph:
         if number is None:
             return None
         index = self._objects.nodes[number].asset.asset_file_def_index
-        file = os.path.join(self._path, "assets", self._graph.asset_file_def[index].filename)
+        names = [asset.filename for asset in self._graph.asset_file_def]
+        if not 0 <= index < len(names):
+            raise DamagedError(
+                f"{self._flag}={self._path}: {GRAPH_FILE} is damaged: it has no asset {index}, its "
+                f"{name}."
+            )
+        file = os.path.join(self._path, "assets", names[index])
         if not tf.io.gfile.exists(file):
             raise LoadError(
                 f"{self._flag}={self._path} is half a model: its {name}, {file!r}, is missing. "
@@ -144,6 +168,14 @@ class SavedGraph:
             if name in outputs:
                 return len(outputs[name].list_value.values)
         return 0
+
+
+def _is_connected(graph: Any) -> bool:
+    """Whether every part of an object is there, and the object that all are parts of."""
+    last = len(graph.nodes) - 1
+    return last >= _ROOT and all(
+        0 <= child.node_id <= last for node in graph.nodes for child in node.children
+    )
 
 
 def _children(graph: Any, number: int) -> dict[str, int]:

@@ -21,6 +21,7 @@ from albert_tf.checkpoints.original import open_tensorflow_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import reason_of
 
 if TYPE_CHECKING:
     from albert_tf.model_files.contents import ModelContents
@@ -67,6 +68,10 @@ def read(path: str, flag: str) -> StoredModel:
     graph = _inference_graph(saved_model, path, flag)
     _check_variables(shapes, graph, path, flag)
     outputs = graph.signature_def[TOKENIZATION_INFO].outputs
+    try:
+        asset = _asset_name(graph, outputs["vocab_file"].name)
+    except Exception as error:  # protobuf's DecodeError is public under no stable name
+        raise LoadError(f"{flag}={path}: {GRAPH_FILE} is damaged: {reason_of(error)}") from error
     config_file = _asset(path, CONFIG_ASSET)
     return StoredModel(
         path=path,
@@ -74,7 +79,7 @@ def read(path: str, flag: str) -> StoredModel:
         checkpoint=checkpoint,
         config=AlbertConfig.from_json_file(config_file) if config_file else None,
         config_file=config_file,
-        tokenizer_file=_asset(path, _asset_name(graph, outputs["vocab_file"].name)),
+        tokenizer_file=_asset(path, asset),
         do_lower_case=_constant(graph, outputs["do_lower_case"].name),
     )
 
@@ -121,7 +126,7 @@ def _read_saved_model(path: str, flag: str) -> Any:
         with tf.io.gfile.GFile(file, "rb") as opened:
             saved_model.ParseFromString(opened.read())
     except Exception as error:  # protobuf's DecodeError is public under no stable name
-        raise LoadError(f"{flag}={path}: {file!r} is damaged: {error}") from error
+        raise LoadError(f"{flag}={path}: {file!r} is damaged: {reason_of(error)}") from error
     return saved_model
 
 
@@ -182,17 +187,18 @@ def _assets(graph: Any) -> Iterator[Any]:
     """All assets of a graph; TF-Hub lists them in a collection, SavedModel's builder as a field."""
     yield from graph.asset_file_def
     for packed in graph.collection_def["saved_model_assets"].any_list.value:
-        asset = meta_graph_pb2.AssetFileDef()
-        packed.Unpack(asset)
-        yield asset
+        yield meta_graph_pb2.AssetFileDef.FromString(packed.value)
 
 
 def _constant(graph: Any, tensor: str) -> bool | None:
     """The value of a boolean constant of the graph, None where it is computed or missing."""
     nodes = {node.name: node for node in graph.graph_def.node}
-    node = nodes.get(tensor.split(":")[0])
-    while node is not None and node.op == "Identity":
-        node = nodes.get(node.input[0].split(":")[0])
+    node = nodes.pop(tensor.split(":")[0], None)
+    while node is not None and node.op == "Identity" and node.input:
+        node = nodes.pop(node.input[0].split(":")[0], None)  # none is passed twice
     if node is None or node.op != "Const":
         return None
-    return bool(tf.make_ndarray(node.attr["value"].tensor))
+    value = node.attr["value"].tensor
+    if value.dtype != tf.bool.as_datatype_enum or value.tensor_shape.dim:
+        return None
+    return bool(value.bool_val[0] if value.bool_val else any(value.tensor_content))

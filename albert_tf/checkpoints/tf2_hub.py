@@ -8,6 +8,7 @@ encoder, and from the number of encoder outputs.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from albert_tf.checkpoints.saved_object import (
 )
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import reason_of
 from albert_tf.data.strict_json import JsonError, json_values, shown
 
 if TYPE_CHECKING:
@@ -218,13 +220,14 @@ def _without_model(name: str) -> str:
 
 def _original_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape in the original, where the heads of an attention are no axis."""
-    if not name.startswith("transformer/self_attention/"):
+    is_kernel = name.endswith("/kernel")
+    if not name.startswith("transformer/self_attention/") or (is_kernel and not shape):
         return shape
     if name.endswith("attention_output/kernel"):  # [N, D, H]
-        return (int(np.prod(shape[:-1])), shape[-1])
-    if name.endswith("/kernel"):  # [H, N, D]
-        return (shape[0], int(np.prod(shape[1:])))
-    return (int(np.prod(shape)),)  # [N, D], or [H] of the output
+        return (math.prod(shape[:-1]), shape[-1])
+    if is_kernel:  # [H, N, D]
+        return (shape[0], math.prod(shape[1:]))
+    return (math.prod(shape),)  # [N, D], or [H] of the output
 
 
 def _config(
@@ -235,7 +238,15 @@ def _config(
     file = graph.asset(CONFIG_FILE) or (extra if tf.io.gfile.exists(extra) else None)
     if file is not None:
         return AlbertConfig.from_json_file(file), file
-    config = _derived_config(weights, graph, path, flag)
+    try:
+        config = _derived_config(weights, graph, path, flag)
+    except LoadError:
+        raise
+    except (LookupError, ValueError) as error:
+        raise LoadError(
+            f"{flag}={path} is damaged: its variables and notes make no configuration: "
+            f"{reason_of(error)}"
+        ) from error
     return (config, os.path.join(path, GRAPH_FILE)) if config else (None, None)
 
 

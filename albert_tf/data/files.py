@@ -20,6 +20,8 @@ from typing import IO, Any
 
 from albert_tf.data.temporaries import make_temporary, random_name, remove_leftovers
 
+_LONGEST_REASON = 300  # characters
+
 
 def is_remote(path: str) -> bool:
     """True for a path with a scheme, such as `gs://bucket/file`."""
@@ -184,12 +186,13 @@ def write_error(path: str, error: BaseException, flag: str = "") -> WriteError:
 
 
 def reason_of(error: BaseException) -> str:
-    """What the system, or TensorFlow, said of a file that cannot be read or written; a line."""
+    """What the system, or a library, said of a file that cannot be read or written; a line."""
     if isinstance(error, WriteError) and error.__cause__ is not None:
         error = error.__cause__
     # TensorFlow says where it was in its graph as well.
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", "", str(error))
-    return " ".join(text.split())
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
 
 
 @contextmanager

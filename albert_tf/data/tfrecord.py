@@ -19,6 +19,7 @@ _CASTAGNOLI = 0x82F63B78  # the polynomial, lowest bit first
 _ALL_ONES = bytes.fromhex("54641f64")  # takes a checksum from zero to all ones
 _RECORDS_A_CHECK = 256
 _MOST_PADDED_BYTES = 1 << 24  # of strings whose checksums are computed together
+_LONG = 4096  # bytes, a power of two: parts of a longer string are treated as strings of their own
 
 
 class RecordError(ValueError):
@@ -51,34 +52,75 @@ def masked_crc32c(payloads: Sequence[bytes]) -> np.ndarray:
     """
     if not payloads:
         return np.zeros(0, np.uint32)
-    if len(payloads) > 1 and len(payloads) * max(map(len, payloads)) > _MOST_PADDED_BYTES:
+    longest = max(map(len, payloads))
+    if len(payloads) > 1 and len(payloads) * longest > _MOST_PADDED_BYTES:
         half = len(payloads) // 2
         return np.concatenate([masked_crc32c(payloads[:half]), masked_crc32c(payloads[half:])])
-    tables = _crc_tables()
-    words = _aligned_words(payloads)
-    # The last two words of a step do not meet the running checksum: done for all steps at once.
-    ahead = tables[1][words[2::4]] ^ tables[0][words[3::4]]
-    crc: np.ndarray = np.zeros(len(payloads), np.uint32)
-    for first, second, rest in zip(words[0::4], words[1::4], ahead, strict=True):
-        crc = tables[3][(crc & 0xFFFF) ^ first] ^ tables[2][(crc >> 16) ^ second] ^ rest
+    if longest > _LONG:
+        parts = _padded(payloads, _LONG).reshape(-1, _LONG)
+        crc = _joined(_crc(parts).reshape(len(payloads), -1))
+    else:
+        crc = _crc(_padded(payloads, 8))
     crc = ~crc
     return ((crc >> 15) | (crc << 17)) + np.uint32(0xA282EAD8)
 
 
-def _aligned_words(payloads: Sequence[bytes]) -> np.ndarray:
-    """Payloads padded on the left to one length, as uint16 [words, B].
+def _padded(payloads: Sequence[bytes], unit: int) -> np.ndarray:
+    """Payloads padded on the left to one length, a multiple of `unit`, as uint8 [B, length].
 
     Zeros in front leave a checksum that starts from zero as it is. The checksum really starts from
     all ones, which four bytes in front of the payload make of zero.
     """
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    width = -(-(int(lengths.max()) + len(_ALL_ONES)) // 8) * 8
+    width = -(-(int(lengths.max()) + len(_ALL_ONES)) // unit) * unit
     matrix = np.frombuffer(
         bytearray().join(payload.rjust(width, b"\0") for payload in payloads), np.uint8
     ).reshape(len(payloads), width)
     head = (width - lengths - len(_ALL_ONES))[:, None] + np.arange(len(_ALL_ONES))
     matrix[np.arange(len(payloads))[:, None], head] = np.frombuffer(_ALL_ONES, np.uint8)
-    return np.ascontiguousarray(matrix.view("<u2").T)
+    return matrix
+
+
+def _crc(matrix: np.ndarray) -> np.ndarray:
+    """The checksum of each row, from zero on: uint8 [B, length] gives uint32 [B]."""
+    tables = _crc_tables()
+    words = np.ascontiguousarray(matrix.view("<u2").T)
+    # The last two words of a step do not meet the running checksum: done for all steps at once.
+    ahead = tables[1][words[2::4]] ^ tables[0][words[3::4]]
+    crc: np.ndarray = np.zeros(len(matrix), np.uint32)
+    for first, second, rest in zip(words[0::4], words[1::4], ahead, strict=True):
+        crc = tables[3][(crc & 0xFFFF) ^ first] ^ tables[2][(crc >> 16) ^ second] ^ rest
+    return crc
+
+
+def _joined(crcs: np.ndarray) -> np.ndarray:
+    """Checksums of strings from those of their parts of `_LONG` bytes.
+
+    Args:
+        crcs: uint32 [B, parts].
+
+    Returns:
+        uint32 [B].
+    """
+    # What becomes of each bit of a checksum when zero bytes follow, at first two of them.
+    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    columns, num_bytes = (bits >> 16) ^ _crc_tables()[0][bits & 0xFFFF], 2
+    while num_bytes < _LONG:
+        columns, num_bytes = _mapped(columns, columns), 2 * num_bytes
+    while crcs.shape[1] > 1:
+        if crcs.shape[1] % 2:
+            crcs = np.pad(crcs, ((0, 0), (1, 0)))
+        crcs = _mapped(crcs[:, 0::2], columns) ^ crcs[:, 1::2]
+        columns = _mapped(columns, columns)
+    return crcs[:, 0]
+
+
+def _mapped(crcs: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The sum, which is an exclusive or, of the columns that the bits of each checksum choose."""
+    result: np.ndarray = np.zeros_like(crcs)
+    for bit, column in enumerate(columns):
+        result ^= np.where(crcs >> np.uint32(bit) & 1, column, np.uint32(0))
+    return result
 
 
 @cache

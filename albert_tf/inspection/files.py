@@ -109,9 +109,16 @@ def _graph(path: str) -> Any:
 
 def _tensors(infos: Mapping[str, Any]) -> dict[str, object]:
     return {
-        name: f"{tf.as_dtype(info.dtype).name} {_shape(info.tensor_shape)}"
+        name: f"{_dtype_name(info.dtype)} {_shape(info.tensor_shape)}"
         for name, info in sorted(infos.items())
     }
+
+
+def _dtype_name(number: int) -> str:
+    try:
+        return tf.as_dtype(number).name
+    except TypeError:
+        return f"unknown type {number}"
 
 
 def _shape(shape: Any) -> str:

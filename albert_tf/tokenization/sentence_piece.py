@@ -69,16 +69,15 @@ class SentencePieceTokenizer(Tokenizer):
         """
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
-        except RuntimeError as error:
+            size = self._processor.get_piece_size()
+            pieces = [self._processor.id_to_piece(i) for i in range(size)]
+        except (RuntimeError, UnicodeDecodeError) as error:
             name = files[0] if files else "The data"
             raise ValueError(
                 f"{name} is neither a SentencePiece model nor a vocabulary in UTF-8 text "
                 f"({error}). Check --spm_model_file and --vocab_file."
             ) from error
-        size = self._processor.get_piece_size()
-        super().__init__(
-            [self._processor.id_to_piece(i) for i in range(size)], do_lower_case, files
-        )
+        super().__init__(pieces, do_lower_case, files)
         self.model_proto = model_proto
         self.strip_digit_marker = strip_digit_marker
         self._parts = self._digit_comma_parts()

@@ -27,8 +27,6 @@ import albert_tf
 from tests.fuzz import coverage, running, seeds
 from tests.fuzz.parsers import EXCEPTIONS, PARSERS
 
-_SHOWN = 5  # failures of a parser and a kind
-
 
 def main() -> int:
     arguments = _arguments()
@@ -45,7 +43,7 @@ def main() -> int:
     for name in missing:
         print(f"{name} reads files, and no parser of tests/fuzz/parsers.py reaches it.")
     numbers = range(arguments.first, arguments.first + arguments.inputs)
-    failures = _run([running.Part(name, numbers) for name in names], arguments.processes)
+    failures = _run([running.Part(name, numbers) for name in names], arguments)
     return 1 if missing or failures else 0
 
 
@@ -57,6 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--parsers", "--parser", default="", help="with commas; all of them else")
     parser.add_argument("--input", type=int, help="read the input of this number alone")
+    parser.add_argument("--shown", type=int, default=5, help="failures of a parser and a kind")
     parser.add_argument("--processes", type=int, default=2)
     return parser.parse_args()
 
@@ -96,19 +95,19 @@ def _run_one(name: str, number: int) -> int:
     return 0 if outcome.kind in (running.EQUAL, running.READ, running.ERROR) else 1
 
 
-def _run(parts: list[running.Part], processes: int) -> int:
+def _run(parts: list[running.Part], arguments: argparse.Namespace) -> int:
     """Runs all, and returns how many inputs failed."""
     counts: Counter[tuple[str, str]] = Counter()
     total = sum(len(part.numbers) for part in parts)
     failures = 0
     with tqdm(total=total, unit="input", disable=None, mininterval=1.0) as bar:
-        for outcome in running.run(parts, processes):
+        for outcome in running.run(parts, arguments.processes):
             bar.update()
             counts[outcome.parser, outcome.kind] += 1
             if outcome.kind in (running.EQUAL, running.READ, running.ERROR):
                 continue
             failures += 1
-            if counts[outcome.parser, outcome.kind] <= _SHOWN:
+            if counts[outcome.parser, outcome.kind] <= arguments.shown:
                 bar.write(
                     f"--parser={outcome.parser} --input={outcome.number}: {outcome.kind} "
                     f"{outcome.detail}"

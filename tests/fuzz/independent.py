@@ -43,7 +43,8 @@ def shares_values(ours: Any, theirs: Any) -> bool:
     """Whether a file's values, as far as they are kept, are what the other reader says."""
     if ours is None or not isinstance(theirs, dict):
         return ours is None
-    return all(same(ours[key], theirs[key]) for key in ours.keys() & theirs.keys())
+    there = {key: value for key, value in theirs.items() if value is not None}
+    return all(same(ours[key], there[key]) for key in ours.keys() & there.keys())
 
 
 def whole_json(name: str, folder: Path) -> Any:

@@ -645,6 +645,15 @@ _add(
     named=("variables/variables", FLAG),
 )
 _add(
+    "tf2_hub_notes",
+    "keras_metadata.pb",
+    seeds.keras_notes,
+    _tf2_hub,
+    (damage_text,),
+    others=seeds.tf2_hub_others,
+    named=("keras_metadata.pb", FLAG),
+)
+_add(
     "inspected_saved_model",
     "saved_model.pb",
     seeds.tf2_hub,

@@ -305,8 +305,10 @@ def _ended(worker: _Worker, waiting: deque[Part]) -> Iterator[Outcome]:
 
 
 def _last_line(path: Path) -> str:
+    """What a process printed last, or why it ended itself."""
     lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-    return lines[-1][:400] if lines else ""
+    reasons = [line for line in lines if "Check failed" in line or line.startswith("F0")]
+    return (reasons or lines or [""])[-1][:400]
 
 
 def table(outcomes: Counter[tuple[str, str]]) -> Iterator[str]:

@@ -401,6 +401,19 @@ def tf2_hub_index() -> list[bytes]:
     return [_tf2_files()["variables/variables.index"]]
 
 
+def keras_notes() -> list[bytes]:
+    """What Keras notes of an encoder, among other things."""
+    notes = {
+        "num_layers": 3,
+        "activation": {"class_name": "function", "config": "Text>gelu"},
+        "dropout_rate": 0.1,
+        "attention_dropout_rate": 0.1,
+        "more": [1, {"a": None}],
+    }
+    text = f'{{"class_name": "AlbertEncoder", "config": {json.dumps(notes)}, "x": 1}}'
+    return [b"\n\x84\x01\x08\x00\x12" + text.encode() + b"\x00\xff"]
+
+
 def tf2_hub_others() -> dict[str, bytes]:
     return {**_tf2_files(), "saved_model.pb": _prepared["tf2_hub.pb"]}
 

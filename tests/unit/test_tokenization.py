@@ -294,6 +294,17 @@ def test_a_model_alone_has_no_list_to_copy(model_file, tmp_path):
     assert load_tokenizer(spm_model_file=alone).files == [str(alone)]
 
 
+def test_a_model_with_a_piece_that_is_no_text_is_named(model_file, tmp_path):
+    damaged = tmp_path / "damaged.model"
+    content = model_file.read_bytes()
+    piece = "▁the".encode()
+    assert piece in content
+    damaged.write_bytes(content.replace(piece, b"\xff" * len(piece), 1))
+    with pytest.raises(ValueError, match=r"damaged\.model") as raised:
+        load_tokenizer(spm_model_file=damaged)
+    assert not isinstance(raised.value, UnicodeError)
+
+
 def test_a_list_of_pieces_needs_its_model(model_file, tmp_path):
     lone = tmp_path / "lone.vocab"
     lone.write_bytes(model_file.with_suffix(".vocab").read_bytes())

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.data.files import file_exists, is_remote, open_binary
+from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
 
 SAFETENSORS = "model.safetensors"
@@ -125,8 +125,8 @@ class _SafetensorsFile:
             self._file = _safe_open(path)
         except SafetensorError as error:
             raise DamagedError(
-                f"{path!r} is damaged, or not a safetensors file: {error}. Fetch it again, or take "
-                "another copy."
+                f"{path!r} is damaged, or not a safetensors file: {reason_of(error)}. Fetch "
+                "it again, or take another copy."
             ) from error
         except (OSError, tf.errors.OpError) as error:
             raise LoadError(f"{path!r} cannot be read: {error}") from error
@@ -223,8 +223,7 @@ def _load_torch(torch: Any, path: str) -> Any:
     except (OSError, tf.errors.OpError) as error:
         raise LoadError(f"{path!r} cannot be read: {error}") from error
     except Exception as error:  # the reader raises whatever it stumbles over
-        first = str(error).strip().partition("\n")[0]
         raise DamagedError(
             f"{path!r} is damaged, not a file of PyTorch, or holds more than weights, which is not "
-            f"run: {type(error).__name__}: {first[:200]}"
+            f"run: {type(error).__name__}: {reason_of(error)}"
         ) from error

@@ -116,9 +116,26 @@ def nothing(content):
 def test_damaged_files_leave_nothing(released, cache, damage):
     content = Path(released).read_bytes()
     Path(released).write_bytes(damage(content))
-    with pytest.raises(LoadError, match=r"--model=.* is damaged, or no tar file"):
+    with pytest.raises(LoadError, match=r"--model=.* is damaged, or no tar file") as raised:
         local_directory(released, "--model")
+    assert "\n" not in str(raised.value)
     assert list((cache / "unpacked").iterdir()) == []
+
+
+def test_a_member_larger_than_a_model_can_be_is_not_written(tmp_path, cache):
+    member = tarfile.TarInfo("model.ckpt-best.index")
+    member.size = 1 << 40
+    path = tmp_path / "bomb.tar"
+    path.write_bytes(member.tobuf() + bytes(1024))
+    with pytest.raises(LoadError, match=r"--model=.*bomb\.tar is not unpacked"):
+        local_directory(str(path), "--model")
+    assert list((cache / "unpacked").iterdir()) == []
+
+
+def test_a_name_that_is_no_text_is_unpacked(tmp_path):
+    name = os.fsdecode(b"\xff\xfe")
+    path = tar_of(tmp_path / "odd.tar", [(f"model/{name}", {}, b"1"), ("model/b", {}, b"2")])
+    assert sorted(os.listdir(local_directory(path, "--model"))) == ["b", name]
 
 
 def test_no_room_for_it(released, cache):

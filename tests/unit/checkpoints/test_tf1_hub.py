@@ -180,3 +180,28 @@ def test_names_below_the_modules_scope_fill_a_model(tmp_path):
     assert report.ignored == ["output_bias"]
     for name, value in original_names(source).items():
         np.testing.assert_array_equal(original_names(target)[name], value, err_msg=name)
+
+
+def test_constants_that_refer_to_each_other_are_none(module):
+    def make_circle(graph):
+        names = {
+            output.name for output in graph.signature_def["tokenization_info"].outputs.values()
+        }
+        for node in graph.graph_def.node:
+            if f"{node.name}:0" in names:
+                node.op = "Identity"
+                node.input[:] = [node.name]
+
+    edit(module, make_circle)
+    assert tf1_hub.read(str(module), FLAG).do_lower_case is None
+
+
+def test_a_damaged_list_of_assets_is_refused(module):
+    def damage(graph):
+        del graph.asset_file_def[:]
+        for packed in graph.collection_def["saved_model_assets"].any_list.value:
+            packed.value = b"\xff" * 9
+
+    edit(module, damage)
+    with pytest.raises(LoadError, match=r"saved_model\.pb is damaged"):
+        tf1_hub.read(str(module), FLAG)

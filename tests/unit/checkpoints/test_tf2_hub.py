@@ -9,6 +9,8 @@ import zipfile
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
 from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.formats import recognise
@@ -21,6 +23,7 @@ from albert_tf.encoder import AlbertEncoder
 from albert_tf.export.classification import export_classifier
 from albert_tf.loading import read_contents
 from albert_tf.models import AlbertForClassification, AlbertForPretraining
+from tests.fuzz.wire import read_table, table
 
 BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
 FLAG = "--init_checkpoint"
@@ -200,3 +203,53 @@ def test_damaged_weights_are_named(copy):
     data.write_bytes(data.read_bytes()[:9000])
     with pytest.raises(LoadError, match="damaged"):
         load_weights(AlbertForPretraining(CONFIG, has_sentence_order_head=False), str(copy))
+
+
+def edit_graph(copy, change):
+    path = copy / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel()
+    saved_model.ParseFromString(path.read_bytes())
+    change(saved_model.meta_graphs[0])
+    path.write_bytes(saved_model.SerializeToString())
+
+
+def lose_object(graph):
+    graph.object_graph_def.nodes[0].children[0].node_id = 10**6
+
+
+def lose_asset(graph):
+    del graph.asset_file_def[:]
+
+
+@pytest.mark.parametrize("change", [lose_object, lose_asset])
+def test_a_graph_without_what_it_refers_to_is_damaged(copy, change):
+    edit_graph(copy, change)
+    with pytest.raises(DamagedError, match=r"saved_model\.pb"):
+        tf2_hub.read(str(copy), FLAG)
+
+
+def rewrite_index(copy, change):
+    path = copy / "variables" / "variables.index"
+    entries = dict(read_table(path.read_bytes()))
+    change(entries)
+    path.write_bytes(table(sorted(entries.items())))
+
+
+def lose_variable(entries):
+    del entries[min(key for key in entries if key.endswith(b"VARIABLE_VALUE"))]
+
+
+def empty_axis(entries):
+    """Of the query: without heads no configuration can be made."""
+    for key, value in entries.items():
+        entry = BundleEntryProto.FromString(value)
+        if key and len(entry.shape.dim) == 3:
+            entry.shape.dim[1].size = entry.size = 0
+            entries[key] = entry.SerializeToString()
+
+
+@pytest.mark.parametrize("change", [lose_variable, empty_axis])
+def test_variables_that_do_not_belong_together_are_refused(copy, change):
+    rewrite_index(copy, change)
+    with pytest.raises(LoadError, match=str(copy)):
+        tf2_hub.read(str(copy), FLAG)

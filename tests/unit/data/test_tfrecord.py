@@ -32,9 +32,12 @@ def test_published_checksum() -> None:
     assert masked_crc32c([b"123456789"]).tolist() == [masked]
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 8, None])
-def test_tensorflow_writes_the_same_bytes(tmp_path: Path, length: int | None) -> None:
-    data = payloads(37) if length is None else [bytes(range(1, 1 + length))]
+LENGTHS = [0, 1, 2, 3, 4, 8, 4091, 4092, 4093, 4097, 8188, 8189, 30000]
+
+
+@pytest.mark.parametrize("lengths", [[length] for length in LENGTHS] + [LENGTHS])
+def test_tensorflow_writes_the_same_bytes(tmp_path: Path, lengths: list[int]) -> None:
+    data = [random.Random(length).randbytes(length) for length in lengths]
     (tmp_path / "ours").write_bytes(b"".join(frame_records(data)))
     with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
         for payload in data:
