@@ -840,6 +840,7 @@ _SYSTEM = "a file of the operating system, of Python or of this package"
 _DOWNLOAD = "what the notebooks download"
 EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.ablations.runs:_last_lines": _OWN,
+    "albert_tf.checkpoints.directory_lock:_read_holder": "any bytes are shown",
     "albert_tf.checkpoints.keras_hub.__init__:is_here": _DOOMED,
     "albert_tf.checkpoints.keras_hub.preset:_read_json": _DOOMED,
     "albert_tf.checkpoints.keras_hub.weights:_opened": _DOOMED,
@@ -855,6 +856,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.data.glue_download:_unpack": _DOWNLOAD,
     "albert_tf.data.line_count:count_lines": "any bytes have lines",
     "albert_tf.data.python_corpus:_documents_of_module": _SYSTEM,
+    "albert_tf.data.records:_check_file": "only whether there is a file",
     "albert_tf.data.segments:Documents.load": _OWN,
     "albert_tf.demo:_read_results": _OWN,
     "albert_tf.device_memory:_container_limits": _SYSTEM,
@@ -865,6 +867,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.export.tf1_hub_module:compute": _PROGRAM,
     "albert_tf.inspection.files:_interpreter": _PROGRAM,
     "albert_tf.inspection.files:_load": _PROGRAM,
+    "albert_tf.model_files.directory:ModelDirectory._copy_tokenizer": "copies a file",
     "albert_tf.precision:_has_bfloat16_products": _SYSTEM,
     "albert_tf.prediction.questions:answer_file": _SAME_LINES,
     "albert_tf.prediction.texts:predict_file": _SAME_LINES,
