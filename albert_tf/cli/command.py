@@ -24,6 +24,7 @@ from albert_tf.cli.flag_descriptions import (
 )
 from albert_tf.cli.flag_files import FlagFileError, with_flag_files
 from albert_tf.cli.help_text import help_text, program_of, terminal_width
+from albert_tf.data.streams import discard_standard_output, flush_standard_output
 
 # What a user can put right: shown as a message, without the stack of the program.
 UserError = (ValueError, OSError)
@@ -61,12 +62,12 @@ def run_command(
         try:
             with keep_nothing(flags.FLAGS):
                 run(argv[1:]) if takes_arguments or takes_paths else run()
-            sys.stdout.flush()
+            flush_standard_output()
         except BrokenPipeError:
             raise
         except UserError as error:
             logging.debug("Where the error came from:", exc_info=True)
-            sys.exit(f"error: {error}")
+            sys.exit(f"error: {_message(error)}")
 
     module = sys.modules[define_flags.__module__]
     command = describe_command(module, names_defined_by(define_flags))
@@ -77,8 +78,7 @@ def run_command(
     try:
         app.run(main, flags_parser=parse)
     except BrokenPipeError:
-        # Whoever read the output, `head` say, has left. Python would complain of that when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_standard_output()  # whoever read it, `head` say, has left
         sys.exit(1)
 
 
@@ -176,6 +176,16 @@ def _split(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     """What stands before the first --, and what stands after it."""
     place = texts.index("--") if "--" in texts else len(texts)
     return list(texts[:place]), list(texts[place + 1 :])
+
+
+def _message(error: Exception) -> str:
+    """What to say of an error; where it came of printing, what was to be written."""
+    try:
+        flush_standard_output()
+    except OSError as lost:
+        discard_standard_output()
+        return str(lost if type(error) is OSError else error)
+    return str(error)
 
 
 def _fail(program: str, mistakes: Sequence[str]) -> NoReturn:

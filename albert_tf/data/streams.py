@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from albert_tf.data.files import file_exists, open_binary, write_then_rename
+from albert_tf.data.files import file_exists, open_binary, write_error, write_then_rename
 
 STANDARD_INPUT = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -51,17 +51,42 @@ def open_output(path: str | None) -> Iterator[IO[bytes]]:
     """Opens a file that appears when the block ends without an error; None: the standard output.
 
     The block ends in silence if nobody reads the standard output any more.
+
+    Raises:
+        ValueError: the standard output is closed.
+        WriteError: the file cannot be written.
     """
     if path is not None:
         with write_then_rename(path, "--predict_output_file") as file:
             yield file
         return
+    if sys.stdout is None:  # as Python has it where the file was closed before the start
+        raise ValueError("The standard output is closed: give --predict_output_file.")
     try:
         yield sys.stdout.buffer
     except BrokenPipeError:
-        # The reader, `head` perhaps, has what it wanted. What is left in Python's buffer has to go
-        # somewhere when the process ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_standard_output()  # its reader, `head` perhaps, has what it wanted
+
+
+def flush_standard_output() -> None:
+    """Writes what was printed and still is in Python's buffer.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+        WriteError: it cannot be written.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise write_error("the standard output", error) from error
+
+
+def discard_standard_output() -> None:
+    """Forgets what cannot be written; Python would try again, and complain, when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
+from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors
 from albert_tf.export.encoder_functions import (
     HUB_INPUTS,
     ORIGINAL_INPUTS,
@@ -100,7 +101,8 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     # The configuration's asset is copied while saving.
     with tempfile.TemporaryDirectory() as folder:
         root = _root(functions, variables)
-        _add_assets(root, contents, folder)
+        with explain_write_errors(folder, TEMPORARY_FILES):
+            _add_assets(root, contents, folder)
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
         tf.saved_model.save(root, directory, _signatures(functions, variables), options)
     return _left_out(contents, variables)

@@ -39,6 +39,24 @@ def run():
 
 run_command(define_flags, run)
 '''
+PRINTING_COMMAND = '''
+"""Answers as those commands do that predict."""
+
+from albert_tf.cli.command import run_command
+from albert_tf.data.streams import open_output
+
+
+def define_flags():
+    """There are none."""
+
+
+def run(texts):
+    with open_output(None) as file:
+        file.write(texts[0].encode())
+
+
+run_command(define_flags, run, takes_paths=True)
+'''
 TENSORFLOW = 'import os\nos.write(2, b"WARNING: at its start\\n")\n'
 
 
@@ -62,6 +80,39 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         )
     assert done.returncode == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("printed", ["a line", "x" * 100_000])
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [("> full", "error: the standard output "), (">&-", "error: The standard output ")],
+)
+def test_output_that_cannot_be_written_is_one_line(tmp_path, printed, output, said):
+    (tmp_path / "program.py").write_text(PRINTING_COMMAND)
+    done = subprocess.run(
+        # No file can be written to.
+        ["sh", "-c", f'ulimit -f 0; "$0" "$@" {output}', sys.executable, "program.py", printed],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED=""),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(said)
+
+
+def test_a_command_without_output_does_not_need_any(tmp_path):
+    done = subprocess.run(
+        ["sh", "-c", '"$0" "$@" >&-', sys.executable, ROOT / "create_pretraining_data.py",
+         f"--input_file={ROOT}/README.md", f"--output_file={tmp_path}/records", "--dupe_factor=1",
+         f"--vocab_file={ROOT}/tests/golden/data/tokenizer/vocab.txt", "--num_workers=1"],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_export_in_a_fresh_process_shows_lines_of_its_own_alone(golden, tmp_path):
