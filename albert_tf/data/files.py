@@ -210,6 +210,8 @@ def explain_write_errors(path: str, flag: str = "") -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:
+        raise  # of a reader that has what it wanted
     except _write_errors() as error:
         # Of a file inside a folder that is being written, its name under the folder's final one
         # would say nothing; but another folder with a flag of its own is told of as it is.

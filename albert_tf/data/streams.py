@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any, cast
 
-from albert_tf.data.files import file_exists, open_binary, write_error, write_then_rename
+from albert_tf.data.files import (
+    explain_write_errors,
+    file_exists,
+    open_binary,
+    write_then_rename,
+)
 
 STANDARD_INPUT = "-"
+_OUTPUT = "the standard output"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINES_AT_ONCE = 1024
 _BYTES_AT_ONCE = 1 << 18
@@ -63,9 +70,24 @@ def open_output(path: str | None) -> Iterator[IO[bytes]]:
     if sys.stdout is None:  # as Python has it where the file was closed before the start
         raise ValueError("The standard output is closed: give --predict_output_file.")
     try:
-        yield sys.stdout.buffer
+        with _StandardOutput() as file:
+            yield cast(IO[bytes], file)
     except BrokenPipeError:
         discard_standard_output()  # its reader, `head` perhaps, has what it wanted
+
+
+class _StandardOutput(io.BufferedIOBase):
+    """The standard output, with errors that say so."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with explain_write_errors(_OUTPUT):
+            return sys.stdout.buffer.write(data)
+
+    def flush(self) -> None:
+        flush_standard_output()
 
 
 def flush_standard_output() -> None:
@@ -75,13 +97,9 @@ def flush_standard_output() -> None:
         BrokenPipeError: nobody reads it any more.
         WriteError: it cannot be written.
     """
-    try:
-        if sys.stdout is not None:
+    if sys.stdout is not None:
+        with explain_write_errors(_OUTPUT):
             sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise write_error("the standard output", error) from error
 
 
 def discard_standard_output() -> None:

@@ -82,18 +82,25 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("printed", ["a line", "x" * 100_000])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     ("output", "said"),
     [("> full", "error: the standard output "), (">&-", "error: The standard output ")],
 )
-def test_output_that_cannot_be_written_is_one_line(tmp_path, printed, output, said):
+def test_output_that_cannot_be_written_is_one_line(tmp_path, unbuffered, output, said):
     (tmp_path / "program.py").write_text(PRINTING_COMMAND)
     done = subprocess.run(
         # No file can be written to.
-        ["sh", "-c", f'ulimit -f 0; "$0" "$@" {output}', sys.executable, "program.py", printed],
+        [
+            "sh",
+            "-c",
+            f'ulimit -f 0; "$0" "$@" {output}',
+            sys.executable,
+            "program.py",
+            "x" * 100_000,
+        ],
         cwd=tmp_path,
-        env=environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED=""),
+        env=environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED=unbuffered),
         stderr=subprocess.PIPE,
         text=True,
         check=False,
