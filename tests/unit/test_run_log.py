@@ -10,7 +10,9 @@ import tensorflow as tf
 from absl import logging
 from matplotlib.image import imread
 
+from albert_tf.data.files import WriteError
 from albert_tf.run_log import RunLog, read_run_config
+from tests.full_disk import file_size_limit
 
 
 class Clock:
@@ -211,6 +213,23 @@ class TestFiles:
             (tmp_path / "run_config.json").write_text(content)
             assert read_run_config(str(tmp_path)) == {}
         assert not caplog.text
+
+    @pytest.mark.parametrize(("size", "name"), [(0, "metrics.jsonl"), (200, "tensorboard/train")])
+    def test_a_full_disk_is_named_and_the_run_goes_on(self, tmp_path, size, name):
+        log = RunLog(str(tmp_path), total_steps=60)
+        with (
+            file_size_limit(size),
+            pytest.raises(WriteError, match=f"{tmp_path / name} ") as raised,
+        ):
+            log.train(10, {"loss": 2.5}, count=80)
+        assert "\n" not in str(raised.value)
+        with file_size_limit(size):
+            log.close()
+        log = RunLog(str(tmp_path), total_steps=60)
+        log.train(10, {"loss": 2.5}, count=80)
+        log.close()
+        assert [record["step"] for record in read_metrics(tmp_path)] == [10]
+        assert read_scalars(tmp_path / "tensorboard" / "train")["loss", 10] == 2.5
 
     def test_other_workers_are_silent(self, tmp_path, monkeypatch):
         lines = []

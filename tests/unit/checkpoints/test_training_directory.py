@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import DATA_SUFFIX, original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
-from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.checkpoints.training_directory import BEST, TrainingDirectory
+from albert_tf.data.files import WriteError
 from albert_tf.models import AlbertForPretraining
 from albert_tf.optimization import Lamb
 from tests.full_disk import file_size_limit
@@ -425,6 +426,14 @@ class TestNoRoom:
         assert restored_step(TrainingDirectory(directory.path), blank) == 9
         two.save(directory)
         assert restored_step(directory, blank) == 12
+
+    def test_a_full_disk_leaves_the_best_as_it_was(self, directory, two):
+        directory.save_best(9, two.model)
+        names = sorted(all_files(directory))
+        with file_size_limit(1000), pytest.raises(WriteError, match=f"{directory.path}/{BEST} "):
+            directory.save_best(12, two.model)
+        assert sorted(all_files(directory)) == names
+        assert tf.train.load_checkpoint(directory.best()).get_tensor("global_step") == 9
 
     def test_a_directory_that_is_read_only(self, two, blank):
         with tempfile.TemporaryDirectory() as folder:  # where another user may look

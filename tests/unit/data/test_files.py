@@ -1,16 +1,21 @@
+import pickle
 from pathlib import Path
 
 import pytest
 
 from albert_tf.data.files import (
+    WriteError,
     expand_shards,
+    explain_write_errors,
     file_exists,
     file_size,
     folder_names,
     match_files,
     remove_folder,
+    write_error,
     write_then_rename,
 )
+from tests.full_disk import file_size_limit
 
 
 def test_patterns_are_expanded_in_order_without_repetition(tmp_path: Path) -> None:
@@ -62,6 +67,33 @@ def test_failure_leaves_what_was_there(tmp_path: Path, scheme: str) -> None:
         write_half(f"{scheme}{path}")
     assert path.read_bytes() == b"before"
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("size", [10, 100_000])  # fails when it is flushed, and when it is written
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, scheme: str, size: int) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"before")
+    with (
+        file_size_limit(5),
+        pytest.raises(WriteError, match=f"--flag: {scheme}{path} ") as raised,
+        write_then_rename(f"{scheme}{path}", "--flag") as file,
+    ):
+        file.write(b"x" * size)
+    assert "\n" not in str(raised.value)
+    assert path.read_bytes() == b"before"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+    # As it comes from a worker process.
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_what_fails_while_a_file_is_open_is_told_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), write_then_rename(str(tmp_path / "a"), "--flag"):
+        (tmp_path / "absent").read_bytes()
+    with pytest.raises(WriteError, match="--inner: "), explain_write_errors("a", "--outer"):
+        raise write_error("b", OSError("no room"), "--inner")
+    with pytest.raises(WriteError, match="--outer: a "), explain_write_errors("a", "--outer"):
+        raise write_error("b", OSError("no room"))
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -6,6 +6,7 @@ import pytest
 from absl import logging
 
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import WriteError
 from albert_tf.model_files.directory import (
     ModelDirectory,
     find_tokenizer,
@@ -13,6 +14,7 @@ from albert_tf.model_files.directory import (
     warn_of_another_config,
 )
 from albert_tf.tokenization import load_tokenizer
+from tests.full_disk import file_size_limit
 from tests.small_model import small_config
 
 CONFIG_FILE = "albert_config.json"
@@ -110,6 +112,16 @@ def test_another_vocabulary_of_the_same_size_is_refused(tmp_path, source):
 def test_a_vocabulary_of_another_size_is_refused(tmp_path, source):
     with pytest.raises(ValueError, match=r"vocab\.txt has 31 entries, but .* vocab_size 30"):
         directory_of(tmp_path / "run", source, vocab_size=30)
+
+
+def test_a_full_disk_leaves_no_half_of_a_vocabulary(tmp_path, source):
+    write_vocabulary(source / "vocab.txt", last="z" * 1000)
+    directory, copy = directory_of(tmp_path / "run", source), tmp_path / "run" / "vocab.txt"
+    with file_size_limit(800), pytest.raises(WriteError, match=f"{copy} "):
+        directory.write()
+    assert os.listdir(tmp_path / "run") == [CONFIG_FILE]
+    directory.write()
+    assert copy.read_bytes() == (source / "vocab.txt").read_bytes()
 
 
 def test_a_directory_that_cannot_be_is_refused(tmp_path):
