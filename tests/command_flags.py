@@ -42,7 +42,9 @@ def mistakes(words: list[str], is_whole: bool = True) -> list[str]:
     name, arguments = name_of(words), words[1:]
     if words[0] == "-m":
         arguments = words[3:] if words[1] == "albert_tf" else words[2:]
-        if not (name in NAMES or (ROOT / f"{words[1].replace('.', '/')}.py").exists()):
+        module = ROOT / words[1].replace(".", "/")
+        files = (module.with_suffix(".py"), module / "__main__.py")
+        if not (name in NAMES or any(file.exists() for file in files)):
             return [f"There is no command {name}"]
     elif not (ROOT / words[0]).exists():
         return [f"There is no {words[0]}"]
@@ -110,13 +112,14 @@ def all_flags() -> frozenset[str]:
     for name in NAMES:
         with flags_of(name) as values:
             found |= set(values)
-    for file in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("*.sh")):
+    programs = ("benchmarks/*.py", "*.sh", "tests/*/__main__.py")
+    for file in (file for pattern in programs for file in ROOT.glob(pattern)):
         found |= written_flags(file)
     return frozenset(found)
 
 
 def written_flags(file: Path) -> set[str]:
-    """The flags that a benchmark or a shell script takes, by its text."""
+    """The flags that a program which is no command takes, by its text."""
     text = file.read_text(encoding="utf-8")
     found = re.findall(r"DEFINE_\w+\(\s*\"(\w+)\"", text)
     found += re.findall(r"add_argument\(\s*\"--(\w+)\"", text)
@@ -125,8 +128,9 @@ def written_flags(file: Path) -> set[str]:
 
 
 def _source(name: str) -> Path:
-    script = ROOT / f"{name}.sh"
-    return script if script.exists() else ROOT / "benchmarks" / f"{name}.py"
+    files = (ROOT / f"{name}.sh", ROOT / "tests" / name / "__main__.py")
+    benchmark = ROOT / "benchmarks" / f"{name}.py"
+    return next((file for file in files if file.exists()), benchmark)
 
 
 def _flag_name(word: str, known: flags.FlagValues | set[str]) -> str | None:

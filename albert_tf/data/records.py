@@ -3,6 +3,7 @@
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import tensorflow as tf
@@ -71,22 +72,26 @@ def _range_checks(values: tf.Tensor, spec: FeatureSpec) -> list[tf.Operation]:
     ]
 
 
-def check_record_files(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
-    """Compares the first record of each file with what is expected; fast, to be done at the start.
+def check_record_files(
+    files: Sequence[str], specs: Sequence[FeatureSpec], *, num_records: int = 256
+) -> None:
+    """Looks at the beginning of each file; fast, to be done at the start.
 
     Args:
         files: TFRecord files.
         specs: the features that every record must have.
+        num_records: how many of a file must be whole.
 
     Raises:
-        RecordError: a first record is damaged or differs, or no file holds a record.
+        RecordError: a first record is not what is expected, one of the first `num_records` is
+            damaged or cut short, or no file holds a record.
     """
     found = False
     for path in files:
-        for payload in read_records(path):
-            _check_record(payload, specs, path, 1)
+        for number, payload in enumerate(islice(read_records(path), num_records), start=1):
             found = True
-            break
+            if number == 1:
+                _check_record(payload, specs, path, number)
     if not found:
         raise RecordError(f"No record in any of the files: {', '.join(files)}")
 

@@ -116,10 +116,13 @@ class PretrainingTask:
         )
         self.specs = _specs_to_read(specs, masked=masking is None)
         self.eval_specs = _specs_to_read(specs, masked=not self._mask_evaluation)
-        inputs = (self._files_to_check, self.specs), (self.eval_files, self.eval_specs)
-        for files, read in inputs:
+        inputs = (
+            (self._files_to_check, self.specs, 1 if skip_damaged_records else 256),
+            (self.eval_files, self.eval_specs, 256),
+        )
+        for files, read, num_records in inputs:
             if files:
-                check_record_files(files, read)
+                check_record_files(files, read, num_records=num_records)
                 check_sentence_pairs(files, sentence_loss)
 
     def _inputs(self) -> list[tuple[list[str], list[FeatureSpec]]]:

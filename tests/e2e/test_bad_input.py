@@ -115,8 +115,8 @@ class TestConfiguration:
         ("content", "message"),
         [
             (None, "There is no configuration file"),
-            ("vocab_size: 31", "is not a usable ALBERT configuration"),
-            ("[31]", "expected a JSON object"),
+            ("vocab_size: 31", "line 1, column 1"),
+            ("[31]", "[31]"),
             ('{"hidden_size": 12}', "no 'vocab_size'"),
             ('{"vocab_size": 31, "hidden_size": 12}', "hidden_size must be a multiple of"),
         ],

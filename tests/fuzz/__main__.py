@@ -2,7 +2,7 @@
 
     python -m tests.fuzz --inputs=100000
     python -m tests.fuzz --parsers=config,csv --inputs=1000
-    python -m tests.fuzz --parser=config --input=4711
+    python -m tests.fuzz --parsers=config --input=4711
 
 Each input must be read, then with what an independent reader reads, or be refused in one line that
 names the file. Exit status 1: something else happened, or a function that reads is in no parser.
@@ -53,7 +53,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--inputs", type=int, default=300, help="of each parser")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    parser.add_argument("--parsers", "--parser", default="", help="with commas; all of them else")
+    parser.add_argument("--parsers", default="", help="with commas; all of them else")
     parser.add_argument("--input", type=int, help="read the input of this number alone")
     parser.add_argument("--shown", type=int, default=5, help="failures of a parser and a kind")
     parser.add_argument("--processes", type=int, default=2)
@@ -109,7 +109,7 @@ def _run(parts: list[running.Part], arguments: argparse.Namespace) -> int:
             failures += 1
             if counts[outcome.parser, outcome.kind] <= arguments.shown:
                 bar.write(
-                    f"--parser={outcome.parser} --input={outcome.number}: {outcome.kind} "
+                    f"--parsers={outcome.parser} --input={outcome.number}: {outcome.kind} "
                     f"{outcome.detail}"
                 )
     for line in running.table(counts):
