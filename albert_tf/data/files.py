@@ -229,6 +229,8 @@ def _write_errors() -> tuple[type[Exception], ...]:
 def write_then_rename(path: str, flag: str = "") -> Iterator[IO[bytes]]:
     """Opens a temporary file that takes the name `path` only when the block ends without an error.
 
+    A device or a named pipe is written to directly: renaming a file to its name would remove it.
+
     Args:
         path: the final name; its folder is created if need be.
         flag: where it came from, if it came from a flag.
@@ -238,13 +240,21 @@ def write_then_rename(path: str, flag: str = "") -> Iterator[IO[bytes]]:
             through unchanged.
     """
     with ExitStack() as stack:
-        temporary = stack.enter_context(_temporary(path, flag, is_folder=False))
+        is_renamed = not _is_device_or_pipe(path)
+        temporary = path
+        if is_renamed:
+            temporary = stack.enter_context(_temporary(path, flag, is_folder=False))
         with explain_write_errors(path, flag):
             output = _Output(_open_new(temporary), path, flag)
         with io.BufferedWriter(output) as file:
             yield file
-        with explain_write_errors(path, flag):
-            rename(temporary, path)
+        if is_renamed:
+            with explain_write_errors(path, flag):
+                rename(temporary, path)
+
+
+def _is_device_or_pipe(path: str) -> bool:
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def temporary_folder(

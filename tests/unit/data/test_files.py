@@ -1,3 +1,4 @@
+import os
 import pickle
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def test_file_appears_only_when_complete(tmp_path: Path, scheme: str) -> None:
         assert not path.exists()
     assert path.read_bytes() == b"abc"
     assert [entry.name for entry in path.parent.iterdir()] == ["out"]
+
+
+def test_a_named_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with write_then_rename(str(path)) as file:
+        file.write(b"abc")
+    assert os.read(reader, 10) == b"abc"
+    os.close(reader)
+    assert path.is_fifo()
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def write_half(path: str) -> None:
