@@ -29,11 +29,10 @@ _INT64 = range(-(2**63), 2**63)
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
 # Strings are matched so that nothing inside them is taken for a number or a bracket.
-_TOKEN = re.compile(
-    r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<constant>NaN|-?Infinity)'
-    r"|(?P<number>-?(?P<digits>\d+)(?P<fraction>(?:\.\d+)?(?:[eE][+-]?\d+)?))",
-    re.DOTALL,
-)
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_BRACKETS = re.compile(rf"{_STRING}|(?P<open>[\[{{])|(?P<close>[\]}}])", re.DOTALL)
+_BEGIN = r"(?<![\d.eE+-])"  # of a number, and no part of another one
+_LONG = rf"{_BEGIN}-?\d{{{MAX_DIGITS + 1},}}(?![\d.eE])"
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 2
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
@@ -53,6 +52,14 @@ class JsonError(ValueError):
 
 class _RepeatedKeyError(ValueError):
     """An object has a key twice."""
+
+
+class _NumberError(ValueError):
+    """NaN, Infinity, or a number beyond all floats."""
+
+    def __init__(self, number: str) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def parse_json(data: bytes | str, where: str, *, line: int = 1, unique_keys: bool = False) -> Any:
@@ -131,13 +138,20 @@ def _decoded(
         raise _error(text, error.pos, error.msg, where, line) from error
     except _RepeatedKeyError as error:
         raise _error(text, place, str(error), where, line) from error
-    except (RecursionError, ValueError):  # too deep, too long or large a number, or a constant
+    except _NumberError as error:
+        what = f"{shown(error.number)}, which is no finite number (null is JSON for none),"
+        found = _find(_BEGIN + re.escape(error.number), text, place)
+        raise _error(text, found, what, where, line) from error
+    except ValueError as error:
+        what = f"a number of more than {MAX_DIGITS} digits"
+        raise _error(text, _find(_LONG, text, place), what, where, line) from error
+    except RecursionError:
         pass
     else:
         if not _is_deep(value):
             return value, end
-    found, what = _first_refused(text, place)
-    raise _error(text, found, what, where, line)
+    what = f"more than {MAX_DEPTH} lists and objects inside one another"
+    raise _error(text, _find_depth(text, place), what, where, line)
 
 
 def _is_deep(value: Any) -> bool:
@@ -155,22 +169,22 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
-def _first_refused(text: str, place: int) -> tuple[int, str]:
-    """Where the first thing is that the parser takes and `parse_json` does not, and what it is."""
-    too_deep = f"more than {MAX_DEPTH} lists and objects inside one another"
+def _find(pattern: str, text: str, place: int) -> int:
+    """Where the first match of a pattern is that is not inside a string."""
+    for match in re.compile(f"{_STRING}|({pattern})", re.DOTALL).finditer(text, place):
+        if match[1]:
+            return match.start()
+    return place
+
+
+def _find_depth(text: str, place: int) -> int:
+    """Where the first bracket is that is nested too deep."""
     depth = 0
-    for match in _TOKEN.finditer(text, place):
+    for match in _BRACKETS.finditer(text, place):
         depth += (match["open"] is not None) - (match["close"] is not None)
         if depth > MAX_DEPTH:
-            return match.start(), too_deep
-        if match["constant"]:
-            return match.start(), f"{match[0]}, which is no JSON (null is),"
-        if match["fraction"]:
-            if math.isinf(float(match["number"])):
-                return match.start(), f"{shown(match[0])}, beyond all floating-point numbers,"
-        elif match["digits"] and len(match["digits"]) > MAX_DIGITS:
-            return match.start(), f"a number of more than {MAX_DIGITS} digits"
-    return place, too_deep
+            return match.start()
+    return place
 
 
 def _error(text: str, place: int, what: str, where: str, line: int) -> JsonError:
@@ -190,13 +204,13 @@ def _after_blanks(text: str, place: int) -> int:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(name)
+    raise _NumberError(name)
 
 
 def _finite(number: str) -> float:
     value = float(number)
     if math.isinf(value):
-        raise ValueError(number)
+        raise _NumberError(number)
     return value
 
 
