@@ -8,7 +8,6 @@ writes what all share.
 
 from __future__ import annotations
 
-import signal
 import socket
 import time
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from absl import logging
 from albert_tf.cluster import TF_CONFIG, Cluster, LostWorkerError, cluster_from_environment
 from albert_tf.config import STRATEGIES
 from albert_tf.data.batching import WHOLE, Shard
+from albert_tf.training.interruption import die_on_signals
 
 _LOCAL_TPU = "local"  # that of the machine the program runs on
 _PORT_SECONDS = 10.0
@@ -166,12 +166,10 @@ def _multi_worker() -> tf.distribute.MultiWorkerMirroredStrategy:
     )
     if not cluster.is_chief:
         _wait_for_port(cluster.workers[0])
-    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        # TensorFlow notes the signal and goes on, so that nothing but kill -9 ends the process.
-        signal.signal(signal.SIGTERM, on_sigterm)
-        return strategy
+        # TensorFlow notes SIGTERM from then on and does nothing: handlers are set again afterwards.
+        with die_on_signals():
+            return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         raise ValueError(
             f"Several workers cannot be used any more in this process: {error}"

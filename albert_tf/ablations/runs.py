@@ -202,10 +202,18 @@ class Ablations:
         log = self._path(f"{name}.log")
         command = self._command(*arguments)
         os.makedirs(self._output_dir, exist_ok=True)
-        with open(log, "ab") as file:
-            code = subprocess.run(
-                command, stdout=file, stderr=file, env=_environment(), check=False
-            ).returncode
+        with (
+            open(log, "ab") as file,
+            # In a session of its own: a signal reaches it once, from here, and its step is saved.
+            subprocess.Popen(
+                command, stdout=file, stderr=file, env=_environment(), start_new_session=True
+            ) as process,
+        ):
+            try:
+                code = process.wait()
+            except BaseException:
+                process.terminate()
+                raise
         if code:
             logging.error("%s ended with status %d:\n%s", name, code, _last_lines(log))
         return code == 0

@@ -25,6 +25,7 @@ from albert_tf.cli.flag_descriptions import (
 from albert_tf.cli.flag_files import FlagFileError, with_flag_files
 from albert_tf.cli.help_text import help_text, program_of, terminal_width
 from albert_tf.data.streams import discard_standard_output, flush_standard_output
+from albert_tf.training.interruption import end_on_signals
 
 # What a user can put right: shown as a message, without the stack of the program.
 UserError = (ValueError, OSError)
@@ -46,7 +47,8 @@ def run_command(
     """Defines the flags, parses the command line and runs the command.
 
     An error the user can put right ends the process with its message and exit status 1;
-    `--verbosity=1` shows where it came from as well.
+    `--verbosity=1` shows where it came from as well. A signal ends it with a line and status 128
+    and the signal's number, after tidying up.
 
     Args:
         define_flags: defines the flags of the command; the docstring of its module is the head of
@@ -76,7 +78,8 @@ def run_command(
         return _parse(command, argv, takes_arguments=takes_arguments, takes_paths=takes_paths)
 
     try:
-        app.run(main, flags_parser=parse)
+        with end_on_signals():
+            app.run(main, flags_parser=parse)
     except BrokenPipeError:
         discard_standard_output()  # whoever read it, `head` say, has left
         sys.exit(1)

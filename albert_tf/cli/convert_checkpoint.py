@@ -9,8 +9,6 @@ Tokenizer and configuration come along.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 
 from absl import flags
 
@@ -60,7 +58,6 @@ def define_flags() -> None:
 def run() -> None:
     """Converts, and prints what became of every weight."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
     # TensorFlow, which --help need not wait for.
     from albert_tf.cli.devices import log_devices
     from albert_tf.conversion.convert import prepare_conversion

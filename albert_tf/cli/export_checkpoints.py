@@ -8,8 +8,6 @@ The optimizer's moments and the step are left out: a third of the file remains.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 
 from absl import flags, logging
 
@@ -48,7 +46,6 @@ def define_flags() -> None:
 
 def run() -> None:
     """Reads the model and writes its weights."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
     # TensorFlow, which --help need not wait for.
     from albert_tf.cli.devices import log_devices
     from albert_tf.export.plan import weights_blocks

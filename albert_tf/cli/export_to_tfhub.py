@@ -11,8 +11,6 @@ What was written is read by a fresh process, and its outputs are compared with t
 from __future__ import annotations
 
 import os
-import signal
-import sys
 
 from absl import flags
 
@@ -75,7 +73,6 @@ def define_flags() -> None:
 def run() -> None:
     """Exports, and prints what became of every weight."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # tidies up first
     # TensorFlow, which --help need not wait for.
     from albert_tf.cli.devices import log_devices
     from albert_tf.export.hub import prepare_hub_export

@@ -14,8 +14,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -287,8 +285,6 @@ def _keep_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Runs the command."""
-    # Leaves by an exception, which ends the running process too: left behind, it would still write.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     run_command(define_flags, run, takes_arguments=True)
 
 

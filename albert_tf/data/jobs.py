@@ -1,12 +1,15 @@
 """Work spread over processes, with its results in order."""
 
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
+from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -14,7 +17,11 @@ T = TypeVar("T")
 OrderedMap = Callable[[Callable[[Any, Any], Any], Iterable[Any]], Iterator[Any]]
 
 _JOBS_AHEAD = 2  # for each process: results that may wait for their turn
-_shared: Any = None  # in a worker process: what `worker_processes` was given
+_CANCEL = signal.SIGUSR2
+# In a worker process: what `worker_processes` was given, and the state of the work.
+_shared: Any = None
+_is_working = False
+_is_cancelled = False
 
 
 def available_cores() -> int:
@@ -35,14 +42,28 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
     Yields:
         A function `run(method, items)` that yields `method(shared, item)` for each item, in order.
         No more than a few items a process are worked on ahead of the one that is asked for.
+
+    Raises:
+        ChildProcessError: a process was ended from outside.
     """
     if number == 1:
         yield lambda method, items: (method(shared, item) for item in items)
         return
     # Spawned, not forked: forking a process with threads, such as TensorFlow's, can hang.
-    pool = ProcessPoolExecutor(number, get_context("spawn"), _keep, (shared,))
+    with _signals_blocked():
+        pool = ProcessPoolExecutor(number, get_context("spawn"), _keep, (shared,))
     try:
         yield lambda method, items: _run_ahead(pool, method, items, number * _JOBS_AHEAD)
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            f"One of {number} processes was ended by the system, perhaps for lack of memory. Try "
+            "fewer of them (--num_workers)."
+        ) from error
+    except BaseException:  # what they work on is not needed any more
+        for process_id in pool._processes or ():
+            with suppress(ProcessLookupError):
+                os.kill(process_id, _CANCEL)
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -55,16 +76,33 @@ def _run_ahead(
 ) -> Iterator[Any]:
     waiting: deque[Future] = deque()
     for item in items:
-        waiting.append(pool.submit(_call, method, item))
+        with _signals_blocked():  # it is here that processes are started
+            waiting.append(pool.submit(_call, method, item))
         if len(waiting) >= limit:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
 
 
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Processes started inside get no signal of a terminal or scheduler: this one ends them.
+
+    SIGTERM excepted, by which the pool itself ends the others when one has died.
+    """
+    blocked = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, _CANCEL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _keep(shared: Any) -> None:
     global _shared
     _shared = shared
+    signal.signal(_CANCEL, _cancel)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (_CANCEL,))
     # Left alone by a process that was killed, workers would wait for jobs for ever.
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -76,5 +114,20 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def _cancel(number: int, frame: FrameType | None) -> None:
+    """Gives up the present item and those to come, but not in the middle of sending a result."""
+    global _is_cancelled
+    _is_cancelled = True
+    if _is_working:
+        raise CancelledError
+
+
 def _call(method: Callable[[Any, Any], T], item: Any) -> T:
-    return method(_shared, item)
+    global _is_working
+    _is_working = True
+    try:
+        if _is_cancelled:
+            raise CancelledError
+        return method(_shared, item)
+    finally:
+        _is_working = False

@@ -1,8 +1,9 @@
-"""Signals that ask a training run to stop: the step ends, is saved, and the process exits.
+"""Signals that ask a run to stop: a training step ends, is saved, and the process exits.
 
-Schedulers send SIGTERM some seconds before they take a machine away; Ctrl-C sends SIGINT. The exit
-status is 128 and the signal's number, as of a process that the signal ended: what follows a command
-that was finished must not follow one that was not.
+Schedulers send SIGTERM or SIGUSR1 some seconds before they take a machine away, Ctrl-C sends
+SIGINT, and a terminal that is closed SIGHUP. The exit status is 128 and the signal's number, as of
+a process that the signal ended: what follows a command that was finished must not follow one that
+was not.
 """
 
 from __future__ import annotations
@@ -10,20 +11,113 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from absl import logging
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+_LOOK_AGAIN = signal.SIGALRM  # sent by this process to itself
+_SECONDS_BETWEEN_LOOKS = 0.02
+_deferred: BaseException | None = None  # to be raised outside of TensorFlow
+
+
+@contextmanager
+def end_on_signals() -> Iterator[None]:
+    """Inside, a signal ends the process by `SystemExit`, so that what was begun is tidied up.
+
+    A second signal kills it. While a training runs, `Interruption` takes the signals.
+    """
+    earlier = _set_handlers(_end)
+    try:
+        yield
+    finally:
+        _restore_handlers(earlier)
+
+
+@contextmanager
+def die_on_signals() -> Iterator[None]:
+    """Inside, a signal kills the process: for waits in which Python cannot run its handlers."""
+    earlier = _set_handlers(signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        _restore_handlers(earlier)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    _set_handlers(signal.SIG_DFL)
+    _tell(f"{signal.Signals(number).name}: stopped")
+    _raise_outside_tensorflow(SystemExit(128 + number), frame)
+
+
+def _raise_outside_tensorflow(error: BaseException, frame: FrameType | None) -> None:
+    """Raises in a handler of a signal, or else as soon as no function of TensorFlow is running.
+
+    Its C++ code calls Python functions, and some of it crashes when one raises.
+    """
+    global _deferred
+    _deferred = error
+    if not _is_in_tensorflow(frame):
+        _raise_deferred()
+    signal.signal(_LOOK_AGAIN, _look_again)
+    main_thread = threading.main_thread().ident
+    timer = threading.Timer(_SECONDS_BETWEEN_LOOKS, signal.pthread_kill, (main_thread, _LOOK_AGAIN))
+    timer.daemon = True
+    timer.start()
+
+
+def _look_again(number: int, frame: FrameType | None) -> None:
+    if _deferred is not None:
+        _raise_outside_tensorflow(_deferred, frame)
+
+
+def _raise_deferred() -> None:
+    """Raises what is to be raised outside of TensorFlow, if there is such a thing."""
+    global _deferred
+    error, _deferred = _deferred, None
+    if error is not None:
+        raise error
+
+
+def _is_in_tensorflow(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "tensorflow":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _set_handlers(handler: Any) -> dict[signal.Signals, Any]:
+    """Gives the signals a handler, those that are ignored excepted; returns the earlier ones.
+
+    Outside of the main thread Python delivers no signals, and nothing is set.
+    """
+    earlier = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            # None: set by another library than Python, which could not be put back.
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                earlier[number] = signal.signal(number, handler)
+    return earlier
+
+
+def _restore_handlers(earlier: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in earlier.items():
+        signal.signal(number, handler)
+
+
+def _tell(line: str) -> None:
+    """Prints a line in a handler of a signal: `logging` may be locked where the signal came."""
+    os.write(2, f"\n{line}\n".encode())  # below a progress bar, if there is one
 
 
 class TrainingInterrupted(SystemExit):
     """A signal asked for the end of the training; what was trained is saved.
 
-    Ends the process with status 143 (SIGTERM) or 130 (SIGINT) unless it is caught.
+    Ends the process with status 128 and the signal's number unless it is caught.
     """
 
 
@@ -43,11 +137,8 @@ class Interruption:
         self._earlier: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                # None: set by another library than Python, which could not be put back.
-                if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._earlier[number] = signal.signal(number, self._note)
+        _raise_deferred()  # a signal that came before has asked for the end
+        self._earlier = _set_handlers(self._note)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -55,20 +146,18 @@ class Interruption:
 
     def _hand_back(self) -> None:
         """Lets signals do again what they did before."""
-        for number, handler in self._earlier.items():
-            signal.signal(number, handler)
-        self._earlier.clear()
+        _restore_handlers(self._earlier)
+        self._earlier = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
         self._hand_back()
         if self._is_idle:
-            raise TrainingInterrupted(128 + number)
-        # Not through `logging`, whose locks and buffers may be in use where the signal came.
-        os.write(
-            2,
-            f"\n{self.signal.name}: stopping after this step, which is saved first; a second signal"
-            " stops at once\n".encode(),
+            _raise_outside_tensorflow(TrainingInterrupted(128 + number), frame)
+            return
+        _tell(
+            f"{self.signal.name}: stopping after this step, which is saved first; a second signal "
+            "stops at once"
         )
 
     @contextmanager
@@ -78,6 +167,7 @@ class Interruption:
         try:
             if self.signal is None:
                 yield
+            _raise_deferred()
         except TrainingInterrupted:
             pass  # raised again, after telling of it
         finally:

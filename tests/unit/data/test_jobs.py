@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,15 @@ def test_errors_of_processes_are_raised_here() -> None:
         assert next(results) == 2
         with pytest.raises(ZeroDivisionError):
             list(results)
+
+
+def die(shared: int, item: int) -> None:
+    os._exit(shared + item)
+
+
+def test_a_process_that_was_ended_is_an_error_for_the_user() -> None:
+    with pytest.raises(OSError, match="--num_workers"), worker_processes(2, 1) as run:
+        list(run(die, range(9)))
 
 
 @pytest.mark.parametrize("script", ["create_pretraining_data.py", "run_squad.py"])

@@ -1,0 +1,86 @@
+"""Signals outside of training steps: one line, status 128 + number, and nothing half done."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.pretraining_run import PretrainingRun
+from tests.programs import ROOT, command_line
+
+
+def wait_until(condition, program):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert program.poll() is None, program.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def start(*arguments):
+    """Starts Python in a session, and so a process group, of its own."""
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def assert_stopped(status, printed, number):
+    assert status == 128 + number, printed
+    assert "Traceback" not in printed
+    assert "Exception" not in printed
+    assert printed.count(number.name) == 1
+
+
+def test_before_the_first_step(tmp_path):
+    run = PretrainingRun(tmp_path)
+    program = run.start()
+    while not (run.output / "run_config.json").exists():
+        assert program.is_running(), program.wait().output
+        time.sleep(0.005)
+    program.send(signal.SIGTERM)
+    result = program.wait()
+    assert_stopped(result.code, result.output, signal.SIGTERM)
+    assert run.files_of("*") == ["albert_config.json", "run_config.json", "vocab.txt"]
+
+
+def test_while_tensorflow_is_imported(tmp_path):
+    output = tmp_path / "output"
+    program = start(
+        "run_pretraining.py",
+        *command_line({"input_file": "-", "output_dir": output, "albert_config_file": "-"}),
+    )
+    maps = Path(f"/proc/{program.pid}/maps")
+    wait_until(lambda: "libtensorflow" in maps.read_text(), program)
+    program.send_signal(signal.SIGINT)
+    printed, _ = program.communicate(timeout=60)
+    assert_stopped(program.returncode, printed, signal.SIGINT)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_of_a_terminal_end_the_processes_that_make_records(tmp_path, number):
+    """A terminal sends its signals to all of them."""
+    run = PretrainingRun(tmp_path)
+    text = "\n".join("a b c d. e f g h." for _ in range(100)) + "\n\n"
+    (tmp_path / "text.txt").write_text(text * 3000)
+    flags = {
+        "input_file": tmp_path / "text.txt",
+        "output_file": run.output / "records",
+        "vocab_file": tmp_path / "model" / "vocab.txt",
+        "num_workers": 2,
+    }
+    program = start("create_pretraining_data.py", *command_line(flags))
+    wait_until(lambda: os.path.exists(run.output) and run.files_of("tokens.*/*"), program)
+    os.killpg(program.pid, number)
+    printed, _ = program.communicate(timeout=60)
+    assert_stopped(program.returncode, printed, number)
+    assert run.files_of("*") == []
