@@ -214,7 +214,8 @@ class RunLog:
         self._bar.close()
         try:
             self._close_writers()
-            if self._records:
+            # The directory may have been removed, and is not to be made again.
+            if self._records and tf.io.gfile.exists(self._path(METRICS_FILE)):
                 self._draw_curves()
         except (OSError, tf.errors.OpError) as error:
             logging.warning("The curves of the run cannot be written: %s", error)

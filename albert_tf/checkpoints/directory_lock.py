@@ -39,6 +39,10 @@ class DirectoryLockedError(OSError):
     """Another run of the same kind writes to the directory."""
 
 
+class DirectoryRemovedError(OSError):
+    """The directory of a run was removed or replaced."""
+
+
 @contextmanager
 def locked(path: str, *kinds: str) -> Iterator[Callable[[], bool]]:
     """Keeps other runs of these kinds out of a directory.

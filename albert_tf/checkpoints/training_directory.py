@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import locked
+from albert_tf.checkpoints.directory_lock import DirectoryRemovedError, locked
 from albert_tf.checkpoints.original import (
     GLOBAL_STEP,
     check_tensors,
@@ -63,12 +63,28 @@ class TrainingDirectory:
         self.path = path
         self.keep_checkpoint_max = keep_checkpoint_max
         self._damaged: set[str] = set()  # prefixes `restore_newest` passed over
+        self._is_there: Callable[[], bool] = lambda: True  # known while it is locked
 
     @contextmanager
     def locked(self, *kinds: str) -> Iterator[None]:
         """Keeps other runs of these kinds out of the directory; see `directory_lock.locked`."""
-        with locked(self.path, *kinds):
+        with locked(self.path, *kinds) as self._is_there:
             yield
+
+    def check_there(self, what: str) -> None:
+        """Makes sure that the directory, if it is locked, was not removed; it is not made again.
+
+        Args:
+            what: is lost else.
+
+        Raises:
+            DirectoryRemovedError: it is gone, or another directory has its name.
+        """
+        if not self._is_there():
+            raise DirectoryRemovedError(
+                f"--output_dir {self.path!r} was removed or replaced while this run was using it: "
+                f"{what} is lost. The directory is not created again."
+            )
 
     def checkpoints(self) -> list[str]:
         """Returns the prefixes of the finished step checkpoints, oldest first.
@@ -131,20 +147,25 @@ class TrainingDirectory:
             input_description: JSON that tells whether another run has the same input.
 
         Raises:
+            DirectoryRemovedError: the directory is gone.
             SaveError: the disk is full, or the directory may not be written to.
         """
         prefix = self._prefix(CHECKPOINT, step)
+        lost = f"step {step}"
+        self.check_there(lost)
         try:
             tf.io.gfile.makedirs(self._train_states())
             if iterator is not None:
                 self._write_input_position(prefix, iterator, input_description)
             variables = {**original_names(model), **slot_variables(model, optimizer)}
             write_checkpoint(prefix, variables, step)
+            self.check_there(lost)
             kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
             if self.keep_checkpoint_max:
                 kept = kept[-self.keep_checkpoint_max :]
             name_newest(self.path, [os.path.basename(prefix) for prefix in kept])
         except (OSError, tf.errors.OpError) as error:
+            self.check_there(lost)
             raise self._not_saved(step, error) from error
         self._damaged.discard(prefix)
         self._remove_all_but(kept)

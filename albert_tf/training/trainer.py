@@ -177,6 +177,7 @@ class Trainer:
                 other workers wait in their next step. It must not reduce over the workers.
 
         Raises:
+            DirectoryRemovedError: the output directory was removed or replaced.
             LostWorkerError: another worker has ended.
             TrainingDivergedError: a number is not finite, or the loss jumped, and training does not
                 go back, or did so in vain; nothing was saved since.
@@ -349,6 +350,7 @@ class Trainer:
             metrics["skipped_steps"] = float(len(steps) - len(updates))
         if source.skipped.count:
             metrics["skipped_records"] = source.skipped.count
+        self.directory.check_there(f"step {self.step}")
         log.train(self.step, metrics, len(steps) * self.config.train_batch_size)
 
     def _diverged(self, what: str) -> TrainingDivergedError:

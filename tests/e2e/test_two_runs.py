@@ -1,5 +1,6 @@
-"""Two runs in one output directory: the second of a kind is refused before it writes."""
+"""Two runs in one output directory, and runs whose directory is taken away."""
 
+import re
 import signal
 import socket
 import time
@@ -30,12 +31,17 @@ def end(program):
     program.wait()
 
 
-def assert_refused(program, first):
+def error_of(program):
+    """The error with which a program ended, a line."""
     result = program.wait()
     assert result.code == 1, result.output
     assert "Traceback" not in result.output
     (error,) = [line for line in result.output.splitlines() if line.startswith("error: ")]
-    assert f"host={socket.gethostname()} pid={first.pid} " in error
+    return error
+
+
+def assert_refused(program, first):
+    assert f"host={socket.gethostname()} pid={first.pid} " in error_of(program)
 
 
 def test_one_training_and_one_evaluation_at_a_time(tmp_path):
@@ -53,6 +59,27 @@ def test_one_training_and_one_evaluation_at_a_time(tmp_path):
     assert_refused(run.start(do_eval=True), watching)  # as it would write the files of both kinds
     end(watching)
     run.must_work(do_eval=True, dry_run=True)
+
+
+@pytest.mark.parametrize("is_replaced", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_directory_that_was_removed_ends_its_runs_and_is_not_made_again(tmp_path, is_replaced):
+    run = PretrainingRun(tmp_path)
+    training = run.start(num_train_steps=ENDLESS, save_checkpoints_steps=50)
+    stop_at(training, run.output / "checkpoint")
+    watching = run.start(**WATCHING)
+    stop_at(watching, run.output / "best_trial.txt")
+    recorded = max(run.metrics())
+    run.output.rename(tmp_path / "elsewhere")
+    if is_replaced:
+        run.output.mkdir()
+    for program in (training, watching):
+        program.send(signal.SIGCONT)
+    error = error_of(training)
+    assert str(run.output) in error
+    assert int(re.search(r"step (\d+)", error)[1]) > recorded
+    assert str(run.output) in error_of(watching)
+    assert run.output.exists() == is_replaced
+    assert run.files_of("*") == []
 
 
 @pytest.mark.slow
