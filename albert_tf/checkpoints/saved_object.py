@@ -155,8 +155,8 @@ class SavedGraph:
         file = os.path.join(self._path, "assets", names[index])
         if not tf.io.gfile.exists(file):
             raise LoadError(
-                f"{self._flag}={self._path} is half a model: its {name}, {file!r}, is missing. "
-                "Copy the whole directory again."
+                f"{self._flag}={self._path} is half a model: its {name}, {file[-200:]!r}, is "
+                "missing. Copy the whole directory again."
             )
         return file
 

@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
 def _id(value: Any) -> str | int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise TypeError
-    return value
+    return _text(value) if isinstance(value, str) else value
 
 
 def squad(folder: Path) -> Any:

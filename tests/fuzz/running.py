@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import resource
@@ -241,6 +242,7 @@ def _started(parts: list[Part], folder: Path) -> _Worker:
 
 
 def _work(parts: list[Part], folder: Path, errors: Path, pipe: int) -> None:
+    faulthandler.disable()  # the end of a process is told, its stack is of no interest
     printed = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
