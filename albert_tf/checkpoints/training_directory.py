@@ -151,25 +151,42 @@ class TrainingDirectory:
             SaveError: the disk is full, or the directory may not be written to.
         """
         prefix = self._prefix(CHECKPOINT, step)
-        lost = f"step {step}"
-        self.check_there(lost)
-        try:
-            tf.io.gfile.makedirs(self._train_states())
-            if iterator is not None:
-                self._write_input_position(prefix, iterator, input_description)
-            variables = {**original_names(model), **slot_variables(model, optimizer)}
-            write_checkpoint(prefix, variables, step)
-            self.check_there(lost)
-            kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
-            if self.keep_checkpoint_max:
-                kept = kept[-self.keep_checkpoint_max :]
-            name_newest(self.path, [os.path.basename(prefix) for prefix in kept])
-        except (OSError, tf.errors.OpError) as error:
-            self.check_there(lost)
-            raise self._not_saved(step, error) from error
-        self._damaged.discard(prefix)
-        self._remove_all_but(kept)
+        with self._noticing_removal(prefix, f"step {step}"):
+            try:
+                tf.io.gfile.makedirs(self._train_states())
+                if iterator is not None:
+                    self._write_input_position(prefix, iterator, input_description)
+                variables = {**original_names(model), **slot_variables(model, optimizer)}
+                write_checkpoint(prefix, variables, step)
+                self.check_there(f"step {step}")
+                kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
+                if self.keep_checkpoint_max:
+                    kept = kept[-self.keep_checkpoint_max :]
+                name_newest(self.path, [os.path.basename(prefix) for prefix in kept])
+            except (OSError, tf.errors.OpError) as error:
+                raise self._not_saved(step, error) from error
+            self._damaged.discard(prefix)
+            self._remove_all_but(kept)
         return prefix
+
+    @contextmanager
+    def _noticing_removal(self, prefix: str, what: str) -> Iterator[None]:
+        """Does what `check_there` does, before and after a checkpoint is written.
+
+        TensorFlow creates the directory of what it writes; that is removed again.
+        """
+        self.check_there(what)
+        try:
+            yield
+        finally:
+            if not self._is_there():
+                for start in (prefix, self._train_state(prefix)):
+                    for path in tf.io.gfile.glob(start + "[._]*"):
+                        _remove(path)
+                for folder in (self._train_states(), self.path):
+                    with suppress(OSError):  # of another run, which uses it
+                        os.rmdir(folder)
+            self.check_there(what)
 
     def _not_saved(self, step: int, error: Exception) -> SaveError:
         """The error of a save that failed, after what it wrote was removed, as far as that goes."""
@@ -356,6 +373,9 @@ class TrainingDirectory:
         """Writes the weights as `model.ckpt-best`, in place of an earlier best.
 
         Raises:
+            DirectoryRemovedError: the directory is gone.
             WriteError: the disk is full, or the directory may not be written to.
         """
-        write_checkpoint(os.path.join(self.path, BEST), original_names(model), step)
+        prefix = os.path.join(self.path, BEST)
+        with self._noticing_removal(prefix, f"the best checkpoint, of step {step},"):
+            write_checkpoint(prefix, original_names(model), step)
