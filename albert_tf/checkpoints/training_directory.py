@@ -182,7 +182,7 @@ class TrainingDirectory:
             if not self._is_there():
                 for start in (prefix, self._train_state(prefix)):
                     for path in tf.io.gfile.glob(start + "[._]*"):
-                        _remove(path)
+                        remove(path)
                 for folder in (self._train_states(), self.path):
                     with suppress(OSError):  # of another run, which uses it
                         os.rmdir(folder)
