@@ -173,7 +173,7 @@ class TrainingDirectory:
     def _noticing_removal(self, prefix: str, what: str) -> Iterator[None]:
         """Does what `check_there` does, before and after a checkpoint is written.
 
-        TensorFlow creates the directory of what it writes; that is removed again.
+        Writing creates the directory anew if it has just been removed; that is undone.
         """
         self.check_there(what)
         try:
@@ -181,7 +181,7 @@ class TrainingDirectory:
         finally:
             if not self._is_there():
                 for start in (prefix, self._train_state(prefix)):
-                    for path in tf.io.gfile.glob(start + "[._]*"):
+                    for path in tf.io.gfile.glob(start + ".*"):
                         remove(path)
                 for folder in (self._train_states(), self.path):
                     with suppress(OSError):  # of another run, which uses it

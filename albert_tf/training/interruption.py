@@ -24,6 +24,12 @@ _SECONDS_BETWEEN_LOOKS = 0.02
 _deferred: BaseException | None = None  # to be raised outside of TensorFlow
 
 
+class _Stopped(SystemExit):
+    """A signal ends a process that has nothing to save."""
+
+    code: int
+
+
 @contextmanager
 def end_on_signals() -> Iterator[None]:
     """Inside, a signal ends the process by `SystemExit`, so that what was begun is tidied up.
@@ -49,8 +55,7 @@ def die_on_signals() -> Iterator[None]:
 
 def _end(number: int, frame: FrameType | None) -> None:
     _set_handlers(signal.SIG_DFL)
-    _tell(f"{signal.Signals(number).name}: stopped")
-    _raise_outside_tensorflow(SystemExit(128 + number), frame)
+    _raise_outside_tensorflow(_Stopped(128 + number), frame)
 
 
 def _raise_outside_tensorflow(error: BaseException, frame: FrameType | None) -> None:
@@ -78,6 +83,9 @@ def _raise_deferred() -> None:
     """Raises what is to be raised outside of TensorFlow, if there is such a thing."""
     global _deferred
     error, _deferred = _deferred, None
+    if isinstance(error, _Stopped):
+        # Only now: while TensorFlow is imported, nothing that is written is shown.
+        _tell(f"{signal.Signals(error.code - 128).name}: stopped")
     if error is not None:
         raise error
 

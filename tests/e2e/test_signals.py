@@ -22,10 +22,12 @@ def wait_until(condition, program):
 
 
 def start(*arguments):
-    """Starts Python in a session, and so a process group, of its own."""
+    """Starts Python as a user does, in a session, and so a process group, of its own."""
+    environment = {name: os.environ[name] for name in os.environ if name != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

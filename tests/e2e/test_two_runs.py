@@ -26,11 +26,6 @@ def stop_at(program, path):
     program.send(signal.SIGSTOP)
 
 
-def end(program):
-    program.kill()
-    program.wait()
-
-
 def error_of(program):
     """The error with which a program ended, a line."""
     result = program.wait()
@@ -44,9 +39,10 @@ def assert_refused(program, first):
     assert f"host={socket.gethostname()} pid={first.pid} " in error_of(program)
 
 
-def test_one_training_and_one_evaluation_at_a_time(tmp_path):
+@pytest.mark.parametrize("is_replaced", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_one_training_and_one_evaluation_while_the_directory_is_there(tmp_path, is_replaced):
     run = PretrainingRun(tmp_path)
-    training = run.start(num_train_steps=ENDLESS)
+    training = run.start(num_train_steps=ENDLESS, save_checkpoints_steps=50)
     stop_at(training, run.output / "checkpoint")
     before = tree(run.output)
     assert_refused(run.start(), training)
@@ -55,19 +51,7 @@ def test_one_training_and_one_evaluation_at_a_time(tmp_path):
     watching = run.start(**WATCHING)  # beside the training
     stop_at(watching, run.output / "best_trial.txt")
     assert_refused(run.start(**WATCHING), watching)
-    end(training)
-    assert_refused(run.start(do_eval=True), watching)  # as it would write the files of both kinds
-    end(watching)
-    run.must_work(do_eval=True, dry_run=True)
 
-
-@pytest.mark.parametrize("is_replaced", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_directory_that_was_removed_ends_its_runs_and_is_not_made_again(tmp_path, is_replaced):
-    run = PretrainingRun(tmp_path)
-    training = run.start(num_train_steps=ENDLESS, save_checkpoints_steps=50)
-    stop_at(training, run.output / "checkpoint")
-    watching = run.start(**WATCHING)
-    stop_at(watching, run.output / "best_trial.txt")
     recorded = max(run.metrics())
     run.output.rename(tmp_path / "elsewhere")
     if is_replaced:
@@ -78,17 +62,19 @@ def test_a_directory_that_was_removed_ends_its_runs_and_is_not_made_again(tmp_pa
     assert str(run.output) in error
     assert int(re.search(r"step (\d+)", error)[1]) > recorded
     assert str(run.output) in error_of(watching)
-    assert run.output.exists() == is_replaced
+    assert run.output.exists() == is_replaced  # it is not made again
     assert run.files_of("*") == []
 
 
 @pytest.mark.slow
 def test_fine_tuning_is_refused_and_applying_is_not(tmp_path, golden):
     run = ClassifierRun(tmp_path, golden)
-    training = run.start(do_train=True, train_step=ENDLESS)
-    stop_at(training, run.output / "checkpoint")
+    training = run.start(do_train=True, do_eval=True, train_step=ENDLESS)
+    stop_at(training, run.output / "best_trial.txt")
     assert_refused(run.start(do_train=True, do_predict=True), training)
     assert_refused(run.start(do_train=True, dry_run=True), training)
-    run.must_work(do_eval=True)
+    assert_refused(run.start(do_eval=True), training)  # the training evaluates as well
     run.must_work(do_predict=True, export_dir=tmp_path / "export")
-    end(training)
+    training.kill()
+    training.wait()
+    run.must_work(do_eval=True)
