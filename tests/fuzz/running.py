@@ -25,7 +25,7 @@ from tests.fuzz.mutations import damage_bytes
 from tests.fuzz.parsers import PARSERS, Parser
 
 EQUAL, READ, ERROR = "equal", "read", "clear error"
-MAX_SECONDS = 10.0  # for a file
+MAX_SECONDS = 10.0  # for a file: of a processor, or asleep; waiting for a processor does not count
 MAX_BYTES = 200 << 20  # of memory, beyond `MAX_TIMES` its size
 MAX_TIMES = 10
 _MAX_ERROR = 2000  # characters of a message that a person is to read
@@ -174,9 +174,34 @@ class _Worker:
     pipe: int
     parts: list[Part]
     errors: Path
-    deadline: float
+    max_seconds: float
+    told_at: float = 0.0  # seconds of a processor it had used when it told something last
+    used: float = 0.0  # those it had used when they were looked at last
+    used_at: float = field(default_factory=time.monotonic)  # when they were seen to grow last
     buffer: bytes = b""
     expected: deque[tuple[str, int]] = field(default_factory=deque)
+
+    def is_stuck(self) -> bool:
+        """Whether it has worked, or slept, for too long."""
+        self._look()
+        asleep = time.monotonic() - self.used_at
+        return max(self.used - self.told_at, asleep) > self.max_seconds
+
+    def tells(self) -> None:
+        """Notes that it has told something."""
+        self._look()
+        self.told_at, self.used_at, self.max_seconds = self.used, time.monotonic(), MAX_SECONDS
+
+    def _look(self) -> None:
+        used = _processor_seconds(self.process)
+        if used > self.used:
+            self.used, self.used_at = used, time.monotonic()
+
+
+def _processor_seconds(process: int) -> float:
+    with open(f"/proc/{process}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run(parts: Iterable[Part], processes: int) -> Iterator[Outcome]:
@@ -211,7 +236,7 @@ def run(parts: Iterable[Part], processes: int) -> Iterator[Outcome]:
                         yield from _taken(worker)
                     if worker.pipe in ready and not worker.expected and worker.process < 0:
                         workers.remove(worker)
-                    elif worker.process < 0 or time.monotonic() > worker.deadline:
+                    elif worker.process < 0 or worker.is_stuck():
                         yield from _ended(worker, waiting)
                         workers.remove(worker)
         finally:
@@ -237,8 +262,7 @@ def _started(parts: list[Part], folder: Path) -> _Worker:
             os._exit(1)
     os.close(write)
     expected = deque((part.parser, number) for part in parts for number in part.numbers)
-    deadline = time.monotonic() + _WARM_UP_SECONDS
-    return _Worker(child, read, parts, errors, deadline, expected=expected)
+    return _Worker(child, read, parts, errors, _WARM_UP_SECONDS, expected=expected)
 
 
 def _work(parts: list[Part], folder: Path, errors: Path, pipe: int) -> None:
@@ -271,7 +295,7 @@ def _limit_memory() -> None:
 def _taken(worker: _Worker) -> Iterator[Outcome]:
     """What a process has told; its end, if there is no more."""
     data = os.read(worker.pipe, 1 << 16)
-    worker.deadline = time.monotonic() + MAX_SECONDS
+    worker.tells()
     if not data:
         os.close(worker.pipe)
         _, status = os.waitpid(worker.process, 0)
