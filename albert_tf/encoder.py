@@ -33,7 +33,12 @@ class ConfiguredModel(keras.Model):
     Args:
         config: the model's configuration.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
+
+    Attributes:
+        position_inputs: names of the inputs that are positions in their sequence.
     """
+
+    position_inputs: Sequence[str] = ()
 
     def __init__(
         self,
@@ -47,7 +52,7 @@ class ConfiguredModel(keras.Model):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls the model, with checked ids; see `call`."""
-        check_ids(inputs, self.config)
+        check_ids(inputs, self.config, self.position_inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     fit = with_checked_data(keras.Model.fit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,14 +18,12 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 
-# Inputs that are positions in their sequence.
-_POSITIONS = ("masked_lm_positions", "start_positions")
 _DATA = ("x", "validation_data")  # arguments of the methods of Keras that take data
 
 Check = Callable[[Any], None]
 
 
-def check_ids(inputs: Any, config: AlbertConfig) -> None:
+def check_ids(inputs: Any, config: AlbertConfig, position_inputs: Sequence[str] = ()) -> None:
     """Checks the ids of one batch, or of a whole data set, as far as their values are known.
 
     Symbolic tensors (those of a function that is being traced, or of a functional model) and what
@@ -33,9 +31,10 @@ def check_ids(inputs: Any, config: AlbertConfig) -> None:
 
     Args:
         inputs: `input_ids`, int [..., S], alone or in a dictionary with any of `segment_ids`
-            [..., S], `masked_lm_positions` [B, P] and `start_positions` [B]. Other keys are
-            ignored.
+            [..., S] and `position_inputs`. Other keys are ignored.
         config: of the model that takes them.
+        position_inputs: names of inputs that are positions in their sequence, such as
+            `masked_lm_positions` [B, P].
 
     Raises:
         ValueError: an id or a position is not in its range, or there are too few position
@@ -51,7 +50,7 @@ def check_ids(inputs: Any, config: AlbertConfig) -> None:
         return
     length = ids.shape[-1]
     config.check_sequence_length(length, "The sequence length")
-    for name in _POSITIONS:
+    for name in position_inputs:
         positions = _known(inputs.get(name))
         _check_range(name, positions, length, f"the positions of {length} tokens")
 
@@ -87,7 +86,8 @@ def with_checked_data(method: Callable[..., Any]) -> Callable[..., Any]:
     data sets for instance, is passed on as it is.
 
     Args:
-        method: takes data as `x`, `validation_data` or both. Its object has a `config`.
+        method: takes data as `x`, `validation_data` or both. Its object has `config` and
+            `position_inputs`, see `check_ids`.
     """
     signature = inspect.signature(method)
 
@@ -97,7 +97,7 @@ def with_checked_data(method: Callable[..., Any]) -> Callable[..., Any]:
 
         def check(inputs: Any) -> None:
             try:
-                check_ids(inputs, self.config)
+                check_ids(inputs, self.config, self.position_inputs)
             except ValueError as error:
                 found.append(error)
                 raise

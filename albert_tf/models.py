@@ -54,6 +54,8 @@ class AlbertForPretraining(ConfiguredModel):
             model of next-sentence prediction, following each other or not.
     """
 
+    position_inputs = ("masked_lm_positions",)
+
     def __init__(
         self,
         config: AlbertConfig | dict[str, Any],

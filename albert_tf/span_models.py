@@ -81,6 +81,8 @@ class AlbertForSpanBeams(_SpanModel):
         ValueError: beams wider than the position table.
     """
 
+    position_inputs = ("start_positions",)
+
     def __init__(
         self,
         config: AlbertConfig | dict[str, Any],

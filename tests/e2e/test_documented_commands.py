@@ -32,8 +32,8 @@ LANGUAGES = {"bash", "python", "text", "json", "dockerfile"}
 OTHER_PROGRAMS = {"cat", "cd", "curl", "docker", "echo", "git", "head", "ls", "papermill",
                   "pip", "printf", "sed", "source"}  # fmt: skip
 # Flags of other programs that the text speaks of.
-OTHER_FLAGS = {"check", "flink_job_server_jar", "model_base_path", "spark_job_server_jar", "strict",
-               "undefok"}  # fmt: skip
+OTHER_FLAGS = {"check", "flink_job_server_jar", "model_base_path", "signal",
+               "spark_job_server_jar", "strict", "undefok"}  # fmt: skip
 
 
 # Files that readers of a page make.

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -32,7 +33,7 @@ def flags_of(command):
 
 
 class Pretended:
-    """Stands for `subprocess.run`: notes the flags and writes results, or fails."""
+    """Stands for `subprocess.Popen`: notes the flags and writes results, or fails."""
 
     def __init__(self):
         self.calls = []
@@ -44,14 +45,14 @@ class Pretended:
         self.calls.append(flags)
         if self.failing and self.failing in flags["output_dir"]:
             stdout.write(b"error: no luck\n")
-            return SimpleNamespace(returncode=1)
+            return nullcontext(SimpleNamespace(wait=lambda: 1))
         name = {"sop": "sentence_order", "nsp": "next_sentence"}.get(flags["sentence_loss"])
         path = flags["output_dir"]
         os.makedirs(path, exist_ok=True)
         with open(f"{path}/eval_results.txt", "w") as file:
             file.write(f"masked_lm_accuracy = 0.5\nmasked_lm_loss = 2.0\nglobal_step = {STEPS}\n")
             file.write(f"{name}_accuracy = 0.75\n" if name else "")
-        return SimpleNamespace(returncode=0)
+        return nullcontext(SimpleNamespace(wait=lambda: 0))
 
     def names(self):
         return [flags["output_dir"].rsplit("/out/")[1] for flags in self.calls]
@@ -60,7 +61,7 @@ class Pretended:
 @pytest.fixture
 def pretended(monkeypatch):
     run = Pretended()
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "Popen", run)
     return run
 
 
