@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.data.examples import FeatureSpec
 from albert_tf.data.files import match_files, open_binary, reason_of
-from albert_tf.data.tfrecord import RecordError, count_records, read_records
+from albert_tf.data.tfrecord import RecordError, count_records, frame_ends, read_records
 
 __all__ = [
     "FeatureSpec",
@@ -80,18 +80,19 @@ def check_record_files(
     Args:
         files: TFRecord files.
         specs: the features that every record must have.
-        num_records: how many of a file must be whole.
+        num_records: how many of a file must not be cut short.
 
     Raises:
-        RecordError: a first record is not what is expected, one of the first `num_records` is
-            damaged or cut short, or no file holds a record.
+        RecordError: a first record is damaged or differs, one of the first `num_records` is cut
+            short, or no file holds a record.
     """
     found = False
     for path in files:
-        for number, payload in enumerate(islice(read_records(path), num_records), start=1):
+        for payload in islice(read_records(path), 1):
+            _check_record(payload, specs, path, 1)
             found = True
-            if number == 1:
-                _check_record(payload, specs, path, number)
+        for _ in islice(frame_ends(path), num_records):
+            pass
     if not found:
         raise RecordError(f"No record in any of the files: {', '.join(files)}")
 
