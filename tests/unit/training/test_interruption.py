@@ -203,7 +203,7 @@ def test_skipped_records_are_counted_and_remembered_over_a_stop(tmp_path):
         assert description["skipped_records"] == [f"{file}\t25\t-1"]
 
 
-@pytest.mark.parametrize("skips_damaged", [False, True])
+@pytest.mark.parametrize("skips_damaged", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_records_that_are_removed_end_the_run_with_their_name(tmp_path, skips_damaged):
     (tmp_path / "[of the *]").mkdir()
     files = [
