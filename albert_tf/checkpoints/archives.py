@@ -31,7 +31,7 @@ from albert_tf.data.files import (
 
 CACHE_VARIABLE = "ALBERT_TF_CACHE_DIR"
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
-_READ_ERRORS = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
+_READ_ERRORS = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError)
 _CHUNK = 1 << 20  # bytes
 # How much may come out of a file: numbers hardly become smaller when they are packed.
 _MOST_TIMES, _MOST_BYTES = 100, 100 << 20
@@ -147,6 +147,8 @@ def _extract(path: str, flag: str, directory: str) -> None:
                         shutil.copyfileobj(content, written)
             while archive.fileobj and archive.fileobj.read(_CHUNK):
                 pass  # only at its end is a compressed file compared with its checksum
+    except LoadError:
+        raise
     except _READ_ERRORS as error:
         raise LoadError(f"{flag}={path} is damaged, or no tar file: {reason_of(error)}") from error
 

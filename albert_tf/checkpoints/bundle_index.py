@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 import tensorflow as tf
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
@@ -90,17 +91,23 @@ def check_variants(prefix: str) -> None:
 
 
 def _entries(prefix: str) -> Iterator[tuple[bytes, BundleEntryProto, str]]:
-    """Yields key, BundleEntryProto and file of values of every tensor; nothing of no index."""
+    """Yields key, BundleEntryProto and file of values of every tensor.
+
+    Nothing where there is no index, or one with compressed blocks, which TensorFlow does not write.
+    """
     index = f"{prefix}.index"
     if not file_exists(index):
         return
     try:
         with open_binary(index, "rb") as file:
-            table = _table(file.read())
-        header = BundleHeaderProto.FromString(next(table, (b"", b""))[1])
+            (first, description), *table = _table(file.read())
+        keys = [first, *(key for key, _ in table)]
+        if first or any(key >= later for key, later in pairwise(keys)):
+            raise ValueError("The keys are not in order.")
+        header = BundleHeaderProto.FromString(description)
         entries = [(key, BundleEntryProto.FromString(value)) for key, value in table]
-    except (OSError, tf.errors.OpError):
-        return  # TensorFlow meets the same, and says why
+    except (OSError, tf.errors.OpError, _CompressedError):
+        return  # of the first two TensorFlow meets the same, and says why
     except Exception as error:  # protobuf's DecodeError is public under no stable name
         raise DamagedError(
             f"{prefix!r} cannot be read as a checkpoint: {index!r} is damaged, or no index."
@@ -119,8 +126,12 @@ def _variant_parts(data: bytes) -> Iterator[bytes]:
         place = end
 
 
+class _CompressedError(Exception):
+    """A block of a table is compressed."""
+
+
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the keys and values of a table; nothing where a block is compressed."""
+    """Yields the keys and values of a table."""
     place = len(data) - _FOOTER_BYTES
     for _ in range(2):  # a block of metadata comes first
         _, place = _number(data, place)
@@ -133,7 +144,7 @@ def _block(data: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
     offset, place = _number(handle, 0)
     size, _ = _number(handle, place)
     if data[offset + size] != _UNCOMPRESSED:
-        return
+        raise _CompressedError
     block = data[offset : offset + size]
     end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))
     place, key = 0, b""

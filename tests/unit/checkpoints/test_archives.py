@@ -132,6 +132,16 @@ def test_a_member_larger_than_a_model_can_be_is_not_written(tmp_path, cache):
     assert list((cache / "unpacked").iterdir()) == []
 
 
+def test_a_size_beyond_all_files_is_damage(tmp_path, cache):
+    member = tarfile.TarInfo("._notes_of_a_mac")
+    member.size = 1 << 70
+    path = tmp_path / "long.tar"
+    path.write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(LoadError, match=r"--model=.*long\.tar"):
+        local_directory(str(path), "--model")
+    assert list((cache / "unpacked").iterdir()) == []
+
+
 def test_a_name_that_is_no_text_is_unpacked(tmp_path):
     name = os.fsdecode(b"\xff\xfe")
     path = tar_of(tmp_path / "odd.tar", [(f"model/{name}", {}, b"1"), ("model/b", {}, b"2")])

@@ -131,3 +131,21 @@ def test_every_changed_byte_of_a_train_state_is_damage(train_state):
             file.write(changed)
         with pytest.raises(DamagedError, match="/8' is damaged"):
             check_tensors(train_state)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda entries: entries[1:],
+        lambda entries: [*entries, entries[-1]],
+        lambda entries: [entries[0], *entries[:0:-1]],
+    ],
+    ids=["without a description", "twice", "not in order"],
+)
+def test_keys_are_in_order_behind_the_description(prefix, change):
+    with open(f"{prefix}.index", "rb") as file:
+        entries = list(read_table(file.read()))
+    with open(f"{prefix}.index", "wb") as file:
+        file.write(table(change(entries)))
+    with pytest.raises(DamagedError, match=r"model\.ckpt-3"):
+        open_tensorflow_checkpoint(prefix)
