@@ -54,8 +54,12 @@ def new_model() -> Any:
     return _model_class()()
 
 
-def parse_model(model_proto: bytes) -> Any:
+def parse_model(model_proto: bytes, name: str) -> Any:
     """Returns the message of a serialized model.
+
+    Args:
+        model_proto: the model.
+        name: of its file, for the error.
 
     Raises:
         ValueError: it is not one.
@@ -64,7 +68,7 @@ def parse_model(model_proto: bytes) -> Any:
     try:
         model.ParseFromString(model_proto)
     except Exception as error:  # protobuf's DecodeError is public under no stable name
-        raise ValueError(f"This is not a SentencePiece model: {error}") from error
+        raise ValueError(f"{name} is not a SentencePiece model: {error}") from error
     return model
 
 

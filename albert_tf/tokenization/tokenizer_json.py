@@ -135,7 +135,7 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
 
     Special tokens are found in texts there, as users of transformers expect; here they are not.
     """
-    proto = parse_model(tokenizer.model_proto)
+    proto = parse_model(tokenizer.model_proto, next(iter(tokenizer.files), "The tokenizer"))
     vocabulary = [[piece.piece, _punished(piece.piece, piece.score)] for piece in proto.pieces]
     return {
         "version": "1.0",

@@ -563,7 +563,7 @@ def sentencepiece_models() -> list[bytes]:
 def piece_lists() -> list[bytes]:
     from albert_tf.tokenization.sentencepiece_proto import parse_model
 
-    found = parse_model(_prepared["spm.model"]).pieces
+    found = parse_model(_prepared["spm.model"], "spm.model").pieces
     return ["".join(f"{piece.piece}\t{piece.score:g}\n" for piece in found).encode()]
 
 

@@ -33,7 +33,7 @@ def tokenizer(golden) -> SentencePieceTokenizer:
 def test_a_model_made_again_is_the_same(tokenizer, golden):
     written = json.loads(json.dumps(tokenizer_json(tokenizer)))
     made = sentencepiece_model(content(written))
-    before, after = parse_model(tokenizer.model_proto), parse_model(made)
+    before, after = parse_model(tokenizer.model_proto, "before"), parse_model(made, "after")
     assert [(p.piece, p.score, p.type) for p in after.pieces] == [
         (p.piece, p.score, p.type) for p in before.pieces
     ]
@@ -152,5 +152,5 @@ def test_wrong_types_deep_inside_are_named_with_their_keys(change, key):
 
 
 def test_what_is_no_model_is_refused():
-    with pytest.raises(ValueError, match="not a SentencePiece model"):
-        parse_model(b"\xff\xff no model")
+    with pytest.raises(ValueError, match=r"^spm\.model "):
+        parse_model(b"\xff\xff no model", "spm.model")
