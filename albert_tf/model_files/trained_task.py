@@ -218,11 +218,11 @@ def _task(content: JsonValue) -> TrainedTask:
     regression = content.members().get("regression")
     if regression and regression.truth_value() != labels.is_regression:
         raise regression.error(f"{labels.is_regression}".lower() + " with these labels")
-    pairs, columns = content.get("pairs"), content.members().get("columns")
+    pairs, columns = content["pairs"], content.members().get("columns")
     return TrainedTask(
         name,
         labels,
-        pairs.truth_value() if pairs else None,
+        None if pairs.value is None else pairs.truth_value(),
         {
             flag: None if column.value is None else column.text()
             for flag, column in (columns.members() if columns else {}).items()

@@ -72,6 +72,15 @@ def test_a_wrong_value_is_named(tmp_path, damage, key):
     assert str(raised.value).startswith(f"{str(path)!r}: {key} ")
 
 
+@pytest.mark.parametrize("key", ["task_name", "labels", "pairs"])
+def test_a_missing_key_is_named(tmp_path, key):
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps({name: value for name, value in WHOLE.items() if name != key}))
+    with pytest.raises(JsonError) as raised:
+        TrainedTask.read(str(tmp_path))
+    assert str(raised.value).startswith(f"{str(path)!r}: {key} ")
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "[]", '{"task_name": "mnli"', '{"labels": ["a", "b"]}', "[" * 10**5, "9" * 10**4, "\xff"]
