@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import logging as python_logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import NoReturn
@@ -24,7 +23,11 @@ from albert_tf.cli.flag_descriptions import (
 )
 from albert_tf.cli.flag_files import FlagFileError, with_flag_files
 from albert_tf.cli.help_text import help_text, program_of, terminal_width
-from albert_tf.data.streams import discard_standard_output, flush_standard_output
+from albert_tf.data.streams import (
+    discard_standard_output,
+    discarded_standard_error,
+    flush_standard_output,
+)
 from albert_tf.training.interruption import end_on_signals
 
 # What a user can put right: shown as a message, without the stack of the program.
@@ -104,7 +107,8 @@ class _SilentTensorFlow:
 
             def run_silently(module: ModuleType) -> None:
                 os.environ[_CPP_LOG_LEVEL] = "2" if _has_nvidia_device() else "3"
-                with _discard_stderr():  # some lines come before it has looked at the level
+                # Some lines come before it has looked at the level.
+                with discarded_standard_error():
                     run_module(module)
 
             spec.loader.exec_module = run_silently  # type: ignore[method-assign]
@@ -116,19 +120,6 @@ def _has_nvidia_device() -> bool:
     if os.environ.get(_VISIBLE_GPUS) in ("", "-1"):
         return False
     return bool(glob.glob("/dev/nvidia*")) or os.path.exists("/dev/dxg")  # the latter on WSL
-
-
-@contextlib.contextmanager
-def _discard_stderr() -> Iterator[None]:
-    """Within it, nothing that code of any language writes to the standard error is shown."""
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _show_own_log() -> None:

@@ -107,6 +107,19 @@ def discard_standard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextmanager
+def discarded_standard_error() -> Iterator[None]:
+    """Hides what code of any language writes to the standard error inside the block."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
     r"""Yields the lines of a file or a pipe, some at a time.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+
+from albert_tf.data.streams import discarded_standard_error
 
 _TPU_FILES = ("/dev/accel0", "/dev/vfio/0")  # one of them is there on a machine with a TPU
 
@@ -19,7 +19,8 @@ def choose_device() -> dict[str, object]:
     Returns:
         Flags for `albert_tf.commands.run`; none where the commands find the device themselves.
     """
-    with _silent_libraries():
+    # Libraries write there which drivers they looked for, and did not find.
+    with discarded_standard_error():
         import tensorflow as tf
 
         gpus = tf.config.list_physical_devices("GPU")
@@ -33,19 +34,6 @@ def choose_device() -> dict[str, object]:
     else:
         print(f"The commands compute on this machine's CPU ({os.cpu_count()} cores).")
     return {}
-
-
-@contextmanager
-def _silent_libraries() -> Iterator[None]:
-    """Hides what libraries write past Python: which drivers they looked for, and did not find."""
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def is_tpu_here() -> bool:
