@@ -1,0 +1,111 @@
+"""What a pretrained model knows of text that it has not seen: masked pieces and sentence order.
+
+    python -m benchmarks.held_out --model=mini --text=heldout.txt
+
+The text has one sentence a line and a blank line between documents. Sentences 1 and 2, 3 and 4, ...
+of a document make a pair, left out where it is longer than --max_seq_length. Unlike in records for
+pretraining, every pair is one of true neighbours, the masked positions are chosen singly, and every
+one of them is replaced by [MASK]: none is told, none is misleading. Sentence order is judged on the
+unmasked pairs, each both ways round, so that guessing gives 50 %.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+from tqdm import tqdm
+
+import albert_tf
+from albert_tf.models import AlbertForPretraining
+from albert_tf.tokenization import Tokenizer
+
+_MODEL = flags.DEFINE_string("model", "mini", "Pretrained model, of any format.")
+_TEXT = flags.DEFINE_string("text", None, "Held-out text, one sentence a line.", required=True)
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Most positions of a pair.", lower_bound=5)
+_PROB = flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the pieces to mask.", 0.0, 1.0)
+_BATCH = flags.DEFINE_integer("batch_size", 32, "Pairs at a time.", lower_bound=1)
+_SEED = flags.DEFINE_integer("seed", 12345, "Decides which pieces are masked.")
+
+Pair = tuple[list[int], list[int]]
+
+
+def neighbours(path: str, tokenizer: Tokenizer) -> Iterator[Pair]:
+    """Yields the ids of each two sentences that follow each other, no sentence twice."""
+    with open(path, encoding="utf-8") as file:
+        waiting: str | None = None
+        for line in map(str.strip, file):
+            if line and waiting:
+                yield tokenizer.encode(waiting), tokenizer.encode(line)
+                waiting = None
+            else:
+                waiting = line
+
+
+def features(pairs: Sequence[Pair], tokenizer: Tokenizer, length: int) -> dict[str, np.ndarray]:
+    """Pads pairs to `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]."""
+    ids = np.zeros((len(pairs), length), np.int32)
+    mask, types = np.zeros_like(ids), np.zeros_like(ids)
+    for row, (first, second) in enumerate(pairs):
+        head = [tokenizer.cls_id, *first, tokenizer.sep_id]
+        whole = [*head, *second, tokenizer.sep_id]
+        ids[row, : len(whole)] = whole
+        mask[row, : len(whole)] = 1
+        types[row, len(head) : len(whole)] = 1
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": types}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints accuracy and bits per character of masked pieces, and the accuracy of the order."""
+    del arguments
+    model, tokenizer = albert_tf.load(_MODEL.value), albert_tf.load_tokenizer(_MODEL.value)
+    if not isinstance(model, AlbertForPretraining):
+        raise app.UsageError(f"--model={_MODEL.value} has no masked-LM head.")
+    every = list(neighbours(_TEXT.value, tokenizer))
+    pairs = [pair for pair in every if len(pair[0]) + len(pair[1]) + 3 <= _LENGTH.value]
+    random = np.random.default_rng(_SEED.value)
+    special = [tokenizer.cls_id, tokenizer.sep_id]
+    slots = max(1, math.ceil(_PROB.value * _LENGTH.value))
+    predict = tf.function(lambda inputs: model(inputs, training=False))
+    hits = masked = right = judged = characters = 0
+    nats = 0.0
+    for start in tqdm(range(0, len(pairs), _BATCH.value), unit="batch"):
+        batch = pairs[start : start + _BATCH.value]
+        inputs = features(batch, tokenizer, _LENGTH.value)
+        positions = np.zeros((len(batch), slots), np.int32)
+        weights = np.zeros((len(batch), slots), np.float32)
+        for row, ids in enumerate(inputs["input_ids"]):
+            choices = np.flatnonzero(inputs["input_mask"][row] & ~np.isin(ids, special))
+            count = max(1, round(_PROB.value * len(choices)))
+            positions[row, :count] = np.sort(random.choice(choices, count, replace=False))
+            weights[row, :count] = 1
+        labels = np.take_along_axis(inputs["input_ids"], positions, axis=1)
+        hidden = inputs["input_ids"].copy()
+        for row, count in enumerate(weights.sum(axis=1).astype(int)):
+            hidden[row, positions[row, :count]] = tokenizer.mask_id
+        outputs = predict({**inputs, "input_ids": hidden, "masked_lm_positions": positions})
+        log_probs = tf.nn.log_softmax(outputs["masked_lm_logits"]).numpy()
+        told = np.take_along_axis(log_probs, labels[..., None], axis=2)[..., 0]
+        nats -= float((told * weights).sum())
+        hits += int(((log_probs.argmax(axis=2) == labels) * weights).sum())
+        masked += int(weights.sum())
+        pieces = tokenizer.convert_ids_to_tokens(labels[weights > 0].tolist())
+        characters += sum(map(len, pieces))  # the blank before a word is one of them
+        if model.has_sentence_order_head:
+            backwards = [(second, first) for first, second in batch]
+            for swapped, order in enumerate((batch, backwards)):
+                given = features(order, tokenizer, _LENGTH.value)
+                given["masked_lm_positions"] = positions
+                logits = predict(given)["sentence_order_logits"].numpy()
+                right += int((logits.argmax(axis=1) == swapped).sum())
+                judged += len(batch)
+    print(f"pairs={len(pairs)} of {len(every)}, masked pieces={masked}")
+    print(f"masked_lm_accuracy={hits / masked:.4f} masked_lm_loss={nats / masked:.4f}")
+    print(f"bits_per_character={nats / math.log(2) / characters:.3f}")
+    if judged:
+        print(f"sentence_order_accuracy={right / judged:.4f} of {judged} orders")
+
+
+if __name__ == "__main__":
+    app.run(main)
