@@ -35,7 +35,14 @@ from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.masking import MaskingSettings
 from albert_tf.data.pretraining import PretrainingDataSettings
 from albert_tf.data.pretraining_files import create_pretraining_data
-from albert_tf.data.segments import NSP, SENTENCE_LOSSES, SOP, SegmentSettings
+from albert_tf.data.segments import (
+    NSP,
+    ORIGINAL,
+    SENTENCE_LOSSES,
+    SENTENCE_PAIRS,
+    SOP,
+    SegmentSettings,
+)
 from albert_tf.tokenization import load_tokenizer
 
 
@@ -112,6 +119,15 @@ def _define_instance_flags() -> None:
         flags.DEFINE_bool(
             "random_next_sentence", False, "The original's name of --sentence_loss: nsp if true."
         )
+        flags.DEFINE_enum(
+            "sentence_pairs",
+            ORIGINAL,
+            SENTENCE_PAIRS,
+            "How the pairs of sop are made. original: as the original release makes them; some get "
+            "their second segment from another document, and lengths tell more than chance. "
+            "adjacent: always two neighbouring runs of sentences, whose lengths tell nothing; what "
+            "short sequences need.",
+        )
         flags.DEFINE_integer(
             "dupe_factor", 40, "Passes over the text, each with its own cuts and masks."
         )
@@ -153,7 +169,12 @@ def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:
         ValueError: a value is out of range; names the flag.
     """
     return PretrainingDataSettings(
-        SegmentSettings(values.max_seq_length, values.short_seq_prob, _sentence_loss(values)),
+        SegmentSettings(
+            values.max_seq_length,
+            values.short_seq_prob,
+            _sentence_loss(values),
+            values.sentence_pairs,
+        ),
         MaskingSettings(
             masked_lm_prob=values.masked_lm_prob,
             max_predictions_per_seq=values.max_predictions_per_seq,

@@ -15,6 +15,7 @@ from albert_tf.data.files import file_exists, is_remote
 from albert_tf.data.jobs import available_cores
 from albert_tf.data.pretraining import PretrainingDataSettings
 from albert_tf.data.pretraining_files import check_outputs, no_token_error, place_of_tokens
+from albert_tf.data.segments import NONE
 from albert_tf.text_layout import Block, byte_text, count_text, time_text
 from albert_tf.tokenization import Tokenizer
 
@@ -97,6 +98,7 @@ def _records(sample: CreationSample, settings: PretrainingDataSettings) -> Block
     padding = counts["positions"] - counts["tokens"]
     masked = counts["predictions"] / max(counts["tokens"], 1)
     slots = settings.masking.prediction_slots
+    is_run = settings.segments.sentence_loss == NONE
     return {
         "records": f"{count_text(number, is_exact=False)} in {passes:,} passes",
         "sequences of": f"{settings.segments.max_seq_length:,} positions, "
@@ -105,6 +107,7 @@ def _records(sample: CreationSample, settings: PretrainingDataSettings) -> Block
         if settings.masking.masked_lm_prob
         else "none, for masking while training",
         "sentence loss": settings.segments.sentence_loss,
+        **({} if is_run else {"sentence pairs": settings.segments.sentence_pairs}),
     }
 
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from albert_tf.data.segments import NO_RECORD
 from albert_tf.data.shuffling import chunk_numbers, shuffled_order
 
 
@@ -53,7 +54,7 @@ class Places:
         """
         counts, job_bytes = np.array(sorted(sizes), np.int64)[:, 1:].T
         if not counts.any():
-            raise ValueError("There is no token in --input_file.")
+            raise ValueError(NO_RECORD)
         starts = np.concatenate([[0], np.cumsum(counts)])
         chunks = np.fromiter(chunk_numbers(job_bytes.tolist(), layout.shuffle_bytes), np.int32)
         firsts = np.flatnonzero(np.diff(chunks, prepend=-1))

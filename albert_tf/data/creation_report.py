@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from albert_tf.data.masking import MaskingSettings
 from albert_tf.data.pretraining import PretrainingDataSettings
-from albert_tf.data.segments import NONE
+from albert_tf.data.segments import ADJACENT, NONE
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class CreationReport:
         if loss == NONE:
             return f"sentence_loss={loss} (a sequence is one run of text)"
         return (
-            f"sentence_loss={loss} swapped={_share(c['swapped'], c['instances'])} "
+            f"sentence_loss={loss} sentence_pairs={self.settings.segments.sentence_pairs} "
+            f"swapped={_share(c['swapped'], c['instances'])} "
             f"random_document={_share(c['random_parts'], c['instances'])}"
         )
 
@@ -75,6 +76,13 @@ class CreationReport:
                 f"{c['random_parts_of_only_document']:,} of {c['random_parts']:,} random second "
                 "parts come from the document of the first part, because there was no other. Put "
                 "empty lines between documents, or give more of them."
+            )
+        is_adjacent = self.settings.segments.sentence_pairs == ADJACENT
+        if is_adjacent and 2 * c["one_segment_documents"] > c["documents"]:
+            yield (
+                f"{c['one_segment_documents']:,} of {c['documents']:,} documents have one line, "
+                f"of which --sentence_pairs={ADJACENT} makes no pair. Has the text one sentence a "
+                "line, and empty lines between documents alone?"
             )
         if c["tokens_cut"] > c["tokens"]:
             yield (

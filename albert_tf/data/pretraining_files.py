@@ -31,7 +31,7 @@ from albert_tf.data.pretraining import (
     masking_vocabulary,
     mix_seed,
 )
-from albert_tf.data.segments import Documents
+from albert_tf.data.segments import NO_RECORD, Documents
 from albert_tf.data.shuffling import SHUFFLE_BYTES, shuffled
 from albert_tf.data.tfrecord import frame_records
 from albert_tf.tokenization import Tokenizer
@@ -171,8 +171,8 @@ def no_text_error(input_files: Sequence[str]) -> ValueError:
 
 
 def no_token_error(input_files: Sequence[str]) -> ValueError:
-    """What is said of text that the tokenizer makes nothing of."""
-    return ValueError(f"There is no token in --input_file: {', '.join(input_files)}")
+    """What is said of text that no record can be made of."""
+    return ValueError(f"{NO_RECORD} Files: {', '.join(input_files)}")
 
 
 def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ Nothing is copied here: tokens lie in one flat array, and each part of a pair is
 """
 
 import random
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -17,6 +17,12 @@ SHORTEST_TARGET = 2  # tokens of a sequence of a document that is cut into short
 # What is learnt from two segments beside masked tokens: their order, whether the second follows in
 # the text at all, or nothing.
 SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
+# How the pairs of "sop" are made: as the original makes them, or of neighbours alone.
+SENTENCE_PAIRS = ORIGINAL, ADJACENT = "original", "adjacent"
+NO_RECORD = (
+    f"There is no token in --input_file or, with --sentence_pairs={ADJACENT}, no document "
+    "of two lines."
+)
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 
 
@@ -30,11 +36,15 @@ class SegmentSettings:
         sentence_loss: what the pairs are for. "sop" swaps the parts of every second pair
             (sentence-order prediction); "nsp" takes every second B from another document
             (next-sentence prediction); "none" makes no pairs, but one run of text an instance.
+        sentence_pairs: how pairs are made. "original" takes the second part of a chunk of one
+            segment from another document and gives the label away by the lengths; "adjacent" makes
+            all pairs of neighbours, whose lengths say nothing of the label. Not for "nsp".
     """
 
     max_seq_length: int = 512
     short_seq_prob: float = 0.1
     sentence_loss: str = SOP
+    sentence_pairs: str = ORIGINAL
 
     def __post_init__(self) -> None:
         if self.max_seq_length < SPECIAL_TOKENS + 2:
@@ -45,6 +55,17 @@ class SegmentSettings:
         if not 0 <= self.short_seq_prob <= 1:
             raise ValueError(f"--short_seq_prob must lie in [0, 1]: {self.short_seq_prob}")
         check_sentence_loss(self.sentence_loss)
+        if self.sentence_pairs not in SENTENCE_PAIRS:
+            raise ValueError(
+                f"--sentence_pairs must be one of {', '.join(SENTENCE_PAIRS)}. "
+                f"Got {self.sentence_pairs!r}"
+            )
+        if self.sentence_pairs == ADJACENT and self.sentence_loss == NSP:
+            raise ValueError(
+                f"--sentence_pairs={ADJACENT} contradicts --sentence_loss={NSP}, which takes "
+                f"second segments from other documents. Give --sentence_loss={SOP}, or "
+                f"--sentence_pairs={ORIGINAL}."
+            )
 
     @property
     def max_tokens(self) -> int:
@@ -137,8 +158,9 @@ def pair_segments(
 ) -> Iterator[Pair]:
     """Cuts document `index` into pairs, or into single runs of text.
 
-    Segments are gathered up to a target length and cut in two at a random segment. A single
-    segment always takes its B from another document, with "sop" too.
+    Segments are gathered up to a target length and cut in two at a random segment. With "original"
+    pairs a single segment always takes its B from another document, with "sop" too; with "adjacent"
+    ones it takes a neighbour along, and a document of one segment makes no pair.
 
     Args:
         documents: all documents that random parts may come from.
@@ -172,6 +194,11 @@ def pairs_of_length(
     if settings.sentence_loss == NONE:
         yield from _single_runs(starts[begin : last + 1], target, max_tokens)
         return
+    if settings.sentence_pairs == ADJACENT:
+        for low, high in _chunks(starts, begin, last, target, rng):
+            cut = rng.randint(low + 1, high - 1)
+            yield _adjacent_pair(starts[low], starts[cut], starts[high], max_tokens, rng)
+        return
     use_random_parts = settings.sentence_loss == NSP
     while begin < last:
         end = bisect_left(starts, starts[begin] + target, begin + 1, last)
@@ -188,6 +215,45 @@ def pairs_of_length(
         excess = max(0, first[1] - first[0] + rest[1] - rest[0] - max_tokens)
         yield Pair(*_truncate(*first, *rest, excess, rng), label, origin, excess)
         begin = end
+
+
+def _chunks(
+    starts: Sequence[int], begin: int, last: int, target: int, rng: random.Random
+) -> Iterator[tuple[int, int]]:
+    """Runs of two segments or more, with at least `target` tokens where the document has so many.
+
+    The segment that completes a chunk is longer than most, and the last chunk is what is left over.
+    So a coin decides at which end of the document to begin: nothing then tells the first part of a
+    chunk from the second. A segment that is left alone takes its neighbour along once more.
+    """
+    if last - begin < 2:
+        return
+    if rng.random() < 0.5:
+        while begin < last:
+            low = min(begin, last - 2)
+            begin = bisect_left(starts, starts[low] + target, low + 2, last)
+            yield low, begin
+    else:
+        while begin < last:
+            high = max(last, begin + 2)
+            last = max(begin, bisect_right(starts, starts[high] - target, begin, high - 1) - 1)
+            yield last, high
+
+
+def _adjacent_pair(begin: int, cut: int, end: int, max_tokens: int, rng: random.Random) -> Pair:
+    """The tokens before `cut` and those from there on, in a random order.
+
+    Then the longer part, in the end both, loses tokens at its end: by the lengths in the order
+    shown alone, so that nothing of the label shows in what is left.
+    """
+    label = int(rng.random() < 0.5)
+    parts = (begin, cut), (cut, end)
+    (a_start, a_end), (b_start, b_end) = reversed(parts) if label else parts
+    half = max_tokens - max_tokens // 2
+    a_length = min(a_end - a_start, max(max_tokens - (b_end - b_start), half))
+    b_length = min(b_end - b_start, max_tokens - a_length)
+    excess = end - begin - a_length - b_length
+    return Pair(a_start, a_start + a_length, b_start, b_start + b_length, label, -1, excess)
 
 
 def _single_runs(starts: Sequence[int], target: int, max_tokens: int) -> Iterator[Pair]:

@@ -169,7 +169,7 @@ def test_word_piece_records_with_permutation(
     )
     assert result.returncode == 0, result.stderr
     assert "--max_predictions_per_seq=40" in result.stderr
-    assert "sentence_loss=nsp swapped=0.00%" in result.stderr
+    assert "sentence_loss=nsp sentence_pairs=original swapped=0.00%" in result.stderr
     check_record_files([str(output)], pretraining_feature_specs(48, 40))
     assert len(set(read_records(str(output)))) > 300
 
@@ -220,6 +220,10 @@ def test_beam_that_is_not_installed(golden: Path, tmp_path: Path) -> None:
         (
             {"sentence_loss": "nsp", "random_next_sentence": False},
             "--random_next_sentence=False contradicts --sentence_loss=nsp",
+        ),
+        (
+            {"sentence_pairs": "adjacent", "random_next_sentence": True},
+            "--sentence_pairs=adjacent contradicts --sentence_loss=nsp",
         ),
         ({"input_file": "no-such-*"}, "--input_file: no file matches 'no-such-*'"),
         ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),

@@ -46,10 +46,14 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def create_local(
-    inputs: list[str], folder: Path, tokenizer: Tokenizer, files: int
+    inputs: list[str],
+    folder: Path,
+    tokenizer: Tokenizer,
+    files: int,
+    settings: PretrainingDataSettings = SETTINGS,
 ) -> CreationReport:
     return create_pretraining_data(
-        inputs, outputs(folder, files), tokenizer, SETTINGS, 1, BLOCK_BYTES, CHUNK_BYTES
+        inputs, outputs(folder, files), tokenizer, settings, 1, BLOCK_BYTES, CHUNK_BYTES
     )
 
 
@@ -100,6 +104,17 @@ def test_bytes_and_counts_are_those_of_the_local_path(
     sizes = [len(data) for data in content(tmp_path / "local").values()]
     assert min(sizes) > PART_BYTES  # every file was joined from parts
     assert sum(sizes) > 2 * CHUNK_BYTES
+
+
+def test_pairs_of_neighbours_are_those_of_the_local_path(
+    inputs: list[str], tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjacent"))
+    local = create_local(inputs, tmp_path / "local", tokenizer, 1, settings)
+    report = create(inputs, tmp_path / "beam", tokenizer, 1, settings=settings)
+    assert content(tmp_path / "beam") == content(tmp_path / "local")
+    assert report.counts == local.counts
+    assert local.counts["random_parts"] == 0
 
 
 def test_seed_changes_the_bytes(inputs: list[str], tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -36,7 +36,7 @@ def test_report_says_what_was_made() -> None:
         "masked_fraction=10.00%",
         "prediction_slots=20",
         "1-grams=60.00% 2-grams=30.00% 3-grams=10.00%",
-        "sentence_loss=sop swapped=45.00%",
+        "sentence_loss=sop sentence_pairs=original swapped=45.00%",
         "random_document=10.00%",
         "tokens_per_second=15,000",
     ):

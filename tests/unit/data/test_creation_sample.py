@@ -77,10 +77,12 @@ def test_a_few_places_stand_for_the_rest(corpus, tokenizer, made, monkeypatch):
     assert sample.seconds(passes=3, processes=2) == pytest.approx((blocks / share + making) / 2)
 
 
-@pytest.mark.parametrize("loss", ["sop", "none"])
-def test_the_average_over_lengths_is_that_of_many_passes(corpus, tokenizer, loss):
+@pytest.mark.parametrize(
+    ("loss", "pairs"), [("sop", "original"), ("sop", "adjacent"), ("none", "original")]
+)
+def test_the_average_over_lengths_is_that_of_many_passes(corpus, tokenizer, loss, pairs):
     """Of 512 positions a pass makes from 60 to hundreds of instances."""
-    settings = SegmentSettings(512, short_seq_prob=0.4, sentence_loss=loss)
+    settings = SegmentSettings(512, 0.4, sentence_loss=loss, sentence_pairs=pairs)
     (block,) = cut_into_blocks([corpus])
     documents = read_documents(block, tokenizer)
     rng = random.Random(1)

@@ -16,6 +16,7 @@ from albert_tf.tokenization import Tokenizer, load_tokenizer
 SETTINGS = PretrainingDataSettings(
     SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9), dupe_factor=2, random_seed=7
 )
+OF_NEIGHBOURS = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjacent"))
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +59,14 @@ def test_records_go_to_the_files_in_turn(corpus: str, tmp_path: Path, tokenizer:
     ]
 
 
+@pytest.mark.parametrize("settings", [SETTINGS, OF_NEIGHBOURS], ids=["original", "adjacent"])
 def test_number_of_processes_changes_no_byte(
-    corpus: str, tmp_path: Path, tokenizer: Tokenizer
+    settings: PretrainingDataSettings, corpus: str, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    made = [
-        content(
-            create(corpus, tmp_path / str(n), tokenizer, num_workers=n, shuffle_bytes=20_000)[0]
-        )
-        for n in (1, 2, 3)
-    ]
+    made = []
+    for n in (1, 2, 3):
+        options = {"num_workers": n, "shuffle_bytes": 20_000}
+        made.append(content(create(corpus, tmp_path / str(n), tokenizer, settings, **options)[0]))
     assert made[0] == made[1] == made[2]
 
 
@@ -77,13 +77,14 @@ def test_seed_changes_the_bytes(corpus: str, tmp_path: Path, tokenizer: Tokenize
     assert content(first) != content(second)
 
 
+@pytest.mark.parametrize("settings", [SETTINGS, OF_NEIGHBOURS], ids=["original", "adjacent"])
 def test_every_pass_is_there_and_different(
-    corpus: str, tmp_path: Path, tokenizer: Tokenizer
+    settings: PretrainingDataSettings, corpus: str, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     """The first pass over tokenized blocks is the same whether or not another one follows."""
-    once = PretrainingDataSettings(SETTINGS.segments, SETTINGS.masking, 1, random_seed=7)
+    once = replace(settings, dupe_factor=1)
     (one,), _ = create(corpus, tmp_path / "a", tokenizer, once, files=1)
-    (two,), _ = create(corpus, tmp_path / "b", tokenizer, files=1)
+    (two,), _ = create(corpus, tmp_path / "b", tokenizer, settings, files=1)
     first, both = set(read_records(one)), set(read_records(two))
     assert first < both
     assert len(both) > 1.9 * len(first)
@@ -193,3 +194,19 @@ def test_one_sentence_documents_and_a_single_document(tmp_path: Path, tokenizer:
     assert report.counts["random_parts_of_only_document"] == 2
     (warning,) = report.warnings()
     assert "2 of 2 random second parts come from the document of the first part" in warning
+
+
+def test_one_sentence_documents_make_no_pair_of_neighbours(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    (tmp_path / "some").write_text("the road\n\nwas long\n\nthe bridge\nfell\n")
+    (path,), report = create(
+        str(tmp_path / "some"), tmp_path / "a", tokenizer, OF_NEIGHBOURS, files=1
+    )
+    assert report.counts["instances"] == count_records([path]) == 2
+    assert (report.counts["random_parts"], report.counts["one_segment_documents"]) == (0, 2)
+    assert any(line.startswith("2 of 3 documents have one line") for line in report.warnings())
+    (tmp_path / "none").write_text("the road\n\nwas long\n")
+    with pytest.raises(ValueError, match=r"--sentence_pairs=adjacent.*two lines.*none"):
+        create(str(tmp_path / "none"), tmp_path / "b", tokenizer, OF_NEIGHBOURS)
+    assert not list((tmp_path / "b").iterdir())

@@ -136,3 +136,15 @@ def test_settings_are_checked(name: str, value: float) -> None:
 def test_unknown_sentence_losses_are_refused() -> None:
     with pytest.raises(ValueError, match=r"--sentence_loss must be one of sop, nsp, none.*'mlm'"):
         SegmentSettings(sentence_loss="mlm")
+
+
+def test_sentence_pairs_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"--sentence_pairs must be one of original, adjacent.*'x"):
+        SegmentSettings(sentence_pairs="x")
+    with pytest.raises(ValueError, match=r"--sentence_pairs=adjacent contradicts.*_loss=nsp"):
+        SegmentSettings(sentence_pairs="adjacent", sentence_loss="nsp")
+    runs = [
+        pairs_of(documents([7, 9, 30]), sentence_loss="none", sentence_pairs=pairs)
+        for pairs in ("original", "adjacent")
+    ]
+    assert runs[0] == runs[1]
