@@ -24,6 +24,7 @@ from albert_tf.data.batching import evaluation_batches
 from albert_tf.data.files import is_remote, temporary_folder, write_then_rename
 from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.python_corpus import write_corpus
+from albert_tf.data.segments import ADJACENT
 from albert_tf.evaluation import RESULTS_FILE
 from albert_tf.model_files.directory import CONFIG_FILE, SENTENCEPIECE_FILE, SENTENCEPIECE_LIST_FILE
 from albert_tf.tokenization import load_tokenizer
@@ -220,6 +221,7 @@ def _create_records(settings: DemoSettings) -> None:
             max_predictions_per_seq=settings.max_predictions_per_seq,
             masked_lm_prob=settings.masked_lm_prob,
             dupe_factor=dupe_factor,
+            sentence_pairs=ADJACENT,
         )
 
 
