@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.fused_kernels import FusingPrecision
 from albert_tf.input_checks import check_ids, with_checked_data
 from albert_tf.layers import (
     FactorizedEmbedding,
@@ -22,7 +23,7 @@ from albert_tf.parameter_sharing import BlockPlace, block_places, block_runs
 from albert_tf.rematerialization import Run, run_rematerialized
 
 
-class ConfiguredModel(keras.Model):
+class ConfiguredModel(FusingPrecision, keras.Model):
     """A model whose constructor takes an `AlbertConfig`, saved and restored with it.
 
     Ids, token types and positions that the model does not have are a ValueError, see `check_ids`:

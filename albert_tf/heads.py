@@ -10,7 +10,6 @@ from albert_tf import kernels
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import (
     ConfiguredLayer,
-    activation_function,
     dropout,
     matrix_initializer,
     register,
@@ -30,8 +29,7 @@ class MaskedLmHead(ConfiguredLayer):
     def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         H, E = self.config.hidden_size, self.config.embedding_size
-        self.transform = self._projection(H, E, "transform")
-        self.activation = activation_function(self.config.hidden_act)
+        self.transform = self._projection(H, E, "transform", self.config.hidden_act)
         self.layer_norm = self._layer_norm(E, "LayerNorm")
         self.output_bias = self.add_weight(
             name="output_bias",
@@ -59,7 +57,7 @@ class MaskedLmHead(ConfiguredLayer):
         """
         gathered = tf.gather(sequence_output, masked_lm_positions, batch_dims=1)
         rows = tf.reshape(gathered, [-1, self.config.hidden_size])
-        transformed = self.layer_norm(self.activation(self.transform(rows)))
+        transformed = self.layer_norm(self.transform(rows))
         logits = tf.matmul(transformed, tf.convert_to_tensor(word_embeddings), transpose_b=True)
         logits = kernels.widened(logits) + kernels.widened(self.output_bias)
         shape = tf.concat([tf.shape(masked_lm_positions), [self.config.vocab_size]], axis=0)

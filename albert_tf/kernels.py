@@ -20,9 +20,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-# gelu(x) = x * sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3)
-_TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
-_CUBIC = 0.044715
+from albert_tf import fused_kernels
 
 Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor, ...]]
 
@@ -45,11 +43,7 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     inner_x = tf.identity(x)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        wide = widened(inner_x)
-        x_squared = tf.square(wide)
-        gate = tf.sigmoid(wide * (_TWO_ROOT_TWO_OVER_PI * (1.0 + _CUBIC * x_squared)))
-        slope = _TWO_ROOT_TWO_OVER_PI * (1.0 + 3.0 * _CUBIC * x_squared)
-        return upstream * tf.cast(gate + wide * slope * gate * (1.0 - gate), x.dtype)
+        return upstream * tf.cast(fused_kernels.gelu_slope(widened(inner_x)), x.dtype)
 
     # The name matters for speed: the rewriter sorts the factors of a product by name, and knows the
     # function only if x comes first. "intermediate/..." sorts before this, but not before "Gelu".
@@ -65,6 +59,55 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
         bias: float [K]; float32 beside half precision, or its gradient is rounded once more.
     """
     return tf.cast(widened(x) + widened(bias), x.dtype)
+
+
+def biased_gelu(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
+    """Returns `gelu(x + bias)`; see `gelu` and `add_bias`."""
+    if fused_kernels.fuses():
+        return fused_kernels.biased_gelu(x, tf.convert_to_tensor(bias))
+    return gelu(add_bias(x, bias))
+
+
+def biased_heads(
+    x: tf.Tensor, bias: tf.Tensor | keras.Variable, scale: float, heads: int
+) -> tf.Tensor:
+    """Returns (x + bias) * scale, split into heads.
+
+    Args:
+        x: float [B, S, N * D], head-major.
+        bias: float [N * D].
+        scale: of the result.
+        heads: N.
+
+    Returns:
+        Float [B, N, S, D].
+    """
+    if fused_kernels.fuses():
+        return fused_kernels.biased_heads(x, tf.convert_to_tensor(bias), scale, heads)
+    biased = add_bias(x, bias)
+    if scale != 1.0:
+        biased *= scale
+    batch, length = tf.unstack(tf.shape(x)[:2])
+    split = tf.reshape(biased, [batch, length, heads, x.shape[-1] // heads])
+    return tf.transpose(split, [0, 2, 1, 3])
+
+
+def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: float) -> tf.Tensor:
+    """Softmax over the keys, those of padding lowered.
+
+    Args:
+        scores: float [B, N, S, T].
+        attention_mask: [B, T] of any number type; 1 = a key to attend to, 0 = padding.
+        masked_score: added to the scores of padding.
+
+    Returns:
+        Float [B, N, S, T], in the precision of the scores.
+    """
+    wide = widened(scores)
+    lowered = (1.0 - tf.cast(attention_mask, wide.dtype)) * masked_score
+    if fused_kernels.fuses():
+        return fused_kernels.masked_softmax(scores, lowered)
+    return tf.cast(tf.nn.softmax(wide + lowered[:, None, None, :]), scores.dtype)
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -100,6 +143,32 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) 
         return normalized * gamma + beta, gradient
 
     return tf.cast(normalize(widened(x), widened(gamma), widened(beta)), x.dtype)
+
+
+def residual_norm(
+    x: tf.Tensor,
+    rows: tf.Tensor,
+    bias: tf.Tensor | keras.Variable,
+    gamma: tf.Tensor | keras.Variable,
+    beta: tf.Tensor | keras.Variable,
+    epsilon: float,
+) -> tf.Tensor:
+    """Returns `layer_norm(x + rows + bias)`.
+
+    Args:
+        x: float [B, S, H].
+        rows: float [B * S, H].
+        bias: float [H].
+        gamma: see `layer_norm`.
+        beta: see `layer_norm`.
+        epsilon: see `layer_norm`.
+    """
+    bias, gamma, beta = map(tf.convert_to_tensor, (bias, gamma, beta))
+    if fused_kernels.fuses():
+        flat = tf.reshape(x, tf.shape(rows))
+        normalized = fused_kernels.residual_norm(flat, rows, bias, gamma, beta, epsilon)
+        return tf.reshape(normalized, tf.shape(x))
+    return layer_norm(x + tf.reshape(add_bias(rows, bias), tf.shape(x)), gamma, beta, epsilon)
 
 
 @tf.custom_gradient

@@ -27,6 +27,7 @@ import tensorflow as tf
 
 from albert_tf import kernels
 from albert_tf.config import AlbertConfig
+from albert_tf.fused_kernels import FusingPrecision
 
 LAYER_NORM_EPSILON = 1e-12
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
@@ -85,23 +86,36 @@ def split_seed(seed: tf.Tensor | None, num: int) -> list[tf.Tensor | None]:
     return tf.unstack(tf.random.experimental.stateless_split(seed, num), num=num)
 
 
+def rows_of(x: tf.Tensor) -> tf.Tensor:
+    """[..., K] -> [R, K]."""
+    return tf.reshape(x, [-1, x.shape[-1]])
+
+
 @register
-class Projection(keras.layers.Layer):
-    """x W + b over the last axis, as one matrix product of all rows.
+class Projection(FusingPrecision, keras.layers.Layer):
+    """activation(x W + b) over the last axis, as one matrix product of all rows.
 
     Args:
         input_size: size of the last axis of the input.
         output_size: size of the last axis of the output.
         initializer_range: standard deviation of the truncated normal the kernel starts from.
+        activation: see `activation_function`.
     """
 
     def __init__(
-        self, input_size: int, output_size: int, initializer_range: float, **kwargs: Any
+        self,
+        input_size: int,
+        output_size: int,
+        initializer_range: float,
+        activation: str = "linear",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.input_size = input_size
         self.output_size = output_size
         self.initializer_range = initializer_range
+        self.activation = activation
+        self._activate = activation_function(activation)
         self.kernel = self.add_weight(
             name="kernel",
             shape=(input_size, output_size),
@@ -116,12 +130,21 @@ class Projection(keras.layers.Layer):
         """Maps float [..., input_size] to float [..., output_size]."""
         if x.shape.rank == 2:
             return self._project(x)
-        projected = self._project(tf.reshape(x, [-1, self.input_size]))
+        # No reshape between product and activation: it would keep TensorFlow's graph rewriter from
+        # fusing them.
+        projected = self._project(rows_of(x))
         return tf.reshape(projected, tf.concat([tf.shape(x)[:-1], [self.output_size]], axis=0))
 
     def _project(self, rows: tf.Tensor) -> tf.Tensor:
+        product = self.product(rows)
+        if self._activate is kernels.gelu:
+            return kernels.biased_gelu(product, self.bias)
         # Not tf.nn.bias_add: its gradient, in bfloat16 on a CPU, stops growing after 512 rows.
-        return kernels.add_bias(tf.matmul(rows, self.kernel), self.bias)
+        return self._activate(kernels.add_bias(product, self.bias))
+
+    def product(self, rows: tf.Tensor) -> tf.Tensor:
+        """Returns x W alone, of float [R, input_size]: for what adds the bias in its own pass."""
+        return tf.matmul(rows, self.kernel)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -130,6 +153,7 @@ class Projection(keras.layers.Layer):
             "input_size": self.input_size,
             "output_size": self.output_size,
             "initializer_range": self.initializer_range,
+            "activation": self.activation,
         }
 
 
@@ -139,7 +163,7 @@ def matrix_initializer(initializer_range: float) -> keras.initializers.Initializ
 
 
 @register
-class LayerNorm(keras.layers.Layer):
+class LayerNorm(FusingPrecision, keras.layers.Layer):
     """Layer normalisation over the last axis, with the original's epsilon of 1e-12.
 
     Args:
@@ -160,22 +184,34 @@ class LayerNorm(keras.layers.Layer):
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
         return kernels.layer_norm(x, gamma, beta, LAYER_NORM_EPSILON)
 
+    def of_sum(self, x: tf.Tensor, rows: tf.Tensor, bias: keras.Variable) -> tf.Tensor:
+        """Returns the norm of x + rows + bias, float [B, S, H].
+
+        Args:
+            x: float [B, S, H].
+            rows: float [B * S, H].
+            bias: float [H].
+        """
+        return kernels.residual_norm(x, rows, bias, self.gamma, self.beta, LAYER_NORM_EPSILON)
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "size": self.size}
 
 
-class ConfiguredLayer(keras.layers.Layer):
+class ConfiguredLayer(FusingPrecision, keras.layers.Layer):
     """A layer whose constructor takes an `AlbertConfig`, saved and restored with it."""
 
     def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = as_config(config)
 
-    def _projection(self, input_size: int, output_size: int, name: str) -> Projection:
+    def _projection(
+        self, input_size: int, output_size: int, name: str, activation: str = "linear"
+    ) -> Projection:
         """A projection with this layer's precision."""
-        std = self.config.initializer_range
-        return Projection(input_size, output_size, std, name=name, dtype=self.dtype_policy)
+        std, dtype = self.config.initializer_range, self.dtype_policy
+        return Projection(input_size, output_size, std, activation, name=name, dtype=dtype)
 
     def _layer_norm(self, size: int, name: str) -> LayerNorm:
         """A layer normalisation with this layer's precision."""
@@ -316,25 +352,30 @@ class SelfAttention(ConfiguredLayer):
             The projected context, float [B, S, H], and the attention probabilities before
             dropout, float [B, N, S, S].
         """
-        scale = self.config.head_size**-0.5
-        query = self._split_heads(self.query(x) * scale)
-        key = self._split_heads(self.key(x))
-        value = self._split_heads(self.value(x))
+        context, probabilities = self.context(x, attention_mask, dropout_seed)
+        return self.output_projection(context), probabilities
 
-        scores = kernels.widened(tf.matmul(query, key, transpose_b=True))
-        masked_score = (1.0 - tf.cast(attention_mask, scores.dtype)) * MASKED_SCORE
-        scores += tf.expand_dims(tf.expand_dims(masked_score, 1), 1)
-        probabilities = tf.cast(tf.nn.softmax(scores), x.dtype)
+    def context(
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """What `call` computes, the context, float [B, S, H], not projected yet."""
+        query = self._heads(self.query, x, scale=self.config.head_size**-0.5)
+        key = self._heads(self.key, x)
+        value = self._heads(self.value, x)
+
+        scores = tf.matmul(query, key, transpose_b=True)
+        probabilities = kernels.masked_softmax(scores, attention_mask, MASKED_SCORE)
         kept = dropout(probabilities, self.config.attention_probs_dropout_prob, dropout_seed)
 
         context = tf.transpose(tf.matmul(kept, value), [0, 2, 1, 3])
-        return self.output_projection(tf.reshape(context, tf.shape(x))), probabilities
+        return tf.reshape(context, tf.shape(x)), probabilities
 
-    def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
-        """[B, S, H] -> [B, N, S, D]; columns of a kernel are head-major."""
-        heads = (self.config.num_attention_heads, self.config.head_size)
-        batch, length = tf.unstack(tf.shape(x)[:2])
-        return tf.transpose(tf.reshape(x, [batch, length, *heads]), [0, 2, 1, 3])
+    def _heads(self, projection: Projection, x: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
+        """Projects, scales and splits: [B, S, H] -> [B, N, S, D]; kernels are head-major."""
+        product = tf.reshape(projection.product(rows_of(x)), tf.shape(x))
+        return kernels.biased_heads(
+            product, projection.bias, scale, self.config.num_attention_heads
+        )
 
 
 @register
@@ -344,18 +385,13 @@ class FeedForward(ConfiguredLayer):
     def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         H, F = self.config.hidden_size, self.config.intermediate_size
-        self.intermediate = self._projection(H, F, "intermediate")
+        self.intermediate = self._projection(H, F, "intermediate", self.config.hidden_act)
         self.output_projection = self._projection(F, H, "output")
-        self.activation = activation_function(self.config.hidden_act)
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Maps float [B, S, H] to float [B, S, H]."""
-        # Rows throughout: a reshape between product and activation would keep TensorFlow's graph
-        # rewriter from fusing them.
-        rows = tf.reshape(x, [-1, self.config.hidden_size])
-        hidden = self.output_projection(self.activation(self.intermediate(rows)))
-        return tf.reshape(hidden, tf.shape(x))
+        return self.output_projection(self.intermediate(x))
 
 
 @register
@@ -408,9 +444,24 @@ class TransformerBlock(ConfiguredLayer):
         Returns:
             Float [B, S, H], and the attention probabilities, float [B, N, S, S].
         """
-        rate = self.config.hidden_dropout_prob
         seeds = split_seed(dropout_seed, 3)
-        attended, probabilities = self.attention(x, attention_mask, seeds[0])
-        x = self.attention_norm(x + dropout(attended, rate, seeds[1]))
-        x = self.feed_forward_norm(x + dropout(self.feed_forward(x), rate, seeds[2]))
+        attention, feed_forward = self.attention, self.feed_forward
+        context, probabilities = attention.context(x, attention_mask, seeds[0])
+        x = self._add(x, attention.output_projection, context, self.attention_norm, seeds[1])
+        hidden = feed_forward.intermediate(x)
+        x = self._add(x, feed_forward.output_projection, hidden, self.feed_forward_norm, seeds[2])
         return x, probabilities
+
+    def _add(
+        self,
+        x: tf.Tensor,
+        projection: Projection,
+        inner: tf.Tensor,
+        norm: LayerNorm,
+        seed: tf.Tensor | None,
+    ) -> tf.Tensor:
+        """Returns norm(x + dropout(projection(inner))), float [B, S, H]."""
+        rate = self.config.hidden_dropout_prob
+        if seed is None or rate == 0.0:
+            return norm.of_sum(x, projection.product(rows_of(inner)), projection.bias)
+        return norm(x + dropout(projection(inner), rate, seed))

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from albert_tf import fused_kernels
+
 MASKED_LM_EPSILON = 1e-5
 
 
@@ -66,7 +68,10 @@ def pretraining_loss(masked_lm: LossSum, sentence: LossSum | None = None) -> tf.
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Maps logits [..., K] and int labels [...] to -log softmax(logits)[label], float [...]."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
+    logits = tf.cast(logits, tf.float32)
+    if fused_kernels.fuses():
+        return fused_kernels.cross_entropy(logits, labels)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
 def masked_lm_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:

@@ -63,9 +63,9 @@ def build_model(
     Raises:
         ValueError: the device has no such precision.
     """
-    device_type = _device_type(strategy)
-    _check(precision, device_type, jit_compile)
-    is_rewritten = device_type == "CPU" and precision == BFLOAT16
+    device = device_type(strategy)
+    _check(precision, device, jit_compile)
+    is_rewritten = device == "CPU" and precision == BFLOAT16
     _rewrite_matrix_products(is_rewritten)
     before = keras.config.dtype_policy()
     if precision != FLOAT32 and not is_rewritten:
@@ -77,20 +77,20 @@ def build_model(
         keras.config.set_dtype_policy(before)
 
 
-def _device_type(strategy: tf.distribute.Strategy) -> str:
-    """CPU, GPU or TPU."""
+def device_type(strategy: tf.distribute.Strategy) -> str:
+    """Returns what computes: CPU, GPU or TPU."""
     return str(tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type)
 
 
-def _check(precision: str, device_type: str, jit_compile: bool) -> None:
+def _check(precision: str, device: str, jit_compile: bool) -> None:
     """Refuses what cannot be, and warns of what is slow.
 
     Raises:
         ValueError: the device has no such precision.
     """
-    if precision == FLOAT16 and device_type == "TPU":
+    if precision == FLOAT16 and device == "TPU":
         raise ValueError("A TPU has no float16: --precision=bfloat16 is its half precision.")
-    if device_type != "CPU":
+    if device != "CPU":
         return
     if precision == BFLOAT16 and jit_compile:
         raise ValueError(

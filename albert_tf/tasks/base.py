@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
+from albert_tf.config import AlbertConfig
 from albert_tf.data.batching import WHOLE, Shard
 from albert_tf.losses import LossSum
 
@@ -16,7 +17,15 @@ Features = Mapping[str, tf.Tensor]
 
 
 class Task(Protocol):
-    """Data, model and loss of one job: what the trainer needs."""
+    """Data, model and loss of one job: what the trainer needs.
+
+    Attributes:
+        config: the model's configuration.
+        max_seq_length: S that no sequence exceeds.
+    """
+
+    config: AlbertConfig
+    max_seq_length: int
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """Returns endless training batches of `batch_size` examples, in the seed's order.

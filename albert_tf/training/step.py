@@ -8,18 +8,20 @@ of micro-batches too.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from albert_tf import fused_kernels
 from albert_tf.checkpoints.original import original_names
-from albert_tf.config import FLOAT16, OptimizerConfig, TrainerConfig
+from albert_tf.config import FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
 from albert_tf.distribution import is_tpu
 from albert_tf.losses import LossSum
 from albert_tf.optimization import clip_by_global_norm, create_optimizer
-from albert_tf.precision import build_model
+from albert_tf.precision import build_model, device_type
 from albert_tf.tasks.base import Features, Task
 from albert_tf.training.accumulation import SumsAndGradients, accumulate
 from albert_tf.training.loss_scale import LossScale
@@ -65,6 +67,7 @@ class TrainingStep:
             self.optimizer = create_optimizer(optimizer_config)
             self.variables = [v for v in original_names(self.model).values() if v.trainable]
             self.optimizer.build(self.variables)
+        self._fused_precision = config.precision if self._fuses() else None
         # A TPU compiles everything, asked or not.
         jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
         self._gradients = tf.function(
@@ -77,6 +80,20 @@ class TrainingStep:
             reduce_retracing=True,
             # XLA takes the whole step; several replicas meet outside of what it compiles.
             jit_compile=jit_compile if strategy.num_replicas_in_sync == 1 else None,
+        )
+
+    def _fuses(self) -> bool:
+        """Whether steps are made of fused passes: large ones on a CPU, where TensorFlow has XLA."""
+        rows = self._config.train_batch_size // self._strategy.num_replicas_in_sync
+        micro_rows = rows // self._config.gradient_accumulation_steps
+        return (
+            sys.platform == "linux"
+            and device_type(self._strategy) == "CPU"
+            and self.model.compute_dtype == FLOAT32
+            and not self._config.jit_compile
+            and fused_kernels.repays_compilation(
+                self._task.config, micro_rows * self._task.max_seq_length
+            )
         )
 
     def _update(self, batch: Features) -> dict[str, Any]:
@@ -139,6 +156,12 @@ class TrainingStep:
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
     ) -> SumsAndGradients:
         """The same for the rows that are in memory at a time."""
+        with fused_kernels.fusing(self._fused_precision):
+            return self._sums_and_gradients(features, weights, dropout_seed)
+
+    def _sums_and_gradients(
+        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
+    ) -> SumsAndGradients:
         variables = [variable.value for variable in self.variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)

@@ -123,7 +123,7 @@ def test_float16_softmax_norms_and_losses_are_float32(runs):
 
 def test_a_compiled_step_reduces_in_float32(tmp_path, monkeypatch):
     """What a TPU would run: products in bfloat16, whatever is summed or normalised in float32."""
-    monkeypatch.setattr(module, "_device_type", lambda strategy: "TPU")
+    monkeypatch.setattr(module, "device_type", lambda strategy: "TPU")
     trainer = make_trainer(tmp_path, "bfloat16", jit_compile=True)
     batch = pretraining_batch(6, seed=0)
     program = trainer.train_step.experimental_get_compiler_ir(batch)(stage="hlo")
