@@ -442,6 +442,8 @@ class TrainerConfig:
         max_loss_spike: a loss above so many times the median of those before it counts as
             divergence too; above 1, or 0 to look at none.
         precision: of the matrix products, one of `PRECISIONS`.
+        depth_schedule: layers by the first step that applies them, as "2:0,4:20000,6:40000", see
+            `training.depth_schedule`; "" for all layers in all steps.
 
     Raises:
         ValueError: a value is out of range.
@@ -459,6 +461,7 @@ class TrainerConfig:
     on_divergence: str = "stop"
     max_loss_spike: float = 0.0
     precision: str = FLOAT32
+    depth_schedule: str = ""
 
     def __post_init__(self) -> None:
         """Refuses values no run can use."""

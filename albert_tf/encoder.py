@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -109,6 +110,7 @@ class AlbertEncoder(ConfiguredModel):
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         config, dtype = self.config, self.dtype_policy
         self.remat = False
+        self._depth = config.num_hidden_layers
         self.embeddings = FactorizedEmbedding(
             config, use_one_hot_embeddings, name="embeddings", dtype=dtype
         )
@@ -148,8 +150,9 @@ class AlbertEncoder(ConfiguredModel):
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H]; `sequence_output` [B, S, H];
             `encoder_outputs`, a list with the output of every block run, L * inner_group_num
-            tensors [B, S, H]; `embedding_output` and `word_embedding_output` [B, S, E];
-            and `attention_probs`, a list of as many [B, N, S, S], if asked for.
+            tensors [B, S, H] (of fewer layers inside `at_depth`); `embedding_output` and
+            `word_embedding_output` [B, S, E]; and `attention_probs`, as many as `encoder_outputs`,
+            [B, N, S, S], if asked for.
 
         Raises:
             ValueError: there are no `input_ids`, they are not integers or too many for the
@@ -189,6 +192,22 @@ class AlbertEncoder(ConfiguredModel):
             outputs["attention_probs"] = attention_probs
         return outputs
 
+    @contextmanager
+    def at_depth(self, num_layers: int | None) -> Iterator[None]:
+        """Inside, calls apply the first layers alone; variables stay as they are.
+
+        A call inside a `tf.function` takes the depth at which it is traced.
+
+        Args:
+            num_layers: 1..L; None for all.
+        """
+        before = self._depth
+        self._depth = num_layers or self.config.num_hidden_layers
+        try:
+            yield
+        finally:
+            self._depth = before
+
     def _create_blocks(self) -> list[TransformerBlock]:
         """The different blocks; some may share their attention or their feed-forward part."""
         blocks: dict[BlockPlace, TransformerBlock] = {}
@@ -227,12 +246,12 @@ class AlbertEncoder(ConfiguredModel):
 
     @property
     def _num_block_runs(self) -> int:
-        return self.config.num_hidden_layers * self.config.inner_group_num
+        return self._depth * self.config.inner_group_num
 
     def _blocks_in_order(self) -> list[TransformerBlock]:
         """The block of every run; which runs share one, the configuration decides."""
         blocks = dict(zip(block_places(self.config), self.blocks, strict=True))
-        return [blocks[place] for place in block_runs(self.config)]
+        return [blocks[place] for place in block_runs(self.config)[: self._num_block_runs]]
 
     def _dropout_seed(
         self, training: bool | None, dropout_seed: tf.Tensor | None

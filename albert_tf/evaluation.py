@@ -48,6 +48,9 @@ class Evaluator:
         batch_size: examples of a batch over all replicas of this process.
         max_batches: cap on the batches evaluated, reported where it bites; None takes all.
 
+    Attributes:
+        depth: layers of the model that are applied, reported with the results; None for all.
+
     Raises:
         ValueError: the batch cannot be shared by the replicas.
     """
@@ -66,6 +69,7 @@ class Evaluator:
         self.strategy = strategy
         self.batch_size = batch_size
         self.max_batches = max_batches
+        self.depth: int | None = None
 
     def evaluate(self) -> dict[str, float]:
         """Returns the mean losses and metrics, weighted over the whole data, and `loss`.
@@ -89,19 +93,21 @@ class Evaluator:
                     )
                     break
                 padded = pad_batch(batch, self.batch_size)
-                sums = self._sums(split_batch(self.strategy, padded))
+                sums = self._sums(split_batch(self.strategy, padded), self.depth)
                 batches.append(tf.nest.map_structure(float, sums))
         if not batches:
             raise ValueError("There is no example to evaluate on.")
         losses = [float(self.task.total_loss(batch)) for batch in batches]
-        return {"loss": sum(losses) / len(losses), **means(batches)}
+        depth = {} if self.depth is None else {"depth": float(self.depth)}
+        return {"loss": sum(losses) / len(losses), **means(batches), **depth}
 
     @tf.function(autograph=False)
-    def _sums(self, batch: Features) -> Mapping[str, Any]:
+    def _sums(self, batch: Features, depth: int | None) -> Mapping[str, Any]:
         """The sums of one batch over the replicas of this process; other workers are not asked."""
 
         def replica_sums(features: Features) -> Mapping[str, Any]:
-            outputs = self.model(features, training=False)
+            with self.model.encoder.at_depth(depth):
+                outputs = self.model(features, training=False)
             return {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
 
         results = self.strategy.run(replica_sums, args=(batch,))

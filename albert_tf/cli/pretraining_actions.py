@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 
 import keras
 import tensorflow as tf
@@ -11,6 +14,8 @@ from absl import flags, logging
 
 from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
 from albert_tf.checkpoints.directory_lock import EVALUATION, check_unlocked
+from albert_tf.checkpoints.original import read_global_step
+from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.devices import check_device_flags, strategy_from_flags
 from albert_tf.cli.dry_run import is_dry_run, print_plan
@@ -53,6 +58,7 @@ from albert_tf.precision import build_model
 from albert_tf.run_log import RunLog
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
 from albert_tf.training.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
+from albert_tf.training.depth_schedule import DepthSchedule
 from albert_tf.training.folder import check_training_folder
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
@@ -62,10 +68,10 @@ def run() -> None:
     """Trains and evaluates as the flags say."""
     values = flags.FLAGS
     _check_flags(values)
-    trainer_config, optimizer_config = (
-        trainer_config_from_flags(values),
-        _optimizer_config(values),
+    trainer_config = dataclasses.replace(
+        trainer_config_from_flags(values), depth_schedule=values.depth_schedule
     )
+    optimizer_config = _optimizer_config(values)
     parts = _model_parts(values)
     config = parts.config
     strategy = strategy_from_flags(values)
@@ -200,9 +206,17 @@ def _train(
             if evaluator is None:
                 trainer.train(log)
             else:
-                train_and_evaluate(trainer, log, evaluator.evaluate, record, best.last_step)
+                evaluate = partial(_evaluate_trained, trainer, evaluator)
+                train_and_evaluate(trainer, log, evaluate, record, best.last_step)
         finally:
             log.close()
+
+
+def _evaluate_trained(trainer: Trainer, evaluator: Evaluator) -> dict[str, float]:
+    """Evaluates the model as it is being trained: with the layers of the last step."""
+    if trainer.depth_schedule.changes:
+        evaluator.depth = trainer.depth_schedule.of_checkpoint(trainer.step)
+    return evaluator.evaluate()
 
 
 def _begin(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) -> BestCheckpoint:
@@ -214,6 +228,9 @@ def _begin(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) ->
         init_from_group0=values.init_from_group0,
         allow_partial=values.allow_partial_checkpoint,
     )
+    earlier = DepthSchedule.recorded(values.output_dir, task.config)
+    if earlier is not None:
+        trainer.depth_schedule.check_continues(earlier, trainer.step, values.output_dir)
     return BestCheckpoint(trainer.directory, BEST_METRIC)
 
 
@@ -247,6 +264,7 @@ def _evaluate(
     values: flags.FlagValues, task: PretrainingTask, evaluator: Evaluator, last_step: int
 ) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
+    schedule = DepthSchedule.parse(values.depth_schedule, task.config)
     directory = TrainingDirectory(values.output_dir)
     check_folder(values.output_dir, OUTPUT_FLAG)
     if is_dry_run(values):
@@ -254,7 +272,8 @@ def _evaluate(
         prefixes, _ = _to_evaluate(values, directory, last_step)
         waits = values.eval_checkpoint == "all" and values.watch_secs > 0
         there = directory.checkpoints() if waits else prefixes
-        print_plan(evaluation_plan(task, evaluator, _with_warnings(there, values.sentence_loss)))
+        prepared = _prepared(there, evaluator, task.sentence_loss, schedule)
+        print_plan(evaluation_plan(task, evaluator, prepared))
         return
     with directory.locked(EVALUATION):
         prefixes, best = _to_evaluate(values, directory, last_step)
@@ -265,8 +284,8 @@ def _evaluate(
             if values.eval_checkpoint == "all":
                 best.offer(step, results, evaluator.model)
 
-        prefixes = _with_warnings(prefixes, values.sentence_loss)
-        evaluate_checkpoints(directory, prefixes, evaluator.model, evaluator.evaluate, record)
+        prepared = _prepared(prefixes, evaluator, task.sentence_loss, schedule)
+        evaluate_checkpoints(directory, prepared, evaluator.model, evaluator.evaluate, record)
 
 
 def _to_evaluate(
@@ -284,8 +303,30 @@ def _to_evaluate(
     return prefixes, BestCheckpoint(directory, BEST_METRIC)
 
 
-def _with_warnings(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:
-    """The same checkpoints; of one trained with another loss a warning comes first."""
+def _prepared(
+    prefixes: Iterable[str], evaluator: Evaluator, sentence_loss: str, given: DepthSchedule
+) -> Iterator[str]:
+    """The same checkpoints, one by one, the evaluator set to the layers each was trained with.
+
+    Of one trained with another loss a warning comes first.
+    """
     for prefix in prefixes:
         warn_of_another_loss(prefix, sentence_loss)
+        with suppress(LoadError):  # which loading it will raise again
+            evaluator.depth = _trained_depth(prefix, given, evaluator.model.config)
         yield prefix
+
+
+def _trained_depth(prefix: str, given: DepthSchedule, config: AlbertConfig) -> int | None:
+    """Layers that the last step of a checkpoint applied: its run says so, or else the flag.
+
+    Raises:
+        LoadError: the checkpoint is damaged.
+        ValueError: the flag contradicts the run.
+    """
+    directory, step = os.path.dirname(prefix), read_global_step(prefix)
+    recorded = DepthSchedule.recorded(directory, config)
+    if recorded and given.changes:
+        given.check_continues(recorded, step, directory)
+    schedule = recorded or given
+    return schedule.of_checkpoint(step) if schedule.changes else None

@@ -19,7 +19,15 @@ from absl import flags
 
 from albert_tf.cli.command import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag
-from albert_tf.cli.flag_groups import DATA, EVALUATION, OPTIMIZER, WHAT_TO_DO, flag_group, set_units
+from albert_tf.cli.flag_groups import (
+    DATA,
+    EVALUATION,
+    OPTIMIZER,
+    TRAINING,
+    WHAT_TO_DO,
+    flag_group,
+    set_units,
+)
 from albert_tf.cli.flags import (
     define_device_flags,
     define_model_flags,
@@ -44,6 +52,14 @@ def define_flags() -> None:
     define_online_masking_flags()
     _define_evaluation_flags()
     define_trainer_flags(TrainerConfig("-"))
+    with flag_group(TRAINING):
+        flags.DEFINE_string(
+            "depth_schedule",
+            "",
+            "Train fewer layers first: layers:first_step pairs with commas, as "
+            "2:0,4:20000,6:40000, which end with all layers. For models whose layers share all "
+            "parameters. Not given: all layers in all steps.",
+        )
     define_model_flags()
     define_optimizer_flags(OptimizerConfig())
     with flag_group(OPTIMIZER):

@@ -129,6 +129,8 @@ class TrainingPlan:
         warmup = f"{optimizer.num_warmup_steps:,} steps"
         if optimizer.start_warmup_step:
             warmup += f" from step {optimizer.start_warmup_step:,} on"
+        if schedule := self._depths():
+            rows["layers"] = schedule
         return {
             **rows,
             "optimizer": optimizer.optimizer,
@@ -147,6 +149,15 @@ class TrainingPlan:
             parts = config.gradient_accumulation_steps
             text += f", in {parts} micro-batches of {share // parts:,}"
         return text
+
+    def _depths(self) -> str:
+        """The depths of the steps to be done; "" where there is but one."""
+        schedule, first = self.trainer.depth_schedule, self.trainer.step
+        changes = [stage for stage in schedule.stages if stage.first_step > first]
+        if not changes or not self.steps:
+            return ""
+        later = [f"{stage.depth} from step {stage.first_step:,}" for stage in changes]
+        return ", ".join([f"{schedule.at(first)} from step {first:,}", *later])
 
     def _highest_rate(self) -> float:
         """Of all steps to be done: the last ones of the warm-up, or the first."""

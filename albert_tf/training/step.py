@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import keras
@@ -24,6 +25,7 @@ from albert_tf.optimization import clip_by_global_norm, create_optimizer
 from albert_tf.precision import build_model, device_type
 from albert_tf.tasks.base import Features, Task
 from albert_tf.training.accumulation import SumsAndGradients, accumulate
+from albert_tf.training.depth_schedule import DepthSchedule
 from albert_tf.training.loss_scale import LossScale
 
 
@@ -41,9 +43,14 @@ class TrainingStep:
         optimizer: the optimizer, its moments created.
         variables: what is trained, in the original's order.
         loss_scale: that of float16, None in other precisions.
-        update: a `tf.function` that makes one update from a batch that `split_batch` split, and
-            returns what is reported of it: `sums` of losses and metrics, `gradient_norm`,
-            `learning_rate`; in float16 `loss_scale` and `is_skipped` too.
+        depth_schedule: the layers that each step applies.
+        update: a `tf.function` that makes one update from a batch that `split_batch` split and the
+            number of layers to apply (left out: all), and returns what is reported of it: `sums` of
+            losses and metrics, `gradient_norm`, `learning_rate`; in float16 `loss_scale` and
+            `is_skipped` too.
+
+    Raises:
+        ValueError: the depth schedule does not fit the model or the steps.
     """
 
     def __init__(
@@ -61,6 +68,8 @@ class TrainingStep:
         self.model = build_model(
             task.build_model, config.precision, strategy, jit_compile=config.jit_compile
         )
+        self.depth_schedule = DepthSchedule.parse(config.depth_schedule, self.model.encoder.config)
+        self.depth_schedule.check_ends_before(optimizer_config)
         with strategy.scope():
             self.loss_scale = LossScale() if config.precision == FLOAT16 else None
             self.model.encoder.remat = config.remat
@@ -73,7 +82,8 @@ class TrainingStep:
         self._gradients = tf.function(
             self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
         )
-        # Traced for the first length it is called with, and once more for all others.
+        # Traced for the first length it is called with, and once more for all others; so for every
+        # depth.
         self.update = tf.function(
             self._update,
             autograph=False,
@@ -96,14 +106,16 @@ class TrainingStep:
             )
         )
 
-    def _update(self, batch: Features) -> dict[str, Any]:
-        results = self._strategy.run(self._replica_update, args=(batch,))
+    def _update(self, batch: Features, depth: int | None = None) -> dict[str, Any]:
+        # Bound, since a TPU would make a tensor of it as an argument.
+        replica_update = partial(self._replica_update, depth=depth)
+        results = self._strategy.run(replica_update, args=(batch,))
         # The same on every replica: sums over all of them.
         return tf.nest.map_structure(
             lambda value: self._strategy.experimental_local_results(value)[0], results
         )
 
-    def _replica_update(self, features: Features) -> dict[str, Any]:
+    def _replica_update(self, features: Features, depth: int | None) -> dict[str, Any]:
         replica = tf.distribute.get_replica_context()
 
         def sum_over_replicas(values: Any) -> Any:
@@ -111,7 +123,7 @@ class TrainingStep:
 
         weights = sum_over_replicas(self._task.loss_weights(features))
         step = tf.cast(self.optimizer.iterations, tf.int32)
-        sums, gradients = self._gradients(features, weights, self._dropout_seed(step))
+        sums, gradients = self._gradients(features, weights, self._dropout_seed(step), depth)
         # A variable the loss does not reach is left out, as in the original.
         trained = [v for v, g in zip(self.variables, gradients, strict=True) if g is not None]
         sums, gradients = sum_over_replicas((sums, [g for g in gradients if g is not None]))
@@ -133,7 +145,11 @@ class TrainingStep:
         return tf.random.experimental.stateless_fold_in(seed, replica_id)
 
     def _loss_sums_and_gradients(
-        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
+        self,
+        features: Features,
+        weights: Mapping[str, tf.Tensor],
+        dropout_seed: tf.Tensor,
+        depth: int | None,
     ) -> SumsAndGradients:
         """The sums of this replica's batch, and its share of the gradient of the whole batch.
 
@@ -141,16 +157,18 @@ class TrainingStep:
             features: the replica's batch.
             weights: of each loss, over all replicas and micro-batches.
             dropout_seed: int32 [2].
+            depth: layers to apply; None for all.
         """
         num_steps = self._config.gradient_accumulation_steps
-        if num_steps == 1:
-            return self._micro_step(features, weights, dropout_seed)
 
         def micro_step(part: Features, number: tf.Tensor) -> SumsAndGradients:
             seed = tf.random.experimental.stateless_fold_in(dropout_seed, number)
             return self._micro_step(part, weights, seed)
 
-        return accumulate(micro_step, features, self.variables, num_steps)
+        with self.model.encoder.at_depth(depth):
+            if num_steps == 1:
+                return self._micro_step(features, weights, dropout_seed)
+            return accumulate(micro_step, features, self.variables, num_steps)
 
     def _micro_step(
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor

@@ -50,10 +50,12 @@ class Trainer:
         strategy: the replicas.
 
     Raises:
-        ValueError: the batch cannot be shared by the replicas and their micro-batches.
+        ValueError: the batch cannot be shared by the replicas and their micro-batches, or the depth
+            schedule does not fit the model or the steps.
 
     Attributes:
         train_step: makes one update, see `TrainingStep.update`.
+        depth_schedule: the layers that each step applies.
         model: the task's model, under the strategy.
         optimizer: the optimizer, its moments created.
         directory: the checkpoints of the run.
@@ -88,6 +90,7 @@ class Trainer:
         self._training = TrainingStep(task, config, optimizer_config, strategy)
         self.model, self.optimizer = self._training.model, self._training.optimizer
         self.train_step = self._training.update
+        self.depth_schedule = self._training.depth_schedule
 
     def locked(self, *, evaluates: bool) -> AbstractContextManager[None]:
         """Keeps other runs out of the output directory, from before `initialize` to the end.
@@ -191,9 +194,7 @@ class Trainer:
             logging.info("Nothing to train: step %d of %d is done already", self.step, last)
             return
         source = self._input()
-        # One graph for all lengths: one made for the length that happens to come first rounds
-        # otherwise, and a resumed run begins with another length than the unbroken one.
-        self.train_step.get_concrete_function(split_batch_spec(self.strategy, source.batch_spec))
+        self._trace(source, self.depth_schedule.at(self.step), log)
         with Interruption() as interruption:
             while self.step < last:
                 try:
@@ -221,7 +222,11 @@ class Trainer:
             Whether a signal asks for the end of the training; the same on all workers.
         """
         unreported: list[Mapping[str, Any]] = []
+        depth = 0
         while True:
+            if depth != self.depth_schedule.at(self.step):
+                depth = self.depth_schedule.at(self.step)
+                self._trace(source, depth, log)
             try:
                 with self.task.explain_read_errors():
                     batch = source.next_batch()
@@ -229,16 +234,27 @@ class Trainer:
                 self._report(log, unreported, source)
                 self._save(source)
                 raise
-            unreported.append(self.train_step(split_batch(self.strategy, batch)))
+            unreported.append(self.train_step(split_batch(self.strategy, batch), depth))
             self.step += 1
             log.advance(self.step)
             stops = is_any_worker(self.strategy, interruption.signal is not None)
             is_due = stops or self.is_checkpoint()
-            if is_due or self.step % self.config.log_steps == 0:
+            changes = depth != self.depth_schedule.at(self.step)  # no report is of two depths
+            if is_due or changes or self.step % self.config.log_steps == 0:
                 self._report(log, unreported, source)
                 unreported = []
             if is_due:
                 return stops
+
+    def _trace(self, source: TrainingInput, depth: int, log: RunLog) -> None:
+        """Makes the graph of a depth, if there is none yet; one for all lengths.
+
+        One made for the length that happens to come first rounds otherwise, and a resumed run
+        begins with another length than the unbroken one.
+        """
+        with log.pause():
+            spec = split_batch_spec(self.strategy, source.batch_spec)
+            self.train_step.get_concrete_function(spec, depth)
 
     def _may_roll_back(self) -> bool:
         return self._guard.may_roll_back() and self.directory.newest() is not None
@@ -350,8 +366,12 @@ class Trainer:
             metrics["skipped_steps"] = float(len(steps) - len(updates))
         if source.skipped.count:
             metrics["skipped_records"] = source.skipped.count
+        schedule, last = self.depth_schedule, self.optimizer_config.num_train_steps
+        if schedule.changes:
+            metrics["depth"] = schedule.of_checkpoint(self.step)
         self.directory.check_there(f"step {self.step}")
-        log.train(self.step, metrics, len(steps) * self.config.train_batch_size)
+        count = len(steps) * self.config.train_batch_size
+        log.train(self.step, metrics, count, steps_left=schedule.steps_left(self.step, last))
 
     def _diverged(self, what: str) -> TrainingDivergedError:
         newest = self.directory.newest()
