@@ -177,6 +177,11 @@ class BestCheckpoint:
         """The score in `best_trial.txt`, if it is named there."""
         return self.metric if self.metric in _NAMED_METRICS else None
 
+    def forget(self) -> None:
+        """Lets the next checkpoint offered take the best one's place, whatever its score."""
+        self.step, self.value = -1, -math.inf
+        self._write(self.last_step)
+
     def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
         """Keeps the model's weights if their score is the best so far; NaN never is.
 
@@ -189,9 +194,12 @@ class BestCheckpoint:
             self.step, self.value = step, results[self.metric]
             self.directory.save_best(step, model)
             logging.info("best_step=%d %s=%g", step, self.metric, self.value)
-        with write_then_rename(self._path) as file:
-            file.write(BestTrial(step, self.step, self.value, self._name).to_text().encode())
+        self._write(step)
         return is_best
+
+    def _write(self, last_step: int) -> None:
+        with write_then_rename(self._path) as file:
+            file.write(BestTrial(last_step, self.step, self.value, self._name).to_text().encode())
 
 
 def is_missed(trainer: Trainer, last_evaluated: int) -> bool:

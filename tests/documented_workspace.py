@@ -33,6 +33,8 @@ _RECORDS = {
     "scaling.md": {
         "records/train": (512, 20, "sop"),
         "enwiki": (16, 10, "sop"),
+        "short": (128, 20, "sop"),
+        "long": (512, 77, "sop"),
         **{f"{part}-{loss}": (64, 10, loss) for part in ("train", "heldout")
            for loss in ("sop", "nsp", "none")},
     },

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -55,13 +57,15 @@ from albert_tf.model_files.trained_sentence_loss import (
     warn_of_another_loss,
 )
 from albert_tf.precision import build_model
-from albert_tf.run_log import RunLog
+from albert_tf.run_log import RunLog, read_run_config
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
 from albert_tf.training.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 from albert_tf.training.depth_schedule import DepthSchedule
 from albert_tf.training.folder import check_training_folder
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
+
+_EVALUATION = "evaluation"  # in the settings of a run
 
 
 def run() -> None:
@@ -194,9 +198,12 @@ def _train(
         return
     with trainer.locked(evaluates=values.do_eval):
         best = _begin(values, task, trainer)
+        evaluation = read_run_config(values.output_dir).get(_EVALUATION)
         if trainer.is_chief:
             model_directory.write()
-        log = _run_log(values, task, trainer)
+        if evaluator is not None:
+            evaluation = _evaluation_input(task, evaluation, best)
+        log = _run_log(values, task, trainer, evaluation)
 
         def record(step: int, results: Mapping[str, float]) -> None:
             write_results(values.output_dir, step, results)
@@ -210,6 +217,27 @@ def _train(
                 train_and_evaluate(trainer, log, evaluate, record, best.last_step)
         finally:
             log.close()
+
+
+def _evaluation_input(
+    task: PretrainingTask, earlier: dict[str, Any] | None, best: BestCheckpoint
+) -> dict[str, Any]:
+    """What is evaluated on. A best checkpoint that was chosen on something else is not kept.
+
+    Args:
+        task: knows its files.
+        earlier: what the run was evaluated on before, None where that is not known.
+        best: the best checkpoint so far.
+    """
+    now = json.loads(json.dumps(task.describe_evaluation()))
+    if earlier not in (None, now) and best.step >= 0:
+        logging.warning(
+            "The best checkpoint, of step %d, was chosen on other examples (--eval_input_file, "
+            "their length or masking): the next one evaluated takes its place",
+            best.step,
+        )
+        best.forget()
+    return now
 
 
 def _evaluate_trained(trainer: Trainer, evaluator: Evaluator) -> dict[str, float]:
@@ -234,7 +262,12 @@ def _begin(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) ->
     return BestCheckpoint(trainer.directory, BEST_METRIC)
 
 
-def _run_log(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) -> RunLog:
+def _run_log(
+    values: flags.FlagValues,
+    task: PretrainingTask,
+    trainer: Trainer,
+    evaluation: dict[str, Any] | None,
+) -> RunLog:
     """The log of the run, its settings written."""
     num_train_steps = trainer.optimizer_config.num_train_steps
     log = RunLog(values.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
@@ -246,6 +279,7 @@ def _run_log(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) 
             "optimizer": dataclasses.asdict(trainer.optimizer_config),
             "scale_from_batch_size": values.scale_from_batch_size,
             "input": task.describe_input(),
+            _EVALUATION: evaluation,
         }
     )
     return log

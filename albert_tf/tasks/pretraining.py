@@ -174,6 +174,14 @@ class PretrainingTask:
             description["skip_damaged_records"] = True
         return description
 
+    def describe_evaluation(self) -> dict[str, Any]:
+        """Returns what decides the examples to evaluate on, as JSON: scores on others differ."""
+        return {
+            "files": [[path, file_size(path)] for path in self.eval_files],
+            "features": [[spec.name, spec.length] for spec in self.eval_specs],
+            "masking": self.masking.describe() if self.masking and self._mask_evaluation else None,
+        }
+
     def build_model(self) -> keras.Model:
         """See `Task`."""
         return AlbertForPretraining(

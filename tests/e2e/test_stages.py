@@ -1,0 +1,110 @@
+"""Stages of one pretraining: separate commands on one --output_dir, each with other settings."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from albert_tf.data.pretraining import PREDICTION_FEATURES
+from tests.dry_runs import blocks
+from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
+from tests.small_records import LENGTH, pretraining_columns, write_records
+
+LONGER = LENGTH + 4
+
+
+def plain_records(folder, name, length, count):
+    columns = pretraining_columns(count, seed=length, length=length)
+    plain = {name: values for name, values in columns.items() if name not in PREDICTION_FEATURES}
+    return write_records(folder / name, plain)
+
+
+LAST = 8
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Five steps on short sequences, and three on longer ones."""
+    folder = tmp_path_factory.mktemp("stages")
+    run = PretrainingRun(folder, num_hidden_groups=1, hidden_dropout_prob=0.2)
+    run.short = {
+        "input_file": plain_records(folder, "short", LENGTH, 13),
+        "eval_input_file": plain_records(folder, "short_eval", LENGTH, 7),
+        "masked_lm_prob": 0.4,
+        "do_eval": True,
+    }
+    run.long = {
+        "input_file": plain_records(folder, "long", LONGER, 17),
+        "eval_input_file": plain_records(folder, "long_eval", LONGER, 7),
+        "max_seq_length": LONGER,
+        "max_predictions_per_seq": 5,
+        "train_batch_size": 3,
+        "masked_lm_prob": 0.2,
+        "ngram": 1,
+        "learning_rate": 0.0004,
+        "num_train_steps": LAST,
+        "do_eval": True,
+    }
+    run.must_work(**run.short, num_train_steps=5)
+    shutil.copytree(run.output, folder / "first_stage")
+    run.planned = run.must_work(**run.long, dry_run=True)
+    run.printed = run.must_work(**run.long)
+    return run
+
+
+def test_weights_moments_and_step_go_on_and_the_input_begins_anew(run):
+    assert blocks(run.planned)["Start"]["input"] == "from the beginning, in another order"
+    assert f"Resuming from {run.output / 'model.ckpt-5'} at step 5" in run.printed
+    (told,) = re.findall(r"not the one .*model.ckpt-5 .* \((.*) changed\)", run.printed)
+    assert {"files", "features", "masking", "train_batch_size"} <= set(told.split(", "))
+    assert set(re.findall(r"(\S+) changes at step 5: ", run.printed)) >= {
+        "input.files",
+        "input.features",
+        "input.masking.settings.ngram",
+        "optimizer.learning_rate",
+        "optimizer.num_train_steps",
+        "trainer.train_batch_size",
+    }
+    before, after = (read_checkpoint(run.output / f"model.ckpt-{step}") for step in (5, LAST))
+    for name in (name for name in before if name.endswith("adam_v")):
+        # Whatever the gradients, so much is left of the second moment.
+        assert np.all(after[name] >= 0.999**3 * before[name] * (1 - 1e-5)), name
+        assert np.any(before[name] > 0), name
+    assert list(run.metrics()) == [4, 5, LAST]
+    rate = run.metrics()[LAST]["learning_rate"]
+    np.testing.assert_allclose(rate, 0.0004 * 1 / LAST, rtol=1e-5)
+
+
+def test_the_best_checkpoint_is_not_compared_across_other_examples(run, tmp_path):
+    output = tmp_path / "output"
+    shutil.copytree(run.output, output)
+    best = (output / "best_trial.txt").read_text()
+    (output / "best_trial.txt").write_text(re.sub(r":[^:]*$", ":1.0", best))
+    printed = run.must_work(**run.short, output_dir=output, num_train_steps=LAST + 1)
+    assert "was chosen on other examples" in printed
+    last, step, value = (output / "best_trial.txt").read_text().split(":")
+    assert (last, step) == ("9", "9")
+    assert float(value) < 1.0
+    # What is known of it outlasts a start without evaluation.
+    run.must_work(**{**run.short, "do_eval": False}, output_dir=output, num_train_steps=LAST + 1)
+    settings = json.loads((output / "run_config.json").read_text())["config"]
+    assert settings["evaluation"]["files"][0][0] == str(run.short["eval_input_file"])
+
+
+@pytest.mark.slow
+def test_a_break_within_a_later_stage_changes_nothing(run, tmp_path):
+    """That resuming finds the order of the new input again, tests/unit/training holds too."""
+    output = tmp_path / "output"
+    shutil.copytree(run.folder / "first_stage", output)
+    flags = {**run.long, "output_dir": output, "save_checkpoints_steps": 1}
+    run.must_work(**flags)
+    for path in output.glob("**/*"):
+        if re.search(r"(^|-)[78]\.|^checkpoint$", path.name):
+            path.unlink()
+    printed = run.must_work(**flags)
+    assert "at step 6" in printed
+    assert not re.search(r"changes at|is not the one|chosen on other", printed)
+    last = f"model.ckpt-{LAST}"
+    assert_same_bits(read_checkpoint(output / last), read_checkpoint(run.output / last))
