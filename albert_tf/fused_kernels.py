@@ -103,6 +103,27 @@ def _wide(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(x, tf.float32)
 
 
+def _row_mean(x: tf.Tensor) -> tf.Tensor:
+    """Means of the rows, [R, H] -> [R, 1].
+
+    As a matrix product, since the loop of a reduction adds one number after the other.
+    """
+    return tf.matmul(x, tf.fill([x.shape[1], 1], 1.0 / x.shape[1]))
+
+
+def _column_sum(x: tf.Tensor) -> tf.Tensor:
+    """Sums of the columns, [R, K] -> [K], where `x` costs next to nothing to compute.
+
+    16 rows at a time are added up in the loop that computes them, so that `x` is never written. XLA
+    would merge the two sums into one but for the factor between them, which rounds nothing.
+    """
+    rows = x.shape[0]
+    if rows is None or rows % 16:
+        return tf.reduce_sum(x, axis=0)
+    partial = tf.reduce_sum(tf.reshape(x, [16, rows // 16, x.shape[1]]), axis=0) / 16.0
+    return tf.reduce_sum(partial, axis=0) * 16.0
+
+
 @tf.custom_gradient
 def biased_gelu(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     """GELU (tanh approximation) of x + bias.
@@ -198,22 +219,22 @@ def _residual_norm_gradient(
     normalized, inverse_deviation = _normalized(_wide(x) + bias + _wide(residual), epsilon)
     upstream = _wide(upstream)
     scaled = upstream * gamma
-    mean = tf.reduce_mean(scaled, axis=-1, keepdims=True)
-    along = tf.reduce_mean(scaled * normalized, axis=-1, keepdims=True)
+    mean = _row_mean(scaled)
+    along = _row_mean(scaled * normalized)
     to_sum = inverse_deviation * (scaled - mean - normalized * along)
     return (
         tf.cast(to_sum, x.dtype),
         tf.cast(to_sum, residual.dtype),
         tf.reduce_sum(to_sum, axis=0),
         tf.reduce_sum(upstream * normalized, axis=0),
-        tf.reduce_sum(upstream, axis=0),
+        _column_sum(upstream),
     )
 
 
 def _normalized(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
     """`x` with mean 0 and variance 1 over the last axis, and what it was multiplied with."""
-    centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+    centered = x - _row_mean(x)
+    variance = _row_mean(tf.square(centered))
     inverse_deviation = tf.math.rsqrt(variance + epsilon)
     return centered * inverse_deviation, inverse_deviation
 
@@ -251,10 +272,11 @@ def _biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf
 @_pass
 def _biased_heads_gradient(upstream: tf.Tensor, scale: float) -> tuple[tf.Tensor, tf.Tensor]:
     _, heads, _, size = upstream.shape
-    merged = tf.transpose(_wide(upstream) * scale, [0, 2, 1, 3])
+    merged = tf.transpose(upstream, [0, 2, 1, 3])
     batch, length = tf.unstack(tf.shape(merged)[:2])
-    merged = tf.reshape(merged, [batch, length, heads * size])
-    return tf.cast(merged, upstream.dtype), tf.reduce_sum(merged, axis=[0, 1])
+    rows = _wide(tf.reshape(merged, [batch * length, heads * size])) * scale
+    to_x = tf.reshape(tf.cast(rows, upstream.dtype), [batch, length, heads * size])
+    return to_x, _column_sum(rows)
 
 
 @tf.custom_gradient

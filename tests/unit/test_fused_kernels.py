@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf import fused_kernels, kernels, losses
 
-B, S, N, D, F = 3, 5, 2, 4, 7
+B, S, N, D, F = 4, 12, 2, 5, 7
 H = N * D
 
 
@@ -15,7 +15,7 @@ def draw(*shape, dtype=tf.float32, seed=0):
     return tf.cast(tf.constant(rng.normal(size=shape), tf.float32), dtype)
 
 
-MASK = tf.constant([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]])
+MASK = tf.sequence_mask([12, 9, 1, 4], S, tf.int32)
 
 # What is computed from which arguments; a bias or a parameter of a norm is always float32.
 FUNCTIONS = {
@@ -39,15 +39,19 @@ FUNCTIONS = {
         ],
     ),
     "cross_entropy": (
-        lambda logits: losses.cross_entropy(logits, tf.constant([[6, 0], [3, 3], [1, 5]])),
+        lambda logits: losses.cross_entropy(logits, tf.constant([[6, 0], [3, 3], [1, 5], [2, 4]])),
         lambda dtype: [draw(B, 2, F)],
     ),
 }
 
 
-def value_and_gradients(name, arguments, *, is_fused):
-    """What a function returns, and the gradients of a weighted sum of that."""
+def value_and_gradients(name, arguments, *, is_fused, specs=None):
+    """What a function returns, and the gradients of a weighted sum of that.
+
+    The graph is made for `specs`, and for the arguments where there are none.
+    """
     function, _ = FUNCTIONS[name]
+    shape = function(*arguments).shape
 
     @tf.function
     def run(*arguments):
@@ -55,21 +59,28 @@ def value_and_gradients(name, arguments, *, is_fused):
             tape.watch(arguments)
             result = function(*arguments)
             # The same in both precisions.
-            weights = tf.cast(draw(*result.shape, seed=4, dtype=tf.bfloat16), tf.float32)
+            weights = tf.cast(draw(*shape, seed=4, dtype=tf.bfloat16), tf.float32)
             score = tf.reduce_sum(tf.cast(result, tf.float32) * weights)
             gradients = tape.gradient(score, arguments)
         return result, *gradients
 
-    operations = run.get_concrete_function(*arguments).graph.get_operations()
-    assert any("PartitionedCall" in op.type for op in operations) == is_fused
-    return run(*arguments)
+    concrete = run.get_concrete_function(*(specs or arguments))
+    assert any("PartitionedCall" in op.type for op in concrete.graph.get_operations()) == is_fused
+    return concrete(*arguments)
+
+
+def unknown_but_last(argument):
+    """The spec of any number of rows."""
+    return tf.TensorSpec([None] * (argument.shape.rank - 1) + [argument.shape[-1]], argument.dtype)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_values_and_gradients_are_those_of_the_plain_function(name):
+@pytest.mark.parametrize("is_static", [True, False], ids=["static", "dynamic"])
+def test_values_and_gradients_are_those_of_the_plain_function(name, is_static):
     arguments = FUNCTIONS[name][1](tf.float32)
+    specs = None if is_static else [unknown_but_last(argument) for argument in arguments]
     plain = value_and_gradients(name, arguments, is_fused=False)
-    fused = value_and_gradients(name, arguments, is_fused=True)
+    fused = value_and_gradients(name, arguments, is_fused=True, specs=specs)
     for expected, received in zip(plain, fused, strict=True):
         np.testing.assert_allclose(received, expected, rtol=2e-6, atol=2e-6)
 

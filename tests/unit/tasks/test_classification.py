@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf import fused_kernels
 from albert_tf.checkpoints.original import load_weights
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
@@ -100,8 +101,10 @@ def test_split_batches_report_what_whole_ones_do(labels, tmp_path):
         np.testing.assert_allclose(actual, whole, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_resumed_run_repeats_the_unbroken_one(replicas, tmp_path):
+@pytest.mark.parametrize(("replicas", "is_fused"), [(1, True), (2, False)])
+def test_a_resumed_run_repeats_the_unbroken_one(replicas, is_fused, tmp_path, monkeypatch):
+    if is_fused:
+        monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", 0)
     run, copy = tmp_path / "run", tmp_path / "copy"
     unbroken = weights(train(run, make_task(config=DROPPING), replicas))
     shutil.copytree(run, copy)

@@ -1,0 +1,134 @@
+"""Training steps of fused passes: which steps have them, and that they train as plain ones."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import fused_kernels
+from albert_tf.checkpoints.original import original_names
+from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.distribution import create_strategy, split_batch
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.trainer import Trainer
+from tests.small_model import dropping_config, small_config
+from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
+
+ROWS = 8
+KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
+
+
+@pytest.fixture
+def fuses_all(monkeypatch):
+    monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", 0)
+
+
+def make_trainer(
+    folder, *, optimizer="adamw", replicas=1, config=None, precision="float32", **settings
+):
+    one_group = {"num_hidden_layers": 2, "num_hidden_groups": 1, "inner_group_num": 1}
+    task = PretrainingTask(
+        (config or small_config)(**one_group),
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+    )
+    return Trainer(
+        task,
+        TrainerConfig(str(folder), ROWS, precision=precision, **settings),
+        OptimizerConfig(
+            optimizer=optimizer, learning_rate=0.02, num_train_steps=9, num_warmup_steps=0
+        ),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
+    )
+
+
+def is_compiled(function, *args):
+    """Whether a part of a function is compiled."""
+    library = function.get_concrete_function(*args).graph.as_graph_def().library
+    return any(f.attr["_XlaMustCompile"].b for f in library.function)
+
+
+def two_steps(trainer):
+    """What two steps report, numbers in order, and what the first makes of the gradients."""
+    reports, gradients = [], {}
+    for seed in (1, 2):
+        batch = split_batch(trainer.strategy, pretraining_batch(ROWS, seed))
+        reports.append(tf.nest.map_structure(float, trainer.train_step(batch)))
+        for name, variable in original_names(trainer.model).items():
+            # After one step the first moment is the gradient, but for a factor.
+            gradients.setdefault(name, trainer.optimizer.slots(variable)["adam_m"].numpy())
+    return tf.nest.flatten(reports), gradients
+
+
+RUNS = {
+    "lamb, micro-batches, recomputed": {
+        "optimizer": "lamb",
+        "gradient_accumulation_steps": 2,
+        "remat": True,
+    },
+    "two replicas, dropout": {"replicas": 2, "config": dropping_config},
+}
+
+
+@pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
+def test_fused_steps_train_as_plain_ones(settings, tmp_path, monkeypatch):
+    """Within 1e-5, as other orders of the same sums."""
+    plain_trainer = make_trainer(tmp_path, **settings)
+    monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", 0)
+    trainer = make_trainer(tmp_path, **settings)
+    batch = split_batch(trainer.strategy, pretraining_batch(ROWS, seed=1))
+    assert is_compiled(trainer.train_step, batch)
+    assert not is_compiled(plain_trainer.train_step, batch)
+    (expected, expected_gradients), (reports, gradients) = map(two_steps, (plain_trainer, trainer))
+    np.testing.assert_allclose(reports, expected, rtol=1e-5, atol=1e-7)
+    for name, values in expected_gradients.items():
+        atol = 1e-7 if name.endswith(KEY_BIAS) else 1e-5 * np.abs(values).max()
+        np.testing.assert_allclose(gradients[name], values, rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.mark.usefixtures("fuses_all")
+def test_half_precision_is_that_of_the_step_alone(tmp_path):
+    """Products are bfloat16 in the step; evaluations and exports see a model of float32."""
+    batch = pretraining_batch(ROWS, seed=1)
+    single, half = (
+        make_trainer(tmp_path, precision=precision) for precision in ("float32", "bfloat16")
+    )
+    tf.config.optimizer.set_experimental_options(
+        {"auto_mixed_precision_onednn_bfloat16": False}  # what the step says by itself
+    )
+    graph = half.train_step.get_concrete_function(batch).graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    for op, count in {"MatMul": 3 * 14, "BatchMatMulV2": 3 * 4}.items():
+        types = [tf.as_dtype(node.attr["T"].type) for node in nodes if node.op == op]
+        assert types.count(tf.bfloat16) >= count
+    applied = tf.function(lambda: half.model(batch, training=False))
+    assert not is_compiled(applied)
+    assert {v.dtype for v in tf.nest.flatten(applied())} == {tf.float32}
+    expected, actual = (tf.nest.map_structure(float, t.train_step(batch)) for t in (single, half))
+    for name in ("masked_lm_loss", "sentence_order_loss"):
+        ratio = actual["sums"][name].sum / expected["sums"][name].sum
+        assert 0 < abs(ratio - 1) < 0.01
+    assert abs(actual["gradient_norm"] / expected["gradient_norm"] - 1) < 0.03
+    assert {v.dtype for v in original_names(half.model).values()} == {"float32"}
+
+
+def test_only_large_steps_are_worth_compiling():
+    """By the elements of all feed-forward layers of a micro-batch."""
+    base = AlbertConfig.from_preset("base_v2")
+    assert fused_kernels.repays_compilation(base, 8 * 128)
+    assert not fused_kernels.repays_compilation(base, 2 * 128)
+    assert not fused_kernels.repays_compilation(small_config(), 64 * 128)
+
+
+def test_micro_batches_and_replicas_make_a_step_small(tmp_path, monkeypatch):
+    elements = ROWS * LENGTH * small_config().intermediate_size * 2
+    monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", elements)
+    assert make_trainer(tmp_path)._training._fused_precision == "float32"
+    assert make_trainer(tmp_path, replicas=2)._training._fused_precision is None
+    parts = make_trainer(tmp_path, gradient_accumulation_steps=2)
+    assert parts._training._fused_precision is None
+
+
+@pytest.mark.usefixtures("fuses_all")
+@pytest.mark.parametrize("settings", [{"jit_compile": True}, {"precision": "float16"}])
+def test_what_xla_or_a_policy_settles_is_left_alone(settings, tmp_path):
+    assert make_trainer(tmp_path, **settings)._training._fused_precision is None
