@@ -1,4 +1,4 @@
-"""The three functions whose automatic gradients would be wasteful, with gradients of their own.
+"""What stands between matrix products; above all functions with gradients of their own.
 
 Differentiated by TensorFlow, GELU and layer normalisation keep half a dozen tensors of the size of
 their input alive until the backward pass and read each again; written out, they keep one or two.
@@ -8,6 +8,8 @@ on TPU); here the gradient is dense and summed.
 
 Half-precision arguments (bfloat16, float16) are computed in single precision and the results cast
 back: sums over a batch stall in bfloat16 as soon as they reach 256 times a term.
+
+Inside `fused_kernels.fusing` some are compiled into one loop each, with another rounding of sums.
 
 Arguments that a gradient uses pass through `tf.identity` first: inside `tf.cond` they may belong to
 the graph around it, where the gradient must not look for them.

@@ -6,7 +6,8 @@ precision speeds up, and what it rounds, are the matrix products.
 On a GPU or a TPU half precision is a Keras policy: variables float32, activations half. On a CPU
 element-wise bfloat16 is slow, and TensorFlow's graph rewriter puts the matrix products of a float32
 graph into bfloat16 instead. Left to itself it would take softmax, layer normalisation, biases'
-gradients and the sums of gradients with them.
+gradients and the sums of gradients with them. Large training steps, whose element-wise operations
+are compiled, do compute as under the policy there: see `fused_kernels`.
 """
 
 from __future__ import annotations

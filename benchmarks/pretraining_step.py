@@ -2,33 +2,39 @@
 
 The floor is the time the matrix products of a step would take at the rate of one large float32
 product, measured in the same process between the rounds: forward pass 1, training step 3 times.
-With --gradient_accumulation_steps the step in micro-batches is timed beside the whole one. Peaks of
-memory are those of the process so far, so what needs least runs first.
+With --gradient_accumulation_steps the step in micro-batches is timed beside the whole one. A step
+of fused passes is timed beside that of plain operations, in turns, also by processor time, which
+other work on the machine disturbs less. Peaks of memory are those of the process so far, so what
+needs least runs first.
 
     python -m benchmarks.pretraining_step --preset=base_v2 --batch_size=8 --max_seq_length=128
     python -m benchmarks.pretraining_step --batch_size=16 --gradient_accumulation_steps=4
+    python -m benchmarks.pretraining_step --precision=bfloat16 --albert_config_file=config.json
 """
 
 from __future__ import annotations
 
 import resource
 import statistics
+import time
 
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import FLOAT32, PRECISIONS, AlbertConfig
 from albert_tf.training.trainer import Trainer
 from benchmarks.matmul import encoder_operations, matmul_rate, seconds
 from benchmarks.pretraining import pretraining_trainer, random_batch
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
+flags.DEFINE_string("albert_config_file", None, "Model, in place of a preset.")
 flags.DEFINE_integer("batch_size", 8, "Examples.")
 flags.DEFINE_integer("max_seq_length", 128, "Positions of a sequence.")
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots of a sequence.")
 flags.DEFINE_integer("gradient_accumulation_steps", 1, "Micro-batches, beside the whole batch.")
 flags.DEFINE_integer("rounds", 5, "Timings of each; the median ratio is printed.")
+flags.DEFINE_enum("precision", FLOAT32, PRECISIONS, "As in run_pretraining.py.")
 flags.DEFINE_bool("xla", False, "As in run_pretraining.py.")
 FLAGS = flags.FLAGS
 
@@ -53,6 +59,7 @@ def make_trainer(config: AlbertConfig, micro_batches: int) -> Trainer:
         FLAGS.max_predictions_per_seq,
         train_batch_size=FLAGS.batch_size,
         jit_compile=FLAGS.xla,
+        precision=FLAGS.precision,
         gradient_accumulation_steps=micro_batches,
     )
 
@@ -64,7 +71,8 @@ def name_of_parts(micro_batches: int) -> str:
 
 def main(_: list[str]) -> None:
     """Prints the ratios."""
-    config = AlbertConfig.from_preset(FLAGS.preset)
+    path = FLAGS.albert_config_file
+    config = AlbertConfig.from_json_file(path) if path else AlbertConfig.from_preset(FLAGS.preset)
     B, S, P = FLAGS.batch_size, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
     A = FLAGS.gradient_accumulation_steps
     batch = random_batch(config, B, S, P)
@@ -81,6 +89,12 @@ def main(_: list[str]) -> None:
         in_parts = make_trainer(config, A)
         floors = {name_of_parts(A): 3 * operations, **floors}
         runs[name_of_parts(A)] = lambda: in_parts.train_step(batch)["gradient_norm"].numpy()
+    is_fused = trainer._training.fused_precision is not None
+    if is_fused:
+        plain = make_trainer(config, 1)
+        plain._training.fused_precision = None
+        floors["plain step"] = 3 * operations
+        runs["plain step"] = lambda: plain.train_step(batch)["gradient_norm"].numpy()
     print(f"models and optimizers: peak memory {peak_memory():.2f} GB")
     for name in floors:
         took = seconds(runs[name])
@@ -89,10 +103,13 @@ def main(_: list[str]) -> None:
             f"peak memory {peak_memory():.2f} GB"
         )
     ratios: dict[str, list[float]] = {name: [] for name in floors}
+    processor_times: dict[str, list[float]] = {name: [] for name in floors}
     for _ in range(FLAGS.rounds):
         peak = rate()
         for name, floor in floors.items():
+            before = time.process_time()
             took = seconds(runs[name])
+            processor_times[name].append(time.process_time() - before)
             ratios[name].append(floor / peak / took)
             print(f"  {name}: {took:.3f} s, {ratios[name][-1]:.2f} of {peak / 1e9:.0f} GFLOP/s")
     for name, values in ratios.items():
@@ -103,6 +120,10 @@ def main(_: list[str]) -> None:
             for parts, whole in zip(ratios[name_of_parts(A)], ratios["step"], strict=True)
         )
         print(f"{name_of_parts(A)}: {slower:.2f} times the whole step (median)")
+    if is_fused:
+        pairs = zip(processor_times["plain step"], processor_times["step"], strict=True)
+        share = statistics.median(fused / plain for plain, fused in pairs)
+        print(f"step: {share:.2f} times the processor time of plain operations (median)")
 
 
 if __name__ == "__main__":

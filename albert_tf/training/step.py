@@ -44,6 +44,8 @@ class TrainingStep:
         variables: what is trained, in the original's order.
         loss_scale: that of float16, None in other precisions.
         depth_schedule: the layers that each step applies.
+        fused_precision: what steps of fused passes compute in, see `fused_kernels`; None for plain
+            operations. Read when `update` is traced.
         update: a `tf.function` that makes one update from a batch that `split_batch` split and the
             number of layers to apply (left out: all), and returns what is reported of it: `sums` of
             losses and metrics, `gradient_norm`, `learning_rate`; in float16 `loss_scale` and
@@ -76,7 +78,7 @@ class TrainingStep:
             self.optimizer = create_optimizer(optimizer_config)
             self.variables = [v for v in original_names(self.model).values() if v.trainable]
             self.optimizer.build(self.variables)
-        self._fused_precision = config.precision if self._fuses() else None
+        self.fused_precision = config.precision if self._fuses() else None
         # A TPU compiles everything, asked or not.
         jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
         self._gradients = tf.function(
@@ -174,7 +176,7 @@ class TrainingStep:
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
     ) -> SumsAndGradients:
         """The same for the rows that are in memory at a time."""
-        with fused_kernels.fusing(self._fused_precision):
+        with fused_kernels.fusing(self.fused_precision):
             return self._sums_and_gradients(features, weights, dropout_seed)
 
     def _sums_and_gradients(

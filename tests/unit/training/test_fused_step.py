@@ -122,13 +122,13 @@ def test_only_large_steps_are_worth_compiling():
 def test_micro_batches_and_replicas_make_a_step_small(tmp_path, monkeypatch):
     elements = ROWS * LENGTH * small_config().intermediate_size * 2
     monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", elements)
-    assert make_trainer(tmp_path)._training._fused_precision == "float32"
-    assert make_trainer(tmp_path, replicas=2)._training._fused_precision is None
+    assert make_trainer(tmp_path)._training.fused_precision == "float32"
+    assert make_trainer(tmp_path, replicas=2)._training.fused_precision is None
     parts = make_trainer(tmp_path, gradient_accumulation_steps=2)
-    assert parts._training._fused_precision is None
+    assert parts._training.fused_precision is None
 
 
 @pytest.mark.usefixtures("fuses_all")
 @pytest.mark.parametrize("settings", [{"jit_compile": True}, {"precision": "float16"}])
 def test_what_xla_or_a_policy_settles_is_left_alone(settings, tmp_path):
-    assert make_trainer(tmp_path, **settings)._training._fused_precision is None
+    assert make_trainer(tmp_path, **settings)._training.fused_precision is None
