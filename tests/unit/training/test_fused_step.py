@@ -115,8 +115,8 @@ def test_only_large_steps_are_worth_compiling():
     """By the elements of all feed-forward layers of a micro-batch."""
     base = AlbertConfig.from_preset("base_v2")
     assert fused_kernels.repays_compilation(base, 8 * 128)
-    assert not fused_kernels.repays_compilation(base, 2 * 128)
-    assert not fused_kernels.repays_compilation(small_config(), 64 * 128)
+    assert not fused_kernels.repays_compilation(base, 64)
+    assert not fused_kernels.repays_compilation(small_config(), 16 * 128)
 
 
 def test_micro_batches_and_replicas_make_a_step_small(tmp_path, monkeypatch):
