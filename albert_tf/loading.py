@@ -48,7 +48,7 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
 
     Args:
         path: a directory of any format that `convert_checkpoint.py` knows, a checkpoint, a released
-            tar file, or the URL of a TF-Hub module.
+            tar file, the URL of a TF-Hub module, or "mini", the model that comes with this package.
         albert_config_file: its configuration, where the path has none.
 
     Returns:

@@ -1,4 +1,6 @@
-"""Models in tar files, as they were released: unpacked once, into a cache, and read from there.
+"""Models that are not given by their path: URLs, names, and tar files as they were released.
+
+A tar file is unpacked once, into a cache, and read from there.
 
 A released file holds one folder with a model's files; TF-Hub's archives hold them at the top.
 """
@@ -20,6 +22,7 @@ from absl import logging
 
 from albert_tf.checkpoints.hub_cache import fetch, is_fetched, is_url
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.shipped import is_shipped, shipped_directory
 from albert_tf.data.files import (
     file_exists,
     file_size,
@@ -62,22 +65,25 @@ def nothing_kept() -> Iterator[None]:
             _passing.pop()
 
 
-def is_packed(path: str) -> bool:
-    """Whether a model has to be fetched or unpacked: a URL, or a tar file."""
-    return is_url(path) or (path.endswith(_ENDINGS) and file_exists(path))
+def is_indirect(path: str) -> bool:
+    """Whether a model lies elsewhere: a URL, a tar file, or the name of one of this package."""
+    is_packed = path.endswith(_ENDINGS) and file_exists(path)
+    return is_url(path) or is_packed or is_shipped(path)
 
 
 def local_directory(path: str, flag: str) -> str:
-    """Returns the directory of a model that is given by a URL or as a tar file.
+    """Returns the directory of a model that is given by a URL, a name or as a tar file.
 
     Args:
-        path: see `is_packed`. A tar file is unpacked once, below the directory that the environment
-            variable ALBERT_TF_CACHE_DIR names, or `~/.cache/albert_tf`.
+        path: see `is_indirect`. A tar file is unpacked once, below the directory that the
+            environment variable ALBERT_TF_CACHE_DIR names, or `~/.cache/albert_tf`.
         flag: the flag the path came from, for messages.
 
     Raises:
         LoadError: it cannot be fetched, is damaged or unsafe, or there is no room for it.
     """
+    if is_shipped(path):
+        return shipped_directory(path, flag)
     if is_url(path):
         is_passing = _passing and not is_fetched(path)
         return _descended(fetch(path, flag, _passing[-1].path if is_passing else None))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import tensorflow as tf
 
-from albert_tf.checkpoints.archives import is_packed, local_directory
+from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def recognise(path: str, flag: str) -> StoredModel:
 
     Args:
         path: a directory of any format, a checkpoint or a file of weights, a released tar file, or
-            the URL of a TF-Hub module or archive.
+            the URL of a TF-Hub module or archive, or the name of a model of this package.
         flag: the flag the path came from, for messages.
 
     Raises:
@@ -144,7 +144,7 @@ def _locate(path: str, flag: str) -> tuple[str, str, str | None]:
 
     Fetches and unpacks what has to be.
     """
-    if is_packed(path):
+    if is_indirect(path):
         path = local_directory(path, flag)
     if not tf.io.gfile.isdir(path):
         name = format_of_weights(path)

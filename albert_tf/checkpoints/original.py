@@ -26,6 +26,7 @@ from albert_tf.checkpoints.report import (
     LoadError,
     LoadReport,
 )
+from albert_tf.checkpoints.shipped import HINT
 from albert_tf.checkpoints.stored_model import WeightsReader
 from albert_tf.checkpoints.warm_start import names_by_place
 from albert_tf.config import AlbertConfig
@@ -162,7 +163,9 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
     if tf.io.gfile.exists(prefix + ".index"):
         return prefix
     if not tf.io.gfile.isdir(path):
-        raise LoadError(f"There is no checkpoint {path!r} ({flag}): no file {prefix + '.index'!r}.")
+        raise LoadError(
+            f"There is no checkpoint {path!r} ({flag}): no file {prefix + '.index'!r}. {HINT}"
+        )
     named = named_checkpoint(path)
     if named and tf.io.gfile.exists(os.path.join(path, named) + ".index"):
         return os.path.join(path, named)

@@ -28,7 +28,7 @@ def define_flags() -> None:
             "model",
             None,
             "Model to convert, of any format: a directory, a checkpoint, a released tar file, or "
-            "the URL of a TF-Hub module. It is only read.",
+            "the URL of a TF-Hub module, or mini. It is only read.",
             required=True,
         )
         flags.DEFINE_string(
@@ -52,6 +52,12 @@ def define_flags() -> None:
             "Keep the optimizer's moments and the step too, to go on training in --output_dir; "
             "--format=original only.",
         )
+        flags.DEFINE_enum(
+            "dtype",
+            "float32",
+            ("float32", "float16"),
+            "Type to store weights in. float16 halves the file; --format=huggingface only.",
+        )
     define_dry_run_flag()
 
 
@@ -73,6 +79,7 @@ def run() -> None:
         values.format,
         values.output_dir,
         with_optimizer=values.with_optimizer,
+        dtype=values.dtype,
         **model_parts_from_flags(values),
     )
     if is_dry_run(values):

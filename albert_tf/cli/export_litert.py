@@ -33,7 +33,7 @@ def define_flags() -> None:
             "model",
             None,
             "Encoder, pretrained model, classifier or model of SQuAD 1.1, of any format: a "
-            "directory, a checkpoint, a released tar file, or the URL of a TF-Hub module.",
+            "directory, a checkpoint, a released tar file, the URL of a TF-Hub module, or mini.",
             required=True,
         )
     define_model_part_flags()

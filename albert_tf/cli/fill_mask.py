@@ -1,6 +1,6 @@
 """Shows what a pretrained model expects at the blanks of texts.
 
-fill_mask --model_dir=pretrained --text='The capital of France is [MASK].'
+fill_mask --model_dir=mini --text='The capital of France is [MASK].'
 """
 
 import sys
@@ -25,7 +25,7 @@ def define_flags() -> None:
             "model_dir",
             None,
             "The model, of any format: a directory, a checkpoint, a released tar file, a TF-Hub "
-            "URL.",
+            "URL, or mini, which comes with albert_tf.",
             required=True,
         )
         flags.DEFINE_bool(

@@ -25,7 +25,8 @@ def define_fine_tuning_model_flags() -> None:
             "albert_hub_module_handle",
             None,
             "Model to start from, with its configuration and tokenizer: directory or URL of a "
-            "TF-Hub module, a model of another format, or a released tar file.",
+            "TF-Hub module, a model of another format, a released tar file, or mini, which comes "
+            "with albert_tf.",
         )
         flags.DEFINE_string(
             "albert_config_file",

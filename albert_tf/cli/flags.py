@@ -48,7 +48,7 @@ def define_weight_flags() -> None:
             None,
             "Weights to start from while --output_dir has no checkpoint: a checkpoint prefix, one "
             "of its files, or a model of any format: a directory, a released tar file, a TF-Hub "
-            "URL. Not given: random weights.",
+            "URL, or mini. Not given: random weights.",
         )
         flags.DEFINE_bool(
             "allow_partial_checkpoint",

@@ -142,6 +142,7 @@ def prepare_conversion(
     output_dir: str,
     *,
     with_optimizer: bool = False,
+    dtype: str = "float32",
     output_flag: str = "--output_dir",
     **parts: Any,
 ) -> Conversion:
@@ -152,6 +153,8 @@ def prepare_conversion(
         format_name: one of `FORMAT_NAMES`.
         output_dir: must not exist, or be empty; has the whole result in the end, or is as it was.
         with_optimizer: keep the optimizer's moments and the step as well.
+        dtype: in which the weights are stored, "float32" or "float16"; the latter is for
+            huggingface alone. What is written computes what the rounded weights do.
         output_flag: the flag `output_dir` came from, for messages.
         **parts: of the model that do not lie with it, see `read_contents`.
 
@@ -165,7 +168,14 @@ def prepare_conversion(
             f"--with_optimizer: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} holds the "
             f"optimizer's moments. Received: --format={format_name}"
         )
+    if dtype != "float32" and format_name != "huggingface":
+        raise ValueError(
+            f"--dtype={dtype}: of the formats {', '.join(FORMAT_NAMES)} only huggingface stores "
+            f"it. Received: --format={format_name}"
+        )
     contents, loaded = read_contents(model, with_optimizer=with_optimizer, **parts)
+    if dtype != "float32":
+        contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
     if with_optimizer and not any(map(is_slot, contents.weights)):
         raise ValueError(
             f"--with_optimizer: {loaded.source} holds no moments of an optimizer. Leave the flag "
@@ -182,6 +192,23 @@ def prepare_conversion(
         has_tokenizer=contents.tokenizer is not None,
     )
     return Conversion(weights, contents, output_flag)
+
+
+def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
+    """The weights in a smaller type.
+
+    Raises:
+        ValueError: it has no room for a value.
+    """
+    limit = float(np.finfo(dtype).max)
+    for name, values in weights.items():
+        largest = float(np.abs(values).max())
+        if largest > limit:
+            raise ValueError(
+                f"--dtype={dtype}: {name} has a value of {largest:g}, and the largest there is "
+                f"{limit:g}. Leave the flag out."
+            )
+    return {name: values.astype(dtype) for name, values in weights.items()}
 
 
 def convert(model: str, format_name: str, output_dir: str, **options: Any) -> ConversionReport:

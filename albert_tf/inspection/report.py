@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.archives import is_packed
+from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.original import (
     GLOBAL_STEP,
@@ -18,6 +18,7 @@ from albert_tf.checkpoints.original import (
     read_variables,
 )
 from albert_tf.checkpoints.report import LoadError, LoadReport
+from albert_tf.checkpoints.shipped import HINT
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import PRESETS, AlbertConfig
@@ -62,12 +63,12 @@ def describe(path: str) -> Iterator[str]:
     Raises:
         ValueError: there is nothing, or what is there cannot be read; what can be is yielded first.
     """
-    if not (is_packed(path) or tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index")):
-        raise ValueError(f"There is nothing at {path!r}.")
+    if not (is_indirect(path) or tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index")):
+        raise ValueError(f"There is nothing at {path!r}. {HINT}")
     saved_model = find_saved_model(path)
     if saved_model is not None:
         yield from _describe_saved_model(saved_model)
-    elif not (is_packed(path) or tf.io.gfile.isdir(path)) and tf.io.gfile.exists(path):
+    elif not (is_indirect(path) or tf.io.gfile.isdir(path)) and tf.io.gfile.exists(path):
         yield from describe_file(path) or _describe_weights(path)
     else:
         yield from _describe_model(path)

@@ -20,6 +20,7 @@ class ModelContents:
         config: the model's configuration.
         weights: float32 values by the original's names, heads included; which heads there are,
             their names say. With optimizer slots (`<variable>/adam_m`, `adam_v`) if asked for.
+            float16 where they are to be stored so.
         tokenizer: None where the source has none; its `files` are the files to copy.
         do_lower_case: whether the model's text was lower-cased.
         global_step: the training step, 0 where it is not known.

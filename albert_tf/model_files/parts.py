@@ -10,6 +10,7 @@ import dataclasses
 
 from absl import logging
 
+from albert_tf.checkpoints.shipped import NAMES, is_shipped
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.model_files.directory import CONFIG_FILE, LOWER_CASE_KEY, essential_differences
 from albert_tf.model_files.places import (
@@ -19,7 +20,7 @@ from albert_tf.model_files.places import (
     OUTPUT_FLAG,
     ModelPlace,
 )
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
 from albert_tf.tokenization.loading import existing_files
 
 FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
@@ -28,7 +29,8 @@ _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "
 _SHAPELESS = ("num_attention_heads", "hidden_act")
 
 _WAYS = f"""Name a model by one of:
-  {HANDLE_FLAG}: a directory of any format, a released tar file, or the URL of a TF-Hub module;
+  {HANDLE_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
+    module, or {NAMES[0]}, which comes with albert_tf;
   {CHECKPOINT_FLAG}: the same, or a checkpoint with {CONFIG_FILE} and tokenizer beside it;
   {CONFIG_FLAG} and --spm_model_file or --vocab_file, with {CHECKPOINT_FLAG} for its weights;
   {OUTPUT_FLAG}: a directory where this command has trained before."""
@@ -137,7 +139,7 @@ def _warn_of_unlike_release(config: AlbertConfig, place: ModelPlace, has_weights
 
 
 def _compare_configs(chosen: ModelPlace, place: ModelPlace) -> None:
-    """Refuses a configuration that is not the module's; a checkpoint may fill another model."""
+    """Refuses a configuration that is not the model's; a checkpoint may fill another one."""
     if place.config is None or chosen.config is None or place.checkpoint is None:
         return  # whether the run's own fits, `ModelDirectory` checks
     differences = essential_differences(place.config, chosen.config)
@@ -147,7 +149,7 @@ def _compare_configs(chosen: ModelPlace, place: ModelPlace) -> None:
         f"{place.config_file} ({place.flag}) and {chosen.config_file} ({chosen.flag}) describe "
         f"different models: {'; '.join(differences)}."
     )
-    if place.flag == HANDLE_FLAG:
+    if place.is_fixed:
         raise ValueError(f"{message} Leave {chosen.flag} out to take the configuration it brings.")
     logging.warning("%s The second is used.", message)
 
@@ -199,16 +201,26 @@ def _choose_tokenizer(
 def _compare_tokenizers(tokenizer: Tokenizer, place: ModelPlace) -> None:
     """Says so when the tokens of the weights have other ids, and refuses it for a module."""
     theirs = load_tokenizer(vocab_file=place.tokenizer_file)
-    if theirs.tokens == tokenizer.tokens:
+    if _is_same(theirs, tokenizer, place):
         return
     message = (
         f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is another vocabulary than "
         f"{theirs.files[0]} ({theirs.vocab_size} tokens), which {place.flag} brings: the weights "
         "would see ids they do not know. Leave out --spm_model_file and --vocab_file to take it."
     )
-    if place.flag == HANDLE_FLAG:
+    if place.is_fixed:
         raise ValueError(message)
     logging.warning("%s", message)
+
+
+def _is_same(theirs: Tokenizer, tokenizer: Tokenizer, place: ModelPlace) -> bool:
+    """Whether texts get the same ids; of a model of this package, the same file is wanted."""
+    if is_shipped(place.path) and isinstance(tokenizer, SentencePieceTokenizer):
+        return (
+            isinstance(theirs, SentencePieceTokenizer)
+            and theirs.model_proto == tokenizer.model_proto
+        )
+    return theirs.tokens == tokenizer.tokens
 
 
 def _check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: ModelPlace) -> None:

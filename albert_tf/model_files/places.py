@@ -8,8 +8,9 @@ import os
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.archives import is_packed
+from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import recognise
+from albert_tf.checkpoints.shipped import HINT, is_shipped
 from albert_tf.config import AlbertConfig
 from albert_tf.model_files.directory import CONFIG_FILE, LOWER_CASE_KEY, find_tokenizer_file
 
@@ -41,6 +42,11 @@ class ModelPlace:
     do_lower_case: bool | None = None
     checkpoint: str | None = None
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether no other configuration or vocabulary may take the place of its own."""
+        return self.flag == HANDLE_FLAG or is_shipped(self.path)
+
 
 def place_of_model(value: str | None, flag: str) -> ModelPlace | None:
     """Returns what lies where a flag points that names a model of any format.
@@ -54,11 +60,11 @@ def place_of_model(value: str | None, flag: str) -> ModelPlace | None:
     """
     if not value:
         return None
-    if flag == HANDLE_FLAG and not (tf.io.gfile.isdir(value) or is_packed(value)):
+    if flag == HANDLE_FLAG and not (tf.io.gfile.isdir(value) or is_indirect(value)):
         raise ValueError(
             f"{flag}={value}: there is no such directory. Give the directory or the URL of a "
             f"TF-Hub module, or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a "
-            f"checkpoint's prefix belongs to {CHECKPOINT_FLAG}."
+            f"checkpoint's prefix belongs to {CHECKPOINT_FLAG}. {HINT}"
         )
     stored = recognise(value, flag)
     place = ModelPlace(

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from email.message import Message
@@ -17,7 +18,8 @@ from tests.programs import ROOT, command_line
 
 INFO = f"albert_tf-{__version__}.dist-info"
 EXTRAS = ("beam", "docs", "hf", "keras-hub", "litert")
-BUILD = "import sys, setuptools.build_meta as backend; backend.build_wheel(sys.argv[1])"
+BUILD = "import sys, setuptools.build_meta as backend; backend.build_{}(sys.argv[1])"
+PRETRAINED = ROOT / "albert_tf" / "pretrained"
 # What a library built on this package might say of it.
 CONSUMER = """
 import albert_tf
@@ -27,10 +29,19 @@ reveal_type(config.hidden_size)
 albert_tf.load(path=3)
 """
 
+FIRST_STEPS = """
+import os
+import albert_tf
+
+print(os.path.dirname(albert_tf.__file__))
+model, tokenizer = albert_tf.load("mini"), albert_tf.load_tokenizer("mini")
+print(model.config.vocab_size == tokenizer.vocab_size == 8000)
+"""
+
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built of a copy: what an earlier build left in the checkout must have no say."""
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy: what an earlier build left in the checkout must have no say."""
     checkout = tmp_path_factory.mktemp("checkout")
     for name in ("albert_tf", "benchmarks", "scripts", "requirements", "docs"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -40,12 +51,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(path, checkout)
     shutil.copy(ROOT / "pyproject.toml", checkout)
     shutil.copy(ROOT / "LICENSE", checkout)
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-c", BUILD, folder], cwd=checkout, check=True, capture_output=True
-    )
-    (path,) = folder.glob("*.whl")
+    return checkout
+
+
+def built(checkout: Path, kind: str) -> Path:
+    """Builds a "wheel" or an "sdist" in a folder of its own; returns its path."""
+    folder = checkout.parent / f"{checkout.name}-{kind}"
+    command = [sys.executable, "-c", BUILD.format(kind), folder]
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True)
+    (path,) = folder.iterdir()
     return path
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path) -> Path:
+    return built(checkout, "wheel")
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +93,35 @@ def test_the_package_and_nothing_else_is_inside(wheel):
     with zipfile.ZipFile(wheel) as archive:
         found = archive.namelist()
     modules = [str(path.relative_to(ROOT)) for path in (ROOT / "albert_tf").rglob("*.py")]
+    data = [str(path.relative_to(ROOT)) for path in PRETRAINED.glob("*/*")]
     about = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
-    expected = [*modules, "albert_tf/py.typed", *(f"{INFO}/{name}" for name in about)]
+    expected = [*modules, *data, "albert_tf/py.typed", *(f"{INFO}/{name}" for name in about)]
     assert sorted(found) == sorted(expected)
+
+
+def test_the_pretrained_model_is_in_the_source_distribution(checkout):
+    with tarfile.open(built(checkout, "sdist")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {str(path.relative_to(ROOT)) for path in PRETRAINED.glob("*/*")} <= names
+
+
+@pytest.mark.slow
+def test_the_pretrained_model_is_there_right_after_installation(wheel, tmp_path):
+    """In a folder that holds nothing of the checkout; the requirements are those of this Python."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*command, f"--target={tmp_path / 'site'}", wheel], check=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_STEPS],
+        cwd=elsewhere,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [str(tmp_path / "site" / "albert_tf"), "True"]
 
 
 def test_there_is_one_command(wheel):

@@ -251,6 +251,12 @@ def _archive(folder: Path) -> Any:
     return {name: (folder / unpacked / name).is_dir() for name in os.listdir(unpacked)}
 
 
+def _checksums(folder: Path) -> None:
+    from albert_tf.checkpoints.shipped import check_sums
+
+    check_sums(str(folder))
+
+
 def _own_records(folder: Path) -> list[bytes]:
     from albert_tf.data.tfrecord import read_records
 
@@ -660,6 +666,15 @@ _add(
     _inspected_saved_model,
     (damage_message, damage_message),
     others=seeds.tf2_hub_others,
+)
+_add(
+    "checksums",
+    "SHA256SUMS",
+    seeds.checksums,
+    _checksums,
+    (damage_text,),
+    others=lambda: {"config.json": seeds.configs()[0]},
+    named=("SHA256SUMS", "config.json"),
 )
 _add("archive", "model.tar.gz", seeds.archives, _archive, (damage_tar, damage_tar), writes=True)
 _add(

@@ -7,6 +7,7 @@ own, and handed on as bytes: a process that has used TensorFlow must not be fork
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -426,6 +427,11 @@ def archives() -> list[bytes]:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return [gzip.compress(file.getvalue(), mtime=0), file.getvalue()]
+
+
+def checksums() -> list[bytes]:
+    digest = hashlib.sha256(configs()[0]).hexdigest()
+    return [f"{digest}  config.json\n".encode()]
 
 
 def records() -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.report import LoadError
@@ -206,7 +207,13 @@ def write_config(contents: ModelContents) -> dict[str, Any]:
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,
         **{name: config.extra[name] for name in _KEPT if name in config.extra},
         **(_labels(contents) if architecture == _CLASSIFICATION else {}),
+        # What transformers computes in: by itself it would take the type that is stored.
+        **({"dtype": "float32"} if _is_half(contents) else {}),
     }
+
+
+def _is_half(contents: ModelContents) -> bool:
+    return any(value.dtype == np.float16 for value in contents.weights.values())
 
 
 def _choose_architecture(contents: ModelContents) -> str:

@@ -124,7 +124,8 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> list[str]:
 
     Args:
         path: where to.
-        weights: by the original's names, of a model that shares parameters by groups.
+        weights: by the original's names, of a model that shares parameters by groups; stored as
+            float16 or float32, as they are.
 
     Returns:
         The names of those that have no place there.
@@ -135,7 +136,7 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> list[str]:
     for name in weights:
         there = hugging_face_name(name, has_heads)
         if there:
-            sources[there.name] = (np.asarray(weights[name], np.float32), there.is_transposed)
+            sources[there.name] = (np.asarray(weights[name]), there.is_transposed)
     if MAPPING_KERNEL not in weights:
         sources.update(_identity(weights, has_heads))
     write_safetensors(

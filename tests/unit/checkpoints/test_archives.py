@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.checkpoints import archives
-from albert_tf.checkpoints.archives import is_packed, local_directory, nothing_kept
+from albert_tf.checkpoints.archives import is_indirect, local_directory, nothing_kept
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.report import LoadError
 from tests.full_disk import file_size_limit
@@ -162,11 +162,12 @@ def test_what_a_killed_process_left_of_it_goes_with_the_next(released, cache):
     assert list(directory.parent.iterdir()) == [directory]
 
 
-def test_what_is_packed(released, tmp_path):
-    assert is_packed(released)
-    assert is_packed("https://tfhub.dev/google/albert_base/3")
-    assert not is_packed(str(tmp_path))
-    assert not is_packed(str(tmp_path / "absent.tar.gz"))
+def test_what_lies_elsewhere(released, tmp_path):
+    assert is_indirect(released)
+    assert is_indirect("https://tfhub.dev/google/albert_base/3")
+    assert not is_indirect(str(tmp_path))
+    assert not is_indirect(str(tmp_path / "absent.tar.gz"))
+    assert is_indirect("mini")
 
 
 class TestUrl:

@@ -2,14 +2,16 @@
 
 import dataclasses
 import hashlib
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from albert_tf.checkpoints import formats, release_directory
-from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.checkpoints.original import open_checkpoint, original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
@@ -252,6 +254,38 @@ def test_moments_need_a_format_and_a_source_that_hold_them(hub, target):
         convert(str(hub / "albert_directory"), "keras_hub", str(target), with_optimizer=True)
     with pytest.raises(ValueError, match=r"--with_optimizer: .*holds no moments"):
         convert(str(hub / "module"), "original", str(target), with_optimizer=True)
+
+
+def test_half_precision_is_stored_and_proved_as_rounded(hub, target, monkeypatch):
+    in_this_process(monkeypatch)
+    source = str(hub / "albert_directory")
+    report = convert(source, "huggingface", str(target), dtype="float16")
+    assert set(report.differences.values()) <= {0.0}
+    stored = load_file(target / "model.safetensors")
+    assert {values.dtype for values in stored.values()} == {np.dtype("float16")}
+    assert json.loads((target / "config.json").read_text())["dtype"] == "float32"
+    before, after = (original_names(load(str(path))) for path in (source, target))
+    for name, variable in before.items():
+        expected = variable.numpy().astype(np.float16).astype(np.float32)
+        np.testing.assert_array_equal(after[name], expected)
+        assert after[name].dtype == "float32"
+
+
+def test_half_precision_needs_a_format_and_values_for_it(hub, target, monkeypatch):
+    with pytest.raises(ValueError, match=r"--dtype=float16.*--format=keras_hub"):
+        convert(str(hub / "albert_directory"), "keras_hub", str(target), dtype="float16")
+    read = conversion.read_contents
+
+    def with_a_large_value(*args, **kwargs):
+        contents, report = read(*args, **kwargs)
+        weights = {name: value.copy() for name, value in contents.weights.items()}
+        weights["bert/pooler/dense/bias"][0] = -65600
+        return dataclasses.replace(contents, weights=weights), report
+
+    monkeypatch.setattr(conversion, "read_contents", with_a_large_value)
+    with pytest.raises(ValueError, match=r"--dtype=float16: bert/pooler/dense/bias .*65600"):
+        convert(str(hub / "albert_directory"), "huggingface", str(target), dtype="float16")
+    assert not target.exists()
 
 
 def test_a_damaged_source_is_refused_before_anything_is_written(hub, target):

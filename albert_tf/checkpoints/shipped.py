@@ -1,0 +1,101 @@
+"""Pretrained models that come with this package, by name; their files are checked before use.
+
+`albert_tf/pretrained/<name>/` is a directory of Hugging Face's, with the SHA-256 of its files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+from absl import logging
+
+from albert_tf.checkpoints.report import DamagedError
+
+NAMES = ("mini",)
+CHECKSUMS = "SHA256SUMS"
+CARD = "README.md"
+# For messages that there is no model of a name.
+HINT = f"The model that comes with albert_tf is called {NAMES[0]!r}."
+
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "pretrained")
+_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a name means a model of this package; a path or checkpoint of that name is another.
+
+    Args:
+        name: where a model may be given by its path.
+    """
+    if name not in NAMES:
+        return False
+    if os.path.exists(name) or os.path.exists(f"{name}.index"):
+        logging.log_first_n(
+            logging.WARNING,
+            "%r is taken for %s, which is there, and not for the model that comes with albert_tf",
+            1,
+            name,
+            os.path.abspath(name),
+        )
+        return False
+    return True
+
+
+def shipped_directory(name: str, flag: str) -> str:
+    """Returns the directory of a model of this package.
+
+    Args:
+        name: one of `NAMES`.
+        flag: the flag it came from, for messages.
+
+    Raises:
+        DamagedError: a file is missing, or is not the one that was released.
+    """
+    directory = os.path.join(_FOLDER, name)
+    try:
+        check_sums(directory)
+    except DamagedError as error:
+        raise DamagedError(
+            f"{flag}={name}: the model that comes with albert_tf is damaged. {error} Install "
+            "albert_tf again (pip install --force-reinstall --no-deps)."
+        ) from error
+    logging.log_first_n(
+        logging.INFO, "%s=%s is the model that comes with albert_tf, %s", 1, flag, name, directory
+    )
+    return directory
+
+
+def check_sums(directory: str) -> None:
+    """Compares the files of a directory with its list of checksums, which `sha256sum` writes.
+
+    Raises:
+        DamagedError: the list is damaged, a file is missing, not listed, or another.
+    """
+    path = os.path.join(directory, CHECKSUMS)
+    sums = {}
+    for line in _read(path).decode("utf-8", "replace").splitlines():
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise DamagedError(f"{path} has the line {line[:80]!r}; expected a SHA-256 and a name.")
+        sums[found[2]] = found[1]
+    names = {name for name in os.listdir(directory) if not name.startswith(".")}
+    unlisted = names - {CARD, CHECKSUMS, *sums}
+    if unlisted:
+        raise DamagedError(f"{path} has no checksum of {', '.join(sorted(unlisted))}.")
+    for name, expected in sums.items():
+        received = hashlib.sha256(_read(os.path.join(directory, name))).hexdigest()
+        if received != expected:
+            raise DamagedError(
+                f"{os.path.join(directory, name)} is not the file that was released: expected "
+                f"SHA-256 {expected}, received {received}."
+            )
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise DamagedError(f"{path!r} cannot be read: {error.strerror}.") from error

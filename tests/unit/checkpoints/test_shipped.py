@@ -1,0 +1,188 @@
+"""The models that come with the package: whole, checked, and found by their names."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import albert_tf
+from albert_tf.checkpoints import shipped
+from albert_tf.checkpoints.formats import find_weights, recognise
+from albert_tf.checkpoints.huggingface.names import hugging_face_name
+from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.model_files.places import CHECKPOINT_FLAG, HANDLE_FLAG, place_of_model
+from albert_tf.model_files.source import model_source
+from albert_tf.prediction.fill_mask import MaskFiller
+
+FOLDER = Path(albert_tf.__file__).parent / "pretrained" / "mini"
+FILES = [line.split("  ")[1] for line in (FOLDER / shipped.CHECKSUMS).read_text().splitlines()]
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of the model, which is taken for the one that comes with the package."""
+    monkeypatch.setattr(shipped, "_FOLDER", str(tmp_path))
+    return shutil.copytree(FOLDER, tmp_path / "mini")
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A working directory."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_its_files_are_small_and_all_but_the_card_have_checksums():
+    there = {path.name for path in FOLDER.iterdir()}
+    assert there == {*FILES, shipped.CHECKSUMS, shipped.CARD}
+    assert {"config.json", "model.safetensors", "spiece.model"} <= set(FILES)
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 8_000_000
+    subprocess.run(["sha256sum", "-c", "--quiet", shipped.CHECKSUMS], cwd=FOLDER, check=True)
+
+
+def test_the_weights_are_those_of_the_file_in_float32():
+    stored = load_file(FOLDER / "model.safetensors")
+    assert {values.dtype for values in stored.values()} == {np.dtype("float16")}
+    model = albert_tf.load("mini")
+    assert isinstance(model, albert_tf.AlbertForPretraining)
+    variables = original_names(model)
+    assert len(variables) == len(stored)
+    for name, variable in variables.items():
+        there = hugging_face_name(name, has_heads=True)
+        values = stored[there.name].astype(np.float32)
+        assert variable.dtype == "float32"
+        np.testing.assert_array_equal(variable, values.T if there.is_transposed else values)
+
+
+def test_configuration_and_tokenizer_come_along():
+    config = json.loads((FOLDER / "config.json").read_text())
+    model = albert_tf.load("mini")
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
+    assert {name: getattr(model.config, name) for name in sizes} == {n: config[n] for n in sizes}
+    tokenizer = albert_tf.load_tokenizer("mini")
+    assert tokenizer.vocab_size == config["vocab_size"]
+    assert tokenizer.tokenize("A Café") == tokenizer.tokenize("a cafe")
+    (blank,) = MaskFiller("mini").fill("one [MASK] three", top_k=7)
+    assert len(blank) == 7
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
+def test_a_damaged_file_is_refused(copy, name, damage):
+    path = copy / name
+    content = bytearray(path.read_bytes())
+    expected = hashlib.sha256(content).hexdigest()
+    content[len(content) // 2] ^= 1
+    content = content[:-1] if damage == "cut" else content
+    path.unlink() if damage == "missing" else path.write_bytes(content)
+    with pytest.raises(DamagedError) as error:
+        recognise("mini", "--model")
+    told = str(error.value)
+    assert str(path) in told
+    assert "--model=mini" in told
+    assert "--force-reinstall" in told
+    if damage != "missing":
+        assert expected in told
+        assert hashlib.sha256(content).hexdigest() in told
+
+
+@pytest.mark.parametrize("content", [b"", b"no sums\n", b"\xff" * 66, None])
+def test_a_damaged_list_of_checksums_is_refused(copy, content):
+    path = copy / shipped.CHECKSUMS
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(DamagedError) as error:
+        recognise("mini", "--model")
+    assert str(path) in str(error.value)
+
+
+def test_a_directory_of_that_name_counts_before_it(elsewhere, golden, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(
+        shipped.logging, "log_first_n", lambda level, text, n, *values: warnings.append(values)
+    )
+    assert recognise("mini", "--model").path == str(FOLDER)
+    shutil.copytree(golden / "hub" / "albert_directory", elsewhere / "mini")
+    warnings.clear()
+    assert recognise("mini", "--model").path == "mini"
+    assert warnings[0] == ("mini", str(elsewhere / "mini"))
+    assert recognise(str(FOLDER), "--model").path == str(FOLDER)
+
+
+def test_a_checkpoint_of_that_name_counts_before_it(elsewhere):
+    assert find_weights("mini") == str(FOLDER / "model.safetensors")
+    write_checkpoint("mini", {"a": np.ones(2, np.float32)}, 0)
+    assert find_weights("mini") == "mini"
+
+
+def test_other_names_are_errors_that_say_which_there_is(elsewhere):
+    for flag in (HANDLE_FLAG, CHECKPOINT_FLAG, "--model_dir"):
+        with pytest.raises(ValueError, match=rf"{flag}.*'mini'"):
+            place_of_model("minni", flag)
+    with pytest.raises(LoadError, match=r"'minni'.*'mini'"):
+        albert_tf.load("minni")
+
+
+class TestParts:
+    """Of other models, which flags name beside it."""
+
+    @pytest.fixture(params=["albert_hub_module_handle", "init_checkpoint"])
+    def named(self, request):
+        return {request.param: "mini"}
+
+    @pytest.fixture
+    def others(self, golden):
+        return golden / "hub" / "albert_directory"
+
+    def test_alone_it_is_whole(self, named):
+        source = model_source(**named)
+        assert source.checkpoint == str(FOLDER / "model.safetensors")
+        assert list(source.tokenizer.files) == [str(FOLDER / "spiece.model")]
+        assert source.config.hidden_size == albert_tf.load("mini").config.hidden_size
+
+    @pytest.mark.parametrize("flag", ["spm_model_file", "vocab_file"])
+    def test_another_tokenizer_is_refused(self, named, others, flag):
+        path = str(others / "30k-clean.model")
+        with pytest.raises(ValueError, match=r"30k-clean\.model.*spiece\.model"):
+            model_source(**named, **{flag: path})
+
+    def test_a_tokenizer_that_only_has_the_same_pieces_is_refused(self, named, tmp_path):
+        content = bytearray((FOLDER / "spiece.model").read_bytes())
+        piece = "▁the".encode() + b"\x15"  # before its score, a float32
+        content[content.index(piece) + len(piece) + 2] ^= 1
+        path = tmp_path / "other.model"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"other\.model.*spiece\.model"):
+            model_source(**named, spm_model_file=str(path))
+
+    def test_another_configuration_is_refused(self, named, others):
+        with pytest.raises(ValueError, match=r"config\.json.*albert_config\.json"):
+            model_source(**named, albert_config_file=str(others / "albert_config.json"))
+
+    def test_copies_are_taken(self, named, tmp_path):
+        spm = shutil.copy(FOLDER / "spiece.model", tmp_path / "8k.model")
+        config = tmp_path / "albert_config.json"
+        model_source(**named).config.to_json_file(str(config))
+        source = model_source(**named, spm_model_file=str(spm), albert_config_file=str(config))
+        assert source.checkpoint == str(FOLDER / "model.safetensors")
+        assert source.config_file == str(config)
+
+
+def test_its_name_needs_no_tensorflow():
+    program = (
+        "import sys, albert_tf; from albert_tf.checkpoints import shipped; "
+        "shipped.shipped_directory('mini', '--model'); assert 'tensorflow' not in sys.modules"
+    )
+    root = Path(albert_tf.__file__).parents[1]
+    subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(root)}, check=True
+    )
