@@ -1,5 +1,7 @@
 """The whole way from text to a published model, small enough for two processor cores and minutes.
 
+It ends with a classifier that is fine-tuned from the model that comes with the package.
+
 Every step that a user would take by a command is taken by that command, shown as it is run.
 """
 
@@ -23,6 +25,13 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.batching import evaluation_batches
 from albert_tf.data.files import is_remote, temporary_folder, write_then_rename
 from albert_tf.data.pretraining import pretraining_feature_specs
+from albert_tf.data.python_chapters import (
+    DEV_FILE,
+    LABEL_COLUMN,
+    TEXT_COLUMN,
+    TRAIN_FILE,
+    write_chapters,
+)
 from albert_tf.data.python_corpus import write_corpus
 from albert_tf.data.segments import ADJACENT
 from albert_tf.evaluation import RESULTS_FILE
@@ -30,6 +39,7 @@ from albert_tf.model_files.directory import CONFIG_FILE, SENTENCEPIECE_FILE, SEN
 from albert_tf.tokenization import load_tokenizer
 
 SETTINGS_FILE = "demo_settings.json"
+PRETRAINED = "mini"
 PUBLISHED_FILES = (
     CONFIG_FILE,
     SENTENCEPIECE_FILE,
@@ -61,6 +71,10 @@ class DemoSettings:
         dupe_factor: passes over the text, each masked in its own way.
         train_batch_size: examples of a step.
         learning_rate: largest learning rate of LAMB.
+        num_fine_tuning_steps: steps of the classifier at the end; 0 leaves it out.
+        fine_tuning_seq_length: S of the classifier.
+        fine_tuning_batch_size: examples of a step of it.
+        fine_tuning_learning_rate: largest learning rate of AdamW.
 
     Raises:
         ValueError: the directory is remote, or not one of an earlier demo.
@@ -76,6 +90,10 @@ class DemoSettings:
     dupe_factor: int = 10
     train_batch_size: int = 128
     learning_rate: float = 0.02
+    num_fine_tuning_steps: int = 240
+    fine_tuning_seq_length: int = 80
+    fine_tuning_batch_size: int = 16
+    fine_tuning_learning_rate: float = 3e-4
 
     def __post_init__(self) -> None:
         """Refuses a directory in which the demo could do harm."""
@@ -149,6 +167,9 @@ def run_demo(settings: DemoSettings) -> None:
         _evaluate(settings)
     with _step("Filling in blanks"):
         run("fill_mask", model_dir=settings.path("published"), text=TEXTS)
+    if settings.num_fine_tuning_steps:
+        with _step(f"Which chapter is this paragraph from? {PRETRAINED} learns it"):
+            classify_chapters(settings)
     print(f"\nEverything is in {settings.output_dir} ({time.monotonic() - start:.0f} s in all).")
     print(f"Every command takes the model: --albert_hub_module_handle={settings.path('published')}")
 
@@ -188,7 +209,7 @@ def replace_earlier_run(settings: DemoSettings) -> None:
     """Makes the directory the demo's own and removes the models of an earlier demo."""
     with write_then_rename(settings.path(SETTINGS_FILE)) as file:
         file.write(json.dumps(dataclasses.asdict(settings), indent=2).encode())
-    for folder in ("model", "pretraining", "published", "evaluation"):
+    for folder in ("model", "pretraining", "published", "evaluation", "chapters", "classifier"):
         shutil.rmtree(settings.path(folder), ignore_errors=True)
 
 
@@ -288,7 +309,57 @@ def _evaluate(settings: DemoSettings) -> None:
     )
 
 
+def classify_chapters(settings: DemoSettings) -> None:
+    """Fine-tunes PRETRAINED to tell chapters of Python's documentation apart, and asks it."""
+    train, dev = write_chapters(settings.path("chapters"))
+    chapters = list(dict.fromkeys(paragraph.chapter for paragraph in train))
+    print(
+        f"{settings.path('chapters')}: {len(train):,} paragraphs to train on and {len(dev):,} to "
+        f"evaluate, of the chapters {', '.join(chapters)}"
+    )
+    asked = [next(p for p in dev if p.chapter == chapter) for chapter in chapters]
+    questions, answers = (settings.path("chapters", name) for name in ("asked.txt", "answers.tsv"))
+    with write_then_rename(questions) as file:
+        file.write("".join(f"{paragraph.text}\n" for paragraph in asked).encode())
+    steps = settings.num_fine_tuning_steps
+    run(
+        "run_classifier",
+        task_name="custom",
+        train_file=settings.path("chapters", TRAIN_FILE),
+        dev_file=settings.path("chapters", DEV_FILE),
+        text_a_column=TEXT_COLUMN,
+        label_column=LABEL_COLUMN,
+        albert_hub_module_handle=PRETRAINED,
+        output_dir=settings.path("classifier"),
+        do_train=True,
+        do_eval=True,
+        max_seq_length=settings.fine_tuning_seq_length,
+        train_batch_size=settings.fine_tuning_batch_size,
+        learning_rate=settings.fine_tuning_learning_rate,
+        train_step=steps,
+        warmup_step=steps // 10,
+        save_checkpoints_steps=steps,
+        log_steps=math.ceil(steps / 5),
+        predict_file=questions,
+        predict_output_file=answers,
+    )
+    share = max(Counter(paragraph.chapter for paragraph in dev).values()) / len(dev)
+    accuracy = _read_results(settings.path("classifier", RESULTS_FILE))["eval_accuracy"]
+    print(
+        f"\nchapter accuracy         {accuracy:6.1%}"
+        f"   against {share:.1%} for always giving the most frequent of the "
+        f"{len(chapters)} chapters"
+    )
+    given = Path(answers).read_text(encoding="utf-8").splitlines()
+    for paragraph, line in zip(asked, given, strict=True):
+        label, *shares = line.split("\t")
+        probability = float(dict(share.rsplit("=", 1) for share in shares)[label])
+        is_right = "right" if label == paragraph.chapter else f"it is {paragraph.chapter}"
+        print(f"\n{paragraph.text}\n  {label} {probability:.1%} ({is_right})")
+
+
 def _read_results(path: str) -> dict[str, float]:
-    """Reads the `key = value` lines of an evaluation."""
+    """Reads the `key = value` lines of an evaluation; of several, the last."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
-    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+    pairs = (line.split(" = ") for line in lines if " = " in line)
+    return {key: float(value) for key, value in pairs}

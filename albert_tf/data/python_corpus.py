@@ -12,6 +12,7 @@ import sysconfig
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +81,7 @@ def write_corpus(
         raise ValueError(f"held_out_share lies above 0 and below 1. Received: {held_out_share}")
     if max_documents is not None and max_documents < 2:
         raise ValueError(f"max_documents is at least 2. Received: {max_documents}")
-    documents = _without_repetitions([*topic_documents(), *source_documents()])
+    documents = python_documents()
     if max_documents is not None:
         documents = documents[:: -(-len(documents) // max_documents)]
     training, held_out = split_documents(documents, held_out_share)
@@ -93,6 +94,11 @@ def write_corpus(
         _write_part(os.path.join(directory, TRAINING_FILE), training),
         _write_part(os.path.join(directory, HELD_OUT_FILE), held_out),
     )
+
+
+def python_documents() -> list[Document]:
+    """Returns all documents of this Python; a sentence that is in several is in the first alone."""
+    return _without_repetitions([*topic_documents(), *source_documents()])
 
 
 def topic_documents() -> Iterator[Document]:
@@ -144,18 +150,20 @@ def split_documents(
     return _large_enough(training), _large_enough(cleared)
 
 
-def _documents_of_module(path: Path, name: str) -> Iterator[Document]:
+@cache  # corpus and chapters are made of the same files
+def _documents_of_module(path: Path, name: str) -> list[Document]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         try:
             module = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError):  # test data and templates that are no Python
-            return
+            return []
     classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
     rest = ast.Module([node for node in module.body if node not in classes], [])
-    yield Document(name, _docstring_sentences(rest))
-    for node in classes:
-        yield Document(f"{name}.{node.name}", _docstring_sentences(node))
+    return [
+        Document(name, _docstring_sentences(rest)),
+        *(Document(f"{name}.{node.name}", _docstring_sentences(node)) for node in classes),
+    ]
 
 
 def _docstring_sentences(tree: ast.AST) -> list[str]:

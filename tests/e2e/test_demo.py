@@ -1,5 +1,6 @@
 """The demo from end to end, on a few documents and for a few steps."""
 
+import csv
 import re
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from albert_tf.demo import PUBLISHED_FILES, TEXTS
 from tests.programs import warm_python
 
 ROOT = Path(__file__).parents[2]
+SIZES = ("--num_train_steps=6", "--max_documents=60", "--vocab_size=400")
 
 
 def run_demo(output_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -27,8 +29,7 @@ def run_demo(output_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 def demo(tmp_path_factory) -> tuple[Path, str]:
     """The output directory of a demo, and what it printed."""
     output_dir = tmp_path_factory.mktemp("demo")
-    sizes = ("--num_train_steps=6", "--max_documents=60", "--vocab_size=400")
-    result = run_demo(output_dir, *sizes)
+    result = run_demo(output_dir, *SIZES, "--num_fine_tuning_steps=0")
     assert result.returncode == 0, result.stdout + result.stderr
     return output_dir, result.stdout
 
@@ -64,6 +65,20 @@ def test_every_blank_is_filled(demo):
     for text in TEXTS:
         candidates = lines[lines.index(text) + 1]
         assert len(re.findall(r"\d\.\d%", candidates)) == 5
+
+
+@pytest.mark.slow
+def test_a_classifier_of_chapters_ends_it(tmp_path):
+    result = run_demo(tmp_path, *SIZES, "--num_fine_tuning_steps=3")
+    assert result.returncode == 0, result.stdout + result.stderr
+    end = result.stdout.partition("python -m albert_tf.cli.run_classifier")[2]
+    assert "--albert_hub_module_handle=mini" in end
+    assert re.search(r"^chapter accuracy +\d+\.\d% +against \d+\.\d% for always", end, re.MULTILINE)
+    with open(tmp_path / "chapters" / "dev.csv", newline="", encoding="utf-8") as file:
+        chapters = {row["chapter"] for row in csv.DictReader(file)}
+    answers = re.findall(r"^  (\w+) \d+\.\d% \((?:right|it is (\w+))\)$", end, re.MULTILINE)
+    assert len(answers) == len(chapters)
+    assert {right or label for label, right in answers} == chapters
 
 
 def test_a_failing_step_ends_the_demo_with_its_name(tmp_path):

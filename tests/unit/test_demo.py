@@ -1,12 +1,22 @@
 """The parts of the demo that need no training."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from albert_tf import demo
 from albert_tf.data.examples import encode_examples
 from albert_tf.data.pretraining import pretraining_feature_specs
+from albert_tf.data.python_chapters import Paragraph
 from albert_tf.data.tfrecord import frame_records
-from albert_tf.demo import SETTINGS_FILE, DemoSettings, baselines, replace_earlier_run
+from albert_tf.demo import (
+    SETTINGS_FILE,
+    DemoSettings,
+    baselines,
+    classify_chapters,
+    replace_earlier_run,
+)
 
 
 def settings(output_dir: object) -> DemoSettings:
@@ -50,3 +60,37 @@ def test_an_earlier_run_is_replaced(tmp_path):
     model.touch()
     replace_earlier_run(settings(tmp_path / "new"))
     assert [path.name for path in (tmp_path / "new").iterdir()] == [SETTINGS_FILE]
+
+
+def test_the_answers_of_the_classifier_stand_beside_the_chapters(tmp_path, monkeypatch, capsys):
+    train = [Paragraph(f"t{i}", chapter) for i, chapter in enumerate(("mail", "web", "files"))]
+    dev = [
+        Paragraph(text, chapter)
+        for text, chapter in (("a", "mail"), ("b", "web"), ("c", "mail"), ("d", "files"))
+    ]
+    given, made = {}, settings(tmp_path)
+
+    def run(command, **flags):
+        assert command == "run_classifier"
+        given.update(flags)
+        assert Path(flags["predict_file"]).read_text() == "a\nb\nd\n"
+        Path(flags["output_dir"]).mkdir()
+        Path(flags["output_dir"], "eval_results.txt").write_text("eval_accuracy = 0.625\n===\n")
+        Path(flags["predict_output_file"]).write_text(
+            "mail\tfiles=0.25\tmail=0.75\nfiles\tfiles=0.5\tmail=0.25\nfiles\tfiles=1\tmail=0\n"
+        )
+
+    (tmp_path / "chapters").mkdir()
+    monkeypatch.setattr(demo, "write_chapters", lambda folder: (train, dev))
+    monkeypatch.setattr(demo, "run", run)
+    classify_chapters(made)
+    assert given["albert_hub_module_handle"] == "mini"
+    lines = capsys.readouterr().out.splitlines()
+    (accuracy,) = (line for line in lines if line.startswith("chapter accuracy"))
+    assert [part for part in accuracy.split() if part.endswith("%")] == ["62.5%", "50.0%"]
+    answers = [lines[lines.index(text) + 1].split(maxsplit=2) for text in "abd"]
+    assert answers == [
+        ["mail", "75.0%", "(right)"],
+        ["files", "50.0%", "(it is web)"],
+        ["files", "100.0%", "(right)"],
+    ]
