@@ -30,7 +30,7 @@ EVERY_DOCUMENT = pytest.mark.parametrize(
 LANGUAGES = {"bash", "python", "text", "json", "dockerfile"}
 # Programs of others that blocks for a shell may start.
 OTHER_PROGRAMS = {"cat", "cd", "curl", "docker", "echo", "git", "head", "ls", "papermill",
-                  "pip", "printf", "sed", "source"}  # fmt: skip
+                  "pip", "printf", "sed", "sha256sum", "source"}  # fmt: skip
 # Flags of other programs that the text speaks of.
 OTHER_FLAGS = {"check", "flink_job_server_jar", "model_base_path", "signal",
                "spark_job_server_jar", "strict", "undefok"}  # fmt: skip

@@ -1,0 +1,45 @@
+"""The model that comes with the package, by its name in real commands."""
+
+import json
+
+import pytest
+
+import albert_tf
+from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.model_files.places import CHECKPOINT_FLAG, place_of_model
+from tests.classifier_run import COUNTS, ClassifierRun
+
+SHORT = {"max_seq_length": 24, "train_step": 2, "albert_config_file": None, "spm_model_file": None}
+
+
+def test_a_classifier_starts_from_it_without_any_other_file(tmp_path, golden):
+    run = ClassifierRun(tmp_path, golden)
+    printed = run.must_work(
+        albert_hub_module_handle="mini", do_train=True, do_predict=True, **SHORT
+    )
+    assert "25 of 27 variables restored" in printed
+    place = place_of_model("mini", CHECKPOINT_FLAG)
+    config = json.loads((run.output / "albert_config.json").read_text())
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
+        assert config[name] == getattr(place.config, name)
+    tokenizer = albert_tf.load_tokenizer(run.output)
+    assert tokenizer.model_proto == albert_tf.load_tokenizer("mini").model_proto
+    assert len(run.predicted()) == COUNTS["test"]
+    weights, shapes = open_checkpoint(str(run.output / "model.ckpt-2"))
+    stored, _ = open_checkpoint(place.checkpoint)
+    name = "bert/embeddings/word_embeddings"
+    # Two steps at a rate of at most 1e-3 do not lead far from where they began.
+    assert 0 < abs(weights.get_tensor(name) - stored.get_tensor(name)).max() < 5e-3
+    assert shapes["output_weights"] == [3, config["hidden_size"]]
+
+
+@pytest.mark.parametrize("flag", ["albert_hub_module_handle", "init_checkpoint"])
+def test_what_does_not_belong_to_it_is_refused_before_anything_is_written(tmp_path, golden, flag):
+    run = ClassifierRun(tmp_path, golden)
+    tokenizer = golden / "tokenizer" / "small_1000.model"
+    for wrong in ({"albert_config_file": run.config_file}, {"spm_model_file": tokenizer}):
+        printed = run.must_fail(do_train=True, **{**SHORT, flag: "mini", **wrong})
+        assert str(next(iter(wrong.values()))) in printed
+        assert "pretrained/mini" in printed
+    assert "'mini'" in run.must_fail(do_train=True, **{**SHORT, flag: "minni"})
+    assert not run.output.exists()
