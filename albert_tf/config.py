@@ -355,6 +355,8 @@ class OptimizerConfig:
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
+        num_decay_steps: N, the last steps, in which the rate decays after it was constant from the
+            warm-up on; None for the original's schedule, which decays from step 0 on.
 
     Raises:
         ValueError: a value is out of range.
@@ -373,6 +375,7 @@ class OptimizerConfig:
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-6
+    num_decay_steps: int | None = None
 
     # What the command calls them, for messages.
     STEPS_FLAG: ClassVar[str] = "--num_train_steps"
@@ -387,11 +390,25 @@ class OptimizerConfig:
         _require_natural_number(self.WARMUP_FLAG, self.num_warmup_steps)
         _require_natural_number("--start_warmup_step", self.start_warmup_step)
         _require_not_negative("--poly_power", self.poly_power)
+        if self.num_decay_steps is not None:
+            self._check_decay(self.num_decay_steps)
         _require_not_negative("OptimizerConfig.weight_decay_rate", self.weight_decay_rate)
         _require_positive("OptimizerConfig.clip_norm", self.clip_norm)
         _require_rate("OptimizerConfig.beta_1", self.beta_1)
         _require_rate("OptimizerConfig.beta_2", self.beta_2)
         _require_positive("OptimizerConfig.epsilon", self.epsilon)
+
+    def _check_decay(self, steps: int) -> None:
+        """Refuses a decay that begins before the warm-up ends."""
+        _require_positive_integer("--num_decay_steps", steps)
+        warm = self.start_warmup_step + self.num_warmup_steps
+        if warm + steps > self.num_train_steps:
+            raise ValueError(
+                f"--num_decay_steps must leave the warm-up its steps: at most "
+                f"{self.num_train_steps - warm} of {self.STEPS_FLAG}={self.num_train_steps}, whose "
+                f"warm-up ends at step {warm} (--start_warmup_step, {self.WARMUP_FLAG}). "
+                f"Received: --num_decay_steps={steps}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,6 +47,7 @@ def learning_rate_schedule(config: OptimizerConfig) -> WarmupPolynomialDecay:
         num_warmup_steps=config.num_warmup_steps,
         start_warmup_step=config.start_warmup_step,
         power=config.poly_power,
+        num_decay_steps=config.num_decay_steps,
     )
 
 
@@ -59,12 +60,16 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     `start_warmup_step` on, then `initial * (1 - min(s, T) / T) ** power`. The decay counts from
     step 0, not from the end of the warm-up, so the rate jumps down a little where they meet.
 
+    With N `num_decay_steps` the rate is `initial` from the warm-up to step T - N, and then
+    `initial * (1 - (min(s, T) - (T - N)) / N) ** power`: warm-up, stable, decay.
+
     Attributes:
         initial_learning_rate: rate that the warm-up reaches; at least 0.
         num_train_steps: T, step at which the rate reaches 0.
         num_warmup_steps: steps of the warm-up; 0 for none, whatever `start_warmup_step` is.
         start_warmup_step: step at which the warm-up starts.
         power: exponent of the decay; 1 is linear, 0 keeps the rate constant.
+        num_decay_steps: N, in 1..T; None for T, the original's schedule.
 
     Raises:
         ValueError: a value is out of range.
@@ -81,9 +86,15 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         num_warmup_steps: int = 0,
         start_warmup_step: int = 0,
         power: float = 1.0,
+        num_decay_steps: int | None = None,
     ) -> None:
         if num_train_steps < 1:
             raise ValueError(f"num_train_steps must be at least 1. Received: {num_train_steps}")
+        if num_decay_steps is not None and not 1 <= num_decay_steps <= num_train_steps:
+            raise ValueError(
+                f"num_decay_steps must be in 1..{num_train_steps}, num_train_steps. "
+                f"Received: {num_decay_steps}"
+            )
         for name, value in (
             ("initial_learning_rate", initial_learning_rate),
             ("num_warmup_steps", num_warmup_steps),
@@ -97,11 +108,14 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.num_warmup_steps = num_warmup_steps
         self.start_warmup_step = start_warmup_step
         self.power = power
+        self.num_decay_steps = num_decay_steps
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """Returns the learning rate, float32 [], of the update after `step` finished ones."""
         step = tf.cast(step, tf.float32)
-        progress = tf.minimum(step / self.num_train_steps, 1.0)
+        num_decay_steps = self.num_decay_steps or self.num_train_steps
+        decayed_steps = tf.maximum(step - (self.num_train_steps - num_decay_steps), 0.0)
+        progress = tf.minimum(decayed_steps / num_decay_steps, 1.0)
         decayed = self.initial_learning_rate * (1.0 - progress) ** self.power
         if self.num_warmup_steps == 0:
             return decayed
@@ -116,6 +130,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             "num_warmup_steps": self.num_warmup_steps,
             "start_warmup_step": self.start_warmup_step,
             "power": self.power,
+            "num_decay_steps": self.num_decay_steps,
         }
 
 

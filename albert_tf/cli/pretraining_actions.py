@@ -46,6 +46,7 @@ from albert_tf.model_files.parts import ModelParts, model_parts
 from albert_tf.model_files.places import (
     CHECKPOINT_FLAG,
     CONFIG_FLAG,
+    EVAL_FLAG,
     OUTPUT_FLAG,
     place_of_config,
     place_of_directory,
@@ -113,7 +114,7 @@ def _model_parts(values: flags.FlagValues) -> ModelParts:
     if not (directory.newest() or directory.best()):  # else the run goes on by itself
         places += filter(None, [place_of_model(values.init_checkpoint, CHECKPOINT_FLAG)])
     if not values.do_train and values.eval_checkpoint not in CHOICES:
-        places += filter(None, [place_of_model(values.eval_checkpoint, "--eval_checkpoint")])
+        places += filter(None, [place_of_model(values.eval_checkpoint, EVAL_FLAG)])
     if not any(place.config or place.checkpoint for place in places):
         raise ValueError(
             f"There is no configuration: give {CONFIG_FLAG} (albert_config.json), or a model with "
@@ -144,7 +145,9 @@ def _masking(values: flags.FlagValues, model_directory: ModelDirectory) -> Onlin
 
 def _optimizer_config(values: flags.FlagValues) -> OptimizerConfig:
     """What the flags say, carried over to the batch, and told, if they are for another one."""
-    given = optimizer_config_from_flags(values)
+    given = dataclasses.replace(
+        optimizer_config_from_flags(values), num_decay_steps=values.num_decay_steps
+    )
     batch_size, reference = values.train_batch_size, values.scale_from_batch_size
     if reference is None:
         advice = scaling_advice(given, batch_size) if values.do_train else None
@@ -229,8 +232,9 @@ def _evaluation_input(
         earlier: what the run was evaluated on before, None where that is not known.
         best: the best checkpoint so far.
     """
-    now = json.loads(json.dumps(task.describe_evaluation()))
-    if earlier not in (None, now) and best.step >= 0:
+    now = task.describe_evaluation()
+    is_other = earlier is not None and json.dumps(earlier) != json.dumps(now)
+    if is_other and best.step >= 0:
         logging.warning(
             "The best checkpoint, of step %d, was chosen on other examples (--eval_input_file, "
             "their length or masking): the next one evaluated takes its place",
@@ -330,7 +334,7 @@ def _to_evaluate(
         directory,
         values.eval_checkpoint,
         values.init_checkpoint,
-        flag="--eval_checkpoint",
+        flag=EVAL_FLAG,
         last_step=last_step,
         watch_secs=values.watch_secs,
     )

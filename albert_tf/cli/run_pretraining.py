@@ -64,16 +64,22 @@ def define_flags() -> None:
     define_optimizer_flags(OptimizerConfig())
     with flag_group(OPTIMIZER):
         flags.DEFINE_integer(
+            "num_decay_steps",
+            None,
+            "Keep the rate constant after the warm-up, and let it fall to 0 in so many last steps. "
+            "Not given: it falls from step 0 on, as the original's.",
+        )
+        flags.DEFINE_integer(
             "scale_from_batch_size",
             None,
-            "Batch that --learning_rate, --num_train_steps, --num_warmup_steps and "
-            "--start_warmup_step are meant for; the published ones: 4096. They are scaled to "
-            "--train_batch_size, and what is used is printed: the rate by the square root of the "
-            "batches' ratio, the steps so that as many examples are seen. Not given: they are used "
-            "as they are.",
+            "Batch that --learning_rate, --num_train_steps, --num_warmup_steps, "
+            "--start_warmup_step and --num_decay_steps are meant for; the published ones: 4096. "
+            "They are scaled to --train_batch_size, and what is used is printed: the rate by the "
+            "square root of the batches' ratio, the steps so that as many examples are seen. Not "
+            "given: they are used as they are.",
             lower_bound=1,
         )
-    set_units(scale_from_batch_size="examples")
+    set_units(num_decay_steps="steps", scale_from_batch_size="examples")
     define_device_flags()
     define_dry_run_flag()
 

@@ -7,26 +7,33 @@ leave no trace in the shapes of weights.
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from absl import logging
 
+from albert_tf.checkpoints.original import read_global_step
 from albert_tf.checkpoints.shipped import NAMES, is_shipped
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.model_files.directory import CONFIG_FILE, LOWER_CASE_KEY, essential_differences
 from albert_tf.model_files.places import (
     CHECKPOINT_FLAG,
     CONFIG_FLAG,
+    EVAL_FLAG,
     HANDLE_FLAG,
     OUTPUT_FLAG,
     ModelPlace,
 )
 from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
 from albert_tf.tokenization.loading import existing_files
+from albert_tf.training.depth_schedule import DepthSchedule
 
 FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
 # What the shapes of weights tell of a model, and what they do not.
 _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "num_hidden_groups")
 _SHAPELESS = ("num_attention_heads", "hidden_act")
+
+# Pretraining goes on with, and evaluates, checkpoints with the layers they were trained with.
+_AT_THEIR_DEPTH = (OUTPUT_FLAG, EVAL_FLAG)
 
 _WAYS = f"""Name a model by one of:
   {HANDLE_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
@@ -93,6 +100,7 @@ def _choose_config(places: list[ModelPlace]) -> tuple[AlbertConfig, ModelPlace]:
         if chosen.config is not None:
             for place in places:
                 _compare_configs(chosen, place)
+                _warn_of_another_depth(chosen.config, place)
             has_weights = any(place.checkpoint for place in places)
             _warn_of_unlike_release(chosen.config, chosen, has_weights)
             return chosen.config, chosen
@@ -152,6 +160,27 @@ def _compare_configs(chosen: ModelPlace, place: ModelPlace) -> None:
     if place.is_fixed:
         raise ValueError(f"{message} Leave {chosen.flag} out to take the configuration it brings.")
     logging.warning("%s The second is used.", message)
+
+
+def _warn_of_another_depth(config: AlbertConfig, place: ModelPlace) -> None:
+    """Says so when weights were last trained with fewer layers than the model will apply."""
+    if place.config is None or place.checkpoint is None or place.flag in _AT_THEIR_DEPTH:
+        return
+    schedule = DepthSchedule.recorded(os.path.dirname(place.checkpoint), place.config)
+    if schedule is None or not schedule.changes:
+        return
+    depth = schedule.of_checkpoint(read_global_step(place.checkpoint))
+    if depth != config.num_hidden_layers:
+        logging.warning(
+            "%s (%s) was last trained with %d layers (%s), and %d are applied: give a "
+            "configuration with its depth (%s), or a checkpoint from after the last change.",
+            place.checkpoint,
+            place.flag,
+            depth,
+            schedule.as_flag(),
+            config.num_hidden_layers,
+            CONFIG_FLAG,
+        )
 
 
 def _choose_lower_case(flag: bool | None, places: list[ModelPlace]) -> bool:

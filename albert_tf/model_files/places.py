@@ -17,6 +17,7 @@ from albert_tf.model_files.directory import CONFIG_FILE, LOWER_CASE_KEY, find_to
 HANDLE_FLAG = "--albert_hub_module_handle"
 CONFIG_FLAG = "--albert_config_file"
 CHECKPOINT_FLAG = "--init_checkpoint"
+EVAL_FLAG = "--eval_checkpoint"
 OUTPUT_FLAG = "--output_dir"
 
 

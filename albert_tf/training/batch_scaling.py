@@ -37,6 +37,7 @@ def scale_to_batch_size(
         learning_rate=config.learning_rate * math.sqrt(batch_size / reference),
         num_train_steps=max(1, steps(config.num_train_steps)),
         start_warmup_step=steps(config.start_warmup_step),
+        num_decay_steps=config.num_decay_steps and max(1, steps(config.num_decay_steps)),
     )
 
 
@@ -53,6 +54,7 @@ def scaling_report(
     for flag, name in (
         (given.STEPS_FLAG, "num_train_steps"),
         ("--start_warmup_step", "start_warmup_step"),
+        ("--num_decay_steps", "num_decay_steps"),
     ):
         before, after = getattr(given, name), getattr(used, name)
         if before:

@@ -135,6 +135,7 @@ class TrainingPlan:
             **rows,
             "optimizer": optimizer.optimizer,
             "warm-up": warmup,
+            **self._decay(),
             "highest learning rate": f"{self._highest_rate():.4g}",
         }
 
@@ -149,6 +150,14 @@ class TrainingPlan:
             parts = config.gradient_accumulation_steps
             text += f", in {parts} micro-batches of {share // parts:,}"
         return text
+
+    def _decay(self) -> Block:
+        """Where the decay begins, if not at step 0."""
+        optimizer = self.trainer.optimizer_config
+        if optimizer.num_decay_steps is None:
+            return {}
+        first = optimizer.num_train_steps - optimizer.num_decay_steps
+        return {"decay": f"{optimizer.num_decay_steps:,} steps from step {first:,} on"}
 
     def _depths(self) -> str:
         """The depths of the steps to be done; "" where there is but one."""

@@ -5,6 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
+from albert_tf.model_files.parts import model_parts
+from albert_tf.model_files.places import place_of_config, place_of_model
 from tests.dry_runs import assert_unchanged, blocks, tree
 from tests.pretraining_run import PretrainingRun
 
@@ -61,6 +63,18 @@ def test_what_cannot_be_is_refused_before_anything_is_written(trained):
         assert refused.code == 1
         assert "error: --depth_schedule" in refused.output
         assert_unchanged(trained.folder, before)
+
+
+def test_elsewhere_all_layers_are_applied_and_a_warning_says_so(trained, tmp_path, caplog):
+    model_parts([place_of_model(str(trained.output / "model.ckpt-12"), "--init_checkpoint")])
+    assert "was last trained with" not in caplog.text
+    early = place_of_model(str(trained.output / "model.ckpt-5"), "--init_checkpoint")
+    model_parts([early])
+    assert "was last trained with 2 layers" in caplog.text
+    caplog.clear()
+    trained.config.replace(num_hidden_layers=2).to_json_file(str(tmp_path / "two.json"))
+    model_parts([place_of_config(str(tmp_path / "two.json")), early])
+    assert "was last trained with" not in caplog.text
 
 
 def test_checkpoints_are_evaluated_with_the_layers_they_were_trained_with(trained, tmp_path):

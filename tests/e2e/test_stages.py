@@ -108,3 +108,31 @@ def test_a_break_within_a_later_stage_changes_nothing(run, tmp_path):
     assert not re.search(r"changes at|is not the one|chosen on other", printed)
     last = f"model.ckpt-{LAST}"
     assert_same_bits(read_checkpoint(output / last), read_checkpoint(run.output / last))
+
+
+def test_a_run_with_a_decay_at_its_end_is_prolonged_or_finished_from_a_copy(tmp_path):
+    run = PretrainingRun(tmp_path, num_hidden_layers=1, num_hidden_groups=1)
+    flags = {"learning_rate": 0.01, "num_decay_steps": 2, "log_steps": 1}
+    plan = blocks(run.must_work(**flags, dry_run=True))
+    assert plan["Training"]["decay"] == "2 steps from step 10 on"
+    run.must_work(**flags, num_train_steps=7)
+    copy = tmp_path / "copy"
+    shutil.copytree(run.output, copy)
+    for folder in (run.output, copy):  # as they were before the decay, which began at step 5
+        for path in folder.glob("**/*7.*"):
+            path.unlink()
+        (folder / "checkpoint").unlink()
+
+    def rates():
+        return [record["learning_rate"] / 0.01 for record in run.metrics().values()]
+
+    printed = run.must_work(**flags, num_train_steps=9)
+    assert "optimizer.num_train_steps changes at step 5: 7 until now, 9 from now on" in printed
+    warm = [0.0, 1 / 3, 2 / 3]
+    np.testing.assert_allclose(rates(), [*warm, 1, 1, 1, 1, 1, 1 / 2], rtol=1e-5, atol=0)
+    run.output = copy
+    run.must_work(**{**flags, "num_decay_steps": 3}, num_train_steps=8, output_dir=copy)
+    np.testing.assert_allclose(rates(), [*warm, 1, 1, 1, 2 / 3, 1 / 3], rtol=1e-5, atol=0)
+    refused = run(**{**flags, "num_decay_steps": 6}, num_train_steps=8, output_dir=copy)
+    assert refused.code == 1
+    assert "error: --num_decay_steps" in refused.output

@@ -270,6 +270,8 @@ class TestPresets:
         ({"num_warmup_steps": -1}, "--num_warmup_steps must be a whole number of at least 0"),
         ({"start_warmup_step": 0.5}, "--start_warmup_step must be a whole number of at least 0"),
         ({"poly_power": float("nan")}, "--poly_power must be a number of at least 0"),
+        ({"num_decay_steps": 0}, "--num_decay_steps must be a whole number of at least 1"),
+        ({"num_decay_steps": 121876}, "--num_decay_steps must leave the warm-up its steps"),
         ({"weight_decay_rate": -0.01}, "weight_decay_rate must be a number of at least 0"),
         ({"clip_norm": 0.0}, "clip_norm must be a number above 0"),
         ({"beta_1": 1.0}, "beta_1 must be a rate in [0, 1)"),

@@ -91,8 +91,18 @@ class TestSchedule:
         rates = [float(schedule(step)) for step in range(5)]
         np.testing.assert_allclose(rates, [2.0, 1.125, 0.5, 0.125, 0.0], rtol=1e-6, atol=1e-8)
 
+    def test_is_constant_until_the_last_steps_where_these_alone_decay(self):
+        schedule = WarmupPolynomialDecay(0.8, 12, num_warmup_steps=4, power=2.0, num_decay_steps=5)
+        rates = [float(schedule(step)) for step in (0, 2, 3, 4, 6, 7, 8, 11, 12, 99)]
+        expected = [0.0, 0.4, 0.6, 0.8, 0.8, 0.8, 0.8 * 0.64, 0.8 * 0.04, 0.0, 0.0]
+        np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-8)
+
+    def test_a_decay_of_all_steps_is_the_original(self):
+        one, other = (WarmupPolynomialDecay(0.3, 7, 2, num_decay_steps=n) for n in (None, 7))
+        assert [float(one(step)) for step in range(9)] == [float(other(step)) for step in range(9)]
+
     def test_survives_serialisation(self):
-        schedule = WarmupPolynomialDecay(0.8, 10, 4, 3, 0.5)
+        schedule = WarmupPolynomialDecay(0.8, 10, 4, 3, 0.5, 2)
         restored = keras.saving.deserialize_keras_object(
             keras.saving.serialize_keras_object(schedule)
         )
@@ -108,6 +118,8 @@ class TestSchedule:
             ("num_warmup_steps", -1),
             ("start_warmup_step", -1),
             ("power", -1.0),
+            ("num_decay_steps", 0),
+            ("num_decay_steps", 11),
         ],
     )
     def test_refuses_values_out_of_range(self, name, value):
@@ -429,7 +441,7 @@ class TestReplicas:
 
 
 def test_a_configuration_gives_its_optimizer():
-    config = OptimizerConfig("adamw", 0.3, 40, 5, 2, 2.0, 0.03, 0.5, 0.7, 0.9, 1e-4)
+    config = OptimizerConfig("adamw", 0.3, 40, 5, 2, 2.0, 0.03, 0.5, 0.7, 0.9, 1e-4, 8)
     optimizer = create_optimizer(config)
     assert type(optimizer) is AdamWeightDecay
     assert type(create_optimizer(OptimizerConfig("lamb"))) is Lamb
@@ -440,6 +452,7 @@ def test_a_configuration_gives_its_optimizer():
         "num_warmup_steps": 5,
         "start_warmup_step": 2,
         "power": 2.0,
+        "num_decay_steps": 8,
     }
     expected = {
         "weight_decay_rate": 0.03,

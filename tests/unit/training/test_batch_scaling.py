@@ -4,7 +4,11 @@ from albert_tf.config import OptimizerConfig
 from albert_tf.training.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 
 GIVEN = OptimizerConfig(
-    learning_rate=0.004, num_train_steps=1001, num_warmup_steps=30, start_warmup_step=7
+    learning_rate=0.004,
+    num_train_steps=1001,
+    num_warmup_steps=30,
+    start_warmup_step=7,
+    num_decay_steps=100,
 )
 
 
@@ -13,6 +17,7 @@ def test_a_smaller_batch_takes_more_steps_at_a_lower_rate():
     assert used.learning_rate == pytest.approx(0.001)
     steps = used.num_train_steps, used.num_warmup_steps, used.start_warmup_step
     assert steps == (16016, 30, 112)
+    assert used.num_decay_steps == 1600
     assert (used.optimizer, used.poly_power) == (GIVEN.optimizer, GIVEN.poly_power)
 
 
@@ -20,7 +25,7 @@ def test_a_larger_batch_takes_fewer_steps_at_a_higher_rate():
     used = scale_to_batch_size(GIVEN, batch_size=2250, reference=1000)
     assert used.learning_rate == pytest.approx(0.006)
     assert (used.num_train_steps, used.num_warmup_steps) == (445, 30)
-    assert scale_to_batch_size(GIVEN, 10**9, 1).num_train_steps == 1
+    assert scale_to_batch_size(OptimizerConfig(), 10**9, 1).num_train_steps == 1
 
 
 def test_the_reference_itself_changes_nothing():
@@ -35,6 +40,7 @@ def test_the_report_names_what_was_given_what_is_used_and_why():
     assert "--num_train_steps=1001 becomes 16016: times 1024/64" in text
     assert "--num_warmup_steps=30 stays as it is" in text
     assert "--start_warmup_step=7 becomes 112" in text
+    assert "--num_decay_steps=100 becomes 1600" in text
     assert "adamw" not in text
     adamw = OptimizerConfig(optimizer="adamw")
     assert "No rule was published for --optimizer=adamw" in scaling_report(adamw, adamw, 9, 9)[-1]
