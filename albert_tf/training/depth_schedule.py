@@ -105,13 +105,18 @@ class DepthSchedule:
             )
             return None
 
-    def check_ends_before(self, optimizer_config: OptimizerConfig) -> None:
-        """Raises ValueError unless some steps are trained with all layers."""
-        last, flag = optimizer_config.num_train_steps, optimizer_config.STEPS_FLAG
+    def warn_of_end(self, optimizer_config: OptimizerConfig) -> None:
+        """Warns where training ends before all layers are applied: a stage of it, or a mistake."""
+        last = optimizer_config.num_train_steps
         if self.stages[-1].first_step >= last:
-            raise ValueError(
-                f"{FLAG} must come to all layers before training ends. Received: {FLAG}={self}, "
-                f"{flag}={last}"
+            logging.warning(
+                "%s=%s: training ends at step %d with %d of %d layers. Go on with a larger %s.",
+                FLAG,
+                self,
+                last,
+                self.of_checkpoint(last),
+                self.stages[-1].depth,
+                optimizer_config.STEPS_FLAG,
             )
 
     @property

@@ -52,7 +52,7 @@ class TrainingStep:
             `is_skipped` too.
 
     Raises:
-        ValueError: the depth schedule does not fit the model or the steps.
+        ValueError: the depth schedule does not fit the model.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TrainingStep:
             task.build_model, config.precision, strategy, jit_compile=config.jit_compile
         )
         self.depth_schedule = DepthSchedule.parse(config.depth_schedule, self.model.encoder.config)
-        self.depth_schedule.check_ends_before(optimizer_config)
+        self.depth_schedule.warn_of_end(optimizer_config)
         with strategy.scope():
             self.loss_scale = LossScale() if config.precision == FLOAT16 else None
             self.model.encoder.remat = config.remat

@@ -68,10 +68,11 @@ class TestSchedule:
             parse(text, **config)
         assert received in str(raised.value)
 
-    def test_all_layers_come_before_the_end(self):
-        parse("2:0,6:5").check_ends_before(OptimizerConfig(num_train_steps=6))
-        with pytest.raises(ValueError, match=r"--depth_schedule=2:0,6:5, --num_train_steps=5"):
-            parse("2:0,6:5").check_ends_before(OptimizerConfig(num_train_steps=5))
+    def test_an_end_before_all_layers_is_warned_of(self, caplog):
+        parse("2:0,6:5").warn_of_end(OptimizerConfig(num_train_steps=6))
+        assert not caplog.records
+        parse("2:0,6:5").warn_of_end(OptimizerConfig(num_train_steps=5))
+        assert "2 of 6 layers" in caplog.text
 
     def test_steps_that_were_taken_bind(self):
         earlier = parse("2:0,4:5,6:9")
