@@ -23,7 +23,9 @@ RUN_AFRESH = "kill_and_resume"
 
 # Command: what its command line must have (a regular expression), and the flags that are added.
 SMALL = {
-    "demo": [("", "--num_train_steps=6 --max_documents=60 --vocab_size=400")],
+    "demo": [
+        ("", "--num_train_steps=6 --max_documents=60 --vocab_size=400 --num_fine_tuning_steps=2")
+    ],
     "train_sentencepiece": [("", "--vocab_size=1000")],
     "run_pretraining": [
         ("", "--num_train_steps=2 --num_warmup_steps=1 --save_checkpoints_steps=2"),
