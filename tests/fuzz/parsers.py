@@ -874,6 +874,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.data.records:_check_file": "only whether there is a file",
     "albert_tf.data.segments:Documents.load": _OWN,
     "albert_tf.demo:_read_results": _OWN,
+    "albert_tf.demo:classify_chapters": _OWN,
     "albert_tf.device_memory:_container_limits": _SYSTEM,
     "albert_tf.export.litert_check:run_in_fresh_process": _OWN,
     "albert_tf.export.litert_program:main": _OWN,
