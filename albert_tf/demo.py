@@ -90,10 +90,10 @@ class DemoSettings:
     dupe_factor: int = 10
     train_batch_size: int = 128
     learning_rate: float = 0.02
-    num_fine_tuning_steps: int = 240
+    num_fine_tuning_steps: int = 160
     fine_tuning_seq_length: int = 80
     fine_tuning_batch_size: int = 16
-    fine_tuning_learning_rate: float = 3e-4
+    fine_tuning_learning_rate: float = 1.5e-4
 
     def __post_init__(self) -> None:
         """Refuses a directory in which the demo could do harm."""

@@ -27,7 +27,7 @@ def define_flags() -> None:
         flags.DEFINE_integer("num_train_steps", 1500, "Steps of pretraining.", lower_bound=1)
         flags.DEFINE_integer(
             "num_fine_tuning_steps",
-            240,
+            160,
             "Steps of fine-tuning the classifier at the end; 0 leaves it out.",
             lower_bound=0,
         )
