@@ -109,7 +109,9 @@ def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: f
     lowered = (1.0 - tf.cast(attention_mask, wide.dtype)) * masked_score
     if fused_kernels.fuses():
         return fused_kernels.masked_softmax(scores, lowered)
-    return tf.cast(tf.nn.softmax(wide + lowered[:, None, None, :]), scores.dtype)
+    # Not lowered[:, None, None, :], which LiteRT does not have.
+    lowered = tf.expand_dims(tf.expand_dims(lowered, 1), 1)
+    return tf.cast(tf.nn.softmax(wide + lowered), scores.dtype)
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
