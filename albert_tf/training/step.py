@@ -46,10 +46,9 @@ class TrainingStep:
         depth_schedule: the layers that each step applies.
         fused_precision: what steps of fused passes compute in, see `fused_kernels`; None for plain
             operations. Read when `update` is traced.
-        update: a `tf.function` that makes one update from a batch that `split_batch` split and the
-            number of layers to apply (left out: all), and returns what is reported of it: `sums` of
-            losses and metrics, `gradient_norm`, `learning_rate`; in float16 `loss_scale` and
-            `is_skipped` too.
+        update: a `tf.function` that makes one update of all layers from a batch that `split_batch`
+            split, and returns what is reported of it: `sums` of losses and metrics,
+            `gradient_norm`, `learning_rate`; in float16 `loss_scale` and `is_skipped` too.
 
     Raises:
         ValueError: the depth schedule does not fit the model.
@@ -84,15 +83,24 @@ class TrainingStep:
         self._gradients = tf.function(
             self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
         )
-        # Traced for the first length it is called with, and once more for all others; so for every
-        # depth.
-        self.update = tf.function(
-            self._update,
-            autograph=False,
-            reduce_retracing=True,
-            # XLA takes the whole step; several replicas meet outside of what it compiles.
-            jit_compile=jit_compile if strategy.num_replicas_in_sync == 1 else None,
-        )
+        self._jit_compile = jit_compile
+        self._updates: dict[int, Any] = {}
+        self.update = self.update_at(self.depth_schedule.stages[-1].depth)
+
+    def update_at(self, depth: int) -> Any:
+        """Returns the `tf.function` of an update that applies the first `depth` layers.
+
+        It is traced for the first length it is called with, and once more for all others.
+        """
+        if depth not in self._updates:
+            self._updates[depth] = tf.function(
+                lambda batch: self._update(batch, depth),
+                autograph=False,
+                reduce_retracing=True,
+                # XLA takes the whole step; several replicas meet outside of what it compiles.
+                jit_compile=self._jit_compile if self._strategy.num_replicas_in_sync == 1 else None,
+            )
+        return self._updates[depth]
 
     def _fuses(self) -> bool:
         """Whether steps are made of fused passes: large ones on a CPU, where TensorFlow has XLA."""
@@ -108,16 +116,14 @@ class TrainingStep:
             )
         )
 
-    def _update(self, batch: Features, depth: int | None = None) -> dict[str, Any]:
-        # Bound, since a TPU would make a tensor of it as an argument.
-        replica_update = partial(self._replica_update, depth=depth)
-        results = self._strategy.run(replica_update, args=(batch,))
+    def _update(self, batch: Features, depth: int) -> dict[str, Any]:
+        results = self._strategy.run(partial(self._replica_update, depth=depth), args=(batch,))
         # The same on every replica: sums over all of them.
         return tf.nest.map_structure(
             lambda value: self._strategy.experimental_local_results(value)[0], results
         )
 
-    def _replica_update(self, features: Features, depth: int | None) -> dict[str, Any]:
+    def _replica_update(self, features: Features, depth: int) -> dict[str, Any]:
         replica = tf.distribute.get_replica_context()
 
         def sum_over_replicas(values: Any) -> Any:
@@ -151,7 +157,7 @@ class TrainingStep:
         features: Features,
         weights: Mapping[str, tf.Tensor],
         dropout_seed: tf.Tensor,
-        depth: int | None,
+        depth: int,
     ) -> SumsAndGradients:
         """The sums of this replica's batch, and its share of the gradient of the whole batch.
 
@@ -159,7 +165,7 @@ class TrainingStep:
             features: the replica's batch.
             weights: of each loss, over all replicas and micro-batches.
             dropout_seed: int32 [2].
-            depth: layers to apply; None for all.
+            depth: layers to apply.
         """
         num_steps = self._config.gradient_accumulation_steps
 

@@ -234,7 +234,8 @@ class Trainer:
                 self._report(log, unreported, source)
                 self._save(source)
                 raise
-            unreported.append(self.train_step(split_batch(self.strategy, batch), depth))
+            update = self._training.update_at(depth)
+            unreported.append(update(split_batch(self.strategy, batch)))
             self.step += 1
             log.advance(self.step)
             stops = is_any_worker(self.strategy, interruption.signal is not None)
@@ -254,7 +255,7 @@ class Trainer:
         """
         with log.pause():
             spec = split_batch_spec(self.strategy, source.batch_spec)
-            self.train_step.get_concrete_function(spec, depth)
+            self._training.update_at(depth).get_concrete_function(spec)
 
     def _may_roll_back(self) -> bool:
         return self._guard.may_roll_back() and self.directory.newest() is not None

@@ -126,7 +126,7 @@ def test_a_compiled_step_reduces_in_float32(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "device_type", lambda strategy: "TPU")
     trainer = make_trainer(tmp_path, "bfloat16", jit_compile=True)
     batch = pretraining_batch(6, seed=0)
-    program = trainer.train_step.experimental_get_compiler_ir(batch, None)(stage="hlo")
+    program = trainer.train_step.experimental_get_compiler_ir(batch)(stage="hlo")
     types = {op: set(re.findall(rf"= (\w+)\[[^=]* {op}\(", program)) for op in HLO_OPERATIONS}
     assert types == HLO_OPERATIONS
 

@@ -67,7 +67,7 @@ def test_the_whole_step_is_one_computation_of_static_shapes(job, tmp_path):
         FineTuningOptimizerConfig(optimizer="lamb", num_train_steps=9),
         create_strategy("one_device"),
     )
-    program = trainer.train_step.experimental_get_compiler_ir(batch, None)(stage="hlo")
+    program = trainer.train_step.experimental_get_compiler_ir(batch)(stage="hlo")
     assert "<=" not in program  # a size that is only bounded
     assert re.search(r"\bwhile\(", program)  # of the micro-batches
     assert "custom-call" not in program  # what only a host can compute
