@@ -51,7 +51,7 @@ class Trainer:
 
     Raises:
         ValueError: the batch cannot be shared by the replicas and their micro-batches, or the depth
-            schedule does not fit the model or the steps.
+            schedule does not fit the model.
 
     Attributes:
         train_step: makes one update, see `TrainingStep.update`.
