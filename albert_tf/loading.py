@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import keras
 import numpy as np
 
+from albert_tf.checkpoints.model_source import (
+    ModelSettings,
+    ModelSource,
+    resolve_model,
+    stored_model,
+)
 from albert_tf.checkpoints.original import (
     HUB_SCOPE,
     SLOT_NAMES,
@@ -24,8 +28,6 @@ from albert_tf.checkpoints.stored_model import WeightsReader
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.model_files.contents import ModelContents
-from albert_tf.model_files.parts import ModelParts, model_parts
-from albert_tf.model_files.places import place_of_config, place_of_model
 from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, TrainedTask
 from albert_tf.models import (
     AlbertForClassification,
@@ -61,11 +63,12 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
         ValueError: there is no model, half of one, one of another architecture, or a configuration
             that contradicts the weights.
     """
-    source = _source(os.fspath(path), "path", albert_config_file=albert_config_file)
-    model, report, _ = _loaded(source)
+    settings = ModelSettings(albert_config_file=albert_config_file)
+    source, checkpoint = _source(os.fspath(path), "path", settings)
+    model, report, _ = _loaded(source.config, checkpoint)
     variables = original_names(model)
     shapes = {name: tuple(variables[name].shape) for name in report.missing}
-    for name, value in _fresh_values(shapes, source.parts.config).items():
+    for name, value in _fresh_values(shapes, source.config).items():
         variables[name].assign(value)
     return model
 
@@ -99,59 +102,46 @@ def read_contents(
     Raises:
         ValueError: see `load`.
     """
-    source = _source(
+    source, checkpoint = _source(
         path,
         flag,
-        albert_config_file=albert_config_file,
-        spm_model_file=spm_model_file,
-        vocab_file=vocab_file,
-        do_lower_case=do_lower_case,
+        ModelSettings(
+            albert_config_file=albert_config_file,
+            spm_model_file=spm_model_file,
+            vocab_file=vocab_file,
+            do_lower_case=do_lower_case,
+        ),
     )
-    parts = source.parts
-    model, report, task = _loaded(source)
+    model, report, task = _loaded(source.config, checkpoint)
     weights = _values(model)
     del model  # it is as large as they are
     missing = {name: weights[name].shape for name in report.missing}
-    weights.update(_fresh_values(missing, parts.config))
+    weights.update(_fresh_values(missing, source.config))
     if with_optimizer:
-        weights.update(_slots(report, *open_checkpoint(source.checkpoint)))
-    step = read_global_step(source.checkpoint)
+        weights.update(_slots(report, *open_checkpoint(checkpoint)))
+    step = read_global_step(checkpoint)
     contents = ModelContents(
-        parts.config, weights, parts.tokenizer, parts.do_lower_case, step, task
+        source.config, weights, source.tokenizer, source.do_lower_case, step, task
     )
     return contents, report
 
 
-@dataclasses.dataclass(frozen=True)
-class _Source:
-    """What lies at a path: where the weights are, and what else the model is made of."""
-
-    checkpoint: str
-    parts: ModelParts
-
-
-def _source(
-    path: str, flag: str, *, albert_config_file: str | None = None, **parts: Any
-) -> _Source:
-    """Finds a model's parts; see `read_contents`."""
-    place = place_of_model(path, flag)
-    if place is None or place.checkpoint is None:
+def _source(path: str, flag: str, settings: ModelSettings) -> tuple[ModelSource, str]:
+    """Finds a model's parts and its weights; see `read_contents`."""
+    model = stored_model(path, flag)
+    if model is None or not model.checkpoint:
         raise ValueError(f"{flag} is needed: it names the model.")
-    named = place_of_config(albert_config_file) if albert_config_file else None
-    found = model_parts(
-        [found for found in (named, place) if found],
-        tokenizer_from=[found for found in (place, named) if found],
-        **parts,
-    )
-    return _Source(place.checkpoint, found)
+    return resolve_model(settings, model), model.checkpoint
 
 
-def _loaded(source: _Source) -> tuple[keras.Model, LoadReport, TrainedTask | None]:
+def _loaded(
+    config: AlbertConfig, checkpoint: str
+) -> tuple[keras.Model, LoadReport, TrainedTask | None]:
     """Makes the model of the heads that the weights have, and fills it with them."""
-    task = TrainedTask.of_checkpoint(source.checkpoint)
-    _, shapes = open_checkpoint(source.checkpoint)
-    model = empty_model(source.parts.config, _without_scope(shapes), task)
-    report = load_weights(model, source.checkpoint)
+    task = TrainedTask.of_checkpoint(checkpoint)
+    _, shapes = open_checkpoint(checkpoint)
+    model = empty_model(config, _without_scope(shapes), task)
+    report = load_weights(model, checkpoint)
     _check_heads(report)
     return model, report, task
 

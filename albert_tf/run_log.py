@@ -29,32 +29,21 @@ from tqdm import tqdm
 
 from albert_tf.curves import draw_curves
 from albert_tf.data.files import explain_write_errors, open_binary, write_then_rename
-from albert_tf.data.strict_json import parse_json, read_json
-from albert_tf.run_records import METRICS_FILE, Record, parse_records, to_line
+from albert_tf.data.strict_json import parse_json
+from albert_tf.run_records import (
+    METRICS_FILE,
+    RUN_CONFIG_FILE,
+    Record,
+    parse_records,
+    read_run_config,
+    to_line,
+)
 from albert_tf.version import __version__
 
-RUN_CONFIG_FILE = "run_config.json"
 CURVES_FILE = "training_curves.png"
 TENSORBOARD_FOLDER = "tensorboard"
 
 _SECONDS_BETWEEN_PICTURES = 30.0  # drawing takes as long as some evaluations
-
-
-def read_run_config(output_dir: str) -> dict[str, Any]:
-    """Returns what `RunLog.write_config` was given last; nothing where there was no run.
-
-    A damaged file is passed over with a warning.
-    """
-    path = os.path.join(output_dir, RUN_CONFIG_FILE)
-    if not tf.io.gfile.exists(path):
-        return {}
-    try:
-        content = read_json(path, path)
-    except ValueError as error:
-        logging.warning("What this run was set to before is not known. %s", error)
-        return {}
-    config = content.get("config") if isinstance(content, dict) else None
-    return config if isinstance(config, dict) else {}  # other programs have such a file too
 
 
 class RunLog:

@@ -1,4 +1,4 @@
-"""The lines of `metrics.jsonl`: what a run reported, one JSON object a line.
+"""What a run has recorded: its settings, and the lines of `metrics.jsonl`.
 
 A line has `step`, `phase` and `time`, and the metrics, by their names. JSON has no NaN and no
 infinity; such values are null in the file.
@@ -8,17 +8,37 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
 from albert_tf.data.files import open_binary
-from albert_tf.data.strict_json import JsonValue, parse_json
+from albert_tf.data.strict_json import JsonValue, parse_json, read_json
 
 METRICS_FILE = "metrics.jsonl"
+RUN_CONFIG_FILE = "run_config.json"
 
 Record = dict[str, Any]  # step, phase, time and the metrics
+
+
+def read_run_config(output_dir: str) -> dict[str, Any]:
+    """Returns what `RunLog.write_config` was given last; nothing where there was no run.
+
+    A damaged file is passed over with a warning.
+    """
+    path = os.path.join(output_dir, RUN_CONFIG_FILE)
+    if not tf.io.gfile.exists(path):
+        return {}
+    try:
+        content = read_json(path, path)
+    except ValueError as error:
+        logging.warning("What this run was set to before is not known. %s", error)
+        return {}
+    config = content.get("config") if isinstance(content, dict) else None
+    return config if isinstance(config, dict) else {}  # other programs have such a file too
 
 
 def to_line(record: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.model_source import ModelSettings, ModelSource, resolve_model
 from albert_tf.config import AlbertConfig
 
 BATCH, LENGTH, PREDICTIONS = 3, 7, 2
@@ -47,3 +48,8 @@ def encoder_inputs() -> dict[str, tf.Tensor]:
 def pretraining_inputs() -> dict[str, tf.Tensor]:
     """The same with `masked_lm_positions`, int32 [B, P]."""
     return {**encoder_inputs(), "masked_lm_positions": tf.constant([[1, 6], [3, 0], [4, 2]])}
+
+
+def resolve(**settings) -> ModelSource:
+    """Resolves the model that flags of these names and values mean."""
+    return resolve_model(ModelSettings(**settings))

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
+from albert_tf.model_files.directory import LOWER_CASE_KEY
 
 if TYPE_CHECKING:
     from albert_tf.model_files.contents import ModelContents
@@ -100,7 +101,16 @@ def recognise(path: str, flag: str) -> StoredModel:
     """
     name, directory, weights = _locate(path, flag)
     stored = format_module(name).read(directory, flag)
-    return dataclasses.replace(stored, checkpoint=weights) if weights else stored
+    lower_case = stored.do_lower_case
+    if lower_case is None and stored.config is not None:
+        lower_case = stored.config.extra.get(LOWER_CASE_KEY)
+    return dataclasses.replace(
+        stored,
+        checkpoint=weights or stored.checkpoint,
+        do_lower_case=lower_case,
+        flag=flag,
+        given=path,
+    )
 
 
 def find_weights(path: str, flag: str = "--init_checkpoint") -> str:

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from albert_tf.checkpoints.shipped import is_shipped
 from albert_tf.config import AlbertConfig
 
 if TYPE_CHECKING:
     from albert_tf.model_files.trained_task import TrainedTask
+
+HANDLE_FLAG = "--albert_hub_module_handle"
 
 
 class WeightsReader(Protocol):
@@ -32,19 +35,22 @@ class WeightsReader(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class StoredModel:
-    """What lies in a directory of some format; None for what it does not hold.
+    """What a directory of some format holds of a model; None for what it does not hold.
 
     Attributes:
         path: the directory.
         format: its name, as `convert_checkpoint.py --format` has it.
         checkpoint: its weights: the file, or the prefix of TensorFlow's files. `load_weights` and
-            `open_checkpoint` take it, and tell by it which format it is.
+            `open_checkpoint` take it, and tell by it which format it is. Empty where there are
+            none.
         config: the model's configuration.
         config_file: the file that was read from.
         tokenizer_file: SentencePiece model or vocabulary.
         do_lower_case: whether the model's text was lower-cased.
         task: what its head was trained for, where the format says so in a file of its own; a
             `labels.json` beside the weights is read whatever the format.
+        flag: the flag that named it.
+        given: that flag's value.
     """
 
     path: str
@@ -55,3 +61,10 @@ class StoredModel:
     tokenizer_file: str | None = None
     do_lower_case: bool | None = None
     task: TrainedTask | None = None
+    flag: str = ""
+    given: str = ""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether no other configuration or vocabulary may take the place of its own."""
+        return self.flag == HANDLE_FLAG or is_shipped(self.given)

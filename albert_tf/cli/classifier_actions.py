@@ -117,7 +117,7 @@ def _classification(
         predict_batch_size=values.predict_batch_size,
         padding=values.padding,
     )
-    return ClassificationRun(job.data, job.source.tokenizer, model, strategy, settings)
+    return ClassificationRun(job.data, job.source.required_tokenizer, model, strategy, settings)
 
 
 def _train(
@@ -211,7 +211,7 @@ def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun
         export_text_classifier(
             classification.model,
             job.data.labels,
-            job.source.tokenizer,
+            job.source.required_tokenizer,
             values.export_dir,
             values.max_seq_length,
             bool(job.task.is_pair),

@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags
 
+from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.cli.fine_tuning_job import (
     apply_recipe,
     checkpoint_elsewhere,
@@ -24,7 +25,6 @@ from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
 from albert_tf.data.text_features import check_room
 from albert_tf.fine_tuning.classification import LoadedData
 from albert_tf.model_files.directory import ModelDirectory
-from albert_tf.model_files.source import ModelSource
 from albert_tf.model_files.trained_task import TrainedTask
 
 

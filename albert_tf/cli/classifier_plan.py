@@ -49,7 +49,7 @@ def plan_blocks(
             job.data.file(split),
             job.data.read(split),
             job.data.labels,
-            job.source.tokenizer,
+            job.source.required_tokenizer,
             values.max_seq_length,
         )
     blocks["Tokenizer"] = tokenizer_block(job.source, job.directory)

@@ -47,10 +47,10 @@ def define_flags() -> None:
 def run() -> None:
     """Reads the model and writes its weights."""
     # TensorFlow, which --help need not wait for.
+    from albert_tf.checkpoints.model_source import model_in
     from albert_tf.cli.devices import log_devices
     from albert_tf.export.plan import weights_blocks
     from albert_tf.export.pretrained_weights import prepare_export
-    from albert_tf.model_files.places import model_in
 
     log_devices()
     values = flags.FLAGS

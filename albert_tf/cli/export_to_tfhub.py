@@ -74,10 +74,10 @@ def run() -> None:
     """Exports, and prints what became of every weight."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     # TensorFlow, which --help need not wait for.
+    from albert_tf.checkpoints.model_source import model_in
     from albert_tf.cli.devices import log_devices
     from albert_tf.export.hub import prepare_hub_export
     from albert_tf.export.plan import hub_blocks
-    from albert_tf.model_files.places import model_in
 
     log_devices()
     values = flags.FLAGS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,14 +13,19 @@ from absl import flags, logging
 from albert_tf.checkpoints.choice import CHOICES
 from albert_tf.checkpoints.directory_lock import EVALUATION, check_unlocked
 from albert_tf.checkpoints.formats import find_weights
+from albert_tf.checkpoints.model_source import (
+    ModelSettings,
+    ModelSource,
+    resolve_model,
+    warn_of_random_weights,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.data.disk import check_file, check_folder
 from albert_tf.data.files import file_exists, real_name
 from albert_tf.distribution import is_tpu
 from albert_tf.export.saved_model import TEXT_FOLDER
 from albert_tf.fine_tuning.flow import CHECKPOINT_FLAG, Start
-from albert_tf.model_files.directory import ModelDirectory
-from albert_tf.model_files.source import ModelSource, model_source
+from albert_tf.model_files.directory import LOWER_CASE_KEY, ModelDirectory
 from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.recipes import recipe_for, size_of, version_of
 from albert_tf.training.folder import check_training_folder
@@ -213,15 +219,21 @@ def model_source_from_flags(values: flags.FlagValues, fallback: str | None = Non
     Raises:
         ValueError: no model, or parts that do not fit each other.
     """
-    return model_source(
-        albert_config_file=values.albert_config_file,
-        albert_hub_module_handle=values.albert_hub_module_handle,
-        init_checkpoint=fallback if values.init_checkpoint is None else values.init_checkpoint,
-        spm_model_file=values.spm_model_file,
-        vocab_file=values.vocab_file,
-        do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
-        output_dir=values.output_dir,
+    source = resolve_model(
+        ModelSettings(
+            albert_config_file=values.albert_config_file,
+            albert_hub_module_handle=values.albert_hub_module_handle,
+            init_checkpoint=fallback if values.init_checkpoint is None else values.init_checkpoint,
+            spm_model_file=values.spm_model_file,
+            vocab_file=values.vocab_file,
+            do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
+            output_dir=values.output_dir,
+        )
     )
+    # The model keeps what its text went through, even where nothing had said it.
+    extra = {**source.config.extra, LOWER_CASE_KEY: source.required_tokenizer.do_lower_case}
+    warn_of_random_weights(source, values.output_dir)
+    return dataclasses.replace(source, config=source.config.replace(extra=extra))
 
 
 def with_dropout(config: AlbertConfig, dropout_prob: float | None) -> AlbertConfig:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import keras
 from absl import flags
 
+from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.original import original_names
 from albert_tf.data.files import file_exists
 from albert_tf.export.saved_model import TEXT_FOLDER
@@ -16,7 +17,6 @@ from albert_tf.fine_tuning import flow
 from albert_tf.fine_tuning.plan import evaluation_files, training_files
 from albert_tf.inspection.files import tokenizer_facts
 from albert_tf.model_files.directory import CONFIG_FILE, ModelDirectory
-from albert_tf.model_files.source import ModelSource
 from albert_tf.model_files.trained_task import LABELS_FILE
 from albert_tf.run_log import device_names
 from albert_tf.text_layout import Block
@@ -100,8 +100,8 @@ def tokenizer_block(source: ModelSource, directory: ModelDirectory) -> Block:
     """The tokenizer and the configuration it fits."""
     return {
         "configuration": source.config_file or "",
-        **tokenizer_facts(source.tokenizer),
-        "lower-cases": source.tokenizer.do_lower_case,
+        **tokenizer_facts(source.required_tokenizer),
+        "lower-cases": source.required_tokenizer.do_lower_case,
         "vocab_size": directory.config.vocab_size,
     }
 

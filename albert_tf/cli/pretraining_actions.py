@@ -15,7 +15,14 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
+from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.checkpoints.directory_lock import EVALUATION, check_unlocked
+from albert_tf.checkpoints.model_source import (
+    EVAL_FLAG,
+    OUTPUT_FLAG,
+    ModelSettings,
+    resolve_model,
+)
 from albert_tf.checkpoints.original import read_global_step
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
@@ -42,26 +49,16 @@ from albert_tf.model_files.directory import (
     find_tokenizer,
     make_output_dir,
 )
-from albert_tf.model_files.parts import ModelParts, model_parts
-from albert_tf.model_files.places import (
-    CHECKPOINT_FLAG,
-    CONFIG_FLAG,
-    EVAL_FLAG,
-    OUTPUT_FLAG,
-    place_of_config,
-    place_of_directory,
-    place_of_model,
-)
 from albert_tf.model_files.trained_sentence_loss import (
     SENTENCE_LOSS_KEY,
     check_continued_loss,
     warn_of_another_loss,
 )
 from albert_tf.precision import build_model
-from albert_tf.run_log import RunLog, read_run_config
+from albert_tf.run_log import RunLog
+from albert_tf.run_records import read_run_config
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
 from albert_tf.training.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
-from albert_tf.training.depth_schedule import DepthSchedule
 from albert_tf.training.folder import check_training_folder
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
@@ -77,11 +74,11 @@ def run() -> None:
         trainer_config_from_flags(values), depth_schedule=values.depth_schedule
     )
     optimizer_config = _optimizer_config(values)
-    parts = _model_parts(values)
-    config = parts.config
+    model = resolve_model(_model_settings(values))
+    config = model.config
     strategy = strategy_from_flags(values)
     model_directory = ModelDirectory(
-        values.output_dir, config, parts.config_file or "", parts.tokenizer
+        values.output_dir, config, model.config_file or "", model.tokenizer
     )
     task = _task(values, config, _masking(values, model_directory), strategy)
     if values.do_train:
@@ -101,26 +98,19 @@ def _check_flags(values: flags.FlagValues) -> None:
         raise ValueError("Nothing to do: give --do_train, --do_eval or both.")
 
 
-def _model_parts(values: flags.FlagValues) -> ModelParts:
-    """Configuration and tokenizer: of the flags, the run, or what the weights come from.
-
-    Raises:
-        ValueError: there is no configuration, or what is named does not belong together.
-    """
-    named = place_of_config(values.albert_config_file) if values.albert_config_file else None
-    run = place_of_directory(values.output_dir, OUTPUT_FLAG)
-    places = [place for place in (named, run) if place]
+def _model_settings(values: flags.FlagValues) -> ModelSettings:
+    """What the flags say of the model: nothing of weights where a training goes on by itself."""
     directory = TrainingDirectory(values.output_dir)
-    if not (directory.newest() or directory.best()):  # else the run goes on by itself
-        places += filter(None, [place_of_model(values.init_checkpoint, CHECKPOINT_FLAG)])
-    if not values.do_train and values.eval_checkpoint not in CHOICES:
-        places += filter(None, [place_of_model(values.eval_checkpoint, EVAL_FLAG)])
-    if not any(place.config or place.checkpoint for place in places):
-        raise ValueError(
-            f"There is no configuration: give {CONFIG_FLAG} (albert_config.json), or a model with "
-            f"one as {CHECKPOINT_FLAG}."
-        )
-    return model_parts(places, spm_model_file=values.spm_model_file, vocab_file=values.vocab_file)
+    resumes = directory.newest() or directory.best()
+    evaluates = not values.do_train and values.eval_checkpoint not in CHOICES
+    return ModelSettings(
+        albert_config_file=values.albert_config_file,
+        init_checkpoint=None if resumes else values.init_checkpoint or None,
+        eval_checkpoint=values.eval_checkpoint if evaluates else None,
+        output_dir=values.output_dir,
+        spm_model_file=values.spm_model_file,
+        vocab_file=values.vocab_file,
+    )
 
 
 def _masking(values: flags.FlagValues, model_directory: ModelDirectory) -> OnlineMasking | None:

@@ -173,7 +173,7 @@ def _apply(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
     if values.export_text_model:
         export_text_choice(
             choice.model,
-            job.source.tokenizer,
+            job.source.required_tokenizer,
             values.export_dir,
             values.max_seq_length,
             values.max_qa_length,

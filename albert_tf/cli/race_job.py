@@ -6,6 +6,7 @@ import dataclasses
 
 from absl import flags
 
+from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.cli.fine_tuning_job import (
     apply_recipe,
     checkpoint_elsewhere,
@@ -19,7 +20,6 @@ from albert_tf.data.choices import ChoiceExample, read_choices
 from albert_tf.data.race import chosen_levels, read_race
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.model_files.directory import ModelDirectory
-from albert_tf.model_files.source import ModelSource
 from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, TrainedTask
 
 # Of each split: what wants it, and where the original keeps its features.
@@ -82,7 +82,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     features = {
         split: choice_features(
             found,
-            source.tokenizer,
+            source.required_tokenizer,
             max_seq_length=values.max_seq_length,
             max_qa_length=values.max_qa_length,
         )

@@ -227,7 +227,9 @@ def _apply(
         answer_file(values.predict_json, answerer, values.predict_output_file)
     if values.export_text_model:
         settings = answer_settings_from_flags(values, job)
-        export_text_spans(predictor.model, job.source.tokenizer, settings, values.export_dir)
+        export_text_spans(
+            predictor.model, job.source.required_tokenizer, settings, values.export_dir
+        )
     if values.export_dir:
         export_spans(predictor.model, values.export_dir)
         if litert:

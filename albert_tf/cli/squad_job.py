@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from absl import flags, logging
 
+from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.cli.fine_tuning_job import (
     apply_recipe,
     checkpoint_elsewhere,
@@ -24,7 +25,6 @@ from albert_tf.data.squad_features import SquadFeatures, check_lengths, squad_fe
 from albert_tf.fine_tuning.squad import SquadRun, SquadSettings, threshold_without_references
 from albert_tf.metrics.squad import has_references
 from albert_tf.model_files.directory import ModelDirectory
-from albert_tf.model_files.source import ModelSource
 from albert_tf.model_files.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
 from albert_tf.prediction.questions import QuestionAnswerer
 from albert_tf.prediction.sequences import Predictor
@@ -103,7 +103,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
         task.check_head_in(values.output_dir)
     if values.predict_json or values.export_text_model:
         check_lengths(values.max_seq_length, values.doc_stride, values.max_query_length)
-    train, predict = _questions(values, version, source.tokenizer)
+    train, predict = _questions(values, version, source.required_tokenizer)
     return Job(version, task, source, directory, threshold, train, predict)
 
 
@@ -253,7 +253,7 @@ def answerer_from_flags(
     """Returns what answers --predict_json."""
     settings = answer_settings_from_flags(values, job)
     return QuestionAnswerer(
-        job.source.tokenizer,
+        job.source.required_tokenizer,
         predictor,
         version=settings.version,
         doc_stride=settings.doc_stride,

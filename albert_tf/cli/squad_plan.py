@@ -77,7 +77,7 @@ def evaluated_text(job: Job) -> str:
 
 def _data(values: flags.FlagValues, job: Job, questions: Questions) -> Block:
     data, features = questions.data, questions.features
-    cut = cut_questions(data, features, job.source.tokenizer, values.max_query_length)
+    cut = cut_questions(data, features, job.source.required_tokenizer, values.max_query_length)
     return squad_block(data, features, job.version, len(cut))
 
 

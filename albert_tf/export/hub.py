@@ -7,6 +7,7 @@ import os
 from contextlib import ExitStack
 from typing import Any
 
+from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.conversion.convert import (
     Conversion,
     ConversionReport,
@@ -14,7 +15,6 @@ from albert_tf.conversion.convert import (
     new_directory,
     prepare_conversion,
 )
-from albert_tf.model_files.places import place_of_model
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # the flag's values
@@ -145,16 +145,16 @@ def _preprocessor(model: str, do_lower_case: bool | None) -> tuple[Tokenizer, in
     """The tokenizer of a preprocessor, and the length of its results."""
     from albert_tf.export.tf2_hub_preprocessor import check_length  # tensorflow-text
 
-    place = place_of_model(model, DIRECTORY_FLAG)
-    if place is None or place.tokenizer_file is None:
+    stored = stored_model(model, DIRECTORY_FLAG)
+    if stored is None or stored.tokenizer_file is None:
         raise ValueError(
             f"{PREPROCESSOR_FLAG} needs a tokenizer, and {DIRECTORY_FLAG}={model} has none."
         )
     if do_lower_case is None:
-        do_lower_case = place.do_lower_case is not False
-    tokenizer = load_tokenizer(vocab_file=place.tokenizer_file, do_lower_case=do_lower_case)
+        do_lower_case = stored.do_lower_case is not False
+    tokenizer = load_tokenizer(vocab_file=stored.tokenizer_file, do_lower_case=do_lower_case)
     length = _PREPROCESSOR_LENGTH
-    if place.config is not None:
-        length = min(length, place.config.max_position_embeddings)
+    if stored.config is not None:
+        length = min(length, stored.config.max_position_embeddings)
     check_length(length)
     return tokenizer, length

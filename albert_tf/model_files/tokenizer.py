@@ -58,11 +58,13 @@ def load_tokenizer(
 
 
 def _of_model(path: str, do_lower_case: bool | None) -> Tokenizer:
-    from albert_tf.model_files.places import place_of_model  # TensorFlow, which files do not need
+    from albert_tf.checkpoints.model_source import stored_model  # TensorFlow, not needed for files
 
-    place = place_of_model(path, "path")
-    if place is None or place.tokenizer_file is None:
+    stored = stored_model(path, "path")
+    if stored is None or stored.tokenizer_file is None:
         raise ValueError(f"There is no tokenizer in the model {path!r}.")
     if do_lower_case is None:
-        do_lower_case = place.do_lower_case is not False
-    return tokenization.load_tokenizer(vocab_file=place.tokenizer_file, do_lower_case=do_lower_case)
+        do_lower_case = stored.do_lower_case is not False
+    return tokenization.load_tokenizer(
+        vocab_file=stored.tokenizer_file, do_lower_case=do_lower_case
+    )

@@ -11,7 +11,7 @@ import os
 from absl import logging
 
 from albert_tf.data.segments import SENTENCE_LOSSES
-from albert_tf.run_log import read_run_config
+from albert_tf.run_records import read_run_config
 
 SENTENCE_LOSS_KEY = "sentence_loss"  # in the settings of a run
 

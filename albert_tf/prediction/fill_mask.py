@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.checkpoints.model_source import ModelSettings, resolve_model, stored_model
 from albert_tf.checkpoints.original import load_weights
-from albert_tf.model_files.parts import model_parts
-from albert_tf.model_files.places import place_of_model
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START
@@ -39,19 +38,16 @@ class MaskFiller:
     def __init__(
         self, model: str, do_lower_case: bool | None = None, flag: str = "--model_dir"
     ) -> None:
-        place = place_of_model(model, flag)
-        if place is None or place.checkpoint is None:
+        stored = stored_model(model, flag)
+        if stored is None or not stored.checkpoint:
             raise ValueError(f"{flag} names no model. Received: {model!r}")
-        parts = model_parts([place], do_lower_case=do_lower_case)
-        if parts.tokenizer is None:
-            raise ValueError(
-                f"{flag}={model} must hold a tokenizer of {parts.config.vocab_size} tokens. "
-                "Found: none"
-            )
-        self.tokenizer = parts.tokenizer
+        source = resolve_model(ModelSettings(do_lower_case=do_lower_case), stored)
+        if source.tokenizer is None:
+            raise ValueError(f"{flag} must hold a tokenizer. Received: {model!r}, which has none")
+        self.tokenizer = source.tokenizer
         # Without the other head, models that were trained without it will do as well.
-        self.model = AlbertForPretraining(parts.config, has_sentence_order_head=False)
-        load_weights(self.model, place.checkpoint).check_complete()
+        self.model = AlbertForPretraining(source.config, has_sentence_order_head=False)
+        load_weights(self.model, stored.checkpoint).check_complete()
 
     @classmethod
     def of(cls, model: AlbertForPretraining, tokenizer: Tokenizer) -> MaskFiller:

@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf import fused_kernels
+from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.checkpoints.original import original_names
 from albert_tf.config import FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
 from albert_tf.distribution import is_tpu
@@ -25,7 +26,6 @@ from albert_tf.optimization import clip_by_global_norm, create_optimizer
 from albert_tf.precision import build_model, device_type
 from albert_tf.tasks.base import Features, Task
 from albert_tf.training.accumulation import SumsAndGradients, accumulate
-from albert_tf.training.depth_schedule import DepthSchedule
 from albert_tf.training.loss_scale import LossScale
 
 

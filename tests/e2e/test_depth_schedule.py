@@ -5,10 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
-from albert_tf.model_files.parts import model_parts
-from albert_tf.model_files.places import place_of_config, place_of_model
 from tests.dry_runs import assert_unchanged, blocks, tree
 from tests.pretraining_run import PretrainingRun
+from tests.small_model import resolve
 
 SCHEDULE = "1:0,2:4,3:8"
 DEPTHS = {5: 2, 10: 3, 12: 3}  # of the checkpoints
@@ -66,14 +65,14 @@ def test_what_cannot_be_is_refused_before_anything_is_written(trained):
 
 
 def test_elsewhere_all_layers_are_applied_and_a_warning_says_so(trained, tmp_path, caplog):
-    model_parts([place_of_model(str(trained.output / "model.ckpt-12"), "--init_checkpoint")])
+    resolve(init_checkpoint=str(trained.output / "model.ckpt-12"))
     assert "was last trained with" not in caplog.text
-    early = place_of_model(str(trained.output / "model.ckpt-5"), "--init_checkpoint")
-    model_parts([early])
+    early = str(trained.output / "model.ckpt-5")
+    resolve(init_checkpoint=early)
     assert "was last trained with 2 layers" in caplog.text
     caplog.clear()
     trained.config.replace(num_hidden_layers=2).to_json_file(str(tmp_path / "two.json"))
-    model_parts([place_of_config(str(tmp_path / "two.json")), early])
+    resolve(albert_config_file=str(tmp_path / "two.json"), init_checkpoint=early)
     assert "was last trained with" not in caplog.text
 
 

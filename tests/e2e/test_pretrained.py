@@ -5,8 +5,8 @@ import json
 import pytest
 
 import albert_tf
+from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, stored_model
 from albert_tf.checkpoints.original import open_checkpoint
-from albert_tf.model_files.places import CHECKPOINT_FLAG, place_of_model
 from tests.classifier_run import COUNTS, ClassifierRun
 
 SHORT = {"max_seq_length": 24, "train_step": 2, "albert_config_file": None, "spm_model_file": None}
@@ -18,15 +18,15 @@ def test_a_classifier_starts_from_it_without_any_other_file(tmp_path, golden):
         albert_hub_module_handle="mini", do_train=True, do_predict=True, **SHORT
     )
     assert "25 of 27 variables restored" in printed
-    place = place_of_model("mini", CHECKPOINT_FLAG)
+    stored = stored_model("mini", CHECKPOINT_FLAG)
     config = json.loads((run.output / "albert_config.json").read_text())
     for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
-        assert config[name] == getattr(place.config, name)
+        assert config[name] == getattr(stored.config, name)
     tokenizer = albert_tf.load_tokenizer(run.output)
     assert tokenizer.model_proto == albert_tf.load_tokenizer("mini").model_proto
     assert len(run.predicted()) == COUNTS["test"]
     weights, shapes = open_checkpoint(str(run.output / "model.ckpt-2"))
-    stored, _ = open_checkpoint(place.checkpoint)
+    stored, _ = open_checkpoint(stored.checkpoint)
     name = "bert/embeddings/word_embeddings"
     # Two steps at a rate of at most 1e-3 do not lead far from where they began.
     assert 0 < abs(weights.get_tensor(name) - stored.get_tensor(name)).max() < 5e-3

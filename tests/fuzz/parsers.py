@@ -147,7 +147,7 @@ def _tokenizer_json(folder: Path) -> Any:
 
 
 def _run_config(folder: Path) -> Any:
-    from albert_tf.run_log import read_run_config
+    from albert_tf.run_records import read_run_config
 
     return read_run_config(str(folder))
 

@@ -9,9 +9,9 @@ import tensorflow as tf
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.original import load_weights, open_checkpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.model_files.source import model_source
 from albert_tf.models import AlbertForPretraining
 from albert_tf.tokenization import load_tokenizer
+from tests.small_model import resolve
 
 MODULES = ("module", "module_cased_matmul")
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
@@ -75,13 +75,13 @@ def test_tokenization_info_is_what_the_original_says(hub, name):
     "handle", ["module", "albert_directory"], ids=["module", "release directory"]
 )
 def test_a_handle_alone_names_the_whole_model(hub, inputs, handle):
-    source = model_source(albert_hub_module_handle=str(hub / handle))
+    source = resolve(albert_hub_module_handle=str(hub / handle))
     tokens = load_tokenizer(vocab_file=hub / "albert_directory" / "30k-clean.model").tokens
     assert source.tokenizer.tokens == tokens
     assert_equals_recorded(our_outputs(source.config, source.checkpoint, inputs), hub, "module")
 
 
 def test_a_cased_module_makes_a_cased_tokenizer(hub):
-    source = model_source(albert_hub_module_handle=str(hub / "module_cased_matmul"))
+    source = resolve(albert_hub_module_handle=str(hub / "module_cased_matmul"))
     assert source.tokenizer.do_lower_case is False
     assert source.tokenizer.clean("A B") == "A B"

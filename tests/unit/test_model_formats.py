@@ -13,9 +13,9 @@ from albert_tf.data.text_examples import Labels
 from albert_tf.loading import read_contents
 from albert_tf.model_files.contents import ModelContents
 from albert_tf.model_files.directory import essential_differences
-from albert_tf.model_files.source import model_source
 from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.models import AlbertForClassification
+from tests.small_model import resolve
 
 # What a preset of KerasHub has no place for beside its one head.
 LEFT_OUT = {
@@ -60,7 +60,7 @@ def test_nothing_is_lost(stored, contents):
 @pytest.mark.parametrize("flag", ["albert_hub_module_handle", "init_checkpoint"])
 def test_either_flag_takes_it_and_finds_all_parts(stored, flag, contents):
     _, path = stored
-    source = model_source(**{flag: path}, spm_model_file="from_tf_hub")
+    source = resolve(**{flag: path}, spm_model_file="from_tf_hub")
     assert essential_differences(source.config, contents.config) == []
     assert source.tokenizer.tokens == contents.tokenizer.tokens
     model = AlbertForClassification(source.config, 3)

@@ -11,7 +11,8 @@ from absl import logging
 from matplotlib.image import imread
 
 from albert_tf.data.files import WriteError
-from albert_tf.run_log import RunLog, read_run_config
+from albert_tf.run_log import RunLog
+from albert_tf.run_records import read_run_config
 from tests.full_disk import file_size_limit
 
 

@@ -16,11 +16,11 @@ import albert_tf
 from albert_tf.checkpoints import shipped
 from albert_tf.checkpoints.formats import find_weights, recognise
 from albert_tf.checkpoints.huggingface.names import hugging_face_name
+from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, HANDLE_FLAG, stored_model
 from albert_tf.checkpoints.original import original_names, write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.model_files.places import CHECKPOINT_FLAG, HANDLE_FLAG, place_of_model
-from albert_tf.model_files.source import model_source
 from albert_tf.prediction.fill_mask import MaskFiller
+from tests.small_model import resolve
 
 FOLDER = Path(albert_tf.__file__).parent / "pretrained" / "mini"
 FILES = [line.split("  ")[1] for line in (FOLDER / shipped.CHECKSUMS).read_text().splitlines()]
@@ -127,7 +127,7 @@ def test_a_checkpoint_of_that_name_counts_before_it(elsewhere):
 def test_other_names_are_errors_that_say_which_there_is(elsewhere):
     for flag in (HANDLE_FLAG, CHECKPOINT_FLAG, "--model_dir"):
         with pytest.raises(ValueError, match=rf"{flag}.*'mini'"):
-            place_of_model("minni", flag)
+            stored_model("minni", flag)
     with pytest.raises(LoadError, match=r"'minni'.*'mini'"):
         albert_tf.load("minni")
 
@@ -144,7 +144,7 @@ class TestParts:
         return golden / "hub" / "albert_directory"
 
     def test_alone_it_is_whole(self, named):
-        source = model_source(**named)
+        source = resolve(**named)
         assert source.checkpoint == str(FOLDER / "model.safetensors")
         assert list(source.tokenizer.files) == [str(FOLDER / "spiece.model")]
         assert source.config.hidden_size == albert_tf.load("mini").config.hidden_size
@@ -153,7 +153,7 @@ class TestParts:
     def test_another_tokenizer_is_refused(self, named, others, flag):
         path = str(others / "30k-clean.model")
         with pytest.raises(ValueError, match=r"30k-clean\.model.*spiece\.model"):
-            model_source(**named, **{flag: path})
+            resolve(**named, **{flag: path})
 
     def test_a_tokenizer_that_only_has_the_same_pieces_is_refused(self, named, tmp_path):
         content = bytearray((FOLDER / "spiece.model").read_bytes())
@@ -162,17 +162,17 @@ class TestParts:
         path = tmp_path / "other.model"
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"other\.model.*spiece\.model"):
-            model_source(**named, spm_model_file=str(path))
+            resolve(**named, spm_model_file=str(path))
 
     def test_another_configuration_is_refused(self, named, others):
         with pytest.raises(ValueError, match=r"config\.json.*albert_config\.json"):
-            model_source(**named, albert_config_file=str(others / "albert_config.json"))
+            resolve(**named, albert_config_file=str(others / "albert_config.json"))
 
     def test_copies_are_taken(self, named, tmp_path):
         spm = shutil.copy(FOLDER / "spiece.model", tmp_path / "8k.model")
         config = tmp_path / "albert_config.json"
-        model_source(**named).config.to_json_file(str(config))
-        source = model_source(**named, spm_model_file=str(spm), albert_config_file=str(config))
+        resolve(**named).config.to_json_file(str(config))
+        source = resolve(**named, spm_model_file=str(spm), albert_config_file=str(config))
         assert source.checkpoint == str(FOLDER / "model.safetensors")
         assert source.config_file == str(config)
 

@@ -92,5 +92,5 @@ def test_unusable_texts_and_directories_are_refused(directory, tmp_path):
         MaskFiller(str(tmp_path))
     for path in Path(directory).glob("model.ckpt-best*"):
         shutil.copy(path, tmp_path)
-    with pytest.raises(ValueError, match=r"tokenizer of 1000 tokens.*none"):
+    with pytest.raises(ValueError, match="--model_dir"):
         MaskFiller(str(tmp_path))

@@ -1,19 +1,18 @@
 """Which model a command means: every way to name one, and everything that does not fit."""
 
-import dataclasses
 import shutil
 
 import numpy as np
 import pytest
 from absl import logging
 
+from albert_tf.checkpoints.formats import find_weights
+from albert_tf.checkpoints.model_source import model_in, warn_of_random_weights
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.model_files.directory import ModelDirectory
-from albert_tf.model_files.parts import model_parts
-from albert_tf.model_files.places import place_of_config
-from albert_tf.model_files.source import model_source
+from tests.small_model import resolve
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def test_single_files_name_a_model(release, tmp_path, warnings):
     config = config_at(tmp_path / "config" / "mine.json", release)
     for name in ("albert_config.json", "30k-clean.model", "30k-clean.vocab"):
         shutil.move(release / name, tmp_path / name)
-    source = model_source(
+    source = resolve(
         albert_config_file=config,
         init_checkpoint=str(release / "model.ckpt-best"),
         spm_model_file=str(tmp_path / "30k-clean.model"),
@@ -77,7 +76,7 @@ def test_single_files_name_a_model(release, tmp_path, warnings):
 
 @pytest.mark.parametrize("suffix", ["", "/model.ckpt-best", "/model.ckpt-best.index"])
 def test_a_checkpoint_brings_what_lies_beside_it(release, suffix, warnings):
-    source = model_source(init_checkpoint=f"{release}{suffix}")
+    source = resolve(init_checkpoint=f"{release}{suffix}")
     assert source.config_file == str(release / "albert_config.json")
     assert source.checkpoint == str(release / "model.ckpt-best")
     assert source.tokenizer.files[0] == str(release / "30k-clean.model")
@@ -86,7 +85,7 @@ def test_a_checkpoint_brings_what_lies_beside_it(release, suffix, warnings):
 
 @pytest.mark.parametrize("flag", ["albert_hub_module_handle", "init_checkpoint"])
 def test_either_flag_takes_a_module(hub, flag):
-    source = model_source(**{flag: str(hub / "module_cased_matmul")})
+    source = resolve(**{flag: str(hub / "module_cased_matmul")})
     assert source.checkpoint.endswith("module_cased_matmul/variables/variables")
     assert source.tokenizer.files[0].endswith("assets/30k-clean.model")
     assert source.tokenizer.do_lower_case is False
@@ -96,7 +95,7 @@ def test_the_tokenizer_may_lie_beside_the_configuration(release, tmp_path):
     (tmp_path / "weights").mkdir()
     for path in release.glob("model.ckpt-best*"):
         shutil.move(path, tmp_path / "weights")
-    source = model_source(
+    source = resolve(
         albert_config_file=str(release / "albert_config.json"),
         init_checkpoint=str(tmp_path / "weights"),
     )
@@ -107,13 +106,13 @@ def test_the_vocabulary_of_the_released_chinese_models_is_found(release, other_t
     for name in ("30k-clean.model", "30k-clean.vocab"):
         (release / name).unlink()
     shutil.move(other_tokenizer, release / "vocab_chinese.txt")
-    source = model_source(albert_hub_module_handle=str(release))
+    source = resolve(albert_hub_module_handle=str(release))
     assert source.tokenizer.files == [str(release / "vocab_chinese.txt")]
 
 
 def test_the_command_line_of_the_originals_script_works(hub, warnings):
     """Its run_glue.sh passes an empty checkpoint beside the module, and files that may not be."""
-    source = model_source(
+    source = resolve(
         albert_hub_module_handle=str(hub / "module"),
         init_checkpoint="",
         vocab_file="/absent/vocab.txt",
@@ -128,7 +127,7 @@ def test_the_command_line_of_the_originals_script_works(hub, warnings):
 
 def test_a_missing_vocabulary_beside_a_sentencepiece_model_is_only_said(release, warnings):
     model = str(release / "30k-clean.model")
-    source = model_source(
+    source = resolve(
         init_checkpoint=str(release), spm_model_file=model, vocab_file="/absent/vocab.txt"
     )
     assert source.tokenizer.files[0] == model
@@ -138,11 +137,11 @@ def test_a_missing_vocabulary_beside_a_sentencepiece_model_is_only_said(release,
 @pytest.mark.parametrize("flag", ["spm_model_file", "vocab_file"])
 def test_a_missing_tokenizer_that_nothing_replaces_is_an_error(release, flag):
     with pytest.raises(FileNotFoundError, match=f"--{flag}=/absent/tokens"):
-        model_source(init_checkpoint=str(release), **{flag: "/absent/tokens"})
+        resolve(init_checkpoint=str(release), **{flag: "/absent/tokens"})
 
 
 def test_from_tf_hub_means_the_modules_tokenizer(hub, other_tokenizer):
-    source = model_source(
+    source = resolve(
         albert_hub_module_handle=str(hub / "module"),
         spm_model_file="from_tf_hub",
         vocab_file=str(other_tokenizer),
@@ -151,7 +150,7 @@ def test_from_tf_hub_means_the_modules_tokenizer(hub, other_tokenizer):
 
 
 def test_from_tf_hub_takes_the_tokenizer_that_comes_with_a_checkpoint(release):
-    source = model_source(init_checkpoint=str(release), spm_model_file="from_tf_hub")
+    source = resolve(init_checkpoint=str(release), spm_model_file="from_tf_hub")
     assert source.tokenizer.files[0] == str(release / "30k-clean.model")
 
 
@@ -159,20 +158,18 @@ def test_from_tf_hub_needs_a_model_with_a_tokenizer(release):
     for name in ("30k-clean.model", "30k-clean.vocab"):
         (release / name).unlink()
     with pytest.raises(ValueError, match="from_tf_hub needs a --albert_hub_module_handle"):
-        model_source(init_checkpoint=str(release), spm_model_file="from_tf_hub")
+        resolve(init_checkpoint=str(release), spm_model_file="from_tf_hub")
 
 
 def test_the_checkpoint_goes_before_the_module(hub, release):
-    source = model_source(
-        albert_hub_module_handle=str(hub / "module"), init_checkpoint=str(release)
-    )
+    source = resolve(albert_hub_module_handle=str(hub / "module"), init_checkpoint=str(release))
     assert source.checkpoint == str(release / "model.ckpt-best")
     assert source.config_file == str(hub / "module" / "assets" / "albert_config.json")
 
 
 def test_nothing_named_lists_the_ways(tmp_path):
     with pytest.raises(ValueError, match="No model is named") as error:
-        model_source(albert_hub_module_handle="", output_dir=str(tmp_path / "fresh"))
+        resolve(albert_hub_module_handle="", output_dir=str(tmp_path / "fresh"))
     for flag in (
         "albert_hub_module_handle",
         "init_checkpoint",
@@ -186,7 +183,7 @@ def test_nothing_named_lists_the_ways(tmp_path):
 
 def test_an_empty_checkpoint_is_no_way_to_random_weights(release):
     with pytest.raises(ValueError, match="--init_checkpoint is given but empty"):
-        model_source(
+        resolve(
             albert_config_file=str(release / "albert_config.json"),
             albert_hub_module_handle="",
             init_checkpoint="",
@@ -196,48 +193,48 @@ def test_an_empty_checkpoint_is_no_way_to_random_weights(release):
 def test_random_weights_are_said_aloud(release, tmp_path, warnings):
     for path in release.glob("model.ckpt*"):
         path.unlink()
-    source = model_source(
-        albert_config_file=str(release / "albert_config.json"), output_dir=str(tmp_path / "fresh")
-    )
+    fresh = str(tmp_path / "fresh")
+    source = resolve(albert_config_file=str(release / "albert_config.json"), output_dir=fresh)
     assert source.checkpoint is None
+    warn_of_random_weights(source, fresh)
     assert len(warnings) == 1
     assert warnings[0].startswith("RANDOM WEIGHTS: neither --init_checkpoint nor --albert_hub")
 
 
 @pytest.mark.parametrize("checkpoint", ["model.ckpt-13", "model.ckpt-best"])
 def test_a_run_is_named_by_its_output_directory(release, tmp_path, warnings, checkpoint):
-    trained = model_source(init_checkpoint=str(release), do_lower_case=False)
+    trained = resolve(init_checkpoint=str(release), do_lower_case=False)
     run = str(tmp_path / "run")
     ModelDirectory(run, trained.config, trained.config_file, trained.tokenizer).write()
     write_checkpoint(f"{run}/{checkpoint}", {"x": np.zeros(3)}, 13)
-    again = model_source(output_dir=run)
+    again = resolve(output_dir=run)
     assert again.checkpoint is None
     assert again.config == trained.config
     assert again.tokenizer.tokens == trained.tokenizer.tokens
     assert again.tokenizer.do_lower_case is False
     assert warnings == []
-    assert model_source(init_checkpoint=run).tokenizer.do_lower_case is False
-    assert model_source(albert_hub_module_handle=run).checkpoint == f"{run}/{checkpoint}"
+    assert resolve(init_checkpoint=run).tokenizer.do_lower_case is False
+    assert resolve(albert_hub_module_handle=run).checkpoint == f"{run}/{checkpoint}"
 
 
 @pytest.mark.parametrize("lower_case", [False, True])
 def test_a_run_remembers_the_flag_against_its_module(hub, tmp_path, warnings, lower_case):
     """Evaluating with the module named again, but not the flag, cleans text as training did."""
     module = str(hub / ("module" if not lower_case else "module_cased_matmul"))
-    trained = model_source(albert_hub_module_handle=module, do_lower_case=lower_case)
+    trained = resolve(albert_hub_module_handle=module, do_lower_case=lower_case)
     assert trained.tokenizer.do_lower_case is lower_case
     assert len(warnings) == 1
     assert f"--do_lower_case={lower_case}, as given, but {module}" in warnings[0]
     assert f"do_lower_case={not lower_case}" in warnings[0]
     run = str(tmp_path / "run")
     ModelDirectory(run, trained.config, trained.config_file, trained.tokenizer).write()
-    again = model_source(albert_hub_module_handle=module, output_dir=run)
+    again = resolve(albert_hub_module_handle=module, output_dir=run)
     assert again.tokenizer.do_lower_case is lower_case
 
 
 def test_the_flag_that_agrees_with_the_module_is_not_remarked_on(hub, warnings):
     for name, lower_case in (("module", True), ("module_cased_matmul", False)):
-        model_source(albert_hub_module_handle=str(hub / name), do_lower_case=lower_case)
+        resolve(albert_hub_module_handle=str(hub / name), do_lower_case=lower_case)
     assert warnings == []
 
 
@@ -245,7 +242,7 @@ def test_a_configuration_that_is_not_the_modules_is_refused(hub, release, tmp_pa
     config = config_at(tmp_path / "config" / "albert_config.json", release, num_attention_heads=3)
     message = r"--albert_hub_module_handle\).*num_attention_heads is 4 there, 3 now"
     with pytest.raises(ValueError, match=message):
-        model_source(
+        resolve(
             albert_config_file=config,
             albert_hub_module_handle=str(hub / "module"),
             spm_model_file="from_tf_hub",
@@ -254,14 +251,14 @@ def test_a_configuration_that_is_not_the_modules_is_refused(hub, release, tmp_pa
 
 def test_another_dropout_than_the_modules_is_accepted(hub, release, tmp_path, warnings):
     config = config_at(tmp_path / "config" / "mine.json", release, hidden_dropout_prob=0.3)
-    source = model_source(albert_config_file=config, albert_hub_module_handle=str(hub / "module"))
+    source = resolve(albert_config_file=config, albert_hub_module_handle=str(hub / "module"))
     assert source.config.hidden_dropout_prob == 0.3
     assert warnings == []
 
 
 def test_a_configuration_that_is_not_the_checkpoints_is_said_aloud(release, tmp_path, warnings):
     config = config_at(tmp_path / "config" / "mine.json", release, hidden_act="relu")
-    source = model_source(albert_config_file=config, init_checkpoint=str(release))
+    source = resolve(albert_config_file=config, init_checkpoint=str(release))
     assert source.config.hidden_act == "relu"
     assert len(warnings) == 1
     assert "hidden_act is 'gelu' there, 'relu' now" in warnings[0]
@@ -269,11 +266,11 @@ def test_a_configuration_that_is_not_the_checkpoints_is_said_aloud(release, tmp_
 
 def test_another_vocabulary_than_the_modules_is_refused(hub, other_tokenizer):
     with pytest.raises(ValueError, match=r"is another vocabulary than .*_handle brings"):
-        model_source(albert_hub_module_handle=str(hub / "module"), vocab_file=str(other_tokenizer))
+        resolve(albert_hub_module_handle=str(hub / "module"), vocab_file=str(other_tokenizer))
 
 
 def test_another_vocabulary_than_the_checkpoints_is_said_aloud(release, other_tokenizer, warnings):
-    source = model_source(init_checkpoint=str(release), vocab_file=str(other_tokenizer))
+    source = resolve(init_checkpoint=str(release), vocab_file=str(other_tokenizer))
     assert source.tokenizer.files == [str(other_tokenizer)]
     assert len(warnings) == 1
     assert "is another vocabulary than" in warnings[0]
@@ -283,27 +280,27 @@ def test_a_vocabulary_of_another_size_names_both_flags(release, tmp_path):
     config = config_at(tmp_path / "config" / "mine.json", release, vocab_size=999)
     message = "1000 entries, but .*mine.json .--albert_config_file. says vocab_size 999"
     with pytest.raises(ValueError, match=message):
-        model_source(albert_config_file=config, spm_model_file=str(release / "30k-clean.model"))
+        resolve(albert_config_file=config, spm_model_file=str(release / "30k-clean.model"))
 
 
 def test_no_tokenizer_anywhere_is_an_error(release):
     for name in ("30k-clean.model", "30k-clean.vocab"):
         (release / name).unlink()
-    with pytest.raises(ValueError, match=r"No tokenizer .*give --spm_model_file or --vocab_file"):
-        model_source(init_checkpoint=str(release))
+    with pytest.raises(ValueError, match="--spm_model_file or --vocab_file"):
+        _ = resolve(init_checkpoint=str(release)).required_tokenizer
 
 
 def test_a_module_without_configuration_asks_for_one(hub):
     shutil.rmtree(hub / "module" / "assets")
     with pytest.raises(ValueError, match=r"came without albert_config.*--albert_config_file"):
-        model_source(albert_hub_module_handle=str(hub / "module"))
+        resolve(albert_hub_module_handle=str(hub / "module"))
 
 
 def test_a_handle_that_is_not_there_is_an_error(release):
     message = "--albert_hub_module_handle=.*there is no such directory.*--init_checkpoint"
     for path in ("/absent/module", str(release / "model.ckpt-best")):
         with pytest.raises(ValueError, match=message):
-            model_source(albert_hub_module_handle=path)
+            resolve(albert_hub_module_handle=path)
 
 
 def test_a_directory_without_a_checkpoint_names_the_flag_it_came_from(release):
@@ -311,7 +308,7 @@ def test_a_directory_without_a_checkpoint_names_the_flag_it_came_from(release):
         path.unlink()
     for flag in ("albert_hub_module_handle", "init_checkpoint"):
         with pytest.raises(LoadError, match=f"no model in the directory.*--{flag}"):
-            model_source(**{flag: str(release)})
+            resolve(**{flag: str(release)})
 
 
 @pytest.mark.parametrize(
@@ -327,7 +324,7 @@ def test_heads_and_activation_of_a_released_size(tmp_path, warnings, changes, me
     """The only check there can be: no shape depends on them."""
     config = AlbertConfig.from_preset("xlarge_v2").replace(**changes)
     config.to_json_file(str(tmp_path / "albert_config.json"))
-    model_parts([place_of_config(str(tmp_path / "albert_config.json"))])
+    resolve(albert_config_file=str(tmp_path / "albert_config.json"))
     assert len(warnings) == bool(message)
     if message:
         assert message in warnings[0]
@@ -343,6 +340,22 @@ def test_layers_of_a_released_size_leave_a_trace_only_where_they_do_not_share(
         num_hidden_layers=6, parameter_sharing=sharing
     )
     config.to_json_file(str(tmp_path / "albert_config.json"))
-    place = place_of_config(str(tmp_path / "albert_config.json"))
-    model_parts([dataclasses.replace(place, checkpoint="model.ckpt-best")])
+    write_checkpoint(str(tmp_path / "model.ckpt-best"), {"a": [1.0]}, 0)
+    resolve(init_checkpoint=str(tmp_path / "model.ckpt-best"))
     assert any("num_hidden_layers 6 instead of 24" in text for text in warnings) is is_said
+
+
+def test_the_named_checkpoint_counts_and_the_default_one_need_not_be_there(golden):
+    release, module = str(golden / "hub" / "albert_directory"), str(golden / "hub" / "module")
+    best = f"{release}/model.ckpt-best"
+    assert model_in(release, "model.ckpt-best", is_named=False) == best
+    assert model_in(release, "model.ckpt-7", is_named=True) == f"{release}/model.ckpt-7"
+    assert model_in(module, "model.ckpt-best", is_named=False) == module
+
+
+def test_where_the_default_is_not_there_the_newest_is_taken(tmp_path):
+    for step in (20, 100):
+        write_checkpoint(str(tmp_path / f"model.ckpt-{step}"), {"a": [1.0]}, step)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-100"')
+    model = model_in(str(tmp_path), "model.ckpt-best", is_named=False)
+    assert find_weights(model) == str(tmp_path / "model.ckpt-100")

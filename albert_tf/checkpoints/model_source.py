@@ -1,0 +1,412 @@
+"""Which model a user means: configuration, tokenizer and weights from whatever names them.
+
+A model comes as a directory of any format (see `formats.py`), such as that of a release or of a
+training, as single files, or mixed. What one location lacks is taken from the next. Locations that
+contradict each other are reported: heads, activation and vocabulary leave no trace in the shapes of
+weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.archives import is_indirect
+from albert_tf.checkpoints.depth_schedule import DepthSchedule
+from albert_tf.checkpoints.formats import ORIGINAL, recognise
+from albert_tf.checkpoints.original import read_global_step
+from albert_tf.checkpoints.shipped import HINT, NAMES, is_shipped
+from albert_tf.checkpoints.stored_model import HANDLE_FLAG, StoredModel
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.model_files.directory import (
+    CONFIG_FILE,
+    LOWER_CASE_KEY,
+    essential_differences,
+    find_tokenizer_file,
+)
+from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
+from albert_tf.tokenization.loading import existing_files
+
+CONFIG_FLAG = "--albert_config_file"
+CHECKPOINT_FLAG = "--init_checkpoint"
+EVAL_FLAG = "--eval_checkpoint"
+OUTPUT_FLAG = "--output_dir"
+
+FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
+# What the shapes of weights tell of a model, and what they do not.
+_SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "num_hidden_groups")
+_SHAPELESS = ("num_attention_heads", "hidden_act")
+
+# Pretraining continues from, and evaluates, checkpoints with the layers they were trained with.
+_AT_THEIR_DEPTH = (OUTPUT_FLAG, EVAL_FLAG)
+
+_WAYS = f"""Name a model by one of:
+  {HANDLE_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
+    module, or {NAMES[0]}, which comes with albert_tf;
+  {CHECKPOINT_FLAG}: the same, or a checkpoint with {CONFIG_FILE} and tokenizer beside it;
+  {CONFIG_FLAG} and --spm_model_file or --vocab_file, with {CHECKPOINT_FLAG} for its weights;
+  {OUTPUT_FLAG}: a directory where this command has trained before."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSettings:
+    """What a user says of the model, by the names of the flags; None for what was not said.
+
+    Attributes:
+        albert_config_file: path of an `albert_config.json`.
+        albert_hub_module_handle: a directory of any format, a tar file, a URL or "mini".
+        init_checkpoint: the same, or a checkpoint's prefix or one of its files.
+        eval_checkpoint: as `init_checkpoint`, to be evaluated.
+        output_dir: where a training keeps its model; need not exist.
+        spm_model_file: SentencePiece model; "from_tf_hub" means the one inside of the hub handle,
+            or of the checkpoint.
+        vocab_file: WordPiece vocabulary.
+        do_lower_case: whether text is lower-cased; None takes what the model says, and True where
+            it says nothing.
+    """
+
+    albert_config_file: str | None = None
+    albert_hub_module_handle: str | None = None
+    init_checkpoint: str | None = None
+    eval_checkpoint: str | None = None
+    output_dir: str | None = None
+    spm_model_file: str | None = None
+    vocab_file: str | None = None
+    do_lower_case: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSource:
+    """A model that is complete but for its values in memory.
+
+    Attributes:
+        config: its configuration, with `LOWER_CASE_KEY` where anything says it.
+        config_file: where that came from.
+        tokenizer: fits the configuration's vocabulary; None where there is none.
+        do_lower_case: whether text is lower-cased; True where nothing says it.
+        checkpoint: weights, see `StoredModel`; None for random ones (or those of the training in
+            `output_dir`).
+    """
+
+    config: AlbertConfig
+    config_file: str | None
+    tokenizer: Tokenizer | None
+    do_lower_case: bool
+    checkpoint: str | None
+
+    @property
+    def required_tokenizer(self) -> Tokenizer:
+        """The tokenizer, of a model that cannot do without.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.tokenizer is None:
+            raise ValueError(
+                f"No tokenizer is given, and there is none beside the model ({self.config_file}): "
+                "give --spm_model_file or --vocab_file."
+            )
+        return self.tokenizer
+
+
+def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> ModelSource:
+    """Finds configuration, tokenizer and weights of the model that a user means.
+
+    Configuration: `albert_config_file`, else the hub handle's, else that beside the checkpoint,
+    else the output directory's. Tokenizer: the two files, else that of the same locations in the
+    order hub handle, checkpoint, configuration, output directory. Weights: the checkpoint, else the
+    hub handle's.
+
+    Args:
+        settings: what was said.
+        model: one that was found already and that no setting names.
+
+    Raises:
+        ValueError: no model is named, something it needs cannot be found, or what is named does not
+            belong together.
+    """
+    if settings.init_checkpoint == "" and not settings.albert_hub_module_handle:
+        raise ValueError(
+            f"{CHECKPOINT_FLAG} is given but empty: the model would keep random weights. Give a "
+            f"checkpoint, or {HANDLE_FLAG}; to train from random weights, leave the flag out."
+        )
+    path = settings.albert_config_file
+    named = _named_config(path) if path else None
+    hub = stored_model(settings.albert_hub_module_handle, HANDLE_FLAG)
+    init = stored_model(settings.init_checkpoint, CHECKPOINT_FLAG)
+    evaluated = stored_model(settings.eval_checkpoint, EVAL_FLAG)
+    run = _training(settings.output_dir) if settings.output_dir else None
+
+    def found(*ordered: StoredModel | None) -> list[StoredModel]:
+        return [stored for stored in ordered if stored]
+
+    stored = found(named, model, hub, init, run, evaluated)
+    config, config_from = _choose_config(stored)
+    # What a model was trained with counts before what that began with.
+    stating = [
+        s for s in found(run, model, hub, init, evaluated, named) if s.do_lower_case is not None
+    ]
+    lower_case = _choose_lower_case(settings.do_lower_case, stating)
+    if settings.do_lower_case is not None or stating:
+        config = config.replace(extra={**config.extra, LOWER_CASE_KEY: lower_case})
+    tokenizer = _choose_tokenizer(
+        settings, lower_case, found(model, hub, init, named, run, evaluated)
+    )
+    if tokenizer is not None:
+        _check_vocabulary(tokenizer, config, config_from)
+    weights = next((s.checkpoint for s in found(model, init, hub)), None) or None
+    return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
+
+
+def warn_of_random_weights(source: ModelSource, output_dir: str) -> None:
+    """Says so when a fine-tuning starts from random weights."""
+    directory = TrainingDirectory(output_dir)
+    if not (source.checkpoint or directory.newest() or directory.best()):
+        logging.warning(
+            "RANDOM WEIGHTS: neither %s nor %s is given. Everything is trained from scratch, which "
+            "gives poor results on labelled data of ordinary size.",
+            CHECKPOINT_FLAG,
+            HANDLE_FLAG,
+        )
+
+
+def stored_model(path: str | None, flag: str) -> StoredModel | None:
+    """Returns the model of any format that a flag names.
+
+    Args:
+        path: the flag's value; None and "" name nothing.
+        flag: its name, for messages; `HANDLE_FLAG` takes no prefix of a checkpoint.
+
+    Raises:
+        ValueError: there is no model.
+    """
+    if not path:
+        return None
+    if flag == HANDLE_FLAG and not (tf.io.gfile.isdir(path) or is_indirect(path)):
+        raise ValueError(
+            f"{flag}={path}: there is no such directory. Give the directory or the URL of a "
+            f"TF-Hub module, or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a "
+            f"checkpoint's prefix belongs to {CHECKPOINT_FLAG}. {HINT}"
+        )
+    return recognise(path, flag)
+
+
+def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
+    """Returns the path of the model that --albert_directory and --checkpoint_name mean.
+
+    Args:
+        albert_directory: a release directory, or a model of any other format.
+        checkpoint_name: of its checkpoint.
+        is_named: whether the user gave that name. The default one need not be there: the directory
+            is taken as it is then, with its newest checkpoint.
+    """
+    path = os.path.join(albert_directory, checkpoint_name)
+    if is_named or tf.io.gfile.exists(f"{path}.index"):
+        return path
+    logging.info("%s has no %s: it is taken as it is", albert_directory, checkpoint_name)
+    return albert_directory
+
+
+def _training(directory: str) -> StoredModel:
+    """Configuration and tokenizer of a training, if there was one; not its weights."""
+    path = os.path.join(directory, CONFIG_FILE)
+    config = AlbertConfig.from_json_file(path) if tf.io.gfile.exists(path) else None
+    tokenizer_file = find_tokenizer_file(directory)
+    return _without_weights(directory, OUTPUT_FLAG, path, config, tokenizer_file)
+
+
+def _named_config(path: str) -> StoredModel:
+    """A configuration, and the tokenizer beside it."""
+    config = AlbertConfig.from_json_file(path)
+    tokenizer_file = find_tokenizer_file(os.path.dirname(path))
+    return _without_weights(path, CONFIG_FLAG, path, config, tokenizer_file)
+
+
+def _without_weights(
+    path: str, flag: str, config_file: str, config: AlbertConfig | None, tokenizer_file: str | None
+) -> StoredModel:
+    return StoredModel(
+        path,
+        ORIGINAL,
+        "",
+        config=config,
+        config_file=config_file if config else None,
+        tokenizer_file=tokenizer_file,
+        do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
+        flag=flag,
+        given=path,
+    )
+
+
+def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredModel]:
+    """The first configuration there is, and where it comes from; compared with the others."""
+    for chosen in stored:
+        if chosen.config is not None:
+            for other in stored:
+                _compare_configs(chosen, other)
+                _warn_of_another_depth(chosen.config, other)
+            has_weights = any(other.checkpoint for other in stored)
+            _warn_of_unlike_release(chosen.config, chosen, has_weights)
+            return chosen.config, chosen
+    found = [f"{other.flag}={other.given}" for other in stored if other.checkpoint]
+    if found:
+        raise ValueError(
+            f"{' and '.join(found)} came without {CONFIG_FILE}, or what other formats have for it "
+            f"(config.json): give {CONFIG_FLAG} as well."
+        )
+    raise ValueError(f"No model is named. {_WAYS}")
+
+
+def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weights: bool) -> None:
+    """Says so when a model has the shapes of released ones, but other heads or activation.
+
+    Weights do not show either, and files with wrong ones are about. Nor do weights that all layers
+    share show how many layers there are; a new model may have any number.
+    """
+    shapeless = list(_SHAPELESS)
+    if has_weights and config.parameter_sharing == "all":
+        shapeless.append("num_hidden_layers")
+    same_shapes = {
+        name: preset
+        for name, preset in PRESETS.items()
+        if all(getattr(preset, key) == getattr(config, key) for key in _SHAPES)
+    }
+    unlike = {
+        name: [key for key in shapeless if getattr(preset, key) != getattr(config, key)]
+        for name, preset in same_shapes.items()
+    }
+    if unlike and all(unlike.values()):
+        name, keys = next(iter(unlike.items()))
+        logging.warning(
+            "%s (%s) has the sizes of the released %s, but %s. Weights cannot show which is right: "
+            "with a wrong one the model computes something else, and no error comes of it.",
+            stored.config_file,
+            stored.flag,
+            name,
+            "; ".join(
+                f"{key} {getattr(config, key)!r} instead of {getattr(same_shapes[name], key)!r}"
+                for key in keys
+            ),
+        )
+
+
+def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
+    """Refuses a configuration that is not the model's; a checkpoint may fill another one."""
+    if stored.config is None or chosen.config is None or not stored.checkpoint:
+        return  # whether the run's own fits, `ModelDirectory` checks
+    differences = essential_differences(stored.config, chosen.config)
+    if not differences:
+        return
+    message = (
+        f"{stored.config_file} ({stored.flag}) and {chosen.config_file} ({chosen.flag}) describe "
+        f"different models: {'; '.join(differences)}."
+    )
+    if stored.is_fixed:
+        raise ValueError(f"{message} Leave {chosen.flag} out to take the configuration it brings.")
+    logging.warning("%s The second is used.", message)
+
+
+def _warn_of_another_depth(config: AlbertConfig, stored: StoredModel) -> None:
+    """Says so when weights were last trained with fewer layers than the model will apply."""
+    if stored.config is None or not stored.checkpoint or stored.flag in _AT_THEIR_DEPTH:
+        return
+    schedule = DepthSchedule.recorded(os.path.dirname(stored.checkpoint), stored.config)
+    if schedule is None or not schedule.changes:
+        return
+    depth = schedule.of_checkpoint(read_global_step(stored.checkpoint))
+    if depth != config.num_hidden_layers:
+        logging.warning(
+            "%s (%s) was last trained with %d layers (%s), and %d are applied: give a "
+            "configuration with its depth (%s), or a checkpoint from after the last change.",
+            stored.checkpoint,
+            stored.flag,
+            depth,
+            schedule.as_flag(),
+            config.num_hidden_layers,
+            CONFIG_FLAG,
+        )
+
+
+def _choose_lower_case(given: bool | None, stating: Sequence[StoredModel]) -> bool:
+    """Whether to lower-case: as given, else what the model says of itself, else True."""
+    if not stating:
+        return True if given is None else given
+    of_model = bool(stating[0].do_lower_case)
+    if given is None or given == of_model:
+        return of_model
+    logging.warning(
+        "--do_lower_case=%s, as given, but %s (%s) says the model was made with do_lower_case=%s: "
+        "its text looked different. Leave the flag out to take the model's.",
+        given,
+        stating[0].given,
+        stating[0].flag,
+        of_model,
+    )
+    return given
+
+
+def _choose_tokenizer(
+    settings: ModelSettings, lower_case: bool, stored: Sequence[StoredModel]
+) -> Tokenizer | None:
+    """The tokenizer of the settings, else the first there is; compared with that of the weights."""
+    spm_model_file, vocab_file = settings.spm_model_file, settings.vocab_file
+    having = [s for s in stored if s.tokenizer_file]
+    of_hub = next((s for s in having if s.flag == HANDLE_FLAG), None)
+    if spm_model_file == FROM_HUB:
+        inside = of_hub or next((s for s in having if s.checkpoint), None)
+        if inside is None:
+            raise ValueError(
+                f"--spm_model_file={FROM_HUB} needs a {HANDLE_FLAG} or {CHECKPOINT_FLAG} that "
+                "holds a tokenizer."
+            )
+        spm_model_file, vocab_file = None, inside.tokenizer_file
+    files = existing_files(spm_model_file, vocab_file, of_hub.tokenizer_file if of_hub else None)
+    if not (files or having):
+        return None
+    files = files or {"vocab_file": having[0].tokenizer_file or ""}
+    tokenizer = load_tokenizer(**files, do_lower_case=lower_case)
+    for other in having:
+        if other.checkpoint and other.tokenizer_file not in tokenizer.files:
+            _compare_tokenizers(tokenizer, other)
+    return tokenizer
+
+
+def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
+    """Says so when the tokens of the weights have other ids, and refuses it for a module."""
+    theirs = load_tokenizer(vocab_file=stored.tokenizer_file)
+    if _is_same(theirs, tokenizer, stored):
+        return
+    message = (
+        f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is another vocabulary than "
+        f"{theirs.files[0]} ({theirs.vocab_size} tokens), which {stored.flag} brings: the weights "
+        "would see ids they do not know. Leave out --spm_model_file and --vocab_file to take it."
+    )
+    if stored.is_fixed:
+        raise ValueError(message)
+    logging.warning("%s", message)
+
+
+def _is_same(theirs: Tokenizer, tokenizer: Tokenizer, stored: StoredModel) -> bool:
+    """Whether texts get the same ids; of a model of this package, the same file is wanted."""
+    if is_shipped(stored.given) and isinstance(tokenizer, SentencePieceTokenizer):
+        return (
+            isinstance(theirs, SentencePieceTokenizer)
+            and theirs.model_proto == tokenizer.model_proto
+        )
+    return theirs.tokens == tokenizer.tokens
+
+
+def _check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: StoredModel) -> None:
+    """Raises ValueError unless the tokenizer has as many tokens as the configuration says."""
+    if tokenizer.vocab_size != config.vocab_size:
+        raise ValueError(
+            f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
+            f"{config_from.config_file} ({config_from.flag}) says vocab_size {config.vocab_size}. "
+            "Give the vocabulary of this model (--spm_model_file, --vocab_file), or the "
+            f"configuration that belongs to it ({CONFIG_FLAG})."
+        )
