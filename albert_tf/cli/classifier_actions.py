@@ -23,6 +23,7 @@ from albert_tf.cli.fine_tuning_job import (
     check_export_flags,
     check_rate,
     check_results_flags,
+    log_unneeded,
     prepare_output,
     settle_padding,
     start_from_flags,
@@ -32,8 +33,8 @@ from albert_tf.cli.flags import (
     optimizer_config_from_flags,
     trainer_config_from_flags,
 )
+from albert_tf.cli.run_classifier import FEATURE_FILES
 from albert_tf.config import FineTuningOptimizerConfig
-from albert_tf.data.disk import check_folder
 from albert_tf.data.text_examples import TRAIN
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
@@ -94,8 +95,7 @@ def _check_flags(values: flags.FlagValues) -> None:
     check_export_flags(values)
     check_results_flags(values, ["predict_output_file"])
     check_answer_flags(values, "predict_file")
-    if values.cached_dir:
-        check_folder(values.cached_dir, "--cached_dir")
+    log_unneeded(values, FEATURE_FILES)
     check_rate(values.classifier_dropout_prob, "--classifier_dropout_prob")
     actions = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     if not any(values[name].value for name in actions):
@@ -108,10 +108,8 @@ def _check_flags(values: flags.FlagValues) -> None:
 def _classification(
     values: flags.FlagValues, job: Job, model: keras.Model, strategy: tf.distribute.Strategy
 ) -> ClassificationRun:
-    keeps_features = is_chief(strategy) and not is_dry_run(values)
     settings = RunSettings(
         output_dir=values.output_dir,
-        cache_dir=values.cached_dir if keeps_features else None,
         max_seq_length=values.max_seq_length,
         eval_batch_size=values.eval_batch_size,
         predict_batch_size=values.predict_batch_size,
@@ -130,10 +128,9 @@ def _train(
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
 
     def prepare() -> None:
+        training.train = classification.features(TRAIN)
         if trainer.is_chief:
             prepare_output(job.directory, job.task, is_training=True)
-        # Only now: features may be written to a cache.
-        training.train = classification.features(TRAIN)
 
     fine_tuning.train(
         trainer,

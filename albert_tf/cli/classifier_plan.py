@@ -66,7 +66,7 @@ def plan_blocks(
     if values.do_predict:
         names += [TEST_RESULTS_FILE, SUBMIT_RESULTS_FILE]
         names += [job.data.submission_file] if job.data.submission_file else []
-    elsewhere = {name: values[name].value for name in ("predict_output_file", "cached_dir")}
+    elsewhere = {"predict_output_file": values.predict_output_file}
     blocks["Files"] = files_block(values, names, elsewhere)
     return blocks
 

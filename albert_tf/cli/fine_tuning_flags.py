@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from absl import flags
 
 from albert_tf.cli.flag_groups import (
     EVALUATION,
     EXPORT,
     MODEL,
-    OUTPUT,
     TRAINING,
     WHAT_TO_DO,
+    WITHOUT_EFFECT,
     flag_group,
     set_units,
 )
@@ -100,15 +102,20 @@ def define_padding_flag(changes: str = "Changes no result.") -> None:
         )
 
 
-def define_feature_file_flag(name: str) -> None:
-    """A file of features, which the original reads back and this package only writes."""
-    with flag_group(OUTPUT):
-        flags.DEFINE_string(
-            name,
-            None,
-            "Write the features there, as records the original reads, unless the file exists. "
-            "Never read: features are made anew. Not given: they are not written.",
-        )
+def define_unneeded_flags(names: Sequence[str]) -> None:
+    """Where the original keeps features between runs.
+
+    Args:
+        names: flags.
+    """
+    with flag_group(WITHOUT_EFFECT):
+        for name in names:
+            flags.DEFINE_string(
+                name,
+                None,
+                "Not needed: making features is faster than reading them back. Nothing is read or "
+                "written there.",
+            )
 
 
 def define_recipe_flag() -> None:

@@ -21,7 +21,7 @@ from albert_tf.checkpoints.model_source import (
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.data.disk import check_file, check_folder
-from albert_tf.data.files import file_exists, real_name
+from albert_tf.data.files import real_name
 from albert_tf.distribution import is_tpu
 from albert_tf.export.saved_model import TEXT_FOLDER
 from albert_tf.fine_tuning.flow import CHECKPOINT_FLAG, Start
@@ -65,15 +65,12 @@ def check_export_flags(values: flags.FlagValues, folder: str = "") -> None:
             check_folder(path, "--export_dir")
 
 
-def check_results_flags(
-    values: flags.FlagValues, files: Sequence[str] = (), feature_files: Sequence[str] = ()
-) -> None:
+def check_results_flags(values: flags.FlagValues, files: Sequence[str] = ()) -> None:
     """Makes sure that what comes last can be written.
 
     Args:
         values: with --output_dir.
         files: flags that name files to write.
-        feature_files: flags of `define_feature_file_flag`, whose files stay if they are there.
 
     Raises:
         DirectoryLockedError: another run writes there.
@@ -84,8 +81,7 @@ def check_results_flags(
         check(values.output_dir, "--output_dir")
         if getattr(values, "do_eval", False) and not values.do_train:
             check_unlocked(values.output_dir, EVALUATION)
-    new = [name for name in feature_files if not file_exists(getattr(values, name) or "")]
-    for name in (*files, *new):
+    for name in files:
         if path := getattr(values, name):
             check_file(path, f"--{name}")
 
@@ -252,12 +248,15 @@ def check_rate(value: float, flag: str) -> None:
         raise ValueError(f"{flag} must be a rate in [0, 1). Received: {value}")
 
 
-def is_feature_file_wanted(path: str | None, flag: str) -> bool:
-    """Whether to write features; says so where a file is there already."""
-    if path and file_exists(path):
-        logging.info("--%s: %s is there already, and is neither read nor changed", flag, path)
-        return False
-    return bool(path)
+def log_unneeded(values: flags.FlagValues, names: Sequence[str]) -> None:
+    """Says of flags of `define_unneeded_flags` that were given that they are not needed."""
+    for name in names:
+        if path := getattr(values, name):
+            logging.info(
+                "--%s is not needed: features are made anew, and %s is neither read nor written",
+                name,
+                path,
+            )
 
 
 def apply_recipe(values: flags.FlagValues, task_name: str, config: AlbertConfig) -> None:

@@ -16,7 +16,7 @@ from albert_tf.cli.fine_tuning_job import (
     check_export_flags,
     check_rate,
     check_results_flags,
-    is_feature_file_wanted,
+    log_unneeded,
     prepare_output,
     settle_padding,
     start_from_flags,
@@ -26,10 +26,10 @@ from albert_tf.cli.flags import (
     optimizer_config_from_flags,
     trainer_config_from_flags,
 )
-from albert_tf.cli.race_job import FEATURE_FILES, Job, job_from_flags
+from albert_tf.cli.race_job import Job, job_from_flags
 from albert_tf.cli.race_plan import plan_blocks, questions_text
+from albert_tf.cli.run_race import FEATURE_FILES
 from albert_tf.config import FineTuningOptimizerConfig
-from albert_tf.data.choice_records import write_choice_records
 from albert_tf.data.text_examples import DEV, TRAIN
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
@@ -50,7 +50,8 @@ def run() -> None:
     values = flags.FLAGS
     check_device_flags(values)
     check_export_flags(values)
-    check_results_flags(values, feature_files=list(FEATURE_FILES.values()))
+    check_results_flags(values)
+    log_unneeded(values, FEATURE_FILES)
     check_rate(values.dropout_prob, "--dropout_prob")
     if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
         raise ValueError("Nothing to do: give --do_train, --do_eval, --do_predict or --export_dir.")
@@ -183,10 +184,5 @@ def _apply(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
 
 
 def _prepare(values: flags.FlagValues, job: Job) -> None:
-    """Makes --output_dir that of the job, and writes the features that are wanted."""
+    """Makes --output_dir that of the job."""
     prepare_output(job.directory, job.task, is_training=values.do_train)
-    for split, features in job.features.items():
-        name = FEATURE_FILES[split]
-        path = getattr(values, name)
-        if is_feature_file_wanted(path, name):
-            write_choice_records(path, features, values.max_seq_length)

@@ -22,9 +22,8 @@ from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.model_files.directory import ModelDirectory
 from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, TrainedTask
 
-# Of each split: what wants it, and where the original keeps its features.
+# What wants each split.
 ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
-FEATURE_FILES = {TRAIN: "train_file", DEV: "eval_file", TEST: "predict_file"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,7 @@ from albert_tf.cli.fine_tuning_plan import (
     output_names,
     tokenizer_block,
 )
-from albert_tf.cli.race_job import FEATURE_FILES, Job
-from albert_tf.data.files import file_exists
+from albert_tf.cli.race_job import Job
 from albert_tf.data.text_examples import DEV, TEST
 from albert_tf.fine_tuning.choice_files import PREDICT_RESULTS_FILE, PREDICTIONS_FILE
 from albert_tf.fine_tuning.plan import choice_block
@@ -59,12 +58,7 @@ def plan_blocks(
     if values.do_predict:
         names.append(PREDICTIONS_FILE)
         names += [PREDICT_RESULTS_FILE] if job.features[TEST].label_ids is not None else []
-    elsewhere = {
-        FEATURE_FILES[split]: values[FEATURE_FILES[split]].value
-        for split in job.features
-        if not file_exists(values[FEATURE_FILES[split]].value or "")
-    }
-    blocks["Files"] = files_block(values, names, elsewhere)
+    blocks["Files"] = files_block(values, names, {})
     return blocks
 
 

@@ -28,12 +28,12 @@ from albert_tf.cli.fine_tuning_flags import (
     define_fine_tuning_model_flags,
     define_padding_flag,
     define_recipe_flag,
+    define_unneeded_flags,
 )
 from albert_tf.cli.flag_groups import (
     DATA,
     EVALUATION,
     EXPORT,
-    OUTPUT,
     PREDICTION,
     TRAINING,
     WHAT_TO_DO,
@@ -46,6 +46,8 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+
+FEATURE_FILES = ("cached_dir",)
 
 
 def define_flags() -> None:
@@ -70,13 +72,7 @@ def define_flags() -> None:
             0.1,
             "Dropout while training of what the encoder gives to the head.",
         )
-    with flag_group(OUTPUT):
-        flags.DEFINE_string(
-            "cached_dir",
-            None,
-            "Keep the features of the data there, as records the original reads. Not given: they "
-            "are kept in memory alone.",
-        )
+    define_unneeded_flags(FEATURE_FILES)
     define_fine_tuning_model_flags()
     define_optimizer_flags(FineTuningOptimizerConfig())
     define_device_flags()

@@ -21,10 +21,10 @@ from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.fine_tuning_flags import (
     define_checkpoint_flag,
     define_export_flags,
-    define_feature_file_flag,
     define_fine_tuning_model_flags,
     define_padding_flag,
     define_recipe_flag,
+    define_unneeded_flags,
 )
 from albert_tf.cli.flag_groups import (
     DATA,
@@ -42,6 +42,8 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+
+FEATURE_FILES = ("train_file", "eval_file", "predict_file")
 
 
 def define_flags() -> None:
@@ -74,6 +76,7 @@ def define_flags() -> None:
     with flag_group(OUTPUT):
         flags.DEFINE_alias("num_keep_checkpoint", "keep_checkpoint_max")
     define_fine_tuning_model_flags()
+    define_unneeded_flags(FEATURE_FILES)
     define_optimizer_flags(
         FineTuningOptimizerConfig(learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000)
     )
@@ -115,8 +118,6 @@ def _define_data_flags() -> None:
             128,
             "Longest question with option; what is more is cut off at the front.",
         )
-    for name in ("train_file", "eval_file", "predict_file"):
-        define_feature_file_flag(name)
     set_units(max_seq_length="tokens", max_qa_length="tokens")
 
 

@@ -21,10 +21,10 @@ from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.fine_tuning_flags import (
     define_checkpoint_flag,
     define_export_flags,
-    define_feature_file_flag,
     define_fine_tuning_model_flags,
     define_padding_flag,
     define_recipe_flag,
+    define_unneeded_flags,
 )
 from albert_tf.cli.flag_groups import (
     DATA,
@@ -43,6 +43,8 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
 )
 from albert_tf.config import SquadOptimizerConfig, TrainerConfig
+
+FEATURE_FILES = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")
 
 
 def define_flags() -> None:
@@ -69,12 +71,8 @@ def define_flags() -> None:
     define_fine_tuning_model_flags()
     define_rate_flags(SquadOptimizerConfig())
     define_device_flags()
+    define_unneeded_flags(FEATURE_FILES)
     with flag_group(WITHOUT_EFFECT):
-        flags.DEFINE_string(
-            "predict_feature_left_file",
-            None,
-            "Neither read nor written: it was a Python pickle of features.",
-        )
         flags.DEFINE_bool("use_einsum", True, "Changes nothing.")
 
 
@@ -144,8 +142,6 @@ def _define_data_flags() -> None:
             "Processes that make features. Not given: what suits the data. Changes no feature.",
             lower_bound=1,
         )
-    define_feature_file_flag("train_feature_file")
-    define_feature_file_flag("predict_feature_file")
     set_units(
         max_seq_length="tokens",
         doc_stride="tokens",

@@ -19,13 +19,14 @@ from albert_tf.cli.fine_tuning_job import (
     check_export_flags,
     check_rate,
     check_results_flags,
-    is_feature_file_wanted,
+    log_unneeded,
     prepare_output,
     settle_padding,
     start_from_flags,
 )
 from albert_tf.cli.fine_tuning_plan import ToTrain
 from albert_tf.cli.flags import trainer_config_from_flags
+from albert_tf.cli.run_squad import FEATURE_FILES
 from albert_tf.cli.squad_job import (
     Job,
     answer_settings_from_flags,
@@ -35,8 +36,7 @@ from albert_tf.cli.squad_job import (
     predictor_from_flags,
     squad_run_from_flags,
 )
-from albert_tf.cli.squad_plan import FEATURE_FLAGS, evaluated_text, plan_blocks
-from albert_tf.data.squad_records import write_squad_records
+from albert_tf.cli.squad_plan import evaluated_text, plan_blocks
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
@@ -103,7 +103,7 @@ def run() -> None:
 def _check_flags(values: flags.FlagValues) -> None:
     check_device_flags(values)
     check_export_flags(values, SPANS_FOLDER)
-    check_results_flags(values, ["predict_output_file"], FEATURE_FLAGS)
+    check_results_flags(values, ["predict_output_file"])
     check_answer_flags(values, "predict_json")
     check_sizes(values.n_best_size, values.max_answer_length)
     check_rate(values.dropout_prob, "--dropout_prob")
@@ -119,8 +119,7 @@ def _check_flags(values: flags.FlagValues) -> None:
         raise ValueError(f"--{THRESHOLD} must be a number. Received: {threshold}")
     if values["use_einsum"].present:
         logging.info("--use_einsum changes nothing")
-    if values.predict_feature_left_file:
-        logging.info("--predict_feature_left_file is neither read nor written")
+    log_unneeded(values, FEATURE_FILES)
 
 
 def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun | None) -> None:
@@ -129,7 +128,6 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun
     def prepare() -> None:
         if trainer.is_chief:
             prepare_output(job.directory, job.task, is_training=True)
-            _write_features(values, job)
 
     if squad and not squad.has_references:
         logging.warning(
@@ -219,7 +217,6 @@ def _apply(
     if squad:
         if not values.do_train:
             prepare_output(job.directory, job.task, is_training=False)
-            _write_features(values, job)
         is_evaluated = values.do_train or values.checkpoint == "all"
         squad.predict(step, keeps_scores=not is_evaluated)
     if values.predict_json:
@@ -234,13 +231,3 @@ def _apply(
         export_spans(predictor.model, values.export_dir)
         if litert:
             litert.write()
-
-
-def _write_features(values: flags.FlagValues, job: Job) -> None:
-    for name, questions in (
-        ("train_feature_file", job.train),
-        ("predict_feature_file", job.predict),
-    ):
-        path = getattr(values, name)
-        if questions and is_feature_file_wanted(path, name):
-            write_squad_records(path, questions.features, values.max_seq_length)

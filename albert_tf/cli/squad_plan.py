@@ -16,7 +16,6 @@ from albert_tf.cli.fine_tuning_plan import (
     tokenizer_block,
 )
 from albert_tf.cli.squad_job import Job, Questions
-from albert_tf.data.files import file_exists
 from albert_tf.data.squad_features import cut_questions
 from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.export.spans import FOLDER
@@ -24,8 +23,6 @@ from albert_tf.fine_tuning.plan import evaluation_files, squad_block
 from albert_tf.fine_tuning.squad_files import NBEST_FILE, NULL_ODDS_FILE, PREDICTIONS_FILE
 from albert_tf.metrics.squad import has_references
 from albert_tf.text_layout import Block
-
-FEATURE_FLAGS = ("train_feature_file", "predict_feature_file")
 
 
 def plan_blocks(
@@ -96,13 +93,7 @@ def _files(
         names += evaluation_files(keeps_best=False) if is_scored else []
     if values.do_predict:
         names += [PREDICTIONS_FILE, NBEST_FILE, *([NULL_ODDS_FILE] if job.version == 2 else [])]
-    wanted = {"train_feature_file": job.train, "predict_feature_file": job.predict}
-    elsewhere = {
-        name: values[name].value
-        for name, questions in wanted.items()
-        if questions and not file_exists(values[name].value or "")
-    }
-    elsewhere["predict_output_file"] = values.predict_output_file
+    elsewhere = {"predict_output_file": values.predict_output_file}
     block = files_block(values, names, elsewhere, export_folder=FOLDER)
     if values.export_dir and job.version == 1 and values.export_tflite:
         block["--export_tflite"] = os.path.join(values.export_dir, LITERT_FILE)

@@ -14,7 +14,6 @@ from albert_tf.data.squad_tokens import SquadTokens, squad_tokens
 from albert_tf.data.squad_windows import Windows, answer_tokens, cut_windows, window_positions
 from albert_tf.tokenization import Tokenizer
 
-FIRST_UNIQUE_ID = 1_000_000_000
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 _WINDOWS_AT_ONCE = 8192  # whose places in the text are held in memory, eight bytes a token
 _IDS_NAMED = 5
@@ -29,7 +28,6 @@ class SquadFeatures:
 
     Attributes:
         sequences: N windows.
-        unique_ids: int64 [N]; numbers from 1000000000 on, as in the original.
         question_indices: int32 [N]; places in `SquadData.questions`, never decreasing.
         doc_span_index: int32 [N]; number of a window among those of its question, from 0.
         paragraph_indices: int32 [N]; places in `SquadData.contexts`.
@@ -45,7 +43,6 @@ class SquadFeatures:
     """
 
     sequences: TokenSequences
-    unique_ids: np.ndarray
     question_indices: np.ndarray
     doc_span_index: np.ndarray
     paragraph_indices: np.ndarray
@@ -70,15 +67,6 @@ class SquadFeatures:
         """How many context tokens windows have, int32 of the shape of `rows`."""
         second = self.sequences.lengths[rows] - self.sequences.first_lengths[rows]
         return np.maximum(second - 1, 0)
-
-    def p_mask(self, rows: np.ndarray, length: int) -> np.ndarray:
-        """What cannot be an answer, int32 [B, length]: 0 for [CLS] and context tokens, else 1."""
-        positions = np.arange(length, dtype=np.int32)
-        first = self.first_context_position[rows][:, None]
-        is_context = (positions >= first) & (
-            positions < first + self.context_lengths(rows)[:, None]
-        )
-        return np.where(is_context | (positions == 0), 0, 1).astype(np.int32)
 
     def is_max_context(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Whether no other window shows a token with more context around it.
@@ -183,7 +171,6 @@ def squad_features(
         )
     features = SquadFeatures(
         sequences=_sequences(tokens, windows, paragraphs, tokenizer),
-        unique_ids=FIRST_UNIQUE_ID + np.arange(len(windows.starts)),
         question_indices=windows.questions,
         doc_span_index=windows.numbers,
         paragraph_indices=paragraphs[windows.questions].astype(np.int32),

@@ -82,25 +82,3 @@ def prepare_export(model: str, export_path: str) -> WeightsExport:
     for head in missing:
         logging.warning("%s has no %s: it is left out", report.source, head)
     return WeightsExport(model, report.source, contents, export_path, missing)
-
-
-def export_weights(model: str, export_path: str) -> list[str]:
-    """Writes encoder and pretraining heads, without slots, and the step 0.
-
-    Args:
-        model: see `prepare_export`.
-        export_path: see `prepare_export`.
-
-    Returns:
-        Names of the variables written.
-
-    Raises:
-        ValueError: see `prepare_export`.
-        WriteError: nothing can be written there.
-
-    Source: export_checkpoints.py of the original release.
-
-    Differs: heads that the checkpoint lacks are left out, and named; the original writes random
-    ones. No graph (`.meta`) is written, and no file `checkpoint`.
-    """
-    return prepare_export(model, export_path).write()

@@ -10,9 +10,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.data.feature_cache import cached_text_features
 from albert_tf.data.text_examples import DEV, TEST, Labels, TextData, TextExample
-from albert_tf.data.text_features import TextFeatures
+from albert_tf.data.text_features import TextFeatures, text_features
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.fine_tuning.files import (
     EvaluationResults,
@@ -79,7 +78,6 @@ class RunSettings:
 
     Attributes:
         output_dir: where results are written.
-        cache_dir: where features are kept; None keeps none.
         max_seq_length: longest sequence, in tokens.
         eval_batch_size: examples of an evaluation batch if all were of that length.
         predict_batch_size: the same for prediction.
@@ -87,7 +85,6 @@ class RunSettings:
     """
 
     output_dir: str
-    cache_dir: str | None
     max_seq_length: int
     eval_batch_size: int = 8
     predict_batch_size: int = 8
@@ -120,11 +117,9 @@ class ClassificationRun:
         self.settings = settings
 
     def features(self, split: str) -> TextFeatures:
-        """Returns the features of a split, from the cache if they are there."""
-        settings = self.settings
-        return cached_text_features(
-            self.data, split, self.tokenizer, settings.max_seq_length, settings.cache_dir
-        )
+        """Returns the features of a split."""
+        examples, length = self.data.read(split), self.settings.max_seq_length
+        return text_features(examples, self.data.labels, self.tokenizer, length)
 
     def _predictor(self, batch_size: int) -> Predictor:
         length = self.settings.max_seq_length

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.cli.run_classifier import FEATURE_FILES
 from tests.classifier_run import COUNTS, LABELS, ClassifierRun, blocks, write_csv
 from tests.pretraining_run import assert_same_bits, read_checkpoint
 from tests.serving import serve_texts
@@ -29,6 +30,7 @@ def trained(tmp_path_factory, golden):
         do_predict=True,
         export_dir=folder / "export",
         export_text_model=True,
+        **dict.fromkeys(FEATURE_FILES, folder / "features"),
     )
     return run
 
@@ -42,6 +44,11 @@ def copied(trained, tmp_path, golden):
 
 
 class TestTraining:
+    def test_features_are_kept_nowhere(self, trained):
+        for name in FEATURE_FILES:
+            assert f"--{name} is not needed" in trained.printed
+        assert not (trained.folder / "features").exists()
+
     def test_evaluates_every_checkpoint_and_keeps_the_best(self, trained):
         results = blocks(trained.output / "eval_results.txt")
         assert [block["global_step"] for block in results] == ["2", "4", "6"]

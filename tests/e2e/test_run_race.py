@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.cli.run_race import FEATURE_FILES
 from tests.choice_run import COUNTS, LETTERS, ChoiceRun, choices, write_choices
 from tests.classifier_run import ClassifierRun, blocks
 from tests.serving import serve_texts
@@ -28,6 +29,7 @@ def trained(request, tmp_path_factory, golden):
         do_predict=True,
         export_dir=folder / "export",
         export_text_model=not run.is_race,
+        **dict.fromkeys(FEATURE_FILES, folder / "features"),
     )
     run.questions = {split: count * (2 if run.is_race else 1) for split, count in COUNTS.items()}
     return run
@@ -54,6 +56,11 @@ def probabilities(run):
 
 
 class TestTraining:
+    def test_features_are_kept_nowhere(self, trained):
+        for name in FEATURE_FILES:
+            assert f"--{name} is not needed" in trained.printed
+        assert not (trained.folder / "features").exists()
+
     def test_evaluates_every_checkpoint_and_keeps_the_best(self, trained):
         results = blocks(trained.output / "eval_results.txt")
         assert [block["global_step"] for block in results] == ["2", "4", "6"]
@@ -214,17 +221,10 @@ def test_starts_without_the_head_of_a_regression_and_with_that_of_its_own_kind(t
         **flags,
         init_checkpoint=tmp_path / "race",
         train_choices=write_choices(tmp_path / "more.jsonl", more),
-        train_file=tmp_path / "train.tfrecord",
         num_keep_checkpoint=1,
     )
     assert "of the task" not in printed
     assert "freshly initialised" not in printed
-    assert (tmp_path / "train.tfrecord").exists()
-    before = (tmp_path / "train.tfrecord").read_bytes()
-    run.output = tmp_path / "again"
-    printed = run.must_work(**flags, train_file=tmp_path / "train.tfrecord")
-    assert "train.tfrecord is there already, and is neither read nor changed" in printed
-    assert (tmp_path / "train.tfrecord").read_bytes() == before
 
 
 @pytest.fixture(scope="module")

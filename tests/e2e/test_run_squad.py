@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.cli.run_squad import FEATURE_FILES
 from tests.pretraining_run import assert_same_bits, read_checkpoint
 from tests.serving import serve_texts
 from tests.squad_run import (
@@ -44,6 +45,7 @@ def trained(request, tmp_path_factory, golden):
         do_predict=True,
         export_dir=run.folder / "export",
         export_text_model=run.version == 2,
+        **dict.fromkeys(FEATURE_FILES, run.folder / "features"),
     )
     return run
 
@@ -69,6 +71,11 @@ def threshold_of(run):
 
 
 class TestTraining:
+    def test_features_are_kept_nowhere(self, trained):
+        for name in FEATURE_FILES:
+            assert f"--{name} is not needed" in trained.printed
+        assert not (trained.folder / "features").exists()
+
     def test_scores_every_checkpoint_and_keeps_the_best(self, trained):
         results, ending = blocks(trained.output / "eval_results.txt")
         assert [block["global_step"] for block in results] == ["2", "4", "6"]

@@ -866,7 +866,6 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.conversion.proof:outputs_in_fresh_process": _OWN,
     "albert_tf.data.beam:_join": _OWN,
     "albert_tf.data.corpus:_count_lines": "counts lines before a byte that is no text",
-    "albert_tf.data.feature_cache:_read_note": _DOOMED,
     "albert_tf.data.glue_download:_rows": _DOWNLOAD,
     "albert_tf.data.glue_download:_unpack": _DOWNLOAD,
     "albert_tf.data.line_count:count_lines": "any bytes have lines",

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf.data.glue import GlueData
 from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.data.text_features import TextFeatures, text_features
-from albert_tf.data.text_records import read_text_records, write_text_records
-from albert_tf.data.tfrecord import read_records
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 DATA = Path(__file__).parent / "data"
@@ -76,29 +73,3 @@ def test_features_equal_the_originals(arrays, task, split, name):
 def test_rows_are_called_as_in_the_original(task, split, name):
     rows = RECORDED[task]["splits"][split][name]
     assert features_of(task, split, name, 16).guids == [row["guid"] for row in rows]
-
-
-@pytest.mark.parametrize("task", ["mrpc", "sts-b"])
-class TestRecords:
-    def path(self, task: str) -> str:
-        return str(FOLDER / f"{task}_dev_32.tfrecord")
-
-    def test_the_originals_file_is_read(self, arrays, task):
-        labels = GlueData(task, str(FOLDER / "data")).labels
-        features = read_text_records(self.path(task), 32, labels, 1000)
-        prefix = f"{task}/dev/spm/32/"
-        assert_padded(features, 32, {key: arrays[prefix + key] for key in INPUTS})
-        assert features.label_ids.dtype == arrays[prefix + "label_id"].dtype
-        np.testing.assert_array_equal(features.label_ids, arrays[prefix + "label_id"])
-
-    def test_our_file_holds_the_same_records(self, tmp_path, task):
-        """As messages: maps have no order. The original's file ends with a padding example."""
-        features = features_of(task, "dev", "spm", 32)
-        labels = GlueData(task, str(FOLDER / "data")).labels
-        write_text_records(str(tmp_path / "ours"), features, 32, labels)
-        ours, theirs = (
-            [tf.train.Example.FromString(record) for record in read_records(path)]
-            for path in (str(tmp_path / "ours"), self.path(task))
-        )
-        assert len(ours) == len(features.guids) == len(theirs) - 1
-        assert ours == theirs[:-1]

@@ -1,4 +1,4 @@
-"""RACE read and turned into features and records as the original release does."""
+"""RACE read and turned into features as the original release does."""
 
 import json
 from functools import cache
@@ -6,12 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf.data.choice_features import ChoiceFeatures, choice_features
-from albert_tf.data.choice_records import read_choice_records, write_choice_records
 from albert_tf.data.race import chosen_levels, read_race
-from albert_tf.data.tfrecord import read_records
 from albert_tf.metrics.multiple_choice import predictions, probabilities, scores
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
@@ -86,31 +83,6 @@ def test_features_equal_the_originals(arrays, split, name, lengths):
         np.testing.assert_array_equal(ours, expected[key], err_msg=key)
     assert features.label_ids.dtype == expected["label_id"].dtype
     np.testing.assert_array_equal(features.label_ids, expected["label_id"])
-
-
-class TestRecords:
-    path = str(FOLDER / "dev_64.tfrecord")
-
-    def test_the_originals_file_is_read(self):
-        theirs = read_choice_records(self.path, 64, 1000)
-        ours = features_of("dev", "spm", (64, 24))
-        for key in ("tokens", "starts", "first_lengths"):
-            np.testing.assert_array_equal(
-                getattr(theirs.sequences, key), getattr(ours.sequences, key), err_msg=key
-            )
-        np.testing.assert_array_equal(theirs.label_ids, ours.label_ids)
-        np.testing.assert_array_equal(theirs.choice_counts, np.full(len(ours), 4))
-
-    def test_our_file_holds_the_same_records(self, tmp_path):
-        """As messages: maps have no order. The original's file ends with a padding example."""
-        features = features_of("dev", "spm", (64, 24))
-        write_choice_records(str(tmp_path / "ours"), features, 64)
-        ours, theirs = (
-            [tf.train.Example.FromString(record) for record in read_records(path)]
-            for path in (str(tmp_path / "ours"), self.path)
-        )
-        assert len(ours) == len(features) == len(theirs) - 1
-        assert ours == theirs[:-1]
 
 
 def test_scores_equal_the_originals():

@@ -8,10 +8,8 @@ import pytest
 
 from albert_tf.data import choice_features as module
 from albert_tf.data.choice_features import choice_features
-from albert_tf.data.choice_records import read_choice_records, write_choice_records
 from albert_tf.data.choices import ChoiceExample
 from albert_tf.data.length_batching import training_batches
-from albert_tf.data.records import RecordError
 from albert_tf.tokenization import load_tokenizer
 
 
@@ -229,53 +227,3 @@ def test_a_label_is_an_option(ragged, label):
     label_ids[3] = label
     with pytest.raises(ValueError, match=f"Question x has 2 options and the label {label}"):
         replace(ragged, label_ids=label_ids)
-
-
-class TestRecords:
-    def test_what_is_written_is_read(self, ragged, tmp_path):
-        path = str(tmp_path / "a" / "records")
-        write_choice_records(path, ragged, 11)
-        again = read_choice_records(path, 11, 1000, num_choices=4)
-        for name in ("tokens", "starts", "first_lengths"):
-            ours, theirs = getattr(again.sequences, name), getattr(ragged.sequences, name)
-            np.testing.assert_array_equal(ours, theirs, err_msg=name)
-            assert ours.dtype == theirs.dtype
-        np.testing.assert_array_equal(again.label_ids, ragged.label_ids)
-        np.testing.assert_array_equal(again.choice_counts, ragged.choice_counts)
-        assert again.example_ids == ["1", "2", "3", "4", "5"]
-
-    def test_questions_without_labels_get_the_first(self, ragged, tmp_path):
-        path = str(tmp_path / "records")
-        write_choice_records(path, replace(ragged, label_ids=None), 11)
-        assert read_choice_records(path, 11, 1000).label_ids.tolist() == [0] * 5
-
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ((12, 1000, 4), "records, record 1"),
-            ((11, 1000, 3), "records, record 1"),
-            ((11, 5, 4), "input_ids"),
-            ((22, 1000, 2), "record 1: feature 'label_ids' holds 2"),
-        ],
-    )
-    def test_records_of_another_kind_are_refused(self, ragged, tmp_path, settings, message):
-        path = str(tmp_path / "records")
-        write_choice_records(path, ragged, 11)
-        with pytest.raises(RecordError, match=message):
-            read_choice_records(path, *settings)
-
-    def test_a_label_beyond_the_options_is_refused(self, ragged, tmp_path):
-        path = str(tmp_path / "records")
-        wrong = ragged.label_ids.copy()
-        wrong[1] = 3
-        features = replace(ragged)
-        object.__setattr__(features, "label_ids", wrong)
-        write_choice_records(path, features, 11)
-        with pytest.raises(RecordError, match="Question 2 has 2 options and the label 3"):
-            read_choice_records(path, 11, 1000)
-
-    def test_no_question_is_no_file_to_read(self, ragged, tmp_path):
-        path = str(tmp_path / "records")
-        (tmp_path / "records").write_bytes(b"")
-        with pytest.raises(RecordError, match="holds no example"):
-            read_choice_records(path, 11, 1000)

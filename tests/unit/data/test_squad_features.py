@@ -8,10 +8,8 @@ import pytest
 from albert_tf.data import squad_features as module
 from albert_tf.data.squad import Question, SquadData
 from albert_tf.data.squad_features import SquadFeatures, squad_features
-from albert_tf.data.squad_records import read_squad_records, write_squad_records
 from albert_tf.data.squad_tokens import squad_tokens
 from albert_tf.data.squad_windows import answer_tokens, answers_through_tokens, cut_windows
-from albert_tf.data.tfrecord import RecordError
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
 
 WORDS = ["the", "river", "tejo", "is", "wide", "and", "long", "in", "lisbon", "porto", "12", "300"]
@@ -103,17 +101,15 @@ def test_windows_and_positions(word_pieces, seed):
                 features.is_impossible[row],
             ) == position
             row += 1
-    assert row == len(features) == len(features.unique_ids)
-    np.testing.assert_array_equal(features.unique_ids, 1_000_000_000 + np.arange(row))
+    assert row == len(features)
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_mask_and_largest_context(word_pieces, seed):
+def test_largest_context(word_pieces, seed):
     features = squad_features(letters(seed), word_pieces, is_training=False, **LENGTHS)
     assert features.start_positions is features.end_positions is features.is_impossible is None
     rows = np.arange(len(features))
     best = features.is_max_context(rows, np.tile(np.arange(-2, 27), (len(rows), 1)))[:, 2:]
-    mask = features.p_mask(rows, 27)
     for row in rows.tolist():
         same = np.flatnonzero(features.question_indices == features.question_indices[row])
         spans = [
@@ -127,7 +123,6 @@ def test_mask_and_largest_context(word_pieces, seed):
         length = max(int(features.sequences.lengths[row]) - first - 1, 0)
         for position in range(27):
             is_context = first <= position < first + length
-            assert mask[row, position] == (0 if is_context or position == 0 else 1)
             token = position - first + start
             # The lengths above count the last [SEP].
             scores = [
@@ -181,7 +176,7 @@ def assert_same(actual: SquadFeatures, expected: SquadFeatures) -> None:
             getattr(actual.sequences, name), getattr(expected.sequences, name), err_msg=name
         )
     names = set(vars(expected)) - {"sequences", "_most_overlaps"}
-    assert len(names) >= 11
+    assert len(names) >= 10
     for name in names:
         ours, theirs = getattr(actual, name), getattr(expected, name)
         if theirs is None:
@@ -193,7 +188,7 @@ def assert_same(actual: SquadFeatures, expected: SquadFeatures) -> None:
 
 def test_dtypes(word_pieces):
     features = squad_features(letters(0), word_pieces, is_training=True, **LENGTHS)
-    wide = {"unique_ids", "paragraph_offsets"}
+    wide = {"paragraph_offsets"}
     for name in vars(features).keys() - {"sequences", "_most_overlaps", "is_impossible"}:
         assert getattr(features, name).dtype == (np.int64 if name in wide else np.int32), name
     assert features.is_impossible.dtype == bool
@@ -275,7 +270,6 @@ def test_an_empty_context_has_a_window(word_pieces):
         [2, 3, 0, 0, 0],
     ]
     assert features.context_lengths(rows).tolist() == [0, 0]
-    assert features.p_mask(rows, 4).tolist() == [[0, 1, 1, 1]] * 2
     assert not features.is_max_context(rows, np.tile(np.arange(-1, 6), (2, 1))).any()
 
 
@@ -328,29 +322,3 @@ def test_answers_that_fit_into_no_window(word_pieces, caplog):
             squad_features(
                 SquadData(contexts, questions, "x.json"), word_pieces, is_training=True, **LENGTHS
             )
-
-
-def test_records_of_another_kind(word_pieces, tmp_path):
-    features = squad_features(letters(0), word_pieces, is_training=False, **LENGTHS)
-    path = str(tmp_path / "windows.tfrecord")
-    write_squad_records(path, features, 25)
-    again = read_squad_records(path, 25, word_pieces.vocab_size, is_training=False)
-    np.testing.assert_array_equal(again.sequences.tokens, features.sequences.tokens)
-    np.testing.assert_array_equal(again.sequences.first_lengths, features.first_context_position)
-    with pytest.raises(RecordError, match=r"record 1: feature 'start_positions' is missing"):
-        read_squad_records(path, 25, word_pieces.vocab_size, is_training=True)
-    with pytest.raises(RecordError, match=r"25 values, 24 were expected.*--max_seq_length"):
-        read_squad_records(path, 24, word_pieces.vocab_size, is_training=False)
-    with pytest.raises(
-        RecordError, match=r"'input_ids' holds \d+, but values must lie in \[0, 6\)"
-    ):
-        read_squad_records(path, 25, 6, is_training=False)
-    with pytest.raises(ValueError, match="does not fit into 11"):
-        write_squad_records(str(tmp_path / "short.tfrecord"), features, 11)
-    (tmp_path / "empty.tfrecord").write_bytes(b"")
-    with pytest.raises(RecordError, match="holds no record"):
-        read_squad_records(str(tmp_path / "empty.tfrecord"), 25, 9, is_training=False)
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "empty.tfrecord",
-        "windows.tfrecord",
-    ]

@@ -48,7 +48,6 @@ def features(data):
     )
     return SquadFeatures(
         sequences=sequences,
-        unique_ids=np.arange(len(windows)),
         question_indices=questions,
         doc_span_index=spans,
         paragraph_indices=np.array(PARAGRAPHS, np.int32)[questions],

@@ -11,6 +11,7 @@ from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.squad_features import SquadFeatures
 from albert_tf.distribution import split_batch
 from albert_tf.prediction.sequences import Predictor
+from albert_tf.span_models import position_mask
 from albert_tf.tasks.squad import SquadTask
 from tests.small_model import dropping_config, small_config
 from tests.unit.tasks.runs import make_trainer, train, weights
@@ -42,7 +43,6 @@ def some_features(count=29, seed=1, is_training=True):
     numbers = np.arange(count, dtype=np.int32)
     return SquadFeatures(
         sequences=TokenSequences(tokens, starts, (questions + 2).astype(np.int32)),
-        unique_ids=1_000_000_000 + numbers.astype(np.int64),
         question_indices=numbers,
         doc_span_index=0 * numbers,
         paragraph_indices=numbers,
@@ -138,8 +138,9 @@ def test_training_learns(version, tmp_path):
     if version == 1:
         found = np.zeros(50)
         for rows, outputs in predictor.batches(unseen.sequences):
-            allowed = unseen.p_mask(rows, outputs["start_logits"].shape[1]) == 0
-            found[rows] = np.where(allowed, outputs["start_logits"], -np.inf).argmax(axis=1)
+            batch = unseen.sequences.padded(rows, outputs["start_logits"].shape[1])
+            is_masked = position_mask(batch["input_mask"], batch["segment_ids"])
+            found[rows] = np.where(is_masked, -np.inf, outputs["start_logits"]).argmax(axis=1)
     else:
         outputs = predictor.predict(unseen.sequences)
         found = outputs["start_top_index"][:, 0]
