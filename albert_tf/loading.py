@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
+from albert_tf.checkpoints.formats import trained_task
 from albert_tf.checkpoints.model_source import (
     ModelSettings,
     ModelSource,
@@ -138,7 +139,7 @@ def _loaded(
     config: AlbertConfig, checkpoint: str
 ) -> tuple[keras.Model, LoadReport, TrainedTask | None]:
     """Makes the model of the heads that the weights have, and fills it with them."""
-    task = TrainedTask.of_checkpoint(checkpoint)
+    task = trained_task(checkpoint)
     _, shapes = open_checkpoint(checkpoint)
     model = empty_model(config, _without_scope(shapes), task)
     report = load_weights(model, checkpoint)

@@ -17,10 +17,10 @@ import tensorflow as tf
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.model_files.directory import LOWER_CASE_KEY
+from albert_tf.model_files.trained_task import UNNAMED, TrainedTask
 
 if TYPE_CHECKING:
     from albert_tf.model_files.contents import ModelContents
-    from albert_tf.model_files.trained_task import TrainedTask
 
 ORIGINAL = "original"
 
@@ -127,17 +127,23 @@ def find_weights(path: str, flag: str = "--init_checkpoint") -> str:
     return weights or format_module(name).read(directory, flag).checkpoint
 
 
-def stored_task(checkpoint: str, flag: str = "--init_checkpoint") -> TrainedTask | None:
-    """Returns what the files of a format other than the original's say a model was trained for.
+def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
+    """Reads what a model was trained for: the `labels.json` beside it, or what its format says.
 
     Args:
-        checkpoint: `StoredModel.checkpoint`.
-        flag: what it came from, for messages.
+        checkpoint: `StoredModel.checkpoint`, or one of its files.
+        name: the task of the command line, taken where the format says labels but no name.
+
+    Raises:
+        ValueError: what is said there cannot be read.
     """
-    name = format_of_weights(checkpoint)
-    if name == ORIGINAL:
-        return None
-    return format_module(name).read(_directory_of(checkpoint), flag).task
+    task = TrainedTask.read(os.path.dirname(checkpoint))
+    format_name = format_of_weights(checkpoint)
+    if task is None and format_name != ORIGINAL:
+        task = format_module(format_name).read(_directory_of(checkpoint), "--init_checkpoint").task
+        if task and name and task.name == UNNAMED:
+            return dataclasses.replace(task, name=name)
+    return task
 
 
 def open_weights(checkpoint: str) -> WeightsReader:

@@ -24,6 +24,7 @@ from albert_tf.data.table_rows import is_column_number
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
 from albert_tf.data.text_features import check_room
 from albert_tf.fine_tuning.classification import LoadedData
+from albert_tf.fine_tuning.start import check_head_in
 from albert_tf.model_files.directory import ModelDirectory
 from albert_tf.model_files.trained_task import TrainedTask
 
@@ -81,7 +82,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
     if trained:
         trained.check_answers(task, where)
     elif values.do_train:
-        task.check_head_in(values.output_dir)
+        check_head_in(values.output_dir, task)
     return Job(task, own, data, source, directory)
 
 

@@ -12,7 +12,7 @@ from absl import flags, logging
 
 from albert_tf.checkpoints.choice import CHOICES
 from albert_tf.checkpoints.directory_lock import EVALUATION, check_unlocked
-from albert_tf.checkpoints.formats import find_weights
+from albert_tf.checkpoints.formats import find_weights, trained_task
 from albert_tf.checkpoints.model_source import (
     ModelSettings,
     ModelSource,
@@ -24,7 +24,8 @@ from albert_tf.data.disk import check_file, check_folder
 from albert_tf.data.files import real_name
 from albert_tf.distribution import is_tpu
 from albert_tf.export.saved_model import TEXT_FOLDER
-from albert_tf.fine_tuning.flow import CHECKPOINT_FLAG, Start
+from albert_tf.fine_tuning.flow import CHECKPOINT_FLAG
+from albert_tf.fine_tuning.start import Start, fresh_head
 from albert_tf.model_files.directory import LOWER_CASE_KEY, ModelDirectory
 from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.recipes import recipe_for, size_of, version_of
@@ -157,7 +158,7 @@ def trained_task_from_flags(
     own = TrainedTask.read(values.output_dir)
     if own is None and elsewhere:
         name = str(values.task_name or "").lower() if "task_name" in values else ""
-        return TrainedTask.of_checkpoint(elsewhere, name), os.path.dirname(elsewhere)
+        return trained_task(elsewhere, name), os.path.dirname(elsewhere)
     return own, values.output_dir
 
 
@@ -183,7 +184,7 @@ def start_from_flags(values: flags.FlagValues, source: ModelSource, task: Traine
     """Returns what a fresh run starts from: the weights of the model, without a foreign head."""
     return Start(
         source.checkpoint,
-        task.fresh_head(source.checkpoint) if source.checkpoint else None,
+        fresh_head(task, source.checkpoint) if source.checkpoint else None,
         values.init_from_group0,
         values.allow_partial_checkpoint,
     )

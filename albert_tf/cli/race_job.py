@@ -19,6 +19,7 @@ from albert_tf.data.choice_features import ChoiceFeatures, choice_features
 from albert_tf.data.choices import ChoiceExample, read_choices
 from albert_tf.data.race import chosen_levels, read_race
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
+from albert_tf.fine_tuning.start import check_head_in
 from albert_tf.model_files.directory import ModelDirectory
 from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, TrainedTask
 
@@ -72,7 +73,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
         settings={"max_qa_length": values.max_qa_length},
     )
     if values.do_train and trained is None:
-        task.check_head_in(values.output_dir)
+        check_head_in(values.output_dir, task)
     examples = {
         split: _examples(values, split)
         for split, action in ACTIONS.items()

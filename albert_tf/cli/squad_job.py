@@ -23,6 +23,7 @@ from albert_tf.data.jobs import available_cores
 from albert_tf.data.squad import SquadData, read_squad
 from albert_tf.data.squad_features import SquadFeatures, check_lengths, squad_features
 from albert_tf.fine_tuning.squad import SquadRun, SquadSettings, threshold_without_references
+from albert_tf.fine_tuning.start import check_head_in
 from albert_tf.metrics.squad import has_references
 from albert_tf.model_files.directory import ModelDirectory
 from albert_tf.model_files.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
@@ -100,7 +101,7 @@ def job_from_flags(values: flags.FlagValues) -> Job:
         settings[THRESHOLD] = threshold
     task = TrainedTask(name, max_seq_length=values.max_seq_length, settings=settings)
     if values.do_train and trained is None:
-        task.check_head_in(values.output_dir)
+        check_head_in(values.output_dir, task)
     if values.predict_json or values.export_text_model:
         check_lengths(values.max_seq_length, values.doc_stride, values.max_query_length)
     train, predict = _questions(values, version, source.required_tokenizer)

@@ -21,6 +21,7 @@ from albert_tf.evaluation import (
     load_complete,
     train_and_evaluate,
 )
+from albert_tf.fine_tuning.start import Start
 from albert_tf.run_log import RunLog
 from albert_tf.training.trainer import Trainer
 
@@ -37,23 +38,6 @@ class Evaluation(Protocol):
     def record(self, step: int, results: Mapping[str, float]) -> None:
         """Keeps the results of the last evaluation, and the model if it is the best so far."""
         ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """What the training of a fresh run starts from.
-
-    Attributes:
-        checkpoint: prefix; None for random weights.
-        skip: see `load_weights`.
-        init_from_group0: see `load_weights`.
-        allow_partial: see `load_weights`.
-    """
-
-    checkpoint: str | None = None
-    skip: Mapping[str, str] | None = None
-    init_from_group0: bool = False
-    allow_partial: bool = False
 
 
 def begin(trainer: Trainer, start: Start, best_metric: str) -> BestCheckpoint:

@@ -8,14 +8,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.checkpoints.formats import stored_task
-from albert_tf.checkpoints.original import open_checkpoint
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json
 from albert_tf.data.text_examples import Labels
@@ -26,9 +23,6 @@ MULTIPLE_CHOICE = "race"  # with data of one's own as well: any number of option
 QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
 THRESHOLD = "null_score_diff_threshold"  # the one setting that is no whole number
 UNNAMED = "custom"  # files of the user's own, or a model that does not say
-_HEAD_VARIABLES = ("output_weights", "output_bias")
-# By what variable of its own a head is known that is not one of a classifier.
-_SPAN_HEADS = {"squad1.1": "cls/squad/output_weights", "squad2.0": "answer_class/dense_1/kernel"}
 # Tasks with the same labels and the same kind of text: a model of one answers the others.
 _SAME_KIND = ({"mnli", "mismnli", "ax"},)
 
@@ -96,23 +90,6 @@ class TrainedTask:
         except ValueError as error:  # of `Labels`
             raise ValueError(f"{path!r}: {error}") from error
 
-    @classmethod
-    def of_checkpoint(cls, checkpoint: str, name: str = "") -> TrainedTask | None:
-        """Reads what a model was trained for: the `labels.json` beside it, or what its format says.
-
-        Args:
-            checkpoint: prefix or file of its weights.
-            name: the task of the command line, taken where the format says labels but no name.
-
-        Raises:
-            ValueError: what is said there cannot be read.
-        """
-        task = cls.read(os.path.dirname(checkpoint))
-        if task is not None:
-            return task
-        task = stored_task(checkpoint)
-        return replace(task, name=name) if task and name and task.name == UNNAMED else task
-
     def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
         """Refuses another task than the model's; needs nothing to have been read.
 
@@ -147,7 +124,7 @@ class TrainedTask:
         if self.labels != asked.labels:
             raise ValueError(
                 f"{directory!r} belongs to another task: the labels in {path} are "
-                f"{_described(self.labels)}, those of the data {_described(asked.labels)}. Give a "
+                f"{described(self.labels)}, those of the data {described(asked.labels)}. Give a "
                 "fresh --output_dir, or the same data."
             )
         if self.is_pair not in (asked.is_pair, None):
@@ -155,52 +132,6 @@ class TrainedTask:
                 f"{directory!r} belongs to another task: {path} says the model was trained on "
                 f"{_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} (--text_b_column)."
             )
-
-    def check_head_in(self, directory: str) -> None:
-        """Refuses to train in the directory of a pretrained model, whose best would be replaced.
-
-        Args:
-            directory: without a `labels.json`; that of a run of the original release has none.
-
-        Raises:
-            ValueError: there is a checkpoint in it, and none with a head for these labels.
-        """
-        run = TrainingDirectory(directory)
-        prefix = run.newest() or run.best()
-        if not prefix:
-            return
-        _, shapes = open_checkpoint(prefix)
-        if self.name in _SPAN_HEADS:
-            has_head = _SPAN_HEADS[self.name] in shapes
-        else:
-            has_head = list(shapes.get(_HEAD_VARIABLES[0], ()))[:1] == [self.labels.num_outputs]
-        if not has_head:
-            what = f"these labels, {_described(self.labels)}"
-            raise ValueError(
-                f"{directory!r} belongs to another model: {os.path.basename(prefix)} in it has no "
-                f"head for {self.name if self.name in QUESTION_TASKS else what}. Give a fresh "
-                "--output_dir; to start from that model, give it as --init_checkpoint."
-            )
-
-    def fresh_head(self, checkpoint: str) -> dict[str, str]:
-        """Returns the variables of the head that a training must not take from a checkpoint.
-
-        A head answers one task. Its shape may fit another: most tasks have two labels. Where
-        nothing says which task it was, a head that fits is taken, as the original release does.
-
-        Args:
-            checkpoint: prefix of what the training starts from.
-
-        Returns:
-            The reason by the name of the variable, for `load_weights`; none where the checkpoint
-            was trained for this very task, or for an unknown one.
-        """
-        there = TrainedTask.of_checkpoint(checkpoint, self.name)
-        if there is None or (there.name, there.labels) == (self.name, self.labels):
-            return {}
-        _, shapes = open_checkpoint(checkpoint)
-        reason = f"of the task {there.name}"
-        return {name: reason for name in _HEAD_VARIABLES if name in shapes}
 
 
 def _task(content: JsonValue) -> TrainedTask:
@@ -235,5 +166,6 @@ def _texts(is_pair: bool | None) -> str:
     return "pairs of texts" if is_pair else "single texts"
 
 
-def _described(labels: Labels) -> str:
+def described(labels: Labels) -> str:
+    """Returns labels as a message names them."""
     return "numbers" if labels.is_regression else ", ".join(map(repr, labels.names))

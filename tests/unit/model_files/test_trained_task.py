@@ -9,6 +9,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.data.strict_json import JsonError
 from albert_tf.data.text_examples import Labels
+from albert_tf.fine_tuning.start import check_head_in, fresh_head
 from albert_tf.model_files.trained_task import TrainedTask
 
 THREE = Labels(("contradiction", "entailment", "neutral"))
@@ -151,23 +152,23 @@ class TestFreshHead:
 
     def test_the_head_of_the_same_task_is_kept(self, checkpoint, tmp_path):
         MNLI.write(str(tmp_path))
-        assert MNLI.fresh_head(checkpoint) == {}
+        assert fresh_head(MNLI, checkpoint) == {}
 
     def test_that_of_another_task_is_not(self, checkpoint, tmp_path):
         MNLI.write(str(tmp_path))
-        assert OWN.fresh_head(checkpoint) == dict.fromkeys(
+        assert fresh_head(OWN, checkpoint) == dict.fromkeys(
             ("output_weights", "output_bias"), "of the task mnli"
         )
         other_labels = TrainedTask("mnli", Labels(THREE.names[::-1]), True)
-        assert len(other_labels.fresh_head(checkpoint)) == 2
+        assert len(fresh_head(other_labels, checkpoint)) == 2
 
     def test_that_of_an_unknown_task_is_kept_as_in_the_original(self, checkpoint):
-        assert OWN.fresh_head(checkpoint) == {}
+        assert fresh_head(OWN, checkpoint) == {}
 
     def test_there_may_be_none(self, tmp_path):
         prefix = str(tmp_path / "model.ckpt-7")
         write_checkpoint(prefix, {"bert/x": np.ones(2)}, global_step=7)
-        assert OWN.fresh_head(prefix) == {}
+        assert fresh_head(OWN, prefix) == {}
 
 
 class TestQuestions:
@@ -191,10 +192,10 @@ class TestQuestions:
             write_checkpoint(str(directory / "model.ckpt-best"), values, global_step=3)
             for task in tasks:
                 if task.name == trained:
-                    task.check_head_in(str(directory))
+                    check_head_in(str(directory), task)
                 else:
                     with pytest.raises(ValueError, match=r"model\.ckpt-best in it has no head for"):
-                        task.check_head_in(str(directory))
+                        check_head_in(str(directory), task)
 
     def test_of_multiple_choice_do_not_take_the_head_of_a_regression(self, tmp_path):
         prefix = str(tmp_path / "model.ckpt-3")
@@ -207,4 +208,4 @@ class TestQuestions:
             (TrainedTask("race", max_seq_length=9), False),
         ):
             there.write(str(tmp_path))
-            assert bool(race.fresh_head(prefix)) == is_fresh, there.name
+            assert bool(fresh_head(race, prefix)) == is_fresh, there.name
