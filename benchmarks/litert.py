@@ -4,8 +4,8 @@
     python -m benchmarks.litert --model=mrpc --texts=texts.txt --folder=litert_files --lengths=128
 
 Of a preset the encoder is measured, with random weights on random ids; of a model what it is, on
-texts (one a line, those of a pair with a tab between them): the first 50 calibrate, the others are
-compared. Files that lie in the folder are used again, so that a second run only measures.
+texts (one a line, those of a pair with a tab between them). Files that lie in the folder are used
+again, so that a second run only measures.
 
 One sequence is given at a time, all of one length. All files take turns in one process, and the
 best time of each counts: other work on the machine only ever adds time.
@@ -19,6 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from ai_edge_litert.interpreter import Interpreter
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import TokenSequences
@@ -26,9 +27,7 @@ from albert_tf.data.streams import open_input, read_lines
 from albert_tf.data.text_examples import TextExample
 from albert_tf.data.text_features import text_sequences
 from albert_tf.encoder import AlbertEncoder
-from albert_tf.export.litert import QUANTIZATIONS, export_litert, outputs_of
-from albert_tf.export.litert_check import agreement
-from albert_tf.export.litert_program import make_interpreter
+from albert_tf.export.litert import QUANTIZATIONS, agreement, export_litert, outputs_of
 from albert_tf.loading import build_model, read_contents
 
 _PRESET = flags.DEFINE_string("preset", None, "Shape of an encoder with random weights.")
@@ -38,7 +37,6 @@ _FOLDER = flags.DEFINE_string("folder", None, "Where the files are put.", requir
 _LENGTHS = flags.DEFINE_list("lengths", ["128"], "Tokens of all sequences, padding included.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "How often to time each.", lower_bound=1)
 _COMPARED = flags.DEFINE_integer("compared", 20, "Sequences to compare.", lower_bound=1)
-_CALIBRATING = 50
 # Those with a suffix take any number of sequences of any length.
 _KINDS = (*QUANTIZATIONS, "none-any", "int8-any")
 _FILES = flags.DEFINE_list("files", list(_KINDS), "Files to measure.")
@@ -47,7 +45,7 @@ _FILES = flags.DEFINE_list("files", list(_KINDS), "Files to measure.")
 def random_sequences(config: AlbertConfig, length: int) -> TokenSequences:
     """Sequences of a quarter of the length and more."""
     random = np.random.default_rng(1)
-    lengths = random.integers(length // 4, length + 1, _CALIBRATING + _COMPARED.value)
+    lengths = random.integers(length // 4, length + 1, _COMPARED.value)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     tokens = random.integers(0, config.vocab_size, starts[-1]).astype(np.int32)
     return TokenSequences(tokens, starts, (lengths // 2).astype(np.int32))
@@ -78,7 +76,7 @@ def best_milliseconds(functions: dict[str, Callable[[], object]]) -> dict[str, f
     return best
 
 
-def write_files(model: keras.Model, sequences: TokenSequences, length: int) -> dict[str, str]:
+def write_files(model: keras.Model, length: int) -> dict[str, str]:
     """Writes what is not there yet; path of each kind of file."""
     paths = {}
     for name in _FILES.value:
@@ -91,7 +89,6 @@ def write_files(model: keras.Model, sequences: TokenSequences, length: int) -> d
                 quantization=quantization,
                 max_seq_length=None if is_any else length,
                 batch_size=None if is_any else 1,
-                calibration=sequences if quantization == "int8_calibrated" else None,
             )
     return paths
 
@@ -132,15 +129,9 @@ def real_outputs(
 
 def measure(model: keras.Model, sequences: TokenSequences, length: int) -> None:
     """Prints a row for each kind of file, and one of TensorFlow's own."""
-    rows = np.arange(len(sequences))
-    one_by_one = [sequences.padded(rows[i : i + 1], length) for i in rows]
-    first = TokenSequences(
-        sequences.tokens[: sequences.starts[_CALIBRATING]],
-        sequences.starts[: _CALIBRATING + 1],
-        sequences.first_lengths[:_CALIBRATING],
-    )
-    paths = write_files(model, first, length)
-    batches = one_by_one[_CALIBRATING:][: _COMPARED.value]
+    rows = np.arange(min(len(sequences), _COMPARED.value))
+    batches = [sequences.padded(rows[i : i + 1], length) for i in rows]
+    paths = write_files(model, length)
     compute = tf.function(outputs_of(model), autograph=False)
     wanted = real_outputs(compute, [{k: tf.constant(v) for k, v in b.items()} for b in batches])
     full = {name: np.ones((1, length), np.int32) for name in batches[0]}
@@ -149,7 +140,7 @@ def measure(model: keras.Model, sequences: TokenSequences, length: int) -> None:
     cells = {}
     for name, path in paths.items():
         for threads in (1, 2):
-            run = make_interpreter(path, threads).get_signature_runner()
+            run = Interpreter(path, num_threads=threads).get_signature_runner()
             functions[f"{name} {threads}"] = lambda run=run: run(**full)
         found = real_outputs(lambda batch, run=run: run(**batch), batches)
         cells[name] = kinship(found, wanted)

@@ -14,7 +14,14 @@ from absl import flags
 
 from albert_tf.cli.command import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
-from albert_tf.cli.flag_groups import EXPORT, MODEL, OUTPUT, flag_group, set_units
+from albert_tf.cli.flag_groups import (
+    EXPORT,
+    MODEL,
+    OUTPUT,
+    define_removed_flag,
+    flag_group,
+    set_units,
+)
 from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
 from albert_tf.data.files import file_size
 
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from albert_tf.export.litert import LiteRTExport
     from albert_tf.model_files.contents import ModelContents
 
-_QUANTIZATIONS = ("none", "float16", "int8", "int8_calibrated")
+_QUANTIZATIONS = ("none", "float16", "int8")
 _LENGTH = 128
 
 
@@ -43,15 +50,7 @@ def define_flags() -> None:
             "none",
             _QUANTIZATIONS,
             "How weights are stored. none: float32. float16: half the size. int8: a quarter of the "
-            "size, and faster. int8_calibrated: the same with ranges fixed beforehand, from "
-            "--calibration_file, for machines that need that; farther from the model.",
-        )
-        flags.DEFINE_string(
-            "calibration_file",
-            None,
-            "Texts like those the model will be given, one a line; the two of a pair, or a "
-            "question and its context, with a tab between them. Some dozens are enough. For "
-            "--quantization=int8_calibrated alone.",
+            "size, and faster.",
         )
         flags.DEFINE_integer(
             "max_seq_length",
@@ -65,6 +64,7 @@ def define_flags() -> None:
         )
     with flag_group(OUTPUT):
         flags.DEFINE_string("output_file", "model.tflite", "File to write.")
+    define_removed_flag("calibration_file", "--quantization=int8 needs no texts")
     set_units(max_seq_length="tokens", batch_size="sequences")
     define_dry_run_flag()
 
@@ -79,11 +79,6 @@ def run() -> None:
     from albert_tf.loading import read_contents
 
     values = flags.FLAGS
-    if (values.quantization == "int8_calibrated") != bool(values.calibration_file):
-        raise ValueError(
-            "--quantization=int8_calibrated and --calibration_file belong together. Received: "
-            f"--quantization={values.quantization}, --calibration_file={values.calibration_file}"
-        )
     log_devices()
     contents, report = read_contents(values.model, **model_parts_from_flags(values))
     export = _export(values, contents)
@@ -104,29 +99,14 @@ def run() -> None:
 def _export(values: flags.FlagValues, contents: ModelContents) -> LiteRTExport:
     """The export that is asked for, checked."""
     from albert_tf.export.litert import LiteRTExport
-    from albert_tf.export.litert_calibration import calibration_sequences
     from albert_tf.loading import build_model
 
-    length = _length(values.max_seq_length, contents)
-    sequences = None
-    if values.calibration_file:
-        if contents.tokenizer is None:
-            raise ValueError(
-                "--calibration_file needs the model's tokenizer, and --model has none: give "
-                "--spm_model_file or --vocab_file."
-            )
-        sequences = calibration_sequences(
-            values.calibration_file,
-            contents.tokenizer,
-            length or contents.config.max_position_embeddings,
-        )
     return LiteRTExport(
         build_model(contents),
         values.output_file,
         quantization=values.quantization,
-        max_seq_length=length,
+        max_seq_length=_length(values.max_seq_length, contents),
         batch_size=values.batch_size or None,
-        calibration=sequences,
         labels=contents.task.labels if contents.task else None,
     )
 

@@ -113,8 +113,7 @@ def define_unneeded_flags(names: Sequence[str]) -> None:
             flags.DEFINE_string(
                 name,
                 None,
-                "Not needed: making features is faster than reading them back. Nothing is read or "
-                "written there.",
+                "Changes nothing: features are made anew, which is faster than reading them back.",
             )
 
 

@@ -28,6 +28,7 @@ GROUPS = (
     OUTPUT,
     DEVICES,
     WITHOUT_EFFECT,
+    REMOVED,
 ) = (
     "What to do",
     "Data",
@@ -41,6 +42,7 @@ GROUPS = (
     "Output",
     "Devices",
     "Accepted from older commands, without effect",
+    "Removed",
 )
 
 _groups: dict[str, str] = {}
@@ -57,6 +59,18 @@ def flag_group(title: str) -> Iterator[None]:
     before = set(flags.FLAGS)
     yield
     _groups.update(dict.fromkeys(set(flags.FLAGS) - before, title))
+
+
+def define_removed_flag(name: str, instead: str) -> None:
+    """Has a flag of earlier versions refused.
+
+    Args:
+        name: of the flag.
+        instead: what takes its place.
+    """
+    with flag_group(REMOVED):
+        flags.DEFINE_string(name, None, f"Removed: {instead}.")
+    flags.register_validator(name, lambda value: value is None, f"it was removed: {instead}.")
 
 
 def set_units(**units: str) -> None:

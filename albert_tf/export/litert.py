@@ -2,7 +2,7 @@
 
 The converter is given a graph whose weights are constants. Then it stores each once, however often
 a shared block runs, and finds the operations it has fast code for; variables it would leave as
-variables that nothing fills.
+variables that nothing fills. What it gives is run and compared with the model before it is written.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import dataclasses
 import json
 import math
 import os
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -23,44 +23,42 @@ from absl import logging
 from albert_tf.checkpoints.original import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.data.disk import check_file
-from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors, write_then_rename
-from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
-from albert_tf.export.litert_check import Agreement, Arrays, check, check_batches
 from albert_tf.export.saved_model import INPUTS, Outputs, float32_copy
 from albert_tf.models import AlbertForClassification, AlbertForPretraining
 from albert_tf.span_models import AlbertForSpans
 
-NONE, FLOAT16, INT8, INT8_CALIBRATED = "none", "float16", "int8", "int8_calibrated"
-QUANTIZATIONS = (NONE, FLOAT16, INT8, INT8_CALIBRATED)
+QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
 # Of a model of SQuAD 1.1, where the original puts it.
 ORIGINAL_FILE = "albert_model.tflite"
 
 _LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants has 2 GB at most
 _CPU = "/CPU:0"  # to compare with: an accelerator may round products
-# What stays in floating point when ranges are fixed beforehand. In 8 bits, sums that padding takes
-# to -10000 leave attention no other digits, and the variance of layer normalisation no digits at
-# all; what is left are the matrix products with weights, the look-ups and GELU.
-_NOT_CALIBRATED = (
-    "ADD",
-    "BATCH_MATMUL",
-    "CAST",
-    "MEAN",
-    "MUL",
-    "RESHAPE",
-    "RSQRT",
-    "SOFTMAX",
-    "SPLIT",
-    "SQUARED_DIFFERENCE",
-    "STRIDED_SLICE",
-    "SUB",
-    "TANH",
-    "TRANSPOSE",
-    "UNPACK",
-)
+_BATCHES, _ROWS, _LENGTHS = 3, 3, (24, 7, 16)  # that file and model are compared on
+# Largest difference of single precision, for numbers up to 1; larger ones have as many digits.
+# ALBERT-xlarge comes to a third of it: sums of thousands of terms, in another order.
+_TOLERANCE = 3e-5
+# A quantized model below and above these has nothing to do with what it was made from.
+_LEAST_COSINE, _LARGE_DIFFERENCE = 0.5, 0.1
 
+Arrays = dict[str, np.ndarray]
 Compute = Callable[[dict[str, tf.Tensor]], Outputs]
+
+
+class Agreement(NamedTuple):
+    """How near one output of two models is.
+
+    Attributes:
+        difference: the largest, of all numbers that are not of padding.
+        cosine: of the angle between all numbers of one and all of the other; 1 = the same.
+        largest: the number farthest from 0 that was to come out.
+    """
+
+    difference: float
+    cosine: float
+    largest: float
 
 
 def export_litert(
@@ -70,7 +68,6 @@ def export_litert(
     quantization: str = NONE,
     max_seq_length: int | None = None,
     batch_size: int | None = 1,
-    calibration: TokenSequences | None = None,
     labels: Labels | None = None,
     flag: str = "--output_file",
 ) -> dict[str, Agreement]:
@@ -90,11 +87,9 @@ def export_litert(
         model: is left as it is.
         output_file: appears when it is complete.
         quantization: "none" keeps float32; "float16" stores weights so; "int8" stores matrices so,
-            and finds the range of what they are multiplied with while it runs; "int8_calibrated"
-            fixes those ranges now.
+            and finds the range of what they are multiplied with while it runs.
         max_seq_length: S; None for any up to the model's `max_position_embeddings`.
         batch_size: B; None for any.
-        calibration: sequences to find ranges with, for "int8_calibrated".
         labels: of a classifier; the names of its classes are written beside the file.
         flag: where `output_file` came from, for errors.
 
@@ -109,7 +104,7 @@ def export_litert(
     Differs: the original writes float32, SQuAD 1.1, one sequence of one length.
     """
     return LiteRTExport(
-        model, output_file, quantization, max_seq_length, batch_size, calibration, labels, flag
+        model, output_file, quantization, max_seq_length, batch_size, labels, flag
     ).write()
 
 
@@ -127,20 +122,21 @@ class LiteRTExport:
     quantization: str = NONE
     max_seq_length: int | None = None
     batch_size: int | None = 1
-    calibration: TokenSequences | None = None
     labels: Labels | None = None
     flag: str = "--output_file"
 
     def __post_init__(self) -> None:
         """Checks all that can be known before anything is converted."""
         _check_model(self.exported, self.labels)
-        _check_request(
-            self.exported.config,
-            self.quantization,
-            self.max_seq_length,
-            self.batch_size,
-            self.calibration,
-        )
+        if self.quantization not in QUANTIZATIONS:
+            raise ValueError(
+                f"--quantization must be one of {', '.join(QUANTIZATIONS)}. Received: "
+                f"{self.quantization!r}"
+            )
+        if self.max_seq_length is not None:
+            self.exported.config.check_sequence_length(self.max_seq_length, "--max_seq_length")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"--batch_size must be at least 1. Received: {self.batch_size}")
         check_file(self.output_file, self.flag)
 
     @property
@@ -164,19 +160,14 @@ class LiteRTExport:
         """Does what `export_litert` does."""
         if self.exported is not self.model:
             logging.info("Of the pretrained model the encoder is exported, without its heads.")
-        length, batch_size, calibration = self.max_seq_length, self.batch_size, self.calibration
+        length, batch_size = self.max_seq_length, self.batch_size
         with tf.device(_CPU):
             copy = float32_copy(self.exported)
-        compute = outputs_of(copy)
-        converted = _convert(copy, compute, self.quantization, length, batch_size, calibration)
-        batches = check_batches(copy.config, batch_size, length, calibration)
-        with tempfile.TemporaryDirectory() as folder:
-            local = os.path.join(folder, "model.tflite")
-            with explain_write_errors(local, TEMPORARY_FILES), open(local, "wb") as file:
-                file.write(converted)
-            with tf.device(_CPU):
-                is_exact = self.quantization == NONE
-                agreements = check(local, compute, batches, is_exact=is_exact)
+            compute = outputs_of(copy)
+            converted = _convert(copy, compute, self.quantization, length, batch_size)
+            batches = _check_batches(copy.config, batch_size, length)
+            is_exact = self.quantization == NONE
+            agreements = check(run(converted, batches), compute, batches, is_exact=is_exact)
         _write(self.output_file, converted, self.class_names, self.flag)
         _report(self.output_file, len(converted), self.quantization, agreements)
         return agreements
@@ -234,35 +225,6 @@ def _parameters(model: keras.Model) -> int:
     return sum(math.prod(variable.shape) for variable in original_names(model).values())
 
 
-def _check_request(
-    config: AlbertConfig,
-    quantization: str,
-    length: int | None,
-    batch_size: int | None,
-    calibration: TokenSequences | None,
-) -> None:
-    if quantization not in QUANTIZATIONS:
-        raise ValueError(
-            f"--quantization must be one of {', '.join(QUANTIZATIONS)}. Received: {quantization!r}"
-        )
-    if length is not None:
-        config.check_sequence_length(length, "--max_seq_length")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"--batch_size must be at least 1. Received: {batch_size}")
-    if (quantization == INT8_CALIBRATED) != bool(calibration):
-        raise ValueError(
-            f"--quantization={INT8_CALIBRATED} needs texts (--calibration_file), and no other does."
-            f" Received: --quantization={quantization}, {len(calibration or ())} texts"
-        )
-    if calibration:
-        longest, most = int(calibration.lengths.max()), length or config.max_position_embeddings
-        if longest > most:
-            raise ValueError(
-                f"A text of --calibration_file has {longest} tokens, and the model would take "
-                f"{most} (--max_seq_length)."
-            )
-
-
 def outputs_of(model: keras.Model) -> Compute:
     """Returns what gives a model's outputs by the names they have in the file."""
 
@@ -295,7 +257,6 @@ def _convert(
     quantization: str,
     length: int | None,
     batch_size: int | None,
-    calibration: TokenSequences | None,
 ) -> bytes:
     specs = [tf.TensorSpec([batch_size, length], tf.int32, name) for name in INPUTS]
     weights = [(variable, variable.numpy()) for variable in original_names(model).values()]
@@ -317,29 +278,102 @@ def _convert(
         converter.target_spec.supported_types = [tf.float16]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of TensorFlow's own use of its interpreter
-        if calibration is None:
-            return converter.convert()
-        return _convert_calibrated(converter, calibration, batch_size, length)
+        return converter.convert()
 
 
-def _convert_calibrated(
-    converter: tf.lite.TFLiteConverter,
-    sequences: TokenSequences,
-    batch_size: int | None,
-    length: int | None,
-) -> bytes:
-    # The converter resizes its inputs once, so that all batches are of one shape.
-    rows, columns = batch_size or 1, length or int(sequences.lengths.max())
+def _check_batches(
+    config: AlbertConfig, batch_size: int | None, length: int | None
+) -> list[Arrays]:
+    """Ragged batches of ids at random; the first row of the first is full, others less and less."""
+    random = np.random.default_rng(3)
+    rows = batch_size or _ROWS
+    batches = []
+    for number in range(_BATCHES):
+        columns = length or min(_LENGTHS[number], config.max_position_embeddings)
+        share = 1 - (number * rows + np.arange(rows)) / (_BATCHES * rows)
+        lengths = np.maximum(np.round(share * columns), 1)[:, None]
+        positions = np.arange(columns)
+        mask = positions < lengths
+        segments = (positions >= lengths // 2) & mask & (config.type_vocab_size > 1)
+        ids = random.integers(0, config.vocab_size, mask.shape) * mask
+        arrays = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+        batches.append({name: values.astype(np.int32) for name, values in arrays.items()})
+    return batches
 
-    def batches() -> Iterator[Arrays]:
-        for first in range(0, len(sequences), rows):
-            # The last batch begins anew where sequences run out.
-            chosen = np.arange(first, first + rows) % len(sequences)
-            yield sequences.padded(chosen, columns)
 
-    converter.representative_dataset = batches
-    options = tf.lite.experimental.QuantizationDebugOptions(denylisted_ops=list(_NOT_CALIBRATED))
-    debugger = tf.lite.experimental.QuantizationDebugger(
-        converter=converter, debug_dataset=batches, debug_options=options
+def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
+    """Gives a LiteRT model's outputs for each batch.
+
+    Raises:
+        ValueError: the model does not run.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that LiteRT's own interpreter is its successor
+        try:
+            runner = tf.lite.Interpreter(model_content=converted).get_signature_runner()
+            return [runner(**batch) for batch in batches]
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"the LiteRT model does not run: {error}") from error
+
+
+def check(
+    found: Sequence[Arrays],
+    compute: Callable[[dict[str, tf.Tensor]], Mapping[str, tf.Tensor]],
+    batches: Sequence[Arrays],
+    *,
+    is_exact: bool,
+) -> dict[str, Agreement]:
+    """Compares the outputs of a LiteRT model with those of the one it was made from.
+
+    Args:
+        found: its outputs for each batch.
+        compute: gives the outputs of the one it was made from.
+        batches: the inputs.
+        is_exact: whether it holds numbers of single precision.
+
+    Returns:
+        The agreement of each output of floating-point numbers.
+
+    Raises:
+        ValueError: it gives something else.
+    """
+    pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for batch, outputs in zip(batches, found, strict=True):
+        is_real = batch["input_mask"] == 1
+        for name, expected in compute({k: tf.constant(v) for k, v in batch.items()}).items():
+            values, wanted = outputs[name], expected.numpy()
+            if values.shape != wanted.shape:
+                raise ValueError(f"{name} is {values.shape}, and should be {wanted.shape}.")
+            if values.shape[:2] == is_real.shape:
+                values, wanted = values[is_real], wanted[is_real]
+            if np.issubdtype(wanted.dtype, np.floating):
+                pairs.setdefault(name, []).append((values.ravel(), wanted.ravel()))
+    agreements = {}
+    for name, parts in pairs.items():
+        values, wanted = (np.concatenate(side) for side in zip(*parts, strict=True))
+        if not np.isfinite(values).all():
+            raise ValueError(f"the LiteRT model gives {name} that is not finite.")
+        agreements[name] = near = agreement(values, wanted)
+        # Of a source that is not finite neither comparison holds.
+        if not (
+            near.difference <= _TOLERANCE * max(1.0, near.largest)
+            if is_exact
+            else near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
+        ):
+            raise ValueError(
+                f"the LiteRT model's {name} is not that of the model it was made from: it differs "
+                f"by {near.difference:.3g}, where the largest number is {near.largest:.3g}; the "
+                f"cosine of both is {near.cosine:.3f}."
+            )
+    return agreements
+
+
+def agreement(values: np.ndarray, wanted: np.ndarray) -> Agreement:
+    """Compares two sets of numbers of one shape."""
+    first, second = values.ravel().astype(np.float64), wanted.ravel().astype(np.float64)
+    scale = np.linalg.norm(first) * np.linalg.norm(second)
+    return Agreement(
+        difference=float(np.abs(first - second).max()),
+        cosine=float(first @ second / scale) if scale else float(np.array_equal(first, second)),
+        largest=float(np.abs(second).max()),
     )
-    return debugger.get_nondebug_quantized_model()

@@ -18,7 +18,7 @@ from albert_tf.export.pretrained_weights import WeightsExport
 from albert_tf.text_layout import byte_text
 
 # What a parameter takes in a LiteRT file, in bytes: int8 keeps small variables in float32.
-_LITERT_BYTES = {"none": 4, "float16": 2, "int8": 1, "int8_calibrated": 1}
+_LITERT_BYTES = {"none": 4, "float16": 2, "int8": 1}
 
 
 def hub_blocks(export: HubExport) -> dict[str, Block]:
@@ -56,7 +56,7 @@ def weights_blocks(export: WeightsExport) -> dict[str, Block]:
 
 def litert_blocks(export: LiteRTExport) -> dict[str, Block]:
     """Titled blocks of names and values; what looks wrong under "Warnings"."""
-    path, parameters, calibration = export.output_file, export.parameters, export.calibration
+    path, parameters = export.output_file, export.parameters
     size = _LITERT_BYTES[export.quantization] * parameters
     names = {"names of its classes": labels_file(path)} if export.class_names else {}
     return {
@@ -64,7 +64,6 @@ def litert_blocks(export: LiteRTExport) -> dict[str, Block]:
             "made of": type(export.exported).__name__,
             "parameters": parameters,
             "quantization": export.quantization,
-            "calibrated with": f"{len(calibration)} texts" if calibration else "nothing",
             "--max_seq_length": export.max_seq_length or "any",
             "--batch_size": export.batch_size or "any",
             export.flag: path,

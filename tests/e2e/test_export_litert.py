@@ -1,8 +1,8 @@
 """The command that writes LiteRT files, run as a user does."""
 
 import pytest
+import tensorflow as tf
 
-from albert_tf.export.litert_program import make_interpreter
 from tests.programs import run_program
 
 SCRIPT = "albert_tf/cli/export_litert.py"
@@ -20,7 +20,7 @@ def test_a_release_becomes_a_file_as_long_as_its_positions(tmp_path, model):
     assert result.code == 0, result.output
     assert "quantization=none size=" in result.output
     assert "sequence_output: max_difference=" in result.output
-    details = make_interpreter(str(path)).get_signature_runner().get_input_details()
+    details = tf.lite.Interpreter(str(path)).get_signature_runner().get_input_details()
     assert details["input_ids"]["shape_signature"].tolist() == [-1, 48]
     assert [entry.name for entry in path.parent.iterdir()] == ["encoder.tflite"]
 
@@ -28,14 +28,10 @@ def test_a_release_becomes_a_file_as_long_as_its_positions(tmp_path, model):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"model": "gone"}, "error: There is no checkpoint 'gone' (--model)"),
-        ({"max_seq_length": 49}, "--max_seq_length must be in 1..48"),
-        ({"quantization": "int8_calibrated"}, "--calibration_file belong together"),
-        ({"calibration_file": "texts.txt"}, "--calibration_file belong together"),
-        (
-            {"quantization": "int8_calibrated", "calibration_file": "gone.txt"},
-            "--calibration_file 'gone.txt' does not exist",
-        ),
+        ({"model": "gone"}, "--model"),
+        ({"max_seq_length": 49}, "--max_seq_length"),
+        ({"quantization": "int8_calibrated"}, "none, float16, int8"),
+        ({"calibration_file": "texts.txt"}, "--quantization=int8"),
     ],
 )
 def test_bad_flags_are_named(tmp_path, model, flags, message):

@@ -15,10 +15,9 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original import original_names
 from albert_tf.data.files import WriteError
-from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
-from albert_tf.export import litert, litert_check
+from albert_tf.export import litert
 from albert_tf.export.litert import QUANTIZATIONS, export_litert, labels_file, outputs_of
 from albert_tf.models import (
     AlbertForClassification,
@@ -76,15 +75,6 @@ def new_model(kind, *arguments):
     return model
 
 
-def sequences(longest: int = 12) -> TokenSequences:
-    random = np.random.default_rng(2)
-    lengths = random.integers(3, longest + 1, 20)
-    lengths[0] = longest
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    tokens = random.integers(0, 307, starts[-1]).astype(np.int32)
-    return TokenSequences(tokens, starts, (lengths // 2).astype(np.int32))
-
-
 def ask(folder, questions) -> list:
     """What a stranger's process says; the text of the error where there is no answer."""
     files = [folder / "questions", folder / "answers"]
@@ -96,36 +86,32 @@ def ask(folder, questions) -> list:
     return pickle.loads(files[1].read_bytes())
 
 
-# Of each quantization a kind of model, batch size, length (None for any) and the shapes asked for.
+# Of each quantization kinds of models, batch size, length (None for any) and the shapes asked for.
 CASES = {
     "none": ((AlbertEncoder,), None, None, ((4, 7), (1, 16))),
     "float16": ((AlbertForClassification, 1), 2, 5, ((2, 5),)),
     "int8": ((AlbertForClassification, 3), None, 13, ((2, 13), (3, 13))),
-    "int8_calibrated": ((AlbertForSpans,), 1, None, ((1, 12), (1, 5))),
+    "int8-spans": ((AlbertForSpans,), 1, None, ((1, 12), (1, 5))),
 }
 
 
 @pytest.fixture(scope="module")
 def all_exported(tmp_path_factory):
-    """By quantization: model, file, agreement, and the stranger's answers to its batches."""
+    """By case: model, file, agreement, and the stranger's answers to its batches."""
     folder, exported, questions = tmp_path_factory.mktemp("litert"), {}, []
-    for quantization, (kind, batch_size, length, shapes) in CASES.items():
+    for name, (kind, batch_size, length, shapes) in CASES.items():
         model = new_model(*kind)
-        path = str(folder / f"{quantization}.tflite")
+        path = str(folder / f"{name}.tflite")
         agreement = export_litert(
             model,
             path,
-            quantization=quantization,
+            quantization=name.partition("-")[0],
             max_seq_length=length,
             batch_size=batch_size,
-            calibration=sequences() if quantization == "int8_calibrated" else None,
             labels=LABELS if kind[-1] == 3 else None,
         )
-        if quantization == "int8_calibrated":  # for numbers like those that were calibrated with
-            batches = [sequences(length).padded(np.arange(rows), length) for rows, length in shapes]
-        else:
-            batches = [batch(*shape) for shape in shapes]
-        exported[quantization] = SimpleNamespace(
+        batches = [batch(*shape) for shape in shapes]
+        exported[name] = SimpleNamespace(
             model=model, path=path, agreement=agreement, batches=batches
         )
         questions += [(path, inputs) for inputs in batches]
@@ -149,47 +135,47 @@ def exported(request, all_exported):
 
 
 def test_a_stranger_gets_the_models_outputs(exported):
-    quantization, found = exported
+    name, found = exported
     # Largest difference, of numbers up to 6.
-    most = {"none": 1e-5, "float16": 0.01, "int8": 0.15, "int8_calibrated": 0.6}[quantization]
+    most = {"none": 1e-5, "float16": 0.01, "int8": 0.15, "int8-spans": 0.3}[name]
     largest = 0.0
     for inputs, (_, outputs) in zip(found.batches, found.answers, strict=True):
         is_real = inputs["input_mask"] == 1
         expected = outputs_of(found.model)({k: keras.ops.array(v) for k, v in inputs.items()})
         assert set(outputs) == set(expected)
-        for name, values in outputs.items():
-            wanted = np.asarray(expected[name])
-            assert values.shape == wanted.shape, name
-            if name == "predictions" and found.model.num_labels == 3:
+        for output, values in outputs.items():
+            wanted = np.asarray(expected[output])
+            assert values.shape == wanted.shape, output
+            if output == "predictions" and found.model.num_labels == 3:
                 np.testing.assert_array_equal(values, outputs["probabilities"].argmax(axis=1))
                 continue
             if values.shape[:2] == is_real.shape:
                 values, wanted = values[is_real], wanted[is_real]
-            np.testing.assert_allclose(values, wanted, rtol=0, atol=most, err_msg=name)
+            np.testing.assert_allclose(values, wanted, rtol=0, atol=most, err_msg=output)
             largest = max(largest, np.abs(values - wanted).max())
-    if quantization != "none":
+    if name != "none":
         assert largest > 1e-5  # it is quantized indeed
 
 
 def test_inputs_and_outputs_have_names_and_types(exported):
-    quantization, found = exported
+    name, found = exported
     outputs = {
         "none": {"sequence_output": "float32", "pooled_output": "float32"},
         "float16": {"probabilities": "float32", "predictions": "float32"},
         "int8": {"probabilities": "float32", "predictions": "int32"},
-        "int8_calibrated": {"start_log_prob": "float32", "end_log_prob": "float32"},
-    }[quantization]
+        "int8-spans": {"start_log_prob": "float32", "end_log_prob": "float32"},
+    }[name]
     inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "int32")
     for (of_inputs, of_outputs), _ in found.answers:
         assert (of_inputs, of_outputs) == (inputs, outputs)
 
 
 def test_a_shared_block_is_stored_once(exported):
-    quantization, found = exported
+    case, found = exported
     shapes = {name: v.shape for name, v in original_names(found.model).items()}
     if isinstance(found.model, AlbertForSpans):
         shapes = {name: shape for name, shape in shapes.items() if "pooler" not in name}
-    bytes_each = {"none": 4, "float16": 2, "int8": 1, "int8_calibrated": 1}[quantization]
+    bytes_each = {"none": 4, "float16": 2, "int8": 1, "int8-spans": 1}[case]
     weights = bytes_each * sum(math.prod(shape) for shape in shapes.values())
     block = bytes_each * sum(math.prod(s) for name, s in shapes.items() if "group_0" in name)
     graph = 80_000  # operations of three runs, and what is not quantized
@@ -199,8 +185,8 @@ def test_a_shared_block_is_stored_once(exported):
 
 
 def test_the_agreement_is_what_the_stranger_sees(all_exported):
-    for quantization, expected in {"none": 1e-5, "int8_calibrated": 0.6}.items():
-        for agreement in all_exported[quantization].agreement.values():
+    for name, expected in {"none": 1e-5, "int8-spans": 0.3}.items():
+        for agreement in all_exported[name].agreement.values():
             assert 0 < agreement.difference < expected
             assert agreement.cosine > 0.99
 
@@ -222,11 +208,11 @@ def test_names_of_classes_stand_beside_the_file(all_exported):
 def test_without_room_nothing_is_left(all_exported, tmp_path, monkeypatch):
     model, path = all_exported["int8"].model, str(tmp_path / "classes.tflite")
     monkeypatch.setattr(litert, "_convert", lambda *_: b"a model" * 200)
-    with file_size_limit(1000), pytest.raises(WriteError, match="TMPDIR: "):
-        export_litert(model, path, labels=LABELS)
+    monkeypatch.setattr(litert, "run", lambda *_: [])
+    monkeypatch.setattr(litert, "check", lambda *_, **__: {})
     # The names of the classes would find room.
-    with file_size_limit(1000), pytest.raises(WriteError, match=f"--output_file: {path} "):
-        litert._write(path, b"a model" * 200, LABELS.names, "--output_file")
+    with file_size_limit(1000), pytest.raises(WriteError, match="--output_file"):
+        export_litert(model, path, labels=LABELS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -239,7 +225,7 @@ def test_a_file_that_does_not_agree_is_not_written(all_exported, tmp_path, monke
     monkeypatch.setattr(litert, "_convert", lambda *_: converted)
     model = new_model(AlbertEncoder)
     model.pooler.bias.assign_add([3e-4] * 48)
-    message = "pooled_output is not that of the model" if len(converted) > 99 else "does not run"
+    message = "pooled_output" if len(converted) > 99 else "does not run"
     with pytest.raises(ValueError, match=message):
         export_litert(model, str(path))
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.tflite"]
@@ -248,14 +234,9 @@ def test_a_file_that_does_not_agree_is_not_written(all_exported, tmp_path, monke
 
 def test_numbers_that_are_not_finite_are_not_exported(all_exported, tmp_path, monkeypatch):
     monkeypatch.setattr(litert, "_convert", lambda *_: b"")
-    monkeypatch.setattr(
-        "albert_tf.export.litert_check.run_in_fresh_process",
-        lambda _, batches: [
-            {"sequence_output": np.full((1, 5, 48), np.nan), "pooled_output": np.ones((1, 48))}
-            for _ in batches
-        ],
-    )
-    with pytest.raises(ValueError, match="sequence_output that is not finite"):
+    outputs = {"sequence_output": np.full((1, 5, 48), np.nan), "pooled_output": np.ones((1, 48))}
+    monkeypatch.setattr(litert, "run", lambda _, batches: [outputs] * len(batches))
+    with pytest.raises(ValueError, match="sequence_output"):
         export_litert(
             new_model(AlbertEncoder), str(tmp_path / "a"), max_seq_length=5, quantization="int8"
         )
@@ -263,28 +244,22 @@ def test_numbers_that_are_not_finite_are_not_exported(all_exported, tmp_path, mo
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-def test_nothing_agrees_with_a_model_whose_numbers_are_not_finite(monkeypatch, is_exact):
+def test_nothing_agrees_with_a_model_whose_numbers_are_not_finite(is_exact):
     batch = {"input_mask": np.array([[1, 1, 0]], np.int32)}
     outputs = {"pooled_output": np.ones((1, 4), np.float32)}
-    monkeypatch.setattr(litert_check, "run_in_fresh_process", lambda *_: [outputs])
     source = {"pooled_output": tf.constant([[1.0, math.nan, 1.0, 1.0]])}
-    with pytest.raises(ValueError, match="pooled_output is not that of the model"):
-        litert_check.check("", lambda _: source, [batch], is_exact=is_exact)
+    with pytest.raises(ValueError, match="pooled_output"):
+        litert.check([outputs], lambda _: source, [batch], is_exact=is_exact)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantization": "int4"}, r"--quantization must be one of none, float16.*'int4'"),
-        ({"max_seq_length": 17}, r"--max_seq_length must be in 1\.\.16.*17"),
-        ({"batch_size": 0}, "--batch_size must be at least 1. Received: 0"),
-        ({"quantization": "int8_calibrated"}, "needs texts .--calibration_file.*0 texts"),
-        ({"calibration": sequences()}, "--quantization=none, 20 texts"),
-        (
-            {"quantization": "int8_calibrated", "calibration": sequences(), "max_seq_length": 9},
-            r"has 12 tokens, and the model would take 9 \(--max_seq_length\)",
-        ),
-        ({"labels": Labels(("yes", "no"))}, "has 3 outputs, the labels need 2: yes, no"),
+        ({"quantization": "int4"}, "--quantization"),
+        ({"quantization": "int8_calibrated"}, "--quantization.*int8"),
+        ({"max_seq_length": 17}, "--max_seq_length.*17"),
+        ({"batch_size": 0}, "--batch_size"),
+        ({"labels": Labels(("yes", "no"))}, "yes, no"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_written(tmp_path, options, message):
@@ -296,16 +271,16 @@ def test_mistakes_are_named_before_anything_is_written(tmp_path, options, messag
 
 @pytest.mark.parametrize("kind", [AlbertForSpanBeams, AlbertForMultipleChoice])
 def test_other_models_are_refused(tmp_path, kind):
-    with pytest.raises(ValueError, match=f"not of {kind.__name__}. --export_dir of run_squad"):
+    with pytest.raises(ValueError, match=kind.__name__):
         export_litert(kind(small_config()), str(tmp_path / "model.tflite"))
 
 
 def test_models_and_places_that_cannot_be_are_refused(tmp_path, monkeypatch):
     model = AlbertEncoder(small_config())
-    with pytest.raises(ValueError, match=f"--output_file: {tmp_path} is a folder"):
+    with pytest.raises(ValueError, match=f"--output_file: {tmp_path}"):
         export_litert(model, str(tmp_path))
     monkeypatch.setattr(litert, "_LARGEST_MODEL", 1000)
-    with pytest.raises(ValueError, match="takes 2 GB at most"):
+    with pytest.raises(ValueError, match="2 GB"):
         export_litert(model, str(tmp_path / "model.tflite"))
 
 
@@ -324,7 +299,6 @@ KINDS = [
 def test_every_kind_in_every_quantization_of_fixed_and_any_shape(tmp_path, kind, quantization):
     """The export itself compares file and model."""
     model = new_model(*kind)
-    calibration = sequences() if quantization == "int8_calibrated" else None
     for batch_size, length in ((1, 16), (3, 13), (None, 12), (None, None), (2, None)):
         path = tmp_path / f"{batch_size}-{length}.tflite"
         agreements = export_litert(
@@ -333,7 +307,6 @@ def test_every_kind_in_every_quantization_of_fixed_and_any_shape(tmp_path, kind,
             quantization=quantization,
             max_seq_length=length,
             batch_size=batch_size,
-            calibration=calibration,
         )
         assert path.exists()
         for name, agreement in agreements.items():
