@@ -21,35 +21,24 @@
 # MNLI model is also scored on the mismatched sets (mismnli-seed<seed>) and answers the diagnostic set
 # (ax-seed<seed>), if the download has them.
 #
-# The same call goes on where an earlier one was ended: finished runs are passed over, unfinished ones
-# resume at their last checkpoint; one with other flags needs another --output_dir. A run that fails
-# is named at the end, with status 1; the others are not affected.
+# The same call resumes one that was stopped: finished runs are skipped, unfinished ones resume at
+# their last checkpoint; a run with other flags needs another --output_dir. A run that fails is named
+# at the end, with status 1; the others are not affected.
 #
 # An active environment (VIRTUAL_ENV or CONDA_PREFIX) that has TensorFlow is used; otherwise .venv, as
 # demo.sh makes it.
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+DATA_DIR="" MODEL="" OUTPUT_DIR="" MNLI_CHECKPOINT="" SUBMISSION="" DRY_RUN="" SEEDS="1 2 3 4 5"
 ALL_TASKS="MNLI RTE STS-B MRPC CoLA SST-2 QNLI QQP WNLI"
-DATA_DIR=""
-MODEL=""
-OUTPUT_DIR=""
 TASKS=$ALL_TASKS
-SEEDS="1 2 3 4 5"
-MNLI_CHECKPOINT=""
-SUBMISSION=""
-DRY_RUN=""
-FIRST_SEED=""
 FURTHER=()
 FAILED=()
 
 fail() {
   echo "run_glue.sh: error: $*" >&2
   exit 1
-}
-
-usage() { # the comment above
-  sed -n -e '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 }
 
 read_arguments() {
@@ -64,7 +53,7 @@ read_arguments() {
       --submission=*) SUBMISSION=${1#*=} ;;
       --dry_run) DRY_RUN=1 ;;
       -h | --help)
-        usage
+        sed -n -e '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" # the comment above
         exit 0
         ;;
       --)
@@ -72,25 +61,10 @@ read_arguments() {
         FURTHER=("$@")
         return 0
         ;;
-      *) fail "unknown argument '$1'. Arguments are written --name=value; flags of run_classifier.py come after --. ./run_glue.sh --help lists them." ;;
+      *) fail "unknown argument '$1'. Write --name=value; flags of run_classifier.py come after --. ./run_glue.sh --help lists them." ;;
     esac
     shift
   done
-}
-
-# Prints the tasks in lower case, each once, MNLI first: others start from its model.
-in_order() {
-  local wanted known found=" " task
-  for wanted in $1; do
-    known=""
-    for task in $ALL_TASKS; do
-      [ "$(lower "$task")" = "$(lower "$wanted")" ] && known=$(lower "$task")
-    done
-    [ -n "$known" ] || fail "--tasks: unknown task '$wanted'. Tasks are $ALL_TASKS; the sets MNLI-mm and AX come with MNLI."
-    case "$found" in *" $known "*) ;; *) found="$found$known " ;; esac
-  done
-  case "$found" in *" mnli "*) found="mnli ${found/ mnli / }" ;; esac
-  echo "$found"
 }
 
 lower() {
@@ -98,43 +72,47 @@ lower() {
 }
 
 check_arguments() {
-  local seed
-  [ -n "$DATA_DIR" ] || fail "--data_dir is missing: the GLUE download. ./run_glue.sh --help says more."
-  [ -n "$MODEL" ] || fail "--model is missing: what to start from. ./run_glue.sh --help says more."
-  [ -n "$OUTPUT_DIR" ] || fail "--output_dir is missing: where results go. ./run_glue.sh --help says more."
+  local task wanted=" "
+  [ -n "$DATA_DIR" ] || fail "--data_dir is missing: the GLUE download"
+  [ -n "$MODEL" ] || fail "--model is missing: what to start from"
+  [ -n "$OUTPUT_DIR" ] || fail "--output_dir is missing: where results go"
   case "$OUTPUT_DIR" in
     *://*) fail "--output_dir must be a local directory. Received: '$OUTPUT_DIR'" ;;
     /*) ;;
     *) OUTPUT_DIR=./$OUTPUT_DIR ;; # so that no command takes it for an option
   esac
-  TASKS=$(in_order "$TASKS")
-  [ -n "${TASKS// /}" ] || fail "--tasks names no task. Tasks are $ALL_TASKS."
-  [ -n "${SEEDS// /}" ] || fail "--seeds names no seed."
-  for seed in $SEEDS; do
-    FIRST_SEED=${FIRST_SEED:-$seed}
-    case "$seed" in *[!0-9]*) fail "--seeds must be whole numbers with blanks between. Received: '$SEEDS'" ;; esac
+  for task in $TASKS; do
+    case " $(lower "$ALL_TASKS") " in
+      *" $(lower "$task") "*) ;;
+      *) fail "--tasks: unknown task '$task'. Tasks are $ALL_TASKS; the sets MNLI-mm and AX come with MNLI." ;;
+    esac
+    case "$wanted" in *" $(lower "$task") "*) ;; *) wanted="$wanted$(lower "$task") " ;; esac
   done
+  case "$wanted" in *" mnli "*) wanted="mnli${wanted/ mnli / }" ;; esac # others start from its model
+  TASKS=$wanted
+  [ -n "${TASKS// /}" ] || fail "--tasks names no task. Tasks are $ALL_TASKS."
+  case "$SEEDS" in *[!0-9\ ]*) fail "--seeds must be whole numbers with blanks between. Received: '$SEEDS'" ;; esac
+  SEEDS=$(echo $SEEDS)
+  [ -n "$SEEDS" ] || fail "--seeds names no seed."
 }
 
-# Sets PYTHON to the interpreter of the active environment, or to that of .venv.
+# Sets PYTHON to the interpreter of the active environment, or to that of .venv, which a dry run does
+# not make.
 choose_python() {
   local active=${VIRTUAL_ENV:-${CONDA_PREFIX:-}} start=$PWD
-  if [ -n "$active" ]; then
+  if [ -n "$active" ] && "$active/bin/python" -c 'import importlib.util as u; assert u.find_spec("tensorflow")' 2>/dev/null; then
     PYTHON=$active/bin/python
-    "$PYTHON" -c 'import importlib.util as u; assert u.find_spec("tensorflow")' 2>/dev/null && return 0
-    echo "The active environment $active has no TensorFlow: $ROOT/.venv is used."
-    unset PYTHON
-  fi
-  if [ -n "$DRY_RUN" ]; then
-    PYTHON=$ROOT/.venv/bin/python
-    [ -x "$PYTHON" ] || fail "--dry_run makes no environment: activate one that has TensorFlow, or let ./demo.sh make .venv."
     return 0
   fi
-  cd "$ROOT"
-  . scripts/environment.sh
-  make_environment requirements.txt || exit 1
+  if [ -n "$DRY_RUN" ]; then
+    PYTHON=.venv/bin/python
+  else
+    cd "$ROOT"
+    . scripts/environment.sh
+    make_environment requirements.txt || exit 1
+    cd "$start"
+  fi
   PYTHON=$ROOT/$PYTHON
-  cd "$start"
 }
 
 python_module() {
@@ -142,8 +120,8 @@ python_module() {
 }
 
 # run_task <task> <seed> <flags...>: one run of run_classifier.py, unless it has finished earlier.
-# The directory's file run_glue.unfinished says that it has not, run_glue.finished that it has; both
-# hold the flags of the run.
+# Its directory holds the flags of the run, in run_glue.unfinished until it ends well, then in
+# run_glue.finished.
 run_task() {
   local task=$1 seed=$2 directory=$OUTPUT_DIR/$1-seed$2 flags file
   shift 2
@@ -152,7 +130,7 @@ run_task() {
   flags=$(printf '%q ' "$@")
   for file in "$directory/run_glue.finished" "$directory/run_glue.unfinished"; do
     if [ -f "$file" ] && [ "$(cat "$file")" != "$flags" ]; then
-      # Its checkpoints came from other settings: going on from them would mix the two.
+      # Its checkpoints came from other settings: resuming from them would mix the two.
       printf '\nrun_glue.sh: %s holds a run with other flags:\n  %s\nnow:\n  %s\nRemove it, or give another --output_dir.\n' \
         "$directory" "$(cat "$file")" "$flags" >&2
       return 1
@@ -164,7 +142,7 @@ run_task() {
   fi
   printf '\n+ run_classifier %s\n' "$flags"
   if [ -n "$DRY_RUN" ]; then
-    check_task "$task" "$seed" "$@"
+    check_task "$seed" "$directory" "$@"
     return
   fi
   mkdir -p "$directory" || return 1
@@ -173,40 +151,30 @@ run_task() {
   mv "$directory/run_glue.unfinished" "$directory/run_glue.finished"
 }
 
-# check_task <task> <seed> <flags...>: --dry_run of a run. The other seeds of a task differ in nothing
-# that can be wrong, but in what may lie in their directories.
+# --dry_run of a run: of the first seed, and of runs that have begun; the others differ in nothing that
+# can be wrong. What needs an MNLI model that is still to be trained is checked without it.
 check_task() {
-  local task=$1 seed=$2 argument checked=()
+  local seed=$1 directory=$2 mnli=$OUTPUT_DIR/mnli-seed$1/model.ckpt-best argument checked=()
   shift 2
-  if [ "$seed" != "$FIRST_SEED" ] && [ ! -d "$OUTPUT_DIR/$task-seed$seed" ]; then
-    echo "as with seed $FIRST_SEED"
-    return 0
-  fi
+  [ "$seed" = "${SEEDS%% *}" ] || [ -d "$directory" ] || return 0
   for argument; do
-    if [ "${argument#*checkpoint=}" != "$OUTPUT_DIR/mnli-seed$seed/model.ckpt-best" ] ||
-      [ -f "${argument#*=}.index" ]; then
-      checked+=("$argument")
-    elif [ "${argument%%=*}" = --checkpoint ]; then
-      echo "not checked: the MNLI model is not there yet"
-      return 0
+    if [ "${argument#*=}" = "$mnli" ] && [ ! -f "$mnli.index" ]; then
+      echo "${argument%%=*}: the MNLI model is not there yet"
+      [ "${argument%%=*}" = --init_checkpoint ] || return 0
     else
-      echo "checked without --init_checkpoint: the MNLI model is not there yet"
+      checked+=("$argument")
     fi
   done
   python_module albert_tf.cli.run_classifier "${checked[@]}" --dry_run
 }
 
-# Whether a run has finished, in this call or an earlier one.
-is_finished() {
-  [ -f "$OUTPUT_DIR/$1-seed$2/run_glue.finished" ]
-}
-
-# Prints the MNLI model the others start from; nothing where there is none.
+# Prints the MNLI model of a seed the others start from; nothing where there is none.
 mnli_checkpoint() {
+  local directory=$OUTPUT_DIR/mnli-seed$1
   if [ -n "$MNLI_CHECKPOINT" ]; then
     echo "$MNLI_CHECKPOINT"
-  elif is_finished mnli "$1" || { [ -n "$DRY_RUN" ] && [ "${TASKS#mnli }" != "$TASKS" ]; }; then
-    echo "$OUTPUT_DIR/mnli-seed$1/model.ckpt-best"
+  elif [ -f "$directory/run_glue.finished" ] || { [ -n "$DRY_RUN" ] && [ "${TASKS%% *}" = mnli ]; }; then
+    echo "$directory/model.ckpt-best"
   fi
 }
 
@@ -217,23 +185,21 @@ note_failure() {
 
 # The task of a seed; for MNLI its further sets as well.
 fine_tune() {
-  local task=$1 seed=$2 checkpoint
+  local task=$1 seed=$2 checkpoint="" start=()
   case "$task" in
     rte | sts-b | mrpc)
       checkpoint=$(mnli_checkpoint "$seed")
       if [ -n "$checkpoint" ]; then
-        set -- --init_checkpoint="$checkpoint"
-      elif [ "${TASKS#mnli }" != "$TASKS" ]; then
+        start=(--init_checkpoint="$checkpoint")
+      elif [ "${TASKS%% *}" = mnli ]; then
         note_failure "$task" "$seed" "it starts from the MNLI model of this seed, which failed"
         return 0
       else
         echo "run_glue.sh: $task starts from --model; published scores start from an MNLI model (--tasks with MNLI, or --mnli_checkpoint)"
-        set --
       fi
       ;;
-    *) set -- ;;
   esac
-  if ! run_task "$task" "$seed" --recipe=auto --do_train --do_eval --do_predict "$@"; then
+  if ! run_task "$task" "$seed" --recipe=auto --do_train --do_eval --do_predict ${start[@]+"${start[@]}"}; then
     note_failure "$task" "$seed"
   elif [ "$task" = mnli ]; then
     checkpoint=$OUTPUT_DIR/mnli-seed$seed/model.ckpt-best
@@ -246,33 +212,21 @@ fine_tune() {
   fi
 }
 
-main() {
-  local seed task
-  trap 'exit 130' INT # ends the script, not only the run under way
-  read_arguments "$@"
-  check_arguments
-  choose_python
-  for seed in $SEEDS; do
-    for task in $TASKS; do
-      fine_tune "$task" "$seed"
-    done
+trap 'exit 130' INT # ends the script, not only the run under way
+read_arguments "$@"
+check_arguments
+choose_python
+for seed in $SEEDS; do
+  for task in $TASKS; do
+    fine_tune "$task" "$seed"
   done
-  echo
-  if [ -n "$DRY_RUN" ]; then
-    end
-    return
-  fi
+done
+echo
+if [ -z "$DRY_RUN" ]; then
   python_module albert_tf.cli.glue_results --results_dir="$OUTPUT_DIR" --model="$MODEL" \
     ${SUBMISSION:+--submission="$SUBMISSION"} || FAILED+=("the table or the zip file")
-  end
-}
-
-# Names what failed, if anything did.
-end() {
-  if [ ${#FAILED[@]} -gt 0 ]; then
-    echo "run_glue.sh: failed: ${FAILED[*]}. The same call tries these again." >&2
-    exit 1
-  fi
-}
-
-main "$@"
+fi
+if [ ${#FAILED[@]} -gt 0 ]; then
+  echo "run_glue.sh: failed: ${FAILED[*]}. The same call tries these again." >&2
+  exit 1
+fi

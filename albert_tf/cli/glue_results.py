@@ -44,27 +44,18 @@ def define_flags() -> None:
 
 def run() -> None:
     """Prints the table and writes the files."""
-    from albert_tf.glue_results.runs import read_runs
-    from albert_tf.glue_results.submission import choose_files, write_submission
-    from albert_tf.glue_results.table import summarize, write_results
+    from albert_tf.tools import glue_results
 
     values = flags.FLAGS
-    runs = read_runs(values.results_dir)
-    model: str | None = None
-    published: dict[tuple[str, str], float] = {}
-    if values.model:
-        from albert_tf.glue_results.published_scores import (
-            published_scores,  # TensorFlow, needed for this only
-        )
-
-        model, published = published_scores(values.model)
-    print(write_results(values.results_dir, summarize(runs, published), model, runs), end="")
+    runs = glue_results.read_runs(values.results_dir)
+    model, published = glue_results.published_scores(values.model) if values.model else (None, {})
+    rows = glue_results.summarize(runs, published)
+    print(glue_results.write_results(values.results_dir, rows, model, runs), end="")
     if values.submission:
-        files = choose_files(runs)
-        write_submission(values.submission, files, allow_missing=values.allow_missing)
-        print(f"\n{values.submission} holds")
-        for path in sorted(files.values()):
-            print(f"  {path}")
+        files = glue_results.choose_files(runs)
+        allow_missing = values.allow_missing
+        glue_results.write_submission(values.submission, files, allow_missing=allow_missing)
+        print(f"\n{values.submission} holds", *sorted(files.values()), sep="\n  ")
 
 
 def main() -> None:

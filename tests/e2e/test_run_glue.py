@@ -124,13 +124,11 @@ class TestOrder:
     def test_without_mnli_the_model_is_started_from_and_that_is_said(self, glue):
         commands, output = glue.run("--tasks=MRPC", "--seeds=1")
         assert not any(flag.startswith("--init_checkpoint") for flag in commands[0])
-        assert "mrpc starts from --model" in output
+        assert "mrpc starts from --model" in output.splitlines()[0]
 
-    def test_an_mnli_model_can_be_given(self, glue):
+    def test_an_mnli_model_can_be_given_or_come_from_an_earlier_call(self, glue):
         commands, _ = glue.run("--tasks=STS-B", "--seeds=1", "--mnli_checkpoint=x y/model.ckpt")
         assert commands[0][-1] == "--init_checkpoint=x y/model.ckpt"
-
-    def test_an_mnli_model_of_an_earlier_call_is_used(self, glue):
         glue.run("--tasks=MNLI", "--seeds=1")
         commands, _ = glue.run("--tasks=RTE", "--seeds=1 2")
         assert commands[0][-1] == "--init_checkpoint=./my results/mnli-seed1/model.ckpt-best"
@@ -148,19 +146,13 @@ class TestOrder:
 
 
 class TestGoingOn:
-    def test_finished_runs_are_passed_over(self, glue):
-        glue.run("--tasks=RTE", "--seeds=1")
-        commands, output = glue.run("--tasks=RTE CoLA", "--seeds=1")
-        assert runs_of(commands) == ["cola-seed1"]
-        assert "rte with seed 1: finished earlier" in output
-
     def test_a_failure_loses_nothing_else_and_is_tried_again(self, glue):
         (glue.folder / "rte-seed1").touch()
         arguments = ("--tasks=RTE CoLA", "--seeds=1 2")
         commands, output = glue.run(*arguments, code=1)
         assert runs_of(commands) == ["rte-seed1", "cola-seed1", "rte-seed2", "cola-seed2"]
         assert commands[-1][0] == "albert_tf.cli.glue_results"
-        assert "failed: rte-seed1." in output
+        assert "failed: rte-seed1." in output.splitlines()[-1]
         assert (glue.results / "rte-seed1" / "run_glue.unfinished").exists()
 
         (glue.folder / "rte-seed1").unlink()
@@ -204,39 +196,35 @@ class TestDryRun:
     def test_what_starts_from_a_model_to_come_is_checked_without_it(self, glue):
         commands, output = glue.run("--tasks=MNLI RTE", "--seeds=1", "--dry_run")
         assert not any(flag.startswith("--init_checkpoint") for flag in commands[1])
-        assert "checked without --init_checkpoint: the MNLI model is not there yet" in output
-        assert output.count("not checked: the MNLI model is not there yet") == 2
-
-    def test_what_is_wrong_is_named_with_status_1(self, glue):
-        (glue.folder / "rte-seed1").touch()
-        _, output = glue.run("--tasks=RTE CoLA", "--seeds=1 2", "--dry_run", code=1)
-        assert "failed: rte-seed1." in output
+        assert len(commands) == 2
+        assert output.count("MNLI model is not there yet") == 3
 
     def test_a_run_under_way_is_checked_with_every_seed(self, glue):
         (glue.folder / "rte-seed2").touch()
         glue.run("--tasks=RTE", "--seeds=2", code=1)
-        (glue.folder / "rte-seed2").unlink()
-        commands, _ = glue.run("--tasks=RTE", "--seeds=1 2 3", "--dry_run")
+        commands, output = glue.run("--tasks=RTE", "--seeds=1 2 3", "--dry_run", code=1)
         assert runs_of(commands) == ["rte-seed1", "rte-seed2"]
+        assert "rte-seed2" in output.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
-    ("argument", "message"),
+    ("argument", "named"),
     [
-        ("--tasks=RTE boolq", "--tasks: unknown task 'boolq'"),
-        ("--tasks= ", "--tasks names no task"),
-        ("--seeds=1,2", "--seeds must be whole numbers with blanks between. Received: '1,2'"),
-        ("--seeds=", "--seeds names no seed"),
-        ("--data_dir=", "--data_dir is missing"),
-        ("--model=", "--model is missing"),
-        ("--output_dir=gs://x/y", "--output_dir must be a local directory. Received: 'gs://x/y'"),
-        ("--learning_rate=1", "unknown argument '--learning_rate=1'"),
+        ("--tasks=RTE boolq", ["--tasks", "'boolq'", "QNLI"]),
+        ("--tasks= ", ["--tasks"]),
+        ("--seeds=1,2", ["--seeds", "'1,2'"]),
+        ("--seeds=", ["--seeds"]),
+        ("--data_dir=", ["--data_dir"]),
+        ("--model=", ["--model"]),
+        ("--output_dir=gs://x/y", ["--output_dir", "'gs://x/y'"]),
+        ("--learning_rate=1", ["'--learning_rate=1'", "--help"]),
     ],
 )
-def test_wrong_arguments_are_refused_before_anything_runs(glue, argument, message):
+def test_wrong_arguments_are_refused_before_anything_runs(glue, argument, named):
     commands, output = glue.run(argument, code=1)
     assert commands == []
-    assert f"run_glue.sh: error: {message}" in output
+    assert output.startswith("run_glue.sh: error: ")
+    assert all(text in output for text in named)
     assert not glue.results.exists()
 
 
@@ -287,9 +275,8 @@ def test_tasks_and_seeds_become_one_table(finished):
         ("| MNLI-m", "accuracy", "1 |"),
         ("| MNLI-mm", "accuracy", "1 |"),
     ]
-    assert "mrpc with seed 1: finished earlier" in second
-    assert "finished earlier" not in first
-    assert "Without a score" not in table
+    assert "+ run_classifier --task_name=mrpc" in first
+    assert second.count("+ run_classifier") == 1
     scores = json.loads((results / "glue_results.json").read_text())["scores"]
     assert set(scores[0]["seeds"]) == {"1", "2"}
     assert (results / "glue_results.png").read_bytes().startswith(b"\x89PNG")
@@ -319,8 +306,8 @@ def test_predictions_become_a_submission(finished, tmp_path):
     ]  # fmt: skip
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
-    assert "error: --submission: " in refused.stderr
-    assert "QQP.tsv (qqp)" in refused.stderr
+    assert "--submission" in refused.stderr
+    assert "qqp" in refused.stderr
 
     subprocess.run([*command, "--allow_missing"], cwd=ROOT, check=True, capture_output=True)
     tests = {

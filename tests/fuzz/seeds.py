@@ -591,7 +591,3 @@ def ablation_settings() -> list[bytes]:
 
 def texts() -> list[bytes]:
     return ["one\ttwo\nthree\tfour “x”\n\nfive\tsix\r\n".encode()]
-
-
-def glue_predictions() -> list[bytes]:
-    return [b"index\tprediction\n0\t1\n1\t0\n"]

@@ -1,1 +1,0 @@
-"""What fine-tuning on GLUE gave, over all tasks and seeds."""
