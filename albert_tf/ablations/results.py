@@ -12,9 +12,9 @@ from albert_tf.ablations.comparisons import BASE, COMPARISONS, Variant
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.segments import NONE, NSP, SOP
-from albert_tf.tools.glue_results import read_evaluations
 from albert_tf.parameter_counts import parameter_counts
 from albert_tf.run_records import METRICS_FILE, Record, read_records
+from albert_tf.tools.glue_results import read_evaluations
 
 TABLE_FILE = "ablations.md"
 ROWS_FILE = "ablations.tsv"
