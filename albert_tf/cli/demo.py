@@ -45,18 +45,17 @@ def run() -> None:
     """Runs the demo as the flags say."""
     # TensorFlow, which --help need not wait for.
     from albert_tf.cli.devices import log_devices
-    from albert_tf.demo import DemoSettings, run_demo
+    from albert_tf.tools.demo import run_demo
 
     log_devices()
     values = flags.FLAGS
-    settings = DemoSettings(
-        output_dir=values.output_dir,
+    run_demo(
+        values.output_dir,
         num_train_steps=values.num_train_steps,
-        max_documents=values.max_documents,
         vocab_size=values.vocab_size,
+        max_documents=values.max_documents,
         num_fine_tuning_steps=values.num_fine_tuning_steps,
     )
-    run_demo(settings)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ def choose_device() -> dict[str, object]:
     takes it first, and the commands need it more.
 
     Returns:
-        Flags for `albert_tf.commands.run`; none where the commands find the device themselves.
+        Flags for `run` of the commands; none where they find the device themselves.
     """
     # Libraries write there which drivers they looked for, and did not find.
     with discarded_standard_error():
