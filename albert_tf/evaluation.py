@@ -202,16 +202,6 @@ class BestCheckpoint:
             file.write(BestTrial(last_step, self.step, self.value, self._name).to_text().encode())
 
 
-def is_missed(trainer: Trainer, last_evaluated: int) -> bool:
-    """Whether the run that wrote the checkpoint to go on from ended before it was evaluated.
-
-    Args:
-        trainer: initialized.
-        last_evaluated: see `train_and_evaluate`.
-    """
-    return trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
-
-
 def train_and_evaluate(
     trainer: Trainer, log: RunLog, evaluate: Evaluate, record: Record, last_evaluated: int
 ) -> None:
@@ -231,7 +221,9 @@ def train_and_evaluate(
         log.evaluation(step, results)
         record(step, results)
 
-    if trainer.is_chief and is_missed(trainer, last_evaluated):
+    # The run that wrote the checkpoint to go on from may have ended before it was evaluated.
+    is_missed = trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
+    if trainer.is_chief and is_missed:
         on_checkpoint(trainer.step)
     trainer.train(log, on_checkpoint=on_checkpoint)
 

@@ -1,6 +1,7 @@
-"""Commands run in this process, and whether they left anything behind."""
+"""Commands run in this process, what they planned, and whether they left anything behind."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf.cli.dry_run import keep_nothing
+from albert_tf.cli.dry_run import dry_run_context
 from tests.programs import command_line
 
 
@@ -28,7 +29,7 @@ def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
 
 def run_here(module: ModuleType, values: Mapping[str, Any]) -> None:
     """Runs a command in this process; see `given`."""
-    with given(module, values), keep_nothing(flags.FLAGS):
+    with given(module, values), dry_run_context(flags.FLAGS):
         module.run()
 
 
@@ -55,14 +56,7 @@ def assert_unchanged(folder: Path, before: dict[str, Any]) -> None:
     assert not {path for path in changed - {str(folder)} if "/printed-" not in path}
 
 
-def blocks(printed: str) -> dict[str, dict[str, str]]:
-    """The titled blocks of a plan, by title and name."""
-    found: dict[str, dict[str, str]] = {}
-    title = ""
-    for line in printed.splitlines():
-        if line and not line.startswith(" "):
-            title = line
-        elif line.startswith("  ") and title:
-            name, _, value = line.strip().partition("  ")
-            found.setdefault(title, {})[name] = value.strip()
-    return found
+def logged_plan(printed: str) -> dict[str, str]:
+    """The names and values of the training plans in what was logged, the last of each."""
+    lines = re.findall(r" plan: (.*)$", printed, re.MULTILINE)
+    return dict(pair.split("=", 1) for line in lines for pair in line.split())

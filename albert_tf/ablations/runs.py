@@ -19,7 +19,6 @@ from albert_tf.ablations.results import (
     run_name,
     write_results,
 )
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 
 _EVALUATIONS = 10  # points of a curve unless --save_checkpoints_steps says otherwise
@@ -99,40 +98,16 @@ class Ablations:
                 f"{self._output_dir}; started again, the command does what is missing."
             )
 
-    def states(self, jobs: Sequence[Job], *, compare_losses: bool) -> dict[str, str]:
-        """Says of each run, by its name, what is left to do."""
-        return {
-            run_name(variant, seed): self._state(variant, seed, compare_losses)
-            for variant, seed in jobs
-        }
-
-    def _state(self, variant: Variant, seed: int, compare_losses: bool) -> str:
-        name = run_name(variant, seed)
-        path = self._path(name)
-        if finished_step(path) < self._num_train_steps:
-            newest = TrainingDirectory(path).newest()
-            step = newest and f"{int(newest.rsplit('-', 1)[1]):,}"
-            state = f"goes on from step {step}" if newest else "to be trained"
-        else:
-            state = "finished"
-        others = self._other_losses(variant) if compare_losses else []
-        left = [n for n in others if finished_step(self._other_path(name, n)) == 0]
-        return f"{state}, to be evaluated as {' and '.join(left)} too" if left else state
-
-    def try_out(self, jobs: Sequence[Job], base_file: str) -> dict[str, str]:
+    def try_out(self, jobs: Sequence[Job], base_file: str) -> None:
         """Tries one run of each sentence loss dry, as all its runs read the same files.
 
         Args:
             jobs: the runs.
             base_file: configuration of the base, which is tried.
 
-        Returns:
-            What each of these runs printed, by its name.
-
         Raises:
             ValueError: the run would fail.
         """
-        printed: dict[str, str] = {}
         tried: set[str] = set()
         for variant, seed in jobs:
             loss, name = variant.sentence_loss, run_name(variant, seed)
@@ -146,8 +121,6 @@ class Ablations:
             if ended.returncode:
                 said = ended.stderr[ended.stderr.rfind("error: ") :].strip()
                 raise ValueError(f"{name} would fail: {said.removeprefix('error: ')}")
-            printed[name] = ended.stdout
-        return printed
 
     def _finish(self, variant: Variant, seed: int, compare_losses: bool) -> bool:
         """Trains and evaluates a model, as far as that has not been done; returns success."""

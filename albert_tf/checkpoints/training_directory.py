@@ -21,7 +21,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import DirectoryRemovedError, locked
+from albert_tf.checkpoints.directory_lock import DirectoryRemovedError, check_unlocked, locked
 from albert_tf.checkpoints.original import (
     GLOBAL_STEP,
     check_tensors,
@@ -66,8 +66,18 @@ class TrainingDirectory:
         self._is_there: Callable[[], bool] = lambda: True  # known while it is locked
 
     @contextmanager
-    def locked(self, *kinds: str) -> Iterator[None]:
-        """Keeps other runs of these kinds out of the directory; see `directory_lock.locked`."""
+    def locked(self, *kinds: str, dry_run: bool = False) -> Iterator[None]:
+        """Keeps other runs of these kinds out of the directory; see `directory_lock.locked`.
+
+        Args:
+            *kinds: see `directory_lock.locked`.
+            dry_run: only make sure that there is none, and write nothing.
+        """
+        if dry_run:
+            for kind in kinds:
+                check_unlocked(self.path, kind)
+            yield
+            return
         with locked(self.path, *kinds) as self._is_there:
             yield
 

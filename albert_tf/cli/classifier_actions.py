@@ -12,12 +12,11 @@ from albert_tf.cli.classifier_job import (
     Job,
     job_from_flags,
 )
-from albert_tf.cli.classifier_plan import evaluated_text, plan_blocks
 from albert_tf.cli.devices import (
     check_device_flags,
     strategy_from_flags,
 )
-from albert_tf.cli.dry_run import is_dry_run, print_plan
+from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.cli.fine_tuning_job import (
     check_answer_flags,
     check_export_flags,
@@ -28,7 +27,6 @@ from albert_tf.cli.fine_tuning_job import (
     settle_padding,
     start_from_flags,
 )
-from albert_tf.cli.fine_tuning_plan import ToTrain
 from albert_tf.cli.flags import (
     optimizer_config_from_flags,
     trainer_config_from_flags,
@@ -45,7 +43,6 @@ from albert_tf.fine_tuning.classification import ClassificationRun, RunSettings
 from albert_tf.precision import build_model
 from albert_tf.prediction.texts import check_file
 from albert_tf.tasks.classification import ClassificationTask
-from albert_tf.text_layout import Block
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 
@@ -75,16 +72,13 @@ def run() -> None:
     else:
         model = build_model(training.build_model, values.precision, strategy)
     classification = _classification(values, job, model, strategy)
-    if is_dry_run(values):
-        if trainer and trainer.directory.newest():  # its position in the input will be looked up
-            training.train = classification.features(TRAIN)
-        print_plan(_plan(values, job, model, trainer))
-        return
     if trainer:
         _train(values, job, trainer, training, classification)
     elif values.do_eval and is_chief(strategy):
         _evaluate(values, job, classification)
     is_applied = values.do_predict or values.predict_file or values.export_dir
+    if is_dry_run(values):  # what is to be applied may not be there yet
+        is_applied = is_applied and not (values.do_train or values.do_eval)
     if is_applied and is_chief(strategy):
         _apply(values, job, classification)
     wait_for_workers(strategy)
@@ -126,9 +120,9 @@ def _train(
     classification: ClassificationRun,
 ) -> None:
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
+    training.train = classification.features(TRAIN)
 
     def prepare() -> None:
-        training.train = classification.features(TRAIN)
         if trainer.is_chief:
             prepare_output(job.directory, job.task, is_training=True)
 
@@ -142,6 +136,7 @@ def _train(
             "task": job.task.to_dict(),
             "classifier_dropout_prob": values.classifier_dropout_prob,
         },
+        dry_run=is_dry_run(values),
     )
 
 
@@ -159,7 +154,8 @@ def _to_evaluate(values: flags.FlagValues, job: Job) -> tuple[list[str], bool]:
 def _evaluate(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     directory = TrainingDirectory(values.output_dir)
-    with directory.locked(EVALUATION):
+    dry_run = is_dry_run(values)
+    with directory.locked(EVALUATION, dry_run=dry_run):
         best = BestCheckpoint(directory, job.data.best_metric)
         prefixes, keeps_best = _to_evaluate(values, job)
         fine_tuning.evaluate(
@@ -168,28 +164,8 @@ def _evaluate(values: flags.FlagValues, job: Job, classification: Classification
             prefixes,
             lambda: prepare_output(job.directory, job.task, is_training=False),
             lambda: classification.evaluation(best, keeps_best=keeps_best),
+            dry_run=dry_run,
         )
-
-
-def _plan(
-    values: flags.FlagValues, job: Job, model: keras.Model, trainer: Trainer | None
-) -> dict[str, Block]:
-    """What --dry_run prints, everything checked."""
-    to_train: ToTrain | None = None
-    to_evaluate: tuple[list[str], bool] = ([], False)
-    if trainer:
-        to_train = ToTrain(
-            trainer,
-            start_from_flags(values, job.source, job.task),
-            job.data.best_metric,
-            is_evaluated=values.do_eval,
-            evaluated=evaluated_text(job) if values.do_eval else "",
-            num_examples=len(job.data.read(TRAIN)),
-        )
-    elif values.do_eval:
-        BestCheckpoint(TrainingDirectory(values.output_dir), job.data.best_metric)
-        to_evaluate = _to_evaluate(values, job)
-    return plan_blocks(values, job, model, to_train, to_evaluate)
 
 
 def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun) -> None:
@@ -197,6 +173,8 @@ def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun
     # What a training started from is no candidate any more.
     other = None if values.do_train else values.init_checkpoint
     fine_tuning.load_chosen(classification.model, values.output_dir, values.checkpoint, other)
+    if is_dry_run(values):
+        return
     if values.do_predict:
         prepare_output(job.directory, job.task, is_training=False)
         classification.predict()

@@ -15,7 +15,7 @@ from typing import NoReturn
 from absl import app, flags, logging
 
 from albert_tf.cli.command_line import find_mistakes
-from albert_tf.cli.dry_run import keep_nothing
+from albert_tf.cli.dry_run import dry_run_context
 from albert_tf.cli.flag_descriptions import (
     CommandDescription,
     describe_command,
@@ -65,7 +65,7 @@ def run_command(
         if not logging.level_debug():
             _show_own_log()
         try:
-            with keep_nothing(flags.FLAGS):
+            with dry_run_context(flags.FLAGS):
                 run(argv[1:]) if takes_arguments or takes_paths else run()
             flush_standard_output()
         except BrokenPipeError:

@@ -13,7 +13,7 @@ import os
 from absl import flags
 
 from albert_tf.cli.command import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
 from albert_tf.cli.flag_groups import MODEL, OUTPUT, flag_group
 from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
 
@@ -67,7 +67,6 @@ def run() -> None:
     # TensorFlow, which --help need not wait for.
     from albert_tf.cli.devices import log_devices
     from albert_tf.conversion.convert import prepare_conversion
-    from albert_tf.conversion.plan import conversion_blocks
 
     log_devices()
     values = flags.FLAGS
@@ -83,9 +82,6 @@ def run() -> None:
         **model_parts_from_flags(values),
     )
     if is_dry_run(values):
-        for line in conversion.weights.lines():
-            print(line)
-        print_plan(conversion_blocks(conversion))
         return
     for line in conversion.write().lines():
         print(line)

@@ -17,8 +17,7 @@ from functools import partial
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
-from albert_tf.cli.creation_plan import creation_plan
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
 from albert_tf.cli.flag_groups import (
     DATA,
     DEVICES,
@@ -32,9 +31,10 @@ from albert_tf.cli.flag_groups import (
 from albert_tf.cli.masking_flags import define_ngram_flags
 from albert_tf.data.creation_report import CreationReport, masking_limit_warning
 from albert_tf.data.files import expand_shards, match_files
+from albert_tf.data.jobs import available_cores
 from albert_tf.data.masking import MaskingSettings
 from albert_tf.data.pretraining import PretrainingDataSettings
-from albert_tf.data.pretraining_files import create_pretraining_data
+from albert_tf.data.pretraining_files import check_outputs, check_text, create_pretraining_data
 from albert_tf.data.segments import (
     NSP,
     ORIGINAL,
@@ -232,9 +232,21 @@ def _way_of_making(
     return partial(beam.create_pretraining_data, values.runner, beam_options)
 
 
-def _check_beam_options(values: flags.FlagValues, options: Sequence[str]) -> None:
-    """Raises ValueError for an unknown runner or option."""
-    if values.runner is not None:
+def _check(
+    values: flags.FlagValues,
+    options: Sequence[str],
+    files: Sequence[str],
+    output_files: Sequence[str],
+) -> None:
+    """Makes the checks of a real run; what Beam's workers check is left out.
+
+    Raises:
+        ValueError: a file is no text or cannot be written, or an option of Beam is wrong.
+    """
+    check_outputs(files, output_files)
+    if values.runner is None:
+        check_text(files, values.num_workers or available_cores())
+    else:
         from albert_tf.data.beam_options import beam_options
 
         beam_options(values.runner, options)
@@ -256,9 +268,7 @@ def run(beam_options: Sequence[str]) -> None:
     if warning := masking_limit_warning(settings.segments.max_seq_length, settings.masking):
         logging.warning(warning)
     if is_dry_run(values):
-        _check_beam_options(values, beam_options)
-        number, runner = values.num_workers, values.runner
-        print_plan(creation_plan(files, output_files, tokenizer, settings, number, runner))
+        _check(values, beam_options, files, output_files)
         return
     report = create(files, output_files, tokenizer, settings)
     for line in report.lines():

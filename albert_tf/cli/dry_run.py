@@ -1,21 +1,17 @@
-"""`--dry_run`: everything is checked, the plan is printed, and nothing is done."""
+"""`--dry_run`: a command makes its checks, and stops where it would write first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from absl import flags
 
 from albert_tf.checkpoints.archives import nothing_kept
 from albert_tf.cli.flag_groups import WHAT_TO_DO, flag_group
-from albert_tf.text_layout import rows
 
 FLAG = "dry_run"
-WARNINGS = "Warnings"  # title of a block, which is printed last
-NOTHING_WRITTEN = "This was a dry run: nothing was written."  # the last line of a plan
-
-Blocks = Mapping[str, Mapping[str, object]]
+PASSED = "All checks passed. Nothing was written (--dry_run)."
 
 
 def define_dry_run_flag() -> None:
@@ -24,8 +20,8 @@ def define_dry_run_flag() -> None:
         flags.DEFINE_bool(
             FLAG,
             False,
-            "Check flags, files and the room for results as for a real run, print what it would "
-            "do, and stop. Nothing is written.",
+            "Check flags, files and folders as for a real run, log the plan of a training, and "
+            "stop. Nothing is written.",
         )
 
 
@@ -34,19 +30,16 @@ def is_dry_run(values: flags.FlagValues) -> bool:
     return FLAG in values and bool(values[FLAG].value)
 
 
-def keep_nothing(values: flags.FlagValues) -> AbstractContextManager[None]:
-    """Returns a context in which, with --dry_run, nothing gets into the caches of models."""
-    return nothing_kept() if is_dry_run(values) else nullcontext()
-
-
-def print_plan(blocks: Blocks) -> None:
-    """Prints titled blocks of names and values on the standard output.
+@contextmanager
+def dry_run_context(values: flags.FlagValues) -> Iterator[None]:
+    """With --dry_run keeps the caches of models as they are; says in the end that nothing failed.
 
     Args:
-        blocks: by title; those without a row are left out, and `WARNINGS` comes last.
+        values: the flags; without --dry_run the context does nothing.
     """
-    for title in sorted(blocks, key=lambda title: title == WARNINGS):
-        if blocks[title]:
-            for line in rows(title, blocks[title]):
-                print(line)
-    print(f"\n{NOTHING_WRITTEN}")
+    if not is_dry_run(values):
+        yield
+        return
+    with nothing_kept():
+        yield
+    print(PASSED)

@@ -12,7 +12,7 @@ import os
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
 from albert_tf.cli.flag_groups import MODEL, OUTPUT, WITHOUT_EFFECT, flag_group
 
 
@@ -49,20 +49,17 @@ def run() -> None:
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.cli.devices import log_devices
-    from albert_tf.export.plan import weights_blocks
-    from albert_tf.export.pretrained_weights import prepare_export
+    from albert_tf.export.pretrained_weights import export_weights
 
     log_devices()
     values = flags.FLAGS
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
     )
-    export = prepare_export(model, values.export_path)
-    if is_dry_run(values):
-        print_plan(weights_blocks(export))
-        return
-    names = export.write()
-    logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
+    dry_run = is_dry_run(values)
+    names = export_weights(model, values.export_path, dry_run=dry_run)
+    if not dry_run:
+        logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
 
 
 def main() -> None:

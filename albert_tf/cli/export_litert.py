@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from albert_tf.cli.command import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
 from albert_tf.cli.flag_groups import (
     EXPORT,
     MODEL,
@@ -74,17 +74,13 @@ def run() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the comparison compute alike
     # TensorFlow, which --help need not wait for.
     from albert_tf.cli.devices import log_devices
-    from albert_tf.conversion.plan import source_blocks
-    from albert_tf.export.plan import litert_blocks
     from albert_tf.loading import read_contents
 
     values = flags.FLAGS
     log_devices()
-    contents, report = read_contents(values.model, **model_parts_from_flags(values))
+    contents, _ = read_contents(values.model, **model_parts_from_flags(values))
     export = _export(values, contents)
     if is_dry_run(values):
-        source = source_blocks(values.model, report.source, contents)
-        print_plan({**source, **litert_blocks(export)})
         return
     agreements = export.write()
     size = file_size(values.output_file)

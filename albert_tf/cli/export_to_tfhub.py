@@ -15,7 +15,7 @@ import os
 from absl import flags
 
 from albert_tf.cli.command import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
 from albert_tf.cli.flag_groups import MODEL, OUTPUT, WITHOUT_EFFECT, flag_group
 
 
@@ -76,28 +76,25 @@ def run() -> None:
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.cli.devices import log_devices
-    from albert_tf.export.hub import prepare_hub_export
-    from albert_tf.export.plan import hub_blocks
+    from albert_tf.export.hub import export_to_tfhub
 
     log_devices()
     values = flags.FLAGS
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
     )
-    export = prepare_hub_export(
+    dry_run = is_dry_run(values)
+    report = export_to_tfhub(
         model,
         values.format,
         values.export_path,
         values.preprocessor_path,
         do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
+        dry_run=dry_run,
     )
-    if is_dry_run(values):
-        for line in export.conversion.weights.lines():
+    if not dry_run:
+        for line in report.lines():
             print(line)
-        print_plan(hub_blocks(export))
-        return
-    for line in export.write().lines():
-        print(line)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import keras
@@ -16,7 +17,7 @@ from absl import flags, logging
 
 from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
-from albert_tf.checkpoints.directory_lock import EVALUATION, check_unlocked
+from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.model_source import (
     EVAL_FLAG,
     OUTPUT_FLAG,
@@ -27,20 +28,21 @@ from albert_tf.checkpoints.original import read_global_step
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.devices import check_device_flags, strategy_from_flags
-from albert_tf.cli.dry_run import is_dry_run, print_plan
+from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
 from albert_tf.cli.masking_flags import online_masking_settings
-from albert_tf.cli.pretraining_plan import evaluation_plan, training_plan
 from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.data.creation_report import masking_limit_warning
 from albert_tf.data.disk import check_folder
 from albert_tf.data.files import match_files
 from albert_tf.data.online_masking import OnlineMasking
+from albert_tf.data.tfrecord import estimate_records
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import (
     BestCheckpoint,
     Evaluator,
     evaluate_checkpoints,
+    load_complete,
     train_and_evaluate,
     write_results,
 )
@@ -60,6 +62,7 @@ from albert_tf.run_records import read_run_config
 from albert_tf.tasks.pretraining import BEST_METRIC, PretrainingTask
 from albert_tf.training.batch_scaling import scale_to_batch_size, scaling_advice, scaling_report
 from albert_tf.training.folder import check_training_folder
+from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 
@@ -185,12 +188,18 @@ def _train(
     )
     if trainer.is_chief:
         check_training_folder(values.output_dir, OUTPUT_FLAG)
-    if is_dry_run(values):
+    dry_run = is_dry_run(values)
+    with trainer.locked(evaluates=values.do_eval, dry_run=dry_run):
         best = _begin(values, task, trainer)
-        print_plan(training_plan(task, trainer, evaluator, best.last_step))
-        return
-    with trainer.locked(evaluates=values.do_eval):
-        best = _begin(values, task, trainer)
+        if trainer.is_chief:
+            TrainingPlan(
+                trainer,
+                estimate_records(task.train_files),
+                max_predictions_per_seq=task.max_predictions_per_seq,
+                keeps_best=values.do_eval,
+            ).log()
+        if dry_run:
+            return
         evaluation = read_run_config(values.output_dir).get(_EVALUATION)
         if trainer.is_chief:
             model_directory.write()
@@ -295,16 +304,15 @@ def _evaluate(
     schedule = DepthSchedule.parse(values.depth_schedule, task.config)
     directory = TrainingDirectory(values.output_dir)
     check_folder(values.output_dir, OUTPUT_FLAG)
-    if is_dry_run(values):
-        check_unlocked(values.output_dir, EVALUATION)
-        prefixes, _ = _to_evaluate(values, directory, last_step)
-        waits = values.eval_checkpoint == "all" and values.watch_secs > 0
-        there = directory.checkpoints() if waits else prefixes
-        prepared = _prepared(there, evaluator, task.sentence_loss, schedule)
-        print_plan(evaluation_plan(task, evaluator, prepared))
-        return
-    with directory.locked(EVALUATION):
+    dry_run = is_dry_run(values)
+    with directory.locked(EVALUATION, dry_run=dry_run):
         prefixes, best = _to_evaluate(values, directory, last_step)
+        if dry_run:
+            if values.eval_checkpoint == "all" and values.watch_secs > 0:
+                prefixes = iter(directory.checkpoints())  # there may be none yet
+            for prefix in islice(_prepared(prefixes, evaluator, task.sentence_loss, schedule), 1):
+                load_complete(evaluator.model, prefix)
+            return
         make_output_dir(values.output_dir)
 
         def record(step: int, results: Mapping[str, float]) -> None:

@@ -11,7 +11,7 @@ from albert_tf.cli.devices import (
     check_device_flags,
     strategy_from_flags,
 )
-from albert_tf.cli.dry_run import is_dry_run, print_plan
+from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.cli.fine_tuning_job import (
     check_export_flags,
     check_rate,
@@ -21,16 +21,14 @@ from albert_tf.cli.fine_tuning_job import (
     settle_padding,
     start_from_flags,
 )
-from albert_tf.cli.fine_tuning_plan import ToTrain
 from albert_tf.cli.flags import (
     optimizer_config_from_flags,
     trainer_config_from_flags,
 )
 from albert_tf.cli.race_job import Job, job_from_flags
-from albert_tf.cli.race_plan import plan_blocks, questions_text
 from albert_tf.cli.run_race import FEATURE_FILES
 from albert_tf.config import FineTuningOptimizerConfig
-from albert_tf.data.text_examples import DEV, TRAIN
+from albert_tf.data.text_examples import TRAIN
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.choice import export_choice
@@ -40,7 +38,6 @@ from albert_tf.fine_tuning.multiple_choice import BEST_METRIC, ChoiceRun, Choice
 from albert_tf.models import AlbertForMultipleChoice
 from albert_tf.precision import build_model
 from albert_tf.tasks.multiple_choice import MultipleChoiceTask
-from albert_tf.text_layout import Block
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 
@@ -73,15 +70,15 @@ def run() -> None:
         model = trainer.model
     else:
         model = build_model(training.build_model, values.precision, strategy)
-    if is_dry_run(values):
-        print_plan(_plan(values, job, model, trainer))
-        return
     choice = _choice_run(values, job, model, strategy)
     if trainer:
         _train(values, job, trainer, choice)
     elif values.do_eval and is_chief(strategy):
         _evaluate(values, job, choice)
-    if (values.do_predict or values.export_dir) and is_chief(strategy):
+    is_applied = values.do_predict or values.export_dir
+    if is_dry_run(values):  # what is to be applied may not be there yet
+        is_applied = is_applied and not (values.do_train or values.do_eval)
+    if is_applied and is_chief(strategy):
         _apply(values, job, choice)
     wait_for_workers(strategy)
 
@@ -111,6 +108,8 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, choice: ChoiceR
         lambda: _prepare(values, job) if trainer.is_chief else None,
         choice.evaluation if values.do_eval else None,
         {"task": job.task.to_dict(), "dropout_prob": values.dropout_prob},
+        sequences_per_example=job.features[TRAIN].num_choices,
+        dry_run=is_dry_run(values),
     )
 
 
@@ -126,7 +125,8 @@ def _to_evaluate(values: flags.FlagValues) -> tuple[list[str], bool]:
 def _evaluate(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     directory = TrainingDirectory(values.output_dir)
-    with directory.locked(EVALUATION):
+    dry_run = is_dry_run(values)
+    with directory.locked(EVALUATION, dry_run=dry_run):
         best = BestCheckpoint(directory, BEST_METRIC)
         prefixes, keeps_best = _to_evaluate(values)
         fine_tuning.evaluate(
@@ -135,30 +135,8 @@ def _evaluate(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
             prefixes,
             lambda: _prepare(values, job),
             lambda: choice.evaluation(best, keeps_best=keeps_best),
+            dry_run=dry_run,
         )
-
-
-def _plan(
-    values: flags.FlagValues, job: Job, model: AlbertForMultipleChoice, trainer: Trainer | None
-) -> dict[str, Block]:
-    """What --dry_run prints, everything checked."""
-    to_train: ToTrain | None = None
-    to_evaluate: tuple[list[str], bool] = ([], False)
-    if trainer:
-        train = job.features[TRAIN]
-        to_train = ToTrain(
-            trainer,
-            start_from_flags(values, job.source, job.task),
-            BEST_METRIC,
-            is_evaluated=values.do_eval,
-            evaluated=questions_text(job, DEV),
-            num_examples=len(train),
-            sequences_an_example=train.num_choices,
-        )
-    elif values.do_eval:
-        BestCheckpoint(TrainingDirectory(values.output_dir), BEST_METRIC)
-        to_evaluate = _to_evaluate(values)
-    return plan_blocks(values, job, model, to_train, to_evaluate)
 
 
 def _apply(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
@@ -166,6 +144,8 @@ def _apply(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
     # What a training started from is no candidate any more.
     other = None if values.do_train else values.init_checkpoint
     step = fine_tuning.load_chosen(choice.model, values.output_dir, values.checkpoint, other)
+    if is_dry_run(values):
+        return
     if values.do_predict:
         if not (values.do_train or values.do_eval):
             _prepare(values, job)

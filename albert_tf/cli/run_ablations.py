@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
-from albert_tf.cli.dry_run import NOTHING_WRITTEN, define_dry_run_flag, is_dry_run, print_plan
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
 from albert_tf.cli.flag_groups import (
     DATA,
     MODEL,
@@ -33,7 +33,6 @@ from albert_tf.cli.flag_groups import (
 
 if TYPE_CHECKING:
     from albert_tf.ablations.comparisons import Variant
-    from albert_tf.ablations.runs import Ablations, Job
     from albert_tf.config import AlbertConfig
 
 # What every run gets from here; after `--` it would make runs differ from what the table says.
@@ -151,40 +150,10 @@ def run(training_flags: list[str]) -> None:
     runs = Ablations(values.output_dir, base, records, values.num_train_steps, training_flags)
     compare_losses = "sentence_loss" in values.comparisons
     if is_dry_run(values):
-        _plan(values, runs, base, ordered_jobs(variants, seeds, base_seeds), compare_losses)
+        runs.try_out(ordered_jobs(variants, seeds, base_seeds), values.albert_config_file)
         return
     _keep_settings(values.output_dir, settings)
     runs.run(variants, seeds, base_seeds, compare_losses=compare_losses)
-
-
-def _plan(
-    values: flags.FlagValues,
-    runs: Ablations,
-    base: AlbertConfig,
-    jobs: Sequence[Job],
-    compare_losses: bool,
-) -> None:
-    """Tries runs dry and prints the plan of the first, then that of all.
-
-    Raises:
-        ValueError: runs would fail.
-    """
-    from albert_tf.parameter_counts import parameter_counts
-
-    tried = runs.try_out(jobs, values.albert_config_file)
-    for name, printed in list(tried.items())[:1]:
-        print(f"As {name}, to take one run for all:")
-        print(printed[: printed.rindex(NOTHING_WRITTEN)].rstrip())
-    models = {variant.name: variant.config(base) for variant, _ in jobs}
-    print_plan(
-        {
-            "Parameters of the models": {
-                name: parameter_counts(config).pretraining for name, config in models.items()
-            },
-            "Tried dry": dict.fromkeys(tried, "no error"),
-            f"Runs: {len(jobs)}": runs.states(jobs, compare_losses=compare_losses),
-        }
-    )
 
 
 def _variants(values: flags.FlagValues, base: AlbertConfig, losses: list[str]) -> list[Variant]:

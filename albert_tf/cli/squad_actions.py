@@ -13,7 +13,7 @@ from albert_tf.cli.devices import (
     check_device_flags,
     strategy_from_flags,
 )
-from albert_tf.cli.dry_run import is_dry_run, print_plan
+from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.cli.fine_tuning_job import (
     check_answer_flags,
     check_export_flags,
@@ -24,7 +24,6 @@ from albert_tf.cli.fine_tuning_job import (
     settle_padding,
     start_from_flags,
 )
-from albert_tf.cli.fine_tuning_plan import ToTrain
 from albert_tf.cli.flags import trainer_config_from_flags
 from albert_tf.cli.run_squad import FEATURE_FILES
 from albert_tf.cli.squad_job import (
@@ -36,7 +35,6 @@ from albert_tf.cli.squad_job import (
     predictor_from_flags,
     squad_run_from_flags,
 )
-from albert_tf.cli.squad_plan import evaluated_text, plan_blocks
 from albert_tf.distribution import is_chief, is_tpu
 from albert_tf.evaluation import BestCheckpoint
 from albert_tf.export.litert import ORIGINAL_FILE as LITERT_FILE
@@ -52,7 +50,6 @@ from albert_tf.prediction.questions import answer_file, check_questions
 from albert_tf.prediction.sequences import Predictor
 from albert_tf.prediction.squad_answers import check_sizes
 from albert_tf.tasks.squad import SquadTask
-from albert_tf.text_layout import Block
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 
@@ -87,14 +84,14 @@ def run() -> None:
     predictor = predictor_from_flags(values, job.version, model, strategy)
     squad = squad_run_from_flags(values, job, predictor)
     litert = _litert_export(values, job, predictor)
-    if is_dry_run(values):
-        print_plan(_plan(values, job, predictor, squad, trainer))
-        return
+    is_evaluated = squad is not None and values.checkpoint == "all"
     if trainer:
         _train(values, job, trainer, squad)
-    elif squad and values.checkpoint == "all" and is_chief(strategy):
+    elif is_evaluated and squad and is_chief(strategy):
         _evaluate(values, job, squad)
     is_applied = values.do_predict or values.predict_json or values.export_dir
+    if is_dry_run(values):  # what is to be applied may not be there yet
+        is_applied = is_applied and not (values.do_train or is_evaluated)
     if is_applied and is_chief(strategy):
         _apply(values, job, predictor, squad, litert)
     wait_for_workers(strategy)
@@ -137,61 +134,28 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun
     fine_tuning.train(
         trainer,
         start_from_flags(values, job.source, job.task),
-        _best_metric(job, squad),
+        squad.best_metric if squad else best_metric([], job.version),
         prepare,
         squad.evaluation if squad and squad.has_references else None,
         {"task": job.task.to_dict(), "dropout_prob": values.dropout_prob},
+        dry_run=is_dry_run(values),
     )
-
-
-def _best_metric(job: Job, squad: SquadRun | None) -> str:
-    return squad.best_metric if squad else best_metric([], job.version)
-
-
-def _to_evaluate(values: flags.FlagValues) -> list[str]:
-    """Prefixes of the finished checkpoints to evaluate."""
-    return fine_tuning.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint)
 
 
 def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
     """Scores every checkpoint there is, and keeps the best."""
     directory = TrainingDirectory(values.output_dir)
-    with directory.locked(EVALUATION):
+    dry_run = is_dry_run(values)
+    with directory.locked(EVALUATION, dry_run=dry_run):
         best = BestCheckpoint(directory, squad.best_metric)
         fine_tuning.evaluate(
             directory,
             squad.predictor.model,
-            _to_evaluate(values),
+            fine_tuning.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint),
             lambda: prepare_output(job.directory, job.task, is_training=False),
             lambda: squad.evaluation(best),
+            dry_run=dry_run,
         )
-
-
-def _plan(
-    values: flags.FlagValues,
-    job: Job,
-    predictor: Predictor,
-    squad: SquadRun | None,
-    trainer: Trainer | None,
-) -> dict[str, Block]:
-    """What --dry_run prints, everything checked."""
-    to_train: ToTrain | None = None
-    to_evaluate: list[str] = []
-    if trainer and job.train:
-        to_train = ToTrain(
-            trainer,
-            start_from_flags(values, job.source, job.task),
-            _best_metric(job, squad),
-            is_evaluated=squad is not None and squad.has_references,
-            evaluated=evaluated_text(job),
-            num_examples=len(job.train.features),
-        )
-    elif squad and values.checkpoint == "all":
-        BestCheckpoint(TrainingDirectory(values.output_dir), squad.best_metric)
-        to_evaluate = _to_evaluate(values)
-    if values.predict_json:
-        answerer_from_flags(values, job, predictor)
-    return plan_blocks(values, job, predictor.model, to_train, to_evaluate)
 
 
 def _litert_export(values: flags.FlagValues, job: Job, predictor: Predictor) -> LiteRTExport | None:
@@ -214,6 +178,8 @@ def _apply(
     # What a training started from is no candidate any more.
     other = None if values.do_train else values.init_checkpoint
     step = fine_tuning.load_chosen(predictor.model, values.output_dir, values.checkpoint, other)
+    if is_dry_run(values):
+        return
     if squad:
         if not values.do_train:
             prepare_output(job.directory, job.task, is_training=False)

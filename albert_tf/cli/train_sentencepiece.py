@@ -10,13 +10,11 @@ from collections.abc import Iterator, Sequence
 from absl import flags, logging
 
 from albert_tf.cli.command import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run, print_plan
+from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
 from albert_tf.cli.flag_groups import DATA, OUTPUT, flag_group, set_units
 from albert_tf.data.disk import check_file
-from albert_tf.data.files import file_exists, match_files, open_binary
-from albert_tf.data.line_count import count_lines
-from albert_tf.text_layout import byte_text, count_text
-from albert_tf.tokenization.training import SAMPLED_SENTENCES, model_files, train_sentence_piece
+from albert_tf.data.files import match_files, open_binary
+from albert_tf.tokenization.training import NO_TEXT, model_files, train_sentence_piece
 
 
 def define_flags() -> None:
@@ -53,8 +51,9 @@ def run() -> None:
     files = match_files(values.input_file)
     for path in model_files(values.model_prefix):
         check_file(path, "--model_prefix")
+    if not any(map(str.strip, _lines(files))):
+        raise ValueError(NO_TEXT)
     if is_dry_run(values):
-        print_plan(_plan(values, files))
         return
     train_sentence_piece(
         _lines(files), values.model_prefix, values.vocab_size, values.do_lower_case
@@ -65,34 +64,6 @@ def run() -> None:
         values.model_prefix,
         len(files),
     )
-
-
-def _plan(values: flags.FlagValues, files: Sequence[str]) -> dict[str, dict[str, object]]:
-    """Blocks of the training.
-
-    Raises:
-        ValueError: there is no text.
-    """
-    lines = count_lines(files)
-    if lines.is_exact and not lines.number:  # the trainer itself says so, before it writes
-        train_sentence_piece((), values.model_prefix, values.vocab_size)
-    there = [path for path in model_files(values.model_prefix) if file_exists(path)]
-    sampled = min(lines.number, SAMPLED_SENTENCES)
-    return {
-        "Text": {
-            "files": f"{len(files):,}, {byte_text(lines.num_bytes)}",
-            "lines with text": count_text(lines.number, lines.is_exact),
-            "lines that will be used": count_text(
-                sampled, lines.is_exact or sampled < lines.number
-            ),
-        },
-        "Vocabulary": {
-            "pieces": values.vocab_size,
-            "text is": "lower-cased" if values.do_lower_case else "taken as it is written",
-            "files": ", ".join(model_files(values.model_prefix)),
-            **({"there already, to be replaced": ", ".join(there)} if there else {}),
-        },
-    }
 
 
 def _lines(paths: Sequence[str]) -> Iterator[str]:

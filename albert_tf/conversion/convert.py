@@ -39,8 +39,8 @@ TOLERANCE = 1e-5  # most difference of an output; of a larger one than 1, share 
 
 
 @dataclasses.dataclass(frozen=True)
-class WeightsReport:
-    """What becomes of every weight.
+class ConversionReport:
+    """What becomes of every weight, and what the result computes.
 
     Attributes:
         source: path of the model that was read.
@@ -50,6 +50,7 @@ class WeightsReport:
         shapes: of every weight of the source, under the names it has there.
         left_out: weights the format of the result cannot hold.
         has_tokenizer: whether the result has the source's tokenizer.
+        differences: largest difference of each output, see `TOLERANCE`; none before it is written.
     """
 
     source: str
@@ -59,9 +60,10 @@ class WeightsReport:
     shapes: Mapping[str, Sequence[int]]
     left_out: Sequence[str]
     has_tokenizer: bool
+    differences: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
-        """The report as text: each weight with its shape."""
+        """The report as text: each weight with its shape, then the comparison."""
         mapped, shapes = self.loaded.mapped, self.shapes
         yield f"{self.source} -> {self.output_dir} ({self.format_name})"
         yield f"weights: {self.loaded.source}"
@@ -76,21 +78,6 @@ class WeightsReport:
         if slots:
             yield f"optimizer slots in the source: {len(slots)}"
         yield f"tokenizer: {'the same' if self.has_tokenizer else 'none'}"
-
-
-@dataclasses.dataclass(frozen=True)
-class ConversionReport(WeightsReport):
-    """What became of every weight, and what the result computes.
-
-    Attributes:
-        differences: largest difference of each output, see `TOLERANCE`.
-    """
-
-    differences: Mapping[str, float]
-
-    def lines(self) -> Iterator[str]:
-        """The report as text: each weight with its shape, then the comparison."""
-        yield from super().lines()
         yield "largest difference of an output, computed by a fresh process from what was written"
         yield "(of an output larger than 1, as a share of its largest value):"
         for name, difference in self.differences.items():
@@ -108,12 +95,12 @@ class Conversion:
     """A conversion that has been checked, and of which nothing is written yet.
 
     Attributes:
-        weights: what will become of every weight.
+        report: what will become of every weight.
         contents: the model.
         output_flag: the flag that the directory to write came from, for messages.
     """
 
-    weights: WeightsReport
+    report: ConversionReport
     contents: ModelContents
     output_flag: str
 
@@ -124,16 +111,12 @@ class Conversion:
             ValueError: the result computes something else.
             WriteError: it cannot be written.
         """
-        weights, contents, name = self.weights, self.contents, self.weights.format_name
-        with new_directory(weights.output_dir, self.output_flag) as directory:
+        report, contents, name = self.report, self.contents, self.report.format_name
+        with new_directory(report.output_dir, self.output_flag) as directory:
             format_module(name).write(directory, contents)
             actual = _outputs(directory, name, contents)
-            differences = _differences(actual, name, contents, weights.left_out)
-        if weights.left_out:
-            logging.warning("%s cannot hold %s", name, ", ".join(weights.left_out))
-        has_tokenizer = TOKENS in actual
-        known = {**vars(weights), "has_tokenizer": has_tokenizer}
-        return ConversionReport(**known, differences=differences)
+            differences = _differences(actual, name, contents, report.left_out)
+        return dataclasses.replace(report, has_tokenizer=TOKENS in actual, differences=differences)
 
 
 def prepare_conversion(
@@ -182,16 +165,14 @@ def prepare_conversion(
             "out, or give a checkpoint of a training (model.ckpt-<step>)."
         )
     _, shapes = open_checkpoint(loaded.source)
-    weights = WeightsReport(
-        model,
-        format_name,
-        output_dir,
-        loaded,
-        shapes,
-        left_out=format_module(format_name).left_out(contents),
-        has_tokenizer=contents.tokenizer is not None,
+    left_out = format_module(format_name).left_out(contents)
+    if left_out:
+        logging.warning("%s cannot hold %s", format_name, ", ".join(left_out))
+    has_tokenizer = contents.tokenizer is not None
+    report = ConversionReport(
+        model, format_name, output_dir, loaded, shapes, left_out, has_tokenizer
     )
-    return Conversion(weights, contents, output_flag)
+    return Conversion(report, contents, output_flag)
 
 
 def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ number of processes.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
@@ -130,36 +130,12 @@ class Corpus:
         Returns:
             Blocks in the order of the text, without empty ones.
         """
-        return list(self.iter_blocks(cuts))
-
-    def iter_blocks(self, cuts: Iterable[Cut | None]) -> Iterator[Block]:
-        """Yields what `blocks` returns, taking the cuts one at a time."""
         limits = chain([Cut(0, False)], filter(None, cuts), [Cut(self.size, False)])
-        for low, high in pairwise(limits):
-            if block := self._block(low, high):
-                yield block
-
-    def _block(self, low: Cut, high: Cut) -> Block | None:
-        spans = self._spans(low.place, high.place)
-        return Block(spans, low.inside) if spans else None
-
-    @property
-    def shares(self) -> range:
-        """Numbers to call `find_block` with."""
-        return range(self._aims)
-
-    def find_block(self, number: int) -> Block | None:
-        """Looks for one block without the others, to take a sample.
-
-        Args:
-            number: one of `shares`.
-
-        Returns:
-            The text from the `number`-th cut to the next; None if one of them is missing.
-        """
-        low = self.find_cut(number) if number else Cut(0, False)
-        high = self.find_cut(number + 1) if number + 1 < self._aims else Cut(self.size, False)
-        return self._block(low, high) if low and high else None
+        return [
+            Block(spans, low.inside)
+            for low, high in pairwise(limits)
+            if (spans := self._spans(low.place, high.place))
+        ]
 
     @property
     def _aims(self) -> int:

@@ -47,7 +47,7 @@ def why_not_writable(folder: str) -> OSError | None:
     """Returns why nothing can be written to a folder that may have to be made; None if it can."""
     if is_remote(folder):
         return None
-    existing = existing_folder(folder)
+    existing = _existing_folder(folder)
     if not os.path.isdir(existing):
         return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), existing)
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -57,7 +57,7 @@ def why_not_writable(folder: str) -> OSError | None:
     return None
 
 
-def existing_folder(path: str) -> str:
+def _existing_folder(path: str) -> str:
     """The path itself if there is such a thing, else the nearest one above it."""
     path = os.path.abspath(path)
     while not os.path.lexists(path):
@@ -67,4 +67,4 @@ def existing_folder(path: str) -> str:
 
 def free_bytes(path: str) -> int | None:
     """Room on the disk where a file or folder is, or is to be; None where nobody can tell."""
-    return None if is_remote(path) else shutil.disk_usage(existing_folder(path)).free
+    return None if is_remote(path) else shutil.disk_usage(_existing_folder(path)).free

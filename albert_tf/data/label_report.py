@@ -27,7 +27,7 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         labels: what is predicted.
     """
     logging.info(
-        "%s: split=%s rows=%d %s", path, split, len(examples), label_text(examples, labels)
+        "%s: split=%s rows=%d %s", path, split, len(examples), _label_text(examples, labels)
     )
     found = _found(examples)
     if found and not labels.is_regression and split == TRAIN:
@@ -36,7 +36,7 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         logging.warning("%s: all %d rows have the label %r", path, len(found), found[0])
 
 
-def label_text(examples: Sequence[TextExample], labels: Labels) -> str:
+def _label_text(examples: Sequence[TextExample], labels: Labels) -> str:
     """Says how many rows each class has, or range and mean of the numbers.
 
     Args:

@@ -65,10 +65,6 @@ class RecordMaker:
     settings: PretrainingDataSettings
     folder: str | None = None
 
-    def check(self, block: Block) -> bool:
-        """Whether a block holds any text; see `check_block`."""
-        return check_block(block)
-
     def make(self, job: Job) -> tuple[list[bytes], Counter[str]]:
         """The framed records of a job, and counts of what they hold and what was read."""
         records: list[bytes] = []
@@ -145,6 +141,8 @@ def create_pretraining_data(
     """
     check_outputs(input_files, output_files)
     start = time.monotonic()
+    processes = num_workers or available_cores()
+    blocks = check_text(input_files, processes, block_bytes)
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
         writers = [
@@ -152,16 +150,13 @@ def create_pretraining_data(
         ]
         folder = stack.enter_context(_token_folder(output_files[0], settings.dupe_factor))
         maker = RecordMaker(tokenizer, settings, folder)
-        run = stack.enter_context(worker_processes(num_workers or available_cores(), maker))
-        blocks = cut_into_blocks(input_files, block_bytes)
-        if not _has_text(blocks, run(RecordMaker.check, blocks)):
-            raise no_text_error(input_files)
+        run = stack.enter_context(worker_processes(processes, maker))
         jobs = shuffled_jobs(blocks, settings)
         made = _collect(jobs, run(RecordMaker.make, jobs), counts)
         for number, record in enumerate(shuffled(made, shuffle_bytes, settings.random_seed)):
             writers[number % len(writers)].write(record)
         if not counts["instances"]:
-            raise no_token_error(input_files)
+            raise ValueError(f"{NO_RECORD} Files: {', '.join(input_files)}")
     return CreationReport(settings, counts, time.monotonic() - start)
 
 
@@ -170,9 +165,38 @@ def no_text_error(input_files: Sequence[str]) -> ValueError:
     return ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
 
 
-def no_token_error(input_files: Sequence[str]) -> ValueError:
-    """What is said of text that no record can be made of."""
-    return ValueError(f"{NO_RECORD} Files: {', '.join(input_files)}")
+def check_text(
+    input_files: Sequence[str], num_workers: int, block_bytes: int = BLOCK_BYTES
+) -> list[Block]:
+    """Reads all text, so that bad input is found before anything is written.
+
+    Args:
+        input_files: see `create_pretraining_data`.
+        num_workers: processes.
+        block_bytes: see `create_pretraining_data`.
+
+    Returns:
+        The blocks of the text.
+
+    Raises:
+        ValueError: a file is no text, or there is none in any.
+    """
+    blocks = cut_into_blocks(input_files, block_bytes)
+    has_text = False
+    with (
+        worker_processes(max(1, min(num_workers, len(blocks))), None) as run,
+        _progress("checking", blocks) as progress,
+    ):
+        for block, found in zip(blocks, run(_check, blocks), strict=True):
+            has_text |= found
+            progress.update(block.size)
+    if not has_text:
+        raise no_text_error(input_files)
+    return blocks
+
+
+def _check(shared: None, block: Block) -> bool:
+    return check_block(block)
 
 
 def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
@@ -199,15 +223,10 @@ def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
     if passes == 1:
         yield None
         return
-    beside = place_of_tokens(output_file)
-    tokens = os.path.join(beside, "tokens") if beside else None
-    with temporary_folder(tokens) if tokens else tempfile.TemporaryDirectory() as folder:
+    beside = os.path.join(os.path.dirname(os.path.abspath(output_file)), "tokens")
+    is_elsewhere = is_remote(output_file)
+    with tempfile.TemporaryDirectory() if is_elsewhere else temporary_folder(beside) as folder:
         yield folder
-
-
-def place_of_tokens(output_file: str) -> str | None:
-    """The folder that tokenized blocks are kept in; None for the system's temporary one."""
-    return None if is_remote(output_file) else os.path.dirname(os.path.abspath(output_file))
 
 
 def shuffled_jobs(blocks: Sequence[Block], settings: PretrainingDataSettings) -> list[Job]:
@@ -219,16 +238,6 @@ def shuffled_jobs(blocks: Sequence[Block], settings: PretrainingDataSettings) ->
     ]
     random.Random(mix_seed([settings.random_seed])[0]).shuffle(jobs)
     return jobs
-
-
-def _has_text(blocks: Sequence[Block], results: Iterable[bool]) -> bool:
-    """Whether any block has text; all of them are read, so that bad input is found at once."""
-    found = False
-    with _progress("checking", blocks) as progress:
-        for block, has_text in zip(blocks, results, strict=True):
-            found |= has_text
-            progress.update(block.size)
-    return found
 
 
 def _collect(

@@ -173,21 +173,6 @@ def pair_segments(
     target = settings.max_tokens
     if rng.random() < settings.short_seq_prob:
         target = rng.randint(SHORTEST_TARGET, target)
-    yield from pairs_of_length(documents, index, target, settings, rng)
-
-
-def pairs_of_length(
-    documents: Documents, index: int, target: int, settings: SegmentSettings, rng: random.Random
-) -> Iterator[Pair]:
-    """Does what `pair_segments` does once the target length is drawn.
-
-    Args:
-        documents: see `pair_segments`.
-        index: see there.
-        target: tokens of an instance to aim at, from SHORTEST_TARGET to `settings.max_tokens`.
-        settings: see there.
-        rng: see there.
-    """
     starts = documents.segment_starts
     begin, last = documents.document_starts[index : index + 2]
     max_tokens = settings.max_tokens

@@ -260,13 +260,13 @@ def _labels(data: SquadData, tokens: SquadTokens, windows: Windows) -> dict[str,
             + " A larger --max_seq_length makes longer windows."
             * (answered > 0)
         )
-    hidden = hidden_answers(data, windows.questions, is_impossible)
+    hidden = _hidden_answers(data, windows.questions, is_impossible)
     what = "with an answer that is whole in no window, trained as unanswerable"
     _warn_of_questions(data, hidden, what)
     return {"start_positions": starts, "end_positions": ends, "is_impossible": is_impossible}
 
 
-def hidden_answers(
+def _hidden_answers(
     data: SquadData, question_indices: np.ndarray, is_impossible: np.ndarray
 ) -> list[int]:
     """Returns which questions have an answer that no window holds, as places in `data.questions`.

@@ -114,23 +114,6 @@ def text_sequences(
     return TokenSequences.concatenate(parts)
 
 
-def text_lengths(examples: Sequence[TextExample], tokenizer: Tokenizer) -> np.ndarray:
-    """Counts the tokens of texts or pairs before they are cut, special tokens included.
-
-    Args:
-        examples: N texts or pairs.
-        tokenizer: what the model was trained with.
-
-    Returns:
-        int64 [N]; `text_sequences` cuts those that are longer than its `max_seq_length`.
-    """
-    parts = [np.zeros(0, np.int64)]
-    for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
-        _, lengths = _encoded(examples[start : start + _EXAMPLES_AT_ONCE], tokenizer)
-        parts.append(2 + lengths[:, 0] + lengths[:, 1] + (lengths[:, 1] > 0))
-    return np.concatenate(parts)
-
-
 def check_room(is_pair: bool, max_seq_length: int) -> None:
     """Makes sure that a sequence has room for a token of each text.
 

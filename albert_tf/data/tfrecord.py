@@ -6,6 +6,7 @@ little-endian. The checksum is CRC-32C, rotated and shifted by a constant.
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 
@@ -194,6 +195,23 @@ def count_records(files: Sequence[str]) -> int:
         RecordError: a file is cut short.
     """
     return sum(1 for path in files for _ in frame_ends(path))
+
+
+def estimate_records(files: Sequence[str], num_records: int = 100) -> int:
+    """Estimates the number of records by the sizes of the first ones.
+
+    Args:
+        files: TFRecord files. Where all can be read within `num_records`, the number is exact.
+        num_records: how many to look at.
+    """
+    number = size = 0
+    for path in files:
+        ends = [0]
+        with suppress(RecordError):  # found, or skipped, where the records are read
+            ends.extend(islice(frame_ends(path), num_records - number))
+        number += len(ends) - 1
+        size += ends[-1]
+    return round(number * sum(map(file_size, files)) / max(size, 1))
 
 
 def frame_ends(path: str) -> Iterator[int]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from contextlib import ExitStack
-from typing import Any
 
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.conversion.convert import (
-    Conversion,
     ConversionReport,
     check_target,
     new_directory,
@@ -24,48 +20,16 @@ PREPROCESSOR_FLAG = "--preprocessor_path"
 _PREPROCESSOR_LENGTH = 128  # where a caller names none, as of TF-Hub's; less for short models
 
 
-@dataclasses.dataclass(frozen=True)
-class HubExport:
-    """An export that has been checked, and of which nothing is written yet.
-
-    Attributes:
-        conversion: of the model.
-        preprocessor_path: where a preprocessor goes; None where none is wanted.
-        tokenizer: of the preprocessor, if there is to be one.
-        length: of its results where a caller names none.
-    """
-
-    conversion: Conversion
-    preprocessor_path: str | None = None
-    tokenizer: Tokenizer | None = None
-    length: int = _PREPROCESSOR_LENGTH
-
-    def write(self) -> ConversionReport:
-        """Writes it all, and checks in a fresh process that the model computes the same.
-
-        Raises:
-            ValueError: it computes something else.
-            WriteError: it cannot be written.
-        """
-        with ExitStack() as stack:
-            if self.preprocessor_path and self.tokenizer:
-                from albert_tf.export import tf2_hub_preprocessor
-
-                folder = new_directory(self.preprocessor_path, PREPROCESSOR_FLAG)
-                directory = stack.enter_context(folder)
-                tf2_hub_preprocessor.write(directory, self.tokenizer, self.length)
-            # What comes of the encoder decides whether the preprocessor gets its name.
-            return self.conversion.write()
-
-
-def prepare_hub_export(
+def export_to_tfhub(
     model: str,
     format_name: str,
     export_path: str,
     preprocessor_path: str | None = None,
     do_lower_case: bool | None = None,
-) -> HubExport:
-    """Reads a model and checks that it can be written for TF-Hub; writes nothing.
+    *,
+    dry_run: bool = False,
+) -> ConversionReport:
+    """Writes a model for TF-Hub, and checks in a fresh process that it computes the same.
 
     Args:
         model: of any format; is only read.
@@ -75,21 +39,17 @@ def prepare_hub_export(
             inputs; None writes none.
         do_lower_case: whether texts are lower-cased; None takes what the model says of itself, and
             True where it says nothing.
+        dry_run: check all that can be known before, and write nothing.
 
     Raises:
-        ValueError: the model cannot be read or exported, or a target is not empty.
-        WriteError: nothing may be written there.
+        ValueError: the model cannot be read or exported, a target is not empty, or what was
+            written computes something else.
+        WriteError: it cannot be written.
     """
     check_target(export_path, EXPORT_FLAG)
-    wanted: dict[str, Any] = {}
     if preprocessor_path:
         _check_preprocessor(preprocessor_path, format_name, export_path)
         tokenizer, length = _preprocessor(model, do_lower_case)
-        wanted = {
-            "preprocessor_path": preprocessor_path,
-            "tokenizer": tokenizer,
-            "length": length,
-        }
     conversion = prepare_conversion(
         model,
         FORMATS[format_name],
@@ -98,32 +58,16 @@ def prepare_hub_export(
         flag=DIRECTORY_FLAG,
         do_lower_case=do_lower_case,
     )
-    return HubExport(conversion, **wanted)
+    if dry_run:
+        return conversion.report
+    if not preprocessor_path:
+        return conversion.write()
+    from albert_tf.export import tf2_hub_preprocessor
 
-
-def export_to_tfhub(
-    model: str,
-    format_name: str,
-    export_path: str,
-    preprocessor_path: str | None = None,
-    do_lower_case: bool | None = None,
-) -> ConversionReport:
-    """Writes a model for TF-Hub, and checks in a fresh process that it computes the same.
-
-    Args:
-        model: see `prepare_hub_export`.
-        format_name: see `prepare_hub_export`.
-        export_path: see `prepare_hub_export`.
-        preprocessor_path: see `prepare_hub_export`.
-        do_lower_case: see `prepare_hub_export`.
-
-    Raises:
-        ValueError: see `prepare_hub_export`; or it computes something else.
-        WriteError: it cannot be written.
-    """
-    return prepare_hub_export(
-        model, format_name, export_path, preprocessor_path, do_lower_case
-    ).write()
+    with new_directory(preprocessor_path, PREPROCESSOR_FLAG) as directory:
+        tf2_hub_preprocessor.write(directory, tokenizer, length)
+        # What comes of the encoder decides whether the preprocessor gets its name.
+        return conversion.write()
 
 
 def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:

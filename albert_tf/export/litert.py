@@ -146,11 +146,6 @@ class LiteRTExport:
         return self.model.encoder if is_pretrained else self.model
 
     @property
-    def parameters(self) -> int:
-        """How many numbers it has."""
-        return _parameters(self.exported)
-
-    @property
     def class_names(self) -> Sequence[str]:
         """What is written beside the file; empty for models of something else than classes."""
         is_classifier = isinstance(self.exported, AlbertForClassification)

@@ -61,11 +61,6 @@ class LoadedData:
         """Returns a split's examples, [N]; see `TextData`."""
         return self._examples[split]
 
-    @property
-    def splits(self) -> list[str]:
-        """What was read."""
-        return list(self._examples)
-
     def is_pair(self) -> bool | None:
         """Whether examples have two texts, None where nothing was read."""
         examples = [example for split in self._examples.values() for example in split]

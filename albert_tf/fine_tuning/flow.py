@@ -23,6 +23,7 @@ from albert_tf.evaluation import (
 )
 from albert_tf.fine_tuning.start import Start
 from albert_tf.run_log import RunLog
+from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.trainer import Trainer
 
 CHECKPOINT_FLAG = "--checkpoint"
@@ -40,29 +41,6 @@ class Evaluation(Protocol):
         ...
 
 
-def begin(trainer: Trainer, start: Start, best_metric: str) -> BestCheckpoint:
-    """Settles where a training starts, or goes on; writes nothing.
-
-    Args:
-        trainer: see `train`.
-        start: see `train`.
-        best_metric: see `train`.
-
-    Returns:
-        The best checkpoint so far.
-
-    Raises:
-        ValueError: a checkpoint does not fit.
-    """
-    trainer.initialize(
-        start.checkpoint,
-        init_from_group0=start.init_from_group0,
-        allow_partial=start.allow_partial,
-        skip=start.skip,
-    )
-    return BestCheckpoint(trainer.directory, best_metric)
-
-
 def train(
     trainer: Trainer,
     start: Start,
@@ -70,11 +48,14 @@ def train(
     prepare: Callable[[], None],
     evaluation: Callable[[BestCheckpoint, int], Evaluation] | None,
     settings: Mapping[str, Any],
+    *,
+    sequences_per_example: int = 1,
+    dry_run: bool = False,
 ) -> None:
     """Trains, or goes on with a training that ended early.
 
     Args:
-        trainer: of the run; its task needs no data before `prepare`.
+        trainer: of the run.
         start: where a fresh run starts.
         best_metric: name of the score the best checkpoint is chosen by.
         prepare: makes the output directory that of the job; called on every worker, of which the
@@ -82,13 +63,31 @@ def train(
         evaluation: from the best checkpoint so far and the step to go on from, what evaluates
             every checkpoint, on the chief; None evaluates none.
         settings: of the job, for `run_config.json`.
+        sequences_per_example: see `TrainingPlan`.
+        dry_run: check all that can be known before, log the plan, and write nothing.
 
     Raises:
         DirectoryLockedError: another run trains in the output directory.
         ValueError: a checkpoint does not fit, or the training diverged.
     """
-    with trainer.locked(evaluates=evaluation is not None):
-        best = begin(trainer, start, best_metric)
+    with trainer.locked(evaluates=evaluation is not None, dry_run=dry_run):
+        trainer.initialize(
+            start.checkpoint,
+            init_from_group0=start.init_from_group0,
+            allow_partial=start.allow_partial,
+            skip=start.skip,
+        )
+        best = BestCheckpoint(trainer.directory, best_metric)
+        trained_on = trainer.task.describe_input()
+        if trainer.is_chief:
+            TrainingPlan(
+                trainer,
+                trained_on["examples"],
+                sequences_per_example=sequences_per_example,
+                keeps_best=evaluation is not None,
+            ).log()
+        if dry_run:
+            return
         prepare()
         evaluated = evaluation(best, trainer.step) if evaluation and trainer.is_chief else None
         log = RunLog(
@@ -103,7 +102,7 @@ def train(
                 **settings,
                 "trainer": dataclasses.asdict(trainer.config),
                 "optimizer": dataclasses.asdict(trainer.optimizer_config),
-                "input": trainer.task.describe_input(),
+                "input": trained_on,
             }
         )
         try:
@@ -123,6 +122,8 @@ def evaluate(
     prefixes: Sequence[str],
     prepare: Callable[[], None],
     evaluation: Callable[[], Evaluation],
+    *,
+    dry_run: bool = False,
 ) -> None:
     """Evaluates finished checkpoints, one after the other.
 
@@ -132,29 +133,18 @@ def evaluate(
         prefixes: at least one.
         prepare: makes the output directory that of the job.
         evaluation: makes what scores `model`.
+        dry_run: check all that can be known before, and write nothing.
 
     Raises:
         LoadError: a checkpoint is damaged, or does not hold the whole model; of the first one
             before anything is written.
     """
     load_complete(model, prefixes[0])
+    if dry_run:
+        return
     prepare()
     evaluated = evaluation()
     evaluate_checkpoints(directory, prefixes, model, evaluated.evaluate, evaluated.record)
-
-
-def check_checkpoints(model: keras.Model, prefixes: Sequence[str]) -> None:
-    """Loads one checkpoint after the other, as `evaluate` will.
-
-    Args:
-        model: takes their weights.
-        prefixes: see `evaluate`.
-
-    Raises:
-        LoadError: a checkpoint is damaged, or does not hold the whole model.
-    """
-    for prefix in prefixes:
-        load_complete(model, prefix)
 
 
 def checkpoints_to_evaluate(

@@ -157,10 +157,6 @@ class ModelDirectory:
             f"of {self.tokenizer.files[0]}. Give a fresh --output_dir, or the same vocabulary."
         )
 
-    def file_names(self) -> list[str]:
-        """Returns the names of the files that `write` leaves."""
-        return [CONFIG_FILE, *(_tokenizer_names(self.tokenizer) if self.tokenizer else ())]
-
     def write(self) -> None:
         """Makes the directory, and writes configuration and tokenizer into it.
 

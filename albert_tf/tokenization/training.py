@@ -14,6 +14,7 @@ CONTROL_SYMBOLS = ["[CLS]", "[SEP]", "[MASK]"]
 USER_SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]
 CHARACTER_COVERAGE = 0.99995
 SAMPLED_SENTENCES = 10_000_000
+NO_TEXT = "There is nothing to learn from: --input_file has no line of text."
 
 
 def train_sentence_piece(
@@ -41,7 +42,7 @@ def train_sentence_piece(
     cleaned = filter(None, (clean_text(sentence, do_lower_case) for sentence in sentences))
     first = next(cleaned, None)
     if first is None:
-        raise ValueError("There is nothing to learn from: --input_file has no line of text.")
+        raise ValueError(NO_TEXT)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

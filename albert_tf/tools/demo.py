@@ -261,8 +261,8 @@ def classify_chapters(out: Path, steps: int) -> None:
         max(chapters.values()) / len(dev),
     )
     print(
-        f"\nchapter accuracy         {accuracy:6.1%}   against {share:.1%} for always giving the most "
-        f"frequent of the {len(chapters)} chapters"
+        f"\nchapter accuracy         {accuracy:6.1%}   against {share:.1%} for always giving the "
+        f"most frequent of the {len(chapters)} chapters"
     )
     for paragraph, line in zip(asked, answers.read_text("utf-8").splitlines(), strict=True):
         print(f"\n{paragraph.text}\n  {line.split()[0]}, from {paragraph.chapter}")

@@ -92,19 +92,20 @@ class Trainer:
         self.train_step = self._training.update
         self.depth_schedule = self._training.depth_schedule
 
-    def locked(self, *, evaluates: bool) -> AbstractContextManager[None]:
+    def locked(self, *, evaluates: bool, dry_run: bool = False) -> AbstractContextManager[None]:
         """Keeps other runs out of the output directory, from before `initialize` to the end.
 
         The chief does so for all workers.
 
         Args:
             evaluates: whether checkpoints are evaluated while training.
+            dry_run: see `TrainingDirectory.locked`.
 
         Raises:
             DirectoryLockedError: another run trains, or evaluates as this one would, there.
         """
         kinds = (TRAINING, EVALUATION) if evaluates else (TRAINING,)
-        return self.directory.locked(*kinds) if self.is_chief else nullcontext()
+        return self.directory.locked(*kinds, dry_run=dry_run) if self.is_chief else nullcontext()
 
     def initialize(
         self,
@@ -152,18 +153,6 @@ class Trainer:
         newest, self.step = restored
         self._saved_step = self.step
         return newest
-
-    def check_input(self) -> str:
-        """Opens the input as `train` will, and says where in it training begins.
-
-        Raises:
-            DamagedError: the position that was saved cannot be read.
-        """
-        order_seed = self._input().description["order_seed"]
-        if not self.step:
-            return "from the beginning"
-        begins_anew = order_seed == self.config.seed + self.step
-        return "from the beginning, in another order" if begins_anew else "where the run stopped"
 
     def is_checkpoint(self) -> bool:
         """Whether a checkpoint is due at the present step."""

@@ -1,7 +1,6 @@
 """The real command in a process of its own, which must do without TensorFlow."""
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from albert_tf.cli.dry_run import PASSED
 from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.records import check_record_files
 from albert_tf.data.sentence_pairs import check_sentence_pairs
@@ -71,8 +71,9 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
         "dupe_factor": 2,
         "input_file_mode": "rb",
     }
-    planned = run(no_tensorflow, "--dry_run", output_file=outputs[0], num_workers=2, **flags)
-    assert planned.returncode == 0, planned.stderr
+    checked = run(no_tensorflow, "--dry_run", output_file=outputs[0], num_workers=2, **flags)
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout == f"{PASSED}\n"
     assert list(tmp_path.iterdir()) == []
     flags_of_both = {"output_file": ",".join(map(str, outputs)), "num_workers": 2, **flags}
     kill_while_it_writes(outputs[0].parent, no_tensorflow, flags_of_both)
@@ -86,10 +87,6 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     files = list(map(str, outputs))
     check_record_files(files, pretraining_feature_specs(64, 5, 1000))
     assert count_records(files) > 550
-    (plan,) = re.findall(r"^  records +about ([\d,]+) in 2 passes$", planned.stdout, re.M)
-    assert int(plan.replace(",", "")) == pytest.approx(count_records(files), rel=0.03)
-    assert "  tokens a byte " in planned.stdout
-    assert re.search(r"^  predictions  +--masked_lm_prob=0.15 asks for 10", planned.stdout, re.M)
 
     again = [tmp_path / "again" / output.name for output in outputs]
     result = run(no_tensorflow, output_file=",".join(map(str, again)), num_workers=1, **flags)

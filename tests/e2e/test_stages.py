@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from albert_tf.data.pretraining import PREDICTION_FEATURES
-from tests.dry_runs import blocks
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
 from tests.small_records import LENGTH, pretraining_columns, write_records
 
@@ -49,13 +48,11 @@ def run(tmp_path_factory):
     }
     run.must_work(**run.short, num_train_steps=5)
     shutil.copytree(run.output, folder / "first_stage")
-    run.planned = run.must_work(**run.long, dry_run=True)
     run.printed = run.must_work(**run.long)
     return run
 
 
 def test_weights_moments_and_step_go_on_and_the_input_begins_anew(run):
-    assert blocks(run.planned)["Start"]["input"] == "from the beginning, in another order"
     assert f"Resuming from {run.output / 'model.ckpt-5'} at step 5" in run.printed
     (told,) = re.findall(r"not the one .*model.ckpt-5 .* \((.*) changed\)", run.printed)
     assert {"files", "features", "masking", "train_batch_size"} <= set(told.split(", "))
@@ -113,8 +110,6 @@ def test_a_break_within_a_later_stage_changes_nothing(run, tmp_path):
 def test_a_run_with_a_decay_at_its_end_is_prolonged_or_finished_from_a_copy(tmp_path):
     run = PretrainingRun(tmp_path, num_hidden_layers=1, num_hidden_groups=1)
     flags = {"learning_rate": 0.01, "num_decay_steps": 2, "log_steps": 1}
-    plan = blocks(run.must_work(**flags, dry_run=True))
-    assert plan["Training"]["decay"] == "2 steps from step 10 on"
     run.must_work(**flags, num_train_steps=7)
     copy = tmp_path / "copy"
     shutil.copytree(run.output, copy)

@@ -850,7 +850,6 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.data.corpus:_count_lines": "counts lines before a byte that is no text",
     "albert_tf.data.glue_download:_rows": _DOWNLOAD,
     "albert_tf.data.glue_download:_unpack": _DOWNLOAD,
-    "albert_tf.data.line_count:count_lines": "any bytes have lines",
     "albert_tf.data.records:_check_file": "only whether there is a file",
     "albert_tf.data.segments:Documents.load": _OWN,
     "albert_tf.device_memory:_container_limits": _SYSTEM,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.original import open_checkpoint
-from albert_tf.export.pretrained_weights import prepare_export
+from albert_tf.export.pretrained_weights import export_weights
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def directory(golden, tmp_path):
 
 def test_the_variables_are_those_of_the_original(golden, directory, tmp_path):
     path = str(tmp_path / "exported" / "model.ckpt")
-    names = prepare_export(str(directory / "model.ckpt-best"), path).write()
+    names = export_weights(str(directory / "model.ckpt-best"), path)
     expected, shapes = open_checkpoint(str(golden / "hub" / "exported_checkpoint" / "model.ckpt"))
     actual, own_shapes = open_checkpoint(path)
     assert own_shapes == shapes
@@ -29,16 +29,16 @@ def test_the_variables_are_those_of_the_original(golden, directory, tmp_path):
 
 def test_a_checkpoint_that_is_there_stays(directory, tmp_path):
     path = str(tmp_path / "model.ckpt")
-    prepare_export(str(directory / "model.ckpt-best"), path).write()
+    export_weights(str(directory / "model.ckpt-best"), path)
     with pytest.raises(ValueError, match="--export_path"):
-        prepare_export(str(directory / "model.ckpt-best"), path)
+        export_weights(str(directory / "model.ckpt-best"), path)
 
 
 def test_the_checkpoint_that_is_named_is_the_one_that_is_meant(directory, tmp_path):
     with pytest.raises(ValueError, match="--albert_directory"):
-        prepare_export(str(directory / "model.ckpt-500"), str(tmp_path / "model.ckpt"))
+        export_weights(str(directory / "model.ckpt-500"), str(tmp_path / "model.ckpt"))
 
 
 def test_a_module_has_one_checkpoint_whatever_its_name(golden, tmp_path):
     path = str(tmp_path / "model.ckpt")
-    assert len(prepare_export(str(golden / "hub" / "module"), path).write()) == 32
+    assert len(export_weights(str(golden / "hub" / "module"), path)) == 32

@@ -79,36 +79,6 @@ def test_the_base_comes_first_with_all_its_seeds_then_each_model(pretended, tmp_
     ]
 
 
-def states(folder, comparisons):
-    variants = choose_variants(BASE, comparisons, {"depth": [3]})
-    runs = Ablations(str(folder / "out"), BASE, RECORDS, STEPS, [])
-    jobs = ordered_jobs(variants, (1,), ())
-    return runs.states(jobs, compare_losses="sentence_loss" in comparisons)
-
-
-def test_says_of_each_run_what_is_left_to_do(pretended, tmp_path):
-    assert states(tmp_path, ["depth"]) == {
-        "base-seed1": "to be trained",
-        "depth-3-seed1": "to be trained",
-    }
-    assert not (tmp_path / "out").exists()
-    pretended.failing = "depth-3"
-    with pytest.raises(ValueError, match="1 of 2 runs failed"):
-        compare(tmp_path, ["depth"], depth=[3])
-    cut_off = tmp_path / "out" / "depth-3-seed1"
-    cut_off.mkdir()
-    (cut_off / "model.ckpt-4.index").write_bytes(b"")
-    assert states(tmp_path, ["depth"]) == {
-        "base-seed1": "finished",
-        "depth-3-seed1": "goes on from step 4",
-    }
-    assert states(tmp_path, ["sentence_loss"]) == {
-        "base-seed1": "finished, to be evaluated as nsp too",
-        "sentence_loss-nsp-seed1": "to be trained, to be evaluated as sop too",
-        "sentence_loss-none-seed1": "to be trained",
-    }
-
-
 def test_tries_a_run_of_each_sentence_loss_dry(monkeypatch, tmp_path):
     calls = []
 
@@ -116,7 +86,7 @@ def test_tries_a_run_of_each_sentence_loss_dry(monkeypatch, tmp_path):
         flags = flags_of(command)
         calls.append(flags)
         code = int(flags["input_file"] == "n,m")
-        return SimpleNamespace(returncode=code, stdout="a plan", stderr="noise\nerror: no luck\n")
+        return SimpleNamespace(returncode=code, stderr="noise\nerror: no luck\n")
 
     monkeypatch.setattr(subprocess, "run", run)
     variants = choose_variants(BASE, ["depth", "sentence_loss"], {"depth": [3]})
@@ -125,8 +95,7 @@ def test_tries_a_run_of_each_sentence_loss_dry(monkeypatch, tmp_path):
         runs.try_out(ordered_jobs(variants, (1,), (2,)), "base.json")
     others = [variant for variant in variants if variant.sentence_loss != "nsp"]
     calls.clear()
-    printed = runs.try_out(ordered_jobs(others, (1,), (2,)), "base.json")
-    assert printed == {"base-seed1": "a plan", "sentence_loss-none-seed1": "a plan"}
+    runs.try_out(ordered_jobs(others, (1,), (2,)), "base.json")
     assert [flags["sentence_loss"] for flags in calls] == ["sop", "none"]
     for flags in calls:
         assert flags["dry_run"] is True

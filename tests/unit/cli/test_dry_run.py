@@ -1,22 +1,29 @@
-"""What `--dry_run` prints, and whom it concerns."""
+"""What `--dry_run` says in the end, and whom it concerns."""
 
+import pytest
 from absl import flags
 
 from albert_tf.cli import dry_run
 
 
-def test_the_plan_ends_with_warnings_and_says_that_nothing_was_written(capsys):
-    dry_run.print_plan({"Warnings": {"disk": "full"}, "Empty": {}, "Steps": {"steps": 1200}})
-    assert capsys.readouterr().out.splitlines() == [
-        "",
-        "Steps",
-        f"  {'steps':30}1,200",
-        "",
-        "Warnings",
-        f"  {'disk':30}full",
-        "",
-        "This was a dry run: nothing was written.",
-    ]
+@pytest.fixture(params=[True, False])
+def values(request):
+    values = flags.FlagValues()
+    flags.DEFINE_bool("dry_run", request.param, "", flag_values=values)
+    values.mark_as_parsed()
+    return values
+
+
+def test_a_dry_run_that_ends_well_says_so(values, capsys):
+    with dry_run.dry_run_context(values):
+        pass
+    assert capsys.readouterr().out == (f"{dry_run.PASSED}\n" if values.dry_run else "")
+
+
+def test_an_error_is_the_last_word(values, capsys):
+    with pytest.raises(ValueError, match="--flag"), dry_run.dry_run_context(values):
+        raise ValueError("--flag")
+    assert capsys.readouterr().out == ""
 
 
 def test_commands_without_the_flag_are_never_dry():

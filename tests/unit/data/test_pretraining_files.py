@@ -134,8 +134,8 @@ def fails(message: str, inputs: list[str], outputs: list[str], tokenizer: Tokeni
 def test_empty_corpus(text: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
     (tmp_path / "text").write_text(text)
     out = tmp_path / "out" / "file"
-    fails("no text in --input_file: .*text", [str(tmp_path / "text")], [str(out)], tokenizer)
-    assert not list(out.parent.iterdir())
+    fails("--input_file", [str(tmp_path / "text")], [str(out)], tokenizer)
+    assert not out.parent.exists()
 
 
 def test_corpus_without_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from albert_tf.data.tfrecord import (
     RecordError,
     count_records,
+    estimate_records,
     frame_records,
     masked_crc32c,
     read_records,
@@ -43,6 +44,18 @@ def test_tensorflow_writes_the_same_bytes(tmp_path: Path, lengths: list[int]) ->
         for payload in data:
             writer.write(payload)
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def test_the_number_of_records_is_estimated_by_the_first_ones(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in "abc"]
+    for path, number in zip(paths, (7, 0, 14), strict=True):
+        write(Path(path), number)
+    assert estimate_records(paths) == 21
+    total = sum(Path(path).stat().st_size for path in paths)
+    four = sum(16 + len(payload) for payload in payloads(7)[:4])
+    assert estimate_records(paths, num_records=4) == round(total / four * 4)
+    Path(paths[2]).write_bytes(Path(paths[2]).read_bytes()[:-1])  # reading it will say so
+    assert estimate_records(paths) in (20, 21)
 
 
 def test_a_long_record_among_short_ones_takes_little_memory(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import plan as plan_module
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.trainer import Trainer
+from tests.dry_runs import logged_plan
 from tests.small_model import small_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records
 from tests.small_training import make_task, make_trainer, train
 
 
 def plan_of(trainer, **changes):
-    sizes = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
-    return TrainingPlan(trainer, **{"num_examples": 13, **sizes, **changes})
+    return TrainingPlan(
+        trainer, **{"num_examples": 13, "max_predictions_per_seq": PREDICTIONS, **changes}
+    )
 
 
 @pytest.fixture
@@ -48,16 +50,16 @@ def test_a_training_does_what_its_plan_says_before_and_after_a_break(tmp_path, r
 
     def saved(trainer):
         plan = plan_of(trainer)
-        steps, size = plan.checkpoint_steps, plan.checkpoint_bytes
-        assert plan.steps == trainer.optimizer_config.num_train_steps - trainer.step
+        steps, checkpoints, size = plan.steps, plan.checkpoints, plan.checkpoint_bytes
+        first = trainer.step
         written, save = [], trainer.directory.save
         trainer.directory.save = lambda step, *rest: (written.append(step), save(step, *rest))
         train(trainer)
-        assert written == steps
-        stored = sum(path.stat().st_size for path in folder.glob(f"model.ckpt-{steps[-1]}.*"))
+        assert (trainer.step - first, len(written)) == (steps, checkpoints)
+        stored = sum(path.stat().st_size for path in folder.glob(f"model.ckpt-{written[-1]}.*"))
         # Names and offsets stand in the index; the tensors of this model are small.
         assert size <= stored <= size + 150 * 100
-        done.append(steps)
+        done.append(written)
 
     first = make_trainer(folder, make_task(records), last_step=5)
     first.initialize()
@@ -71,56 +73,59 @@ def test_a_training_does_what_its_plan_says_before_and_after_a_break(tmp_path, r
     third = make_trainer(folder, make_task(records), last_step=9)
     third.initialize()
     plan = plan_of(third)
-    assert (plan.steps, plan.checkpoint_steps, plan.disk_bytes) == (0, [], 0)
-    assert "nothing to train" in plan.blocks()["Warnings"]["steps"]
+    assert (plan.steps, plan.checkpoints, plan.disk_bytes) == (0, 0, 0)
 
 
-def test_examples_and_epochs_follow_from_steps(tmp_path):
-    blocks = plan_of(fresh_trainer(tmp_path / "output"), num_examples=50, is_exact=False).blocks()
-    assert blocks["Training"] == {
-        "steps": "20: from step 0 to 20",
-        "batch": "12 examples",
-        "examples to train on": "about 50",
-        "examples that will be seen": 240,
-        "epochs": "about 4.8",
-        "optimizer": "lamb",
-        "warm-up": "4 steps",
-        # After 4 steps the decay of 20 steps has gone on for 4.
-        "highest learning rate": f"{0.00176 * 16 / 20:.4g}",
-    }
-    assert blocks["Start"]["weights"] == "Starting from random weights, seed=12345"
-    assert blocks["Start"]["--output_dir"] == f"{tmp_path}/output (will be made)"
-    assert blocks["Warnings"] == {}
+def test_the_plan_is_logged(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    trainer = fresh_trainer(tmp_path / "output", gradient_accumulation_steps=3)
+    plan = plan_of(trainer, num_examples=50)
+    plan.log()
     assert not (tmp_path / "output").exists()
+    logged = logged_plan(caplog.text)
+    weights = sum(math.prod(v.shape) for v in trainer.model.trainable_variables)
+    expected = {
+        "steps": 20,
+        "last_step": 20,
+        "train_batch_size": 12,
+        "replicas": 1,
+        "gradient_accumulation_steps": 3,
+        "examples": 50,
+        "epochs": 4.8,
+        "checkpoints": 1,
+        "parameters": weights,
+    }
+    assert {name: float(logged[name]) for name in expected} == expected
+    sizes = {"estimated_memory", "available_memory", "disk_space", "free_disk_space"}
+    assert logged.keys() == expected.keys() | sizes
+    assert list(plan.warnings()) == []
 
 
-def test_the_batch_is_shown_as_devices_and_workers_share_it(tmp_path, monkeypatch):
+def test_all_workers_share_the_batch(tmp_path, monkeypatch):
     trainer = fresh_trainer(tmp_path, replicas=2, gradient_accumulation_steps=3)
-    batch = plan_of(trainer).blocks()["Training"]["batch"]
-    assert batch == "12 examples: 6 on each of 2 devices, in 3 micro-batches of 2"
+    assert plan_of(trainer).replicas == 2
     cluster = {"worker": ["one:1", "two:2"]}
     config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    batch = plan_of(trainer).blocks()["Training"]["batch"]
-    assert batch == "12 examples: 3 on each of 4 devices, in 3 micro-batches of 1"
+    assert plan_of(trainer).replicas == 4
     monkeypatch.setenv(
         "TF_CONFIG", json.dumps({**config, "cluster": {"worker": ["a:1", "b:1", "c:1"]}})
     )
-    with pytest.raises(ValueError, match=r"Received: --train_batch_size=12 with 6 replicas and"):
+    with pytest.raises(ValueError, match=r"--train_batch_size=12 with 6 replicas"):
         plan_of(trainer)
 
 
-def test_room_counts_the_checkpoint_that_is_written_before_an_old_one_goes(tmp_path):
+def test_disk_space_counts_the_checkpoint_that_is_written_before_an_old_one_goes(tmp_path):
     trainer = fresh_trainer(tmp_path, save_checkpoints_steps=5, keep_checkpoint_max=2)
     plan = plan_of(trainer)
-    weights = 4 * sum(math.prod(v.shape) for v in trainer.model.trainable_variables)
+    weights = 4 * plan.parameters
     assert plan.checkpoint_bytes == pytest.approx(3 * weights, rel=1e-3)
     assert plan.disk_bytes == 3 * plan.checkpoint_bytes
-    best = dataclasses.replace(plan, keeps_best=True, position_bytes=1000)
-    assert best.disk_bytes == 3 * (plan.checkpoint_bytes + 1000) + weights
-    everything = fresh_trainer(tmp_path, save_checkpoints_steps=6, keep_checkpoint_max=0)
-    assert plan_of(everything).checkpoint_steps == [6, 12, 18, 20]
-    assert plan_of(everything).disk_bytes == 4 * plan.checkpoint_bytes
+    best = dataclasses.replace(plan, keeps_best=True)
+    assert best.disk_bytes == 3 * plan.checkpoint_bytes + weights
+    everything = plan_of(fresh_trainer(tmp_path, save_checkpoints_steps=6, keep_checkpoint_max=0))
+    assert everything.checkpoints == 4  # after steps 6, 12, 18 and 20
+    assert everything.disk_bytes == 4 * plan.checkpoint_bytes
 
 
 def test_memory_is_of_the_devices_of_the_machine_together(tmp_path):
@@ -128,7 +133,7 @@ def test_memory_is_of_the_devices_of_the_machine_together(tmp_path):
     half = plan_of(fresh_trainer(tmp_path, train_batch_size=6)).memory_bytes - 1e9
     both = plan_of(fresh_trainer(tmp_path, replicas=2)).memory_bytes - 1e9
     assert both == 2 * half > one
-    options = plan_of(fresh_trainer(tmp_path, train_batch_size=3), sequences_an_example=4)
+    options = plan_of(fresh_trainer(tmp_path, train_batch_size=3), sequences_per_example=4)
     assert options.memory_bytes - 1e9 == one
 
 
@@ -136,7 +141,9 @@ def test_warns_of_what_does_not_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(plan_module, "machine_memory", lambda: 900_000_000)
     monkeypatch.setattr(plan_module, "free_bytes", lambda path: 1000)
     trainer = fresh_trainer(tmp_path, optimizer={"num_warmup_steps": 20})
-    warnings = plan_of(trainer, num_examples=11).blocks()["Warnings"]
-    assert warnings.keys() == {"memory", "disk", "examples", "warm-up"}
-    assert "900 MB there: give a smaller --train_batch_size" in warnings["memory"]
-    assert "1 KB are free" in warnings["disk"]
+    memory, disk, examples, warmup = plan_of(trainer, num_examples=11).warnings()
+    assert "0.9GB" in memory
+    assert "--gradient_accumulation_steps" in memory
+    assert "--keep_checkpoint_max" in disk
+    assert "--train_batch_size" in examples
+    assert "--num_warmup_steps" in warmup
