@@ -5,14 +5,17 @@ python -m scripts.flags_reference
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from albert_tf.cli.flag_descriptions import CommandDescription, FlagDescription, defined_flags
-from albert_tf.cli.help_text import wrapped_example
-from albert_tf.cli.main import COMMANDS
+from absl import flags
+
+from albert_tf.cli.flags import GROUPS
+from albert_tf.cli.main import COMMANDS, summary
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "flags.md"
@@ -20,40 +23,37 @@ REFERENCE = ROOT / "docs" / "flags.md"
 _HEAD = """\
 # Flags of the commands
 
-What `--help` of each command says, for all of them. This page is made from the commands by
-`python -m scripts.flags_reference`; a test fails when it is stale.
+The commands and flags of `--help`, on one page. It is generated from the commands by
+`python -m scripts.flags_reference`; a test fails when it is out of date.
 
-A flag is written `--name=value` or `--name value`, one that is true or false `--name` or
-`--noname`. Where the default is empty, not giving the flag has a meaning of its own, which its
-description tells. Every command is a module, some are also scripts in the root of the repository,
-and all are subcommands of the installed program: `albert_tf run_squad` is
-`python -m albert_tf.cli.run_squad` and `python run_squad.py`.
+A flag is written `--name=value` or `--name value`, a Boolean flag `--name` or `--noname`. All
+commands are subcommands of the installed program and modules, some are also scripts in the root of
+the repository: `albert_tf run_squad`, `python -m albert_tf.cli.run_squad` and `python run_squad.py`
+are the same.
 
-All mistakes of a command line are told at once, before anything is loaded: flags that do not exist
-with those that were meant, values of the wrong kind with what is right, and what is missing. The
-exit status is then 1.
+Flags are parsed by [absl](https://abseil.io/docs/python/guides/flags). Unknown flags, values of the
+wrong type and arguments that belong to no flag are errors, which are reported before anything is
+loaded; the exit status is then 1.
 
 ## Flags in a file
 
-`--flagfile=FILE` puts the flags of a file where it stands. What follows it on the command line
-wins: `python run_pretraining.py --flagfile=pretraining.flags --num_train_steps=20000`.
+`--flagfile=FILE` reads flags from a file. Flags after it on the command line take precedence:
+`python run_pretraining.py --flagfile=pretraining.flags --num_train_steps=20000`.
 
 ```text
-# pretraining.flags: one flag a line
+# pretraining.flags: one flag per line
 --flagfile=common.flags
---input_file=records/train.tfrecord*    # a comment, after a blank
---output_dir='my runs/first'
---num_train_steps 10000
+--input_file=records/train.tfrecord*
+--output_dir=my runs/first
+--num_train_steps=10000
 --nodo_eval
 ```
 
-A value is the rest of the line: blanks belong to it, quotes around all of it do not. Lines that
-begin with `#` or `//` are passed over. A file may name others; their paths count from the directory
-the command is started in, and may be remote (`gs://...`).
+The value is the rest of the line, without quotes. Lines that begin with `#` or `//` are comments.
+Paths of further files are relative to the current directory.
 
-Every command also has `--verbosity` (1 shows where an error came from and what
-other packages log, -1 warnings alone),
-`--undefok=NAME,NAME` (flags of these names need not exist), `--help` and `--helpfull`.
+All commands also have `--verbosity` (1 shows stack traces of errors and the logs of other packages,
+-1 only warnings), `--undefok=NAME,NAME` (flags that may be unknown), `--help` and `--helpfull`.
 """
 
 # Words that are no prose: flags, file names, globs, placeholders.
@@ -65,50 +65,40 @@ _WORD = re.compile(r"(?P<before>[(]*)(?P<core>.*?)(?P<after>[).,;:]*)")
 
 def reference() -> str:
     """Returns the text of the page."""
-    commands = []
-    for name in (name for names in COMMANDS.values() for name in names):
-        with defined_flags(name) as command:
-            commands.append(command)
+    commands = [name for names in COMMANDS.values() for name in names]
     lines = [_HEAD, "## Commands", ""]
-    lines += [f"- [{command.name}](#{command.name}): {command.texts[0]}" for command in commands]
-    places: dict[tuple[FlagDescription, ...], str] = {}
-    for command in commands:
-        lines += ["", *_command_lines(command, places)]
+    lines += [f"- [{name}](#{name}): {summary(name)}" for name in commands]
+    headings: dict[str, str] = {}
+    for name in commands:
+        lines += ["", *_section(name, headings)]
     return "\n".join(lines) + "\n"
 
 
-def _command_lines(
-    command: CommandDescription, places: dict[tuple[FlagDescription, ...], str]
-) -> Iterator[str]:
+def _section(name: str, headings: dict[str, str]) -> Iterator[str]:
     """The section of a command.
 
     Args:
-        command: what to tell of.
-        places: the headings of the groups there are already; those of this one are added.
+        name: of the command.
+        headings: of the tables so far, by their texts; those of this command are added.
     """
-    yield f"## {command.name}"
-    for text in command.texts:
-        yield from ("", textwrap.fill(prose(text), 100, break_on_hyphens=False))
-    yield from ("", "```text")
-    for example in command.examples:
-        yield from (
-            line[2:] for line in wrapped_example(example, program(command.name), 98).split("\n")
-        )
-    yield "```"
-    for title, group in command.groups.items():
-        heading = f"{command.name}: {title.lower()}"
-        yield from ("", f"### {heading}", "")
-        known = places.setdefault(tuple(group), heading)
-        if known == heading:
-            yield from _table(group)
+    module = importlib.import_module(f"albert_tf.cli.{name}")
+    yield f"## {name}"
+    for paragraph in inspect.cleandoc(module.__doc__ or "").split("\n\n"):
+        if paragraph.startswith(" "):
+            yield from ("", "```text", textwrap.dedent(paragraph), "```")
         else:
-            yield f"All as in [{known}](#{anchor(known)})."
-
-
-def program(name: str) -> str:
-    """Returns how a command is called from the root of the repository."""
-    is_script = (ROOT / f"{name}.py").exists()
-    return f"python {name}.py" if is_script else f"python -m albert_tf.cli.{name}"
+            text = prose(" ".join(paragraph.split()))
+            yield from ("", textwrap.fill(text, 100, break_on_hyphens=False))
+    others = set(flags.FLAGS)
+    module.define_flags()
+    tables = {title: _table(flags.FLAGS.get_key_flags_for_module(title)) for title in GROUPS}
+    flags.FLAGS.remove_flag_values(set(flags.FLAGS) - others)
+    for title, table in tables.items():
+        if table:
+            heading = f"{name}: {title.lower()}"
+            known = headings.setdefault(table, heading)
+            same = f"Same as [{known}](#{anchor(known)})."
+            yield from ("", f"### {heading}", "", table if known == heading else same)
 
 
 def anchor(heading: str) -> str:
@@ -116,27 +106,26 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def _table(group: list[FlagDescription]) -> Iterator[str]:
-    yield "| flag | type | default | meaning |"
-    yield "|---|---|---|---|"
+def _table(group: list[flags.Flag]) -> str:
+    """The rows of flags, "" if there are none."""
+    rows = []
     for flag in group:
-        name = f"--[no]{flag.name}" if flag.kind == "boolean" else f"--{flag.name}"
-        default = "" if flag.default is None else f"`{flag.default or '(empty)'}`"
+        choices = getattr(flag.parser, "enum_values", ())
+        kind = re.sub("^an? ", "", flag.parser.syntactic_help)
         cells = (
-            f"`{name}`",
-            _type(flag),
-            "**required**" if flag.is_required else default,
-            prose(flag.meaning),
+            f"`--[no]{flag.name}`" if flag.boolean else f"`--{flag.name}`",
+            ", ".join(f"`{choice}`" for choice in choices)
+            or kind
+            or ("boolean" if flag.boolean else "string"),
+            "" if flag.default_as_str in (None, "''") else f"`{flag.default_as_str[1:-1]}`",
+            prose(" ".join(flag.help.split()).removeprefix(f"<{'|'.join(choices)}>: ")),
         )
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _type(flag: FlagDescription) -> str:
-    if flag.kind == "choice":
-        return ", ".join(f"`{choice}`" for choice in flag.choices)
-    known = ("required", "default:")
-    remarks = [remark for remark in flag.remarks() if not remark.startswith(known)]
-    return ", ".join([flag.kind, *remarks])
+        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return (
+        "\n".join(["| flag | type | default | meaning |", "|---|---|---|---|", *rows])
+        if rows
+        else ""
+    )
 
 
 def prose(text: str) -> str:

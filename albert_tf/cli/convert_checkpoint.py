@@ -1,9 +1,9 @@
-"""Converts a model to another format, and proves that it computes the same.
+r"""Converts a model to another format and verifies that it computes the same.
 
-What was written is read by a fresh process, and its outputs are compared with those of --model.
-Tokenizer and configuration come along.
+A new process loads the result and compares its outputs with those of --model. Tokenizer and
+configuration are converted, too.
 
-    convert_checkpoint --model=albert_base --format=huggingface --output_dir=base_hf
+    albert_tf convert_checkpoint --model=albert_base --format=huggingface --output_dir=base_hf
 """
 
 from __future__ import annotations
@@ -12,51 +12,50 @@ import os
 
 from absl import flags
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flag_groups import MODEL, OUTPUT, flag_group
-from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
+from albert_tf.cli.flags import define_model_part_flags, flag_group, model_parts_from_flags
 
 # Those of `checkpoints/formats.py`, whose import takes seconds.
 FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(MODEL):
+    """Defines the flags of this command."""
+    with flag_group("Model"):
         flags.DEFINE_string(
             "model",
             None,
-            "Model to convert, of any format: a directory, a checkpoint, a released tar file, or "
-            "the URL of a TF-Hub module, or mini. It is only read.",
+            "Required. Model to convert, of any supported format: a directory, a checkpoint, a "
+            "released tar file, the URL of a TF-Hub module, or mini. It is not modified.",
             required=True,
         )
         flags.DEFINE_string(
             "checkpoint_name",
             None,
-            "Which checkpoint of --model, if it has several. Not given: the newest.",
+            "Checkpoint in --model, if it has several. Default: the newest.",
         )
     define_model_part_flags()
-    with flag_group(OUTPUT):
-        flags.DEFINE_enum("format", None, FORMATS, "Format to write.", required=True)
+    with flag_group("Output"):
+        flags.DEFINE_enum("format", None, FORMATS, "Required. Format to write.", required=True)
         flags.DEFINE_string(
             "output_dir",
             None,
-            "Directory to write; must not exist, or be empty. It is there in the end with all that "
-            "belongs to it, or not at all.",
+            "Required. Directory to write, which must be empty or not exist. It appears only when "
+            "it is complete.",
             required=True,
         )
         flags.DEFINE_bool(
             "with_optimizer",
             False,
-            "Keep the optimizer's moments and the step too, to go on training in --output_dir; "
-            "--format=original only.",
+            "Also convert the optimizer's moments and the step, to resume training in "
+            "--output_dir; only for --format=original.",
         )
         flags.DEFINE_enum(
             "dtype",
             "float32",
             ("float32", "float16"),
-            "Type to store weights in. float16 halves the file; --format=huggingface only.",
+            "Type of the stored weights; float16 only for --format=huggingface.",
         )
     define_dry_run_flag()
 

@@ -1,14 +1,16 @@
-"""Makes pretraining records from text, on all cores or with Beam.
+r"""Makes pretraining records from text, on all cores or with Apache Beam.
 
-The text has one sentence a line and an empty line between documents. Segments are cut from it and
-masked, --dupe_factor times over, or once with --masked_lm_prob=0 for masking while training. With
---runner Apache Beam makes the same records on many machines; its own options follow after a --.
+The text has one sentence per line and an empty line between documents. It is cut into segments and
+masked --dupe_factor times, or once with --masked_lm_prob=0 for masking during training. With
+--runner Apache Beam makes the same records on many machines; its own options follow after --.
 
-    create_pretraining_data --input_file='text/*.txt' --output_file=records/train.tfrecord@8
-        --spm_model_file=vocab/30k.model --max_seq_length=512 --dupe_factor=10
+    albert_tf create_pretraining_data --input_file='text/*.txt' \
+        --output_file=records/train.tfrecord@8 --spm_model_file=vocab/30k.model \
+        --max_seq_length=512 --dupe_factor=10
 
-    create_pretraining_data --input_file='text/*.txt' --output_file=records/plain.tfrecord@8
-        --spm_model_file=vocab/30k.model --dupe_factor=1 --masked_lm_prob=0
+    albert_tf create_pretraining_data --input_file='text/*.txt' \
+        --output_file=records/plain.tfrecord@8 --spm_model_file=vocab/30k.model \
+        --dupe_factor=1 --masked_lm_prob=0
 """
 
 from collections.abc import Callable, Sequence
@@ -16,19 +18,9 @@ from functools import partial
 
 from absl import flags, logging
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flag_groups import (
-    DATA,
-    DEVICES,
-    MASKING,
-    MODEL,
-    OUTPUT,
-    WITHOUT_EFFECT,
-    flag_group,
-    set_units,
-)
-from albert_tf.cli.masking_flags import define_ngram_flags
+from albert_tf.cli.flags import define_ngram_flags, flag_group
 from albert_tf.data.creation_report import CreationReport, masking_limit_warning
 from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.jobs import available_cores
@@ -47,119 +39,120 @@ from albert_tf.tokenization import load_tokenizer
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(DATA):
+    """Defines the flags of this command."""
+    with flag_group("Data"):
         flags.DEFINE_string(
             "input_file",
             None,
-            "Text to read: files or globs, with commas. One sentence a line, an empty line between "
-            "documents, UTF-8.",
+            "Required. Text to read: comma-separated files or globs. UTF-8, one sentence per line, "
+            "an empty line between documents.",
             required=True,
         )
     _define_instance_flags()
     _define_masking_flags()
-    with flag_group(MODEL):
+    with flag_group("Model"):
         flags.DEFINE_string("spm_model_file", None, "SentencePiece model (English models).")
         flags.DEFINE_string(
             "vocab_file",
             None,
-            "WordPiece vocabulary (Chinese models). Give this or --spm_model_file.",
+            "WordPiece vocabulary (Chinese models). Either this or --spm_model_file is required.",
         )
         flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
-    with flag_group(OUTPUT):
+    with flag_group("Output"):
         flags.DEFINE_string(
             "output_file",
             None,
-            "TFRecord file to write, or several, with commas; records go to them in turn. name@3 "
-            "stands for name-00000-of-00003, name-00001-of-00003 and name-00002-of-00003.",
+            "Required. TFRecord file to write, or several, separated by commas, over which the "
+            "records are distributed in turn. name@3 stands for name-00000-of-00003, "
+            "name-00001-of-00003 and name-00002-of-00003.",
             required=True,
         )
-    with flag_group(DEVICES):
+    with flag_group("Devices"):
         flags.DEFINE_integer(
             "num_workers",
             None,
-            "Processes to use. Not given: one for each processor core. Does not change what is "
-            "written.",
+            "Number of processes. Default: one per processor core. Does not change the records.",
             lower_bound=1,
         )
         flags.DEFINE_string(
             "runner",
             None,
-            "Apache Beam runner to make the records with, such as DataflowRunner, FlinkRunner, "
-            "SparkRunner or DirectRunner; the same records are written. Beam's own options follow "
-            "the flags of this command after a --. Not given: processes of this machine make them.",
+            "Apache Beam runner that makes the same records, such as DataflowRunner, FlinkRunner, "
+            "SparkRunner or DirectRunner. Beam's own options follow after --. Default: processes "
+            "of this machine, without Beam.",
         )
-    with flag_group(WITHOUT_EFFECT):
+    with flag_group("Accepted without effect"):
         flags.DEFINE_string(
-            "input_file_mode", "r", "Changes nothing: files are read as UTF-8 either way."
+            "input_file_mode", "r", "No effect: files are read as UTF-8 in either mode."
         )
-    set_units(num_workers="processes")
     define_dry_run_flag()
 
 
 def _define_instance_flags() -> None:
-    with flag_group(DATA):
+    with flag_group("Data"):
         flags.DEFINE_integer(
-            "max_seq_length", 512, "Positions of a sequence, special tokens included."
+            "max_seq_length", 512, "Number of tokens of a sequence, including special tokens."
         )
         flags.DEFINE_float(
             "short_seq_prob",
             0.1,
-            "Part of the documents that are cut into shorter sequences, of a random length each.",
+            "Fraction of the documents that are cut into shorter sequences, of random length.",
         )
         flags.DEFINE_enum(
             "sentence_loss",
             None,
             SENTENCE_LOSSES,
-            "What the records teach besides masked tokens. sop, the default: pairs of segments, "
+            "Objective of the records besides masked tokens. sop, the default: pairs of segments, "
             "half of them swapped (sentence-order prediction). nsp: pairs, half of them with a "
-            "second segment from another document (next-sentence prediction). none: one run of "
-            "text a sequence.",
+            "second segment from another document (next-sentence prediction). none: a single "
+            "segment per sequence.",
         )
         flags.DEFINE_bool(
-            "random_next_sentence", False, "The original's name of --sentence_loss: nsp if true."
+            "random_next_sentence",
+            False,
+            "Name of --sentence_loss=nsp in the original release.",
         )
         flags.DEFINE_enum(
             "sentence_pairs",
             ORIGINAL,
             SENTENCE_PAIRS,
-            "How the pairs of sop are made. original: as the original release makes them; some get "
-            "their second segment from another document, and lengths tell more than chance. "
-            "adjacent: always two neighbouring runs of sentences, whose lengths tell nothing; what "
-            "short sequences need.",
+            "How the pairs of sop are made. original: as in the original release; some second "
+            "segments come from another document, and lengths predict the order better than "
+            "chance. adjacent: always two adjacent runs of sentences, whose lengths predict "
+            "nothing; recommended for short sequences.",
         )
         flags.DEFINE_integer(
-            "dupe_factor", 40, "Passes over the text, each with its own cuts and masks."
+            "dupe_factor",
+            40,
+            "Number of passes over the text, each with different segments and masks.",
         )
         flags.DEFINE_integer(
-            "random_seed", 12345, "Decides every random choice: equal seeds write equal bytes."
+            "random_seed", 12345, "Random seed; the same seed gives byte-identical records."
         )
-    set_units(max_seq_length="tokens", short_seq_prob="fraction", dupe_factor="passes")
 
 
 def _define_masking_flags() -> None:
-    with flag_group(MASKING):
+    with flag_group("Masking"):
         flags.DEFINE_float(
             "masked_lm_prob",
             0.15,
-            "Fraction of the tokens to predict; 0 masks none, for records that run_pretraining "
-            "--masked_lm_prob masks.",
+            "Fraction of tokens to mask and predict. 0: none, for records that are masked during "
+            "training by run_pretraining --masked_lm_prob.",
         )
         flags.DEFINE_integer(
             "max_predictions_per_seq",
             20,
-            "Most tokens to predict in a sequence; --masked_lm_prob times --max_seq_length masks "
-            "all that is asked for.",
+            "Maximum number of tokens to mask in a sequence; should be at least --masked_lm_prob "
+            "times --max_seq_length.",
         )
     define_ngram_flags()
-    with flag_group(MASKING):
+    with flag_group("Masking"):
         flags.DEFINE_bool(
             "do_permutation",
             False,
-            "Permute as many of the other tokens as are masked, and predict them too. Doubles the "
-            "prediction slots of the records.",
+            "Permute as many of the other tokens as are masked, and predict them, too. Doubles "
+            "the prediction slots of the records.",
         )
-    set_units(masked_lm_prob="fraction", max_predictions_per_seq="tokens")
 
 
 def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:

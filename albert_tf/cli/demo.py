@@ -1,44 +1,38 @@
-"""Goes the whole way from text to a published model, in a few minutes.
+"""Runs the whole path from raw text to a published model, in a few minutes.
 
-It takes texts that come with Python, learns a vocabulary, makes records, pretrains a tiny model,
-publishes it, evaluates what was published and fills in blanks with it. In the end mini, the model
-that comes with albert_tf, learns to tell which chapter of Python's documentation a text is from.
+It collects texts from Python's own documentation, trains a vocabulary, makes records, pretrains a
+tiny model, publishes it, and evaluates and queries the published model. Finally it fine-tunes mini,
+the model that is part of albert_tf, to classify texts by their chapter of the documentation.
 
-    demo --output_dir=demo_output
+    albert_tf demo --output_dir=demo_output
 """
 
 from absl import flags
 
-from albert_tf.cli.command import run_command
-from albert_tf.cli.flag_groups import DATA, OUTPUT, TRAINING, flag_group, set_units
+from albert_tf.cli.app import run_command
+from albert_tf.cli.flags import flag_group
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(DATA):
+    """Defines the flags of this command."""
+    with flag_group("Data"):
         flags.DEFINE_integer(
             "max_documents",
             None,
-            "Documents of the corpus. Not given: all of them.",
+            "Number of documents of the corpus. Default: all.",
             lower_bound=2,
         )
-        flags.DEFINE_integer("vocab_size", 1000, "Pieces of the vocabulary.", lower_bound=1)
-    with flag_group(TRAINING):
-        flags.DEFINE_integer("num_train_steps", 1500, "Steps of pretraining.", lower_bound=1)
+        flags.DEFINE_integer("vocab_size", 1000, "Size of the vocabulary.", lower_bound=1)
+    with flag_group("Training"):
+        flags.DEFINE_integer("num_train_steps", 1500, "Number of pretraining steps.", lower_bound=1)
         flags.DEFINE_integer(
             "num_fine_tuning_steps",
             160,
-            "Steps of fine-tuning the classifier at the end; 0 leaves it out.",
+            "Number of steps of fine-tuning the classifier; 0 skips it.",
             lower_bound=0,
         )
-    with flag_group(OUTPUT):
-        flags.DEFINE_string("output_dir", "demo_output", "Local directory of everything it writes.")
-    set_units(
-        max_documents="documents",
-        vocab_size="pieces",
-        num_train_steps="steps",
-        num_fine_tuning_steps="steps",
-    )
+    with flag_group("Output"):
+        flags.DEFINE_string("output_dir", "demo_output", "Local directory of all results.")
 
 
 def run() -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from absl import flags
 
 from albert_tf.checkpoints.archives import nothing_kept
-from albert_tf.cli.flag_groups import WHAT_TO_DO, flag_group
+from albert_tf.cli.flags import flag_group
 
 FLAG = "dry_run"
 PASSED = "All checks passed. Nothing was written (--dry_run)."
@@ -16,7 +16,7 @@ PASSED = "All checks passed. Nothing was written (--dry_run)."
 
 def define_dry_run_flag() -> None:
     """The flag of every command that takes long or writes much."""
-    with flag_group(WHAT_TO_DO):
+    with flag_group("Actions"):
         flags.DEFINE_bool(
             FLAG,
             False,

@@ -1,8 +1,8 @@
-"""Writes the weights of a pretrained model alone, as the original does.
+"""Exports the weights of a pretrained model without its optimizer state.
 
-The optimizer's moments and the step are left out: a third of the file remains.
+As in the original, the optimizer's moments and the step are left out: a third of the file remains.
 
-    export_checkpoints --albert_directory=pretrained --export_path=released/model.ckpt
+    albert_tf export_checkpoints --albert_directory=pretrained --export_path=released/model.ckpt
 """
 
 from __future__ import annotations
@@ -11,36 +11,35 @@ import os
 
 from absl import flags, logging
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flag_groups import MODEL, OUTPUT, WITHOUT_EFFECT, flag_group
+from albert_tf.cli.flags import flag_group
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(MODEL):
+    """Defines the flags of this command."""
+    with flag_group("Model"):
         flags.DEFINE_string(
             "albert_directory",
             None,
-            "Directory with albert_config.json and a checkpoint, or a model of another format. It "
-            "is only read.",
+            "Required. Directory with albert_config.json and a checkpoint, or a model of another "
+            "format. It is not modified.",
             required=True,
         )
         flags.DEFINE_string(
             "checkpoint_name",
             "model.ckpt-best",
-            "Checkpoint in --albert_directory. Where the default is not there, the newest is "
-            "taken.",
+            "Checkpoint in --albert_directory. If the default does not exist, the newest is used.",
         )
-    with flag_group(OUTPUT):
+    with flag_group("Output"):
         flags.DEFINE_string(
             "export_path",
             None,
-            "Prefix of the checkpoint to write; there must be none.",
+            "Required. Prefix of the checkpoint to write, which must not exist.",
             required=True,
         )
-    with flag_group(WITHOUT_EFFECT):
-        flags.DEFINE_bool("do_lower_case", True, "Changes nothing: there are only weights.")
+    with flag_group("Accepted without effect"):
+        flags.DEFINE_bool("do_lower_case", True, "No effect: only weights are written.")
     define_dry_run_flag()
 
 

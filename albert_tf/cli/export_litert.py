@@ -1,8 +1,9 @@
-"""Writes a model as a LiteRT (TensorFlow Lite) file.
+"""Exports a model as a LiteRT (TensorFlow Lite) file.
 
-The file is run on sample sequences, and how near its outputs are to the model's is printed.
+The file is run on sample sequences, and the difference of its outputs to those of the model is
+printed.
 
-    export_litert --model=mrpc --output_file=mrpc.tflite --quantization=int8
+    albert_tf export_litert --model=mrpc --output_file=mrpc.tflite --quantization=int8
 """
 
 from __future__ import annotations
@@ -12,17 +13,9 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flag_groups import (
-    EXPORT,
-    MODEL,
-    OUTPUT,
-    define_removed_flag,
-    flag_group,
-    set_units,
-)
-from albert_tf.cli.model_part_flags import define_model_part_flags, model_parts_from_flags
+from albert_tf.cli.flags import define_model_part_flags, flag_group, model_parts_from_flags
 from albert_tf.data.files import file_size
 
 if TYPE_CHECKING:
@@ -34,38 +27,37 @@ _LENGTH = 128
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(MODEL):
+    """Defines the flags of this command."""
+    with flag_group("Model"):
         flags.DEFINE_string(
             "model",
             None,
-            "Encoder, pretrained model, classifier or model of SQuAD 1.1, of any format: a "
-            "directory, a checkpoint, a released tar file, the URL of a TF-Hub module, or mini.",
+            "Required. Encoder, pretrained model, classifier or model for SQuAD 1.1, of any "
+            "supported format: a directory, a checkpoint, a released tar file, the URL of a TF-Hub "
+            "module, or mini.",
             required=True,
         )
     define_model_part_flags()
-    with flag_group(EXPORT):
+    with flag_group("Export"):
         flags.DEFINE_enum(
             "quantization",
             "none",
             _QUANTIZATIONS,
-            "How weights are stored. none: float32. float16: half the size. int8: a quarter of the "
-            "size, and faster.",
+            "Type of the stored weights. none: float32. float16: half the size. int8: a quarter of "
+            "the size, and faster.",
         )
         flags.DEFINE_integer(
             "max_seq_length",
             None,
-            "Length of all sequences, padding included; 0 for any length. Not given: the length "
-            f"the model was trained with, {_LENGTH} where nothing says it.",
+            "Number of tokens of a sequence, including padding; 0 for any length. Default: the "
+            f"length the model was trained with, or {_LENGTH} if that is unknown.",
             lower_bound=0,
         )
         flags.DEFINE_integer(
-            "batch_size", 1, "Number of sequences; 0 for any number.", lower_bound=0
+            "batch_size", 1, "Number of sequences per batch; 0 for any number.", lower_bound=0
         )
-    with flag_group(OUTPUT):
+    with flag_group("Output"):
         flags.DEFINE_string("output_file", "model.tflite", "File to write.")
-    define_removed_flag("calibration_file", "--quantization=int8 needs no texts")
-    set_units(max_seq_length="tokens", batch_size="sequences")
     define_dry_run_flag()
 
 

@@ -1,11 +1,12 @@
-"""Exports a pretrained model for TF-Hub, for TensorFlow 2 or 1.
+r"""Exports a pretrained model for TF-Hub, for TensorFlow 2 or 1.
 
-What was written is read by a fresh process, and its outputs are compared with the model's.
+A new process loads the result and compares its outputs with those of the model.
 
-    export_to_tfhub --albert_directory=pretrained --export_path=hub/encoder
+    albert_tf export_to_tfhub --albert_directory=pretrained --export_path=hub/encoder \
         --preprocessor_path=hub/preprocessor
 
-    export_to_tfhub --albert_directory=pretrained --export_path=hub/module --format=tf1_hub
+    albert_tf export_to_tfhub --albert_directory=pretrained --export_path=hub/module \
+        --format=tf1_hub
 """
 
 from __future__ import annotations
@@ -14,58 +15,58 @@ import os
 
 from absl import flags
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flag_groups import MODEL, OUTPUT, WITHOUT_EFFECT, flag_group
+from albert_tf.cli.flags import flag_group
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(MODEL):
+    """Defines the flags of this command."""
+    with flag_group("Model"):
         flags.DEFINE_string(
             "albert_directory",
             None,
-            "The model: a directory with albert_config.json, tokenizer and checkpoint, or a model "
-            "of any other format. It is only read.",
+            "Required. Directory with albert_config.json, tokenizer and checkpoint, or a model of "
+            "another format. It is not modified.",
             required=True,
         )
         flags.DEFINE_string(
             "checkpoint_name",
             "model.ckpt-best",
-            "Checkpoint in --albert_directory. Where the default is not there, the newest is "
-            "taken.",
+            "Checkpoint in --albert_directory. If the default does not exist, the newest is used.",
         )
         flags.DEFINE_bool(
             "do_lower_case",
             True,
-            "Whether the model's text is lower-cased. Not given: as the model says of itself.",
+            "Whether the model expects lower-cased text. If not set, the setting stored with the "
+            "model is used.",
         )
-    with flag_group(OUTPUT):
+    with flag_group("Output"):
         flags.DEFINE_enum(
             "format",
             "tf2",
             ["tf2", "tf1_hub"],
-            "What to write. tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module for "
-            "hub.Module and the original's programs, as the original writes it.",
+            "Format to write. tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module "
+            "for hub.Module and the original's programs, as the original writes it.",
         )
         flags.DEFINE_string(
             "export_path",
             None,
-            "Directory to write; must not exist, or be empty. It is there in the end with all that "
-            "belongs to it, or not at all.",
+            "Required. Directory to write, which must be empty or not exist. It appears only when "
+            "it is complete.",
             required=True,
         )
         flags.DEFINE_string(
             "preprocessor_path",
             None,
-            "Directory for a preprocessor as well, from texts to the encoder's inputs; "
-            "--format=tf2. Not given: none is written.",
+            "Directory of a preprocessor that turns texts into inputs of the encoder; only for "
+            "--format=tf2. Default: no preprocessor.",
         )
-    with flag_group(WITHOUT_EFFECT):
+    with flag_group("Accepted without effect"):
         flags.DEFINE_bool(
             "use_einsum",
             True,
-            "Changes nothing: the graph has plain matrix products either way, which TFLite knows.",
+            "No effect: the graph has plain matrix products, which TFLite supports.",
         )
     define_dry_run_flag()
 

@@ -1,42 +1,44 @@
-"""Shows what a pretrained model expects at the blanks of texts.
+"""Prints what a pretrained model predicts for masked tokens of texts.
 
-fill_mask --model_dir=mini --text='The capital of France is [MASK].'
+Each prediction is printed with its probability.
+
+    albert_tf fill_mask --model_dir=mini --text='The capital of France is [MASK].'
 """
 
 import sys
 
 from absl import flags
 
-from albert_tf.cli.command import run_command
-from albert_tf.cli.flag_groups import DATA, MODEL, OUTPUT, flag_group, set_units
+from albert_tf.cli.app import run_command
+from albert_tf.cli.flags import flag_group
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(DATA):
+    """Defines the flags of this command."""
+    with flag_group("Data"):
         flags.DEFINE_multi_string(
             "text",
             None,
-            "A text with [MASK] where the model shall fill in. Not given: texts are read from the "
-            "standard input, one a line.",
+            "Text with one or more [MASK] to fill in. Default: texts from the standard input, one "
+            "per line",
         )
-    with flag_group(MODEL):
+    with flag_group("Model"):
         flags.DEFINE_string(
             "model_dir",
             None,
-            "The model, of any format: a directory, a checkpoint, a released tar file, a TF-Hub "
-            "URL, or mini, which comes with albert_tf.",
+            "Required. Model of any supported format: a directory, a checkpoint, a released tar "
+            "file, a TF-Hub URL, or mini, which is part of albert_tf.",
             required=True,
         )
         flags.DEFINE_bool(
             "do_lower_case",
             True,
-            "Lower-case the text, as the model's training did. Not given: as the model says of "
-            "itself.",
+            "Lower-case the text. If not set, the setting stored with the model is used.",
         )
-    with flag_group(OUTPUT):
-        flags.DEFINE_integer("top_k", 5, "Tokens to show for each blank.", lower_bound=1)
-    set_units(top_k="tokens")
+    with flag_group("Output"):
+        flags.DEFINE_integer(
+            "top_k", 5, "Number of predictions to print per [MASK].", lower_bound=1
+        )
 
 
 def run() -> None:

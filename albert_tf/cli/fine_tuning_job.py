@@ -1,4 +1,4 @@
-"""What the flags of `fine_tuning_flags.py` mean: model, task and settings, checked."""
+"""What the flags of `flags.py` mean: model, task and settings, checked."""
 
 from __future__ import annotations
 

@@ -1,23 +1,18 @@
-"""The flags that several commands share.
+"""Flags that several commands share, and the settings they stand for.
 
-Flags are defined when a command runs, never by importing its module, so that two commands can be
-imported into one process.
+Flags are defined when a command runs, never on import, so that several commands can be imported
+into one process. Modules that define flags import nothing heavy: `--help` must not wait for
+TensorFlow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, get_args
+
 from absl import flags, logging
 
-from albert_tf.cli.flag_groups import (
-    DEVICES,
-    MODEL,
-    OPTIMIZER,
-    OUTPUT,
-    TRAINING,
-    WITHOUT_EFFECT,
-    flag_group,
-    set_units,
-)
 from albert_tf.config import (
     FLOAT32,
     ON_DIVERGENCE,
@@ -26,121 +21,213 @@ from albert_tf.config import (
     OptimizerConfig,
     TrainerConfig,
 )
+from albert_tf.data.masking import MaskingSettings
+from albert_tf.data.sequences import PADDINGS
+
+# The groups of `--help`, in the order in which they are printed.
+Group = Literal[
+    "Actions",
+    "Data",
+    "Masking",
+    "Model",
+    "Training",
+    "Optimizer",
+    "Evaluation",
+    "Prediction",
+    "Export",
+    "Output",
+    "Devices",
+    "Other flags",
+    "Accepted without effect",
+]
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+_NGRAM_FLAGS = ("ngram", "favor_shorter_ngram", "do_whole_word_mask")
+
+
+@contextmanager
+def flag_group(title: Group) -> Iterator[None]:
+    """Lists the flags defined inside under a title, unless an inner block has listed them.
+
+    absl prints help by module; a title takes the place of the module's name.
+    """
+    before = set(flags.FLAGS)
+    yield
+    grouped = set().union(*map(tuple, flags.FLAGS.key_flags_by_module_dict().values()))
+    for name in flags.FLAGS:
+        if name not in before and flags.FLAGS[name] not in grouped:
+            flags.FLAGS.register_key_flag_for_module(title, flags.FLAGS[name])
 
 
 def define_model_flags() -> None:
-    """The model and the weights it starts from."""
-    with flag_group(MODEL):
+    """Defines the flags of the model and its initial weights."""
+    with flag_group("Model"):
         flags.DEFINE_string(
             "albert_config_file",
             None,
-            "Configuration of the model (albert_config.json). Not given: that in --output_dir, or "
-            "the one that comes with --init_checkpoint.",
+            "Model configuration (albert_config.json). Default: the one in --output_dir, or the "
+            "one that comes with --init_checkpoint.",
         )
     define_weight_flags()
 
 
 def define_weight_flags() -> None:
-    """Weights to start from, and the tokenizer."""
-    with flag_group(MODEL):
+    """Defines the flags of the initial weights and the tokenizer."""
+    with flag_group("Model"):
         flags.DEFINE_string(
             "init_checkpoint",
             None,
-            "Weights to start from while --output_dir has no checkpoint: a checkpoint prefix, one "
-            "of its files, or a model of any format: a directory, a released tar file, a TF-Hub "
-            "URL, or mini. Not given: random weights.",
+            "Initial weights, used while --output_dir has no checkpoint: a checkpoint prefix, one "
+            "of its files, or a model of any supported format (a directory, a released tar file, "
+            "a TF-Hub URL, or mini). Default: random weights.",
         )
         flags.DEFINE_bool(
             "allow_partial_checkpoint",
             False,
-            "Accept an --init_checkpoint that does not fill the whole encoder; what it lacks stays "
-            "random. Otherwise that is an error.",
+            "Accept an --init_checkpoint that does not cover the whole encoder; missing weights "
+            "stay random. Without this flag they are an error.",
         )
         flags.DEFINE_bool(
             "init_from_group0",
             False,
-            "Start a model that shares less, or has more layers or groups, from --init_checkpoint: "
-            "each layer takes what stands at its height there, which in a fully shared model is "
-            "group 0.",
+            "Initialize a model that shares fewer parameters, or has more layers or groups, than "
+            "--init_checkpoint: each layer takes the weights at the same relative depth, which in "
+            "a fully shared model are those of group 0.",
         )
         flags.DEFINE_string(
             "spm_model_file",
             None,
-            "SentencePiece model (English models), to be kept beside the checkpoints. from_tf_hub "
-            "takes that of the model, as does giving neither this nor --vocab_file.",
+            "SentencePiece model (English models), stored with the checkpoints. from_tf_hub takes "
+            "the one of the model, which is also the default without --vocab_file.",
         )
         flags.DEFINE_string(
             "vocab_file",
             None,
-            "WordPiece vocabulary (Chinese models), to be kept beside the checkpoints.",
+            "WordPiece vocabulary (Chinese models), stored with the checkpoints.",
         )
 
 
+def define_fine_tuning_model_flags() -> None:
+    """Defines the flags of the model to fine-tune, in any format, and of its dropout."""
+    with flag_group("Model"):
+        flags.DEFINE_string(
+            "albert_hub_module_handle",
+            None,
+            "Model to start from, with its configuration and tokenizer: the directory or URL of a "
+            "TF-Hub module, a model of another format, a released tar file, or mini, which is part "
+            "of albert_tf.",
+        )
+        flags.DEFINE_string(
+            "albert_config_file",
+            None,
+            "Model configuration (albert_config.json). Default: the one of "
+            "--albert_hub_module_handle, next to --init_checkpoint, or in --output_dir.",
+        )
+    define_weight_flags()
+    with flag_group("Model"):
+        flags.DEFINE_bool(
+            "do_lower_case",
+            True,
+            "Lower-case the text. If not set, the setting stored with the model is used.",
+        )
+    with flag_group("Training"):
+        flags.DEFINE_float(
+            "encoder_dropout_prob",
+            None,
+            "Dropout rate of hidden states and attention in the encoder during training. Default: "
+            "the rates of the configuration.",
+        )
+
+
+def define_model_part_flags() -> None:
+    """Defines the flags for parts that are not stored with --model."""
+    with flag_group("Model"):
+        flags.DEFINE_string(
+            "albert_config_file",
+            None,
+            "Model configuration (albert_config.json), if --model has none.",
+        )
+        flags.DEFINE_string("spm_model_file", None, "SentencePiece model, if --model has none.")
+        flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary, if --model has none.")
+        flags.DEFINE_bool(
+            "do_lower_case",
+            True,
+            "Whether the model expects lower-cased text. If not set, the setting stored with the "
+            "model is used.",
+        )
+
+
+def model_parts_from_flags(values: flags.FlagValues) -> dict[str, Any]:
+    """Returns the values of `define_model_part_flags` as arguments of `read_contents`."""
+    return {
+        "albert_config_file": values.albert_config_file,
+        "spm_model_file": values.spm_model_file,
+        "vocab_file": values.vocab_file,
+        "do_lower_case": values.do_lower_case if values["do_lower_case"].present else None,
+    }
+
+
 def define_trainer_flags(defaults: TrainerConfig) -> None:
-    """How training is carried out, and what it leaves."""
-    with flag_group(TRAINING):
+    """Defines the flags of the training loop and of what it writes."""
+    with flag_group("Training"):
         flags.DEFINE_integer(
-            "train_batch_size", defaults.train_batch_size, "Examples of a step, over all devices."
+            "train_batch_size",
+            defaults.train_batch_size,
+            "Number of examples per training step, over all devices.",
         )
         flags.DEFINE_integer(
             "gradient_accumulation_steps",
             defaults.gradient_accumulation_steps,
-            "Parts of a device's share of --train_batch_size that it computes one after the other, "
-            "to need less memory; the weights come out the same.",
+            "Number of micro-batches into which each device splits its share of "
+            "--train_batch_size, to save memory; the resulting weights are the same.",
         )
         flags.DEFINE_bool(
             "remat",
             defaults.remat,
             "Keep only the input of each block for the backward pass and recompute the rest: the "
-            "same numbers in less memory and more time.",
+            "same results with less memory, in more time.",
         )
         flags.DEFINE_bool("xla", defaults.jit_compile, "Compile the training step with XLA.")
         flags.DEFINE_integer(
-            "seed", defaults.seed, "Decides initial weights, input order and dropout."
+            "seed", defaults.seed, "Random seed of initial weights, input order and dropout."
         )
         flags.DEFINE_enum(
             "on_divergence",
             defaults.on_divergence,
             ON_DIVERGENCE,
-            "When a loss, a gradient or a weight is no finite number. stop: end with an error. "
-            "rollback: go back to the newest checkpoint, skip the batches since and go on, up to "
-            "three times.",
+            "What to do when a loss, gradient or weight is not finite. stop: end with an error. "
+            "rollback: return to the newest checkpoint, skip the batches since then and continue, "
+            "up to three times.",
         )
         flags.DEFINE_float(
             "max_loss_spike",
             defaults.max_loss_spike,
-            "Do as --on_divergence says also when the loss of a step is above so many times the "
-            "median of the 100 steps before it; 0 never does.",
+            "Apply --on_divergence also when the loss of a step exceeds this multiple of the "
+            "median of the 100 steps before it; 0 disables the check.",
         )
-    with flag_group(OUTPUT):
+    with flag_group("Output"):
         flags.DEFINE_string(
             "output_dir",
             None,
-            "Directory of checkpoints, logs and results. A training found there goes on where it "
-            "ended.",
+            "Required. Directory of checkpoints, logs and results. A training run found there is "
+            "resumed.",
             required=True,
         )
         flags.DEFINE_integer(
-            "save_checkpoints_steps", defaults.save_checkpoints_steps, "Steps between checkpoints."
+            "save_checkpoints_steps",
+            defaults.save_checkpoints_steps,
+            "Number of steps between checkpoints.",
         )
         flags.DEFINE_integer(
             "keep_checkpoint_max",
             defaults.keep_checkpoint_max,
-            "Newest checkpoints to keep, besides the best; 0 keeps all.",
+            "Number of newest checkpoints to keep in addition to the best; 0 keeps all.",
         )
-        flags.DEFINE_integer("log_steps", defaults.log_steps, "Steps between lines of the log.")
-    set_units(
-        train_batch_size="examples",
-        gradient_accumulation_steps="parts",
-        max_loss_spike="times the median",
-        save_checkpoints_steps="steps",
-        keep_checkpoint_max="checkpoints",
-        log_steps="steps",
-    )
+        flags.DEFINE_integer("log_steps", defaults.log_steps, "Number of steps between log lines.")
 
 
 def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
-    """Turns the flags of `define_trainer_flags` into a configuration.
+    """Returns the configuration that the flags of `define_trainer_flags` describe.
 
     Raises:
         ValueError: a value is out of range; names the flag.
@@ -162,50 +249,51 @@ def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
 
 
 def define_optimizer_flags(defaults: OptimizerConfig) -> None:
-    """Update rule, learning rate and steps; the class of `defaults` names the flags of steps."""
+    """Defines the flags of optimizer, learning rate and number of steps.
+
+    Args:
+        defaults: its class names the flags of the steps.
+    """
     define_rate_flags(defaults)
-    with flag_group(OPTIMIZER):
+    with flag_group("Optimizer"):
         flags.DEFINE_integer(
             _name(defaults.STEPS_FLAG),
             defaults.num_train_steps,
-            "Steps to train, those before a resumption included; the rate reaches 0 there.",
+            "Number of training steps, including those before the run was resumed; the learning "
+            "rate is 0 at the last.",
         )
         flags.DEFINE_integer(
             _name(defaults.WARMUP_FLAG),
             defaults.num_warmup_steps,
-            "Steps of warm-up, in which the rate rises linearly from 0; 0 for none.",
+            "Number of warm-up steps, over which the learning rate rises linearly from 0; 0 "
+            "disables the warm-up.",
         )
-    set_units(
-        **{_name(defaults.STEPS_FLAG): "steps", _name(defaults.WARMUP_FLAG): "steps"},
-    )
 
 
 def define_rate_flags(defaults: OptimizerConfig) -> None:
-    """Update rule and learning rate."""
-    with flag_group(OPTIMIZER):
+    """Defines the flags of optimizer and learning rate."""
+    with flag_group("Optimizer"):
         flags.DEFINE_enum(
             "optimizer",
             defaults.optimizer,
             ["adamw", "lamb"],
-            "Update rule: Adam with decoupled weight decay, or LAMB, which is made for large "
-            "batches.",
+            "Optimizer. adamw: Adam with decoupled weight decay. lamb: LAMB, for large batches.",
         )
         flags.DEFINE_float(
             "learning_rate",
             defaults.learning_rate,
-            "Rate that the warm-up rises to, and that the decay counts from.",
+            "Learning rate that the warm-up rises to and from which the decay is computed.",
         )
         flags.DEFINE_float(
             "poly_power",
             defaults.poly_power,
-            "Exponent of the decay; 1 is a straight line to 0 at the last step.",
+            "Exponent of the polynomial decay; 1 is a linear decay to 0 at the last step.",
         )
         flags.DEFINE_integer(
             "start_warmup_step",
             defaults.start_warmup_step,
-            "Step at which the warm-up begins; the rate is 0 before.",
+            "Step at which the warm-up begins; the learning rate is 0 before.",
         )
-    set_units(start_warmup_step="steps")
 
 
 def _name(flag: str) -> str:
@@ -217,12 +305,13 @@ def optimizer_config_from_flags(
     kind: type[OptimizerConfig] = OptimizerConfig,
     steps: tuple[int, int] | None = None,
 ) -> OptimizerConfig:
-    """Turns the flags of `define_optimizer_flags` into a configuration of that kind.
+    """Returns the configuration that the flags of `define_optimizer_flags` describe.
 
     Args:
         values: the flags.
-        kind: names the flags of steps.
-        steps: steps in all and of warm-up; None where flags of `kind` say them.
+        kind: class of the configuration; names the flags of the steps.
+        steps: number of training steps and of warm-up steps; None takes them from the flags of
+            `kind`.
 
     Raises:
         ValueError: a value is out of range; names the flag.
@@ -240,7 +329,7 @@ def optimizer_config_from_flags(
         poly_power=values.poly_power,
     )
     if config.start_warmup_step + config.num_warmup_steps >= config.num_train_steps:
-        # Not an error: the original trains so too.
+        # Not an error: the original trains this way, too.
         logging.warning(
             "The warm-up ends at step %d, and training at step %d (--start_warmup_step, %s, %s): "
             "the learning rate never reaches --learning_rate=%g.",
@@ -254,56 +343,218 @@ def optimizer_config_from_flags(
 
 
 def define_device_flags() -> None:
-    """Where to compute and how exactly; the original's TPU flags among them."""
-    with flag_group(DEVICES):
+    """Defines the flags of devices and precision, among them the original's TPU flags."""
+    with flag_group("Devices"):
         flags.DEFINE_enum(
             "precision",
             FLOAT32,
             PRECISIONS,
-            "What matrix products are computed in, when training, evaluating and predicting. "
-            "Weights, losses and files are float32. bfloat16: for TPUs, newer GPUs, and processors "
-            "with instructions for it. float16: for older GPUs; the loss is scaled.",
+            "Precision of matrix products in training, evaluation and prediction; weights, losses "
+            "and files are float32. bfloat16: for TPUs, recent GPUs, and processors with bfloat16 "
+            "instructions. float16: for older GPUs; the loss is scaled.",
         )
         flags.DEFINE_enum(
             "distribution_strategy",
             "auto",
             STRATEGIES,
-            "Where to compute. one_device: the first GPU, or the CPU. mirrored: all GPUs of this "
-            "machine. multi_worker: the GPUs of every machine in the environment variable "
-            "TF_CONFIG. tpu: as --use_tpu. auto: multi_worker where TF_CONFIG names several "
-            "workers, else mirrored where there is more than one GPU, else one_device.",
+            "Devices to compute on. one_device: the first GPU, or the CPU. mirrored: all GPUs of "
+            "this machine. multi_worker: the GPUs of all machines in the environment variable "
+            "TF_CONFIG. tpu: same as --use_tpu. auto: multi_worker if TF_CONFIG names several "
+            "workers, else mirrored if there are several GPUs, else one_device.",
         )
         flags.DEFINE_integer(
             "num_logical_cpu_devices",
             1,
-            "Show the CPU as so many devices, to try --distribution_strategy=mirrored without "
-            "GPUs.",
+            "Number of logical devices to split the CPU into, to try "
+            "--distribution_strategy=mirrored without GPUs.",
             lower_bound=1,
         )
         flags.DEFINE_bool("use_tpu", False, "Compute on a TPU.")
         flags.DEFINE_string(
             "tpu_name",
             None,
-            "The TPU: its name, its address grpc://host:port, or local for that of this machine, "
-            "which is taken without the flag.",
+            "Name of the TPU, its address grpc://host:port, or local. Default: local, the TPU of "
+            "this machine.",
         )
         flags.DEFINE_string(
-            "tpu_zone", None, "Zone of a TPU with a name. Not given: that of this machine."
+            "tpu_zone", None, "Zone of a TPU given by name. Default: the zone of this machine."
         )
         flags.DEFINE_string(
-            "gcp_project", None, "Project of a TPU with a name. Not given: that of this machine."
+            "gcp_project",
+            None,
+            "Project of a TPU given by name. Default: the project of this machine.",
         )
         flags.DEFINE_integer(
             "num_tpu_cores",
             8,
-            "Cores the TPU must have. Not given: any number will do.",
+            "Number of cores that the TPU must have. If not set, any number is accepted.",
             lower_bound=1,
         )
-    with flag_group(WITHOUT_EFFECT):
-        flags.DEFINE_string("master", None, "Changes nothing: there are no session masters.")
+    with flag_group("Accepted without effect"):
+        flags.DEFINE_string("master", None, "No effect: there are no session masters.")
         flags.DEFINE_integer(
             "iterations_per_loop",
             1000,
-            "Changes nothing: training returns to Python after every step.",
+            "No effect: training returns to Python after every step.",
         )
-    set_units(num_logical_cpu_devices="devices", num_tpu_cores="cores", iterations_per_loop="steps")
+
+
+def define_checkpoint_flag(default: str) -> None:
+    """Defines --checkpoint, which is evaluated, used for prediction and exported.
+
+    Args:
+        default: what happens without the flag.
+    """
+    with flag_group("Evaluation"):
+        flags.DEFINE_string(
+            "checkpoint",
+            None,
+            "Checkpoint to evaluate without training, to predict with or to export: all, best or "
+            f"newest of --output_dir, or a path. Default: {default}. If --output_dir has no "
+            "checkpoint, --init_checkpoint is used.",
+        )
+
+
+def define_eval_batch_size_flag(examples: str) -> None:
+    """Defines --eval_batch_size.
+
+    Args:
+        examples: what a batch consists of.
+    """
+    with flag_group("Evaluation"):
+        _define_batch_size_flag("eval_batch_size", "evaluation", examples)
+
+
+def define_predict_batch_size_flag(examples: str) -> None:
+    """Defines --predict_batch_size; see `define_eval_batch_size_flag`."""
+    with flag_group("Prediction"):
+        _define_batch_size_flag("predict_batch_size", "prediction", examples)
+
+
+def _define_batch_size_flag(name: str, purpose: str, examples: str) -> None:
+    flags.DEFINE_integer(
+        name,
+        8,
+        f"Number of {examples} of --max_seq_length tokens per batch in {purpose}; batches of "
+        f"shorter {examples} hold more.",
+        lower_bound=1,
+    )
+
+
+def define_export_flags() -> None:
+    """Defines the flags of exports for serving."""
+    with flag_group("Export"):
+        flags.DEFINE_string(
+            "export_dir",
+            None,
+            "Export a SavedModel into a numbered subdirectory of this directory. Default: no "
+            "export.",
+        )
+        flags.DEFINE_bool(
+            "export_text_model",
+            False,
+            "Also export a SavedModel that takes texts, into the directory text below "
+            "--export_dir. It gives the results of this command and needs the operations of "
+            "TensorFlow Text.",
+        )
+
+
+def define_padding_flag(effect: str = "Does not change results.") -> None:
+    """Defines --padding.
+
+    Args:
+        effect: what depends on it.
+    """
+    with flag_group("Training"):
+        flags.DEFINE_enum(
+            "padding",
+            "longest",
+            PADDINGS,
+            "Length to which the sequences of a batch are padded. longest: that of its longest "
+            "sequence. buckets: one of a few lengths, for TPUs. max: always --max_seq_length. "
+            f"{effect}",
+        )
+
+
+def define_unneeded_flags(names: Sequence[str]) -> None:
+    """Defines the flags of files in which the original keeps features between runs."""
+    with flag_group("Accepted without effect"):
+        for name in names:
+            flags.DEFINE_string(
+                name,
+                None,
+                "No effect: features are computed anew, which is faster than reading them back.",
+            )
+
+
+def define_recipe_flag() -> None:
+    """Defines --recipe."""
+    with flag_group("Actions"):
+        flags.DEFINE_enum(
+            "recipe",
+            "none",
+            ["none", "auto", "v1", "v2"],
+            "Use the published settings of the task for all flags that are not given. v1, v2: "
+            "those of models of that version. auto: those of the version that the model's "
+            "configuration indicates. none: the defaults listed here.",
+        )
+
+
+def define_ngram_flags() -> None:
+    """Defines the flags that choose which tokens are masked together."""
+    with flag_group("Masking"):
+        flags.DEFINE_integer("ngram", 3, "Maximum number of consecutive words masked together.")
+        flags.DEFINE_bool(
+            "favor_shorter_ngram",
+            True,
+            "Mask n consecutive words with probability ~ 1/n; if false, longer runs are more "
+            "likely.",
+        )
+        flags.DEFINE_bool(
+            "do_whole_word_mask", True, "Mask either all pieces of a word or none of them."
+        )
+
+
+def define_online_masking_flags() -> None:
+    """Defines the flags of masking during training."""
+    with flag_group("Masking"):
+        flags.DEFINE_float(
+            "masked_lm_prob",
+            0.0,
+            "Fraction of tokens to mask during training, differently in every epoch; usually 0.15. "
+            "For records made with create_pretraining_data --masked_lm_prob=0. 0: the records are "
+            "masked already.",
+        )
+        flags.DEFINE_float(
+            "masked_lm_budget", 0.0, "Name of --masked_lm_prob in the original release."
+        )
+    define_ngram_flags()
+
+
+def online_masking_settings(values: flags.FlagValues) -> MaskingSettings | None:
+    """Returns the settings that the flags of `define_online_masking_flags` describe.
+
+    Returns:
+        None if nothing is masked during training.
+
+    Raises:
+        ValueError: a value is out of range, or two flags contradict each other.
+    """
+    prob, budget = values.masked_lm_prob, values.masked_lm_budget
+    if prob and budget and prob != budget:
+        raise ValueError(
+            f"--masked_lm_prob={prob:g} and --masked_lm_budget={budget:g} are two names of one "
+            "setting; give one of them, or the same number."
+        )
+    if not (prob or budget):
+        for name in _NGRAM_FLAGS:
+            if values[name].present:
+                logging.warning("--%s changes nothing without --masked_lm_prob", name)
+        return None
+    return MaskingSettings(
+        masked_lm_prob=prob or budget,
+        max_predictions_per_seq=values.max_predictions_per_seq,
+        ngram=values.ngram,
+        favor_shorter_ngram=values.favor_shorter_ngram,
+        do_whole_word_mask=values.do_whole_word_mask,
+    )

@@ -1,43 +1,44 @@
-"""Puts the results of `run_glue.sh` into a table, its predictions into a zip.
+"""Collects the scores of run_glue.sh in a table, its predictions in a zip.
 
-The table holds the median over the seeds of each task, the lowest and the highest score; it is
-printed, and written to --results_dir together with a picture.
+For each task the table has the median, lowest and highest score over the seeds. It is printed and
+written to --results_dir, with a figure.
 
-    glue_results --results_dir=glue_results --model=base_v2 --submission=submission.zip
+    albert_tf glue_results --results_dir=glue_results --model=base_v2 --submission=submission.zip
 """
 
 from absl import flags
 
-from albert_tf.cli.command import run_command
-from albert_tf.cli.flag_groups import DATA, OUTPUT, flag_group
+from albert_tf.cli.app import run_command
+from albert_tf.cli.flags import flag_group
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(DATA):
+    """Defines the flags of this command."""
+    with flag_group("Data"):
         flags.DEFINE_string(
             "results_dir",
             None,
-            "Directory with a directory <task>-seed<seed> for each run, as run_glue.sh makes them.",
+            "Required. Directory with a subdirectory <task>-seed<seed> for each run, as written by "
+            "run_glue.sh.",
             required=True,
         )
         flags.DEFINE_string(
             "model",
             None,
-            "Model the runs started from: a TF-Hub module, a directory with albert_config.json, or "
-            "a name such as base_v2. Scores published of a released model stand beside the "
-            "results. Not given: the results alone.",
+            "Model that the runs started from: a TF-Hub module, a directory with "
+            "albert_config.json, or a name such as base_v2. Adds the published scores of a "
+            "released model to the table. Default: only the results.",
         )
-    with flag_group(OUTPUT):
+    with flag_group("Output"):
         flags.DEFINE_string(
             "submission",
             None,
-            "Zip file to write: test predictions for GLUE's server. Not given: none is written.",
+            "Zip file to write, with test predictions for the GLUE server. Default: no file.",
         )
         flags.DEFINE_bool(
             "allow_missing",
             False,
-            "Write the --submission although predictions of tasks are missing. Otherwise that is "
+            "Write --submission even if predictions of some tasks are missing, which is otherwise "
             "an error.",
         )
 

@@ -1,11 +1,11 @@
-"""Shows what lies at a path: a model of any format, records, a tokenizer.
+"""Describes what is at a path: a model of any format, records, a tokenizer.
 
-Of a model it tells format, configuration, parameters, tokenizer and what it was trained for, and
-what it makes of a sample text. Several paths are shown one after the other. There are no flags.
+For a model: its format, configuration, parameters, tokenizer and task, and its output for a sample
+text. Several paths are described one after the other. The command has no flags of its own.
 
-    inspect albert_base_v2.tar.gz
+    albert_tf inspect albert_base_v2.tar.gz
 
-    inspect mrpc/model.ckpt-best records/train.tfrecord
+    albert_tf inspect mrpc/model.ckpt-best records/train.tfrecord
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 
 
 def define_flags() -> None:

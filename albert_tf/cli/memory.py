@@ -1,66 +1,52 @@
-"""Prints parameters and memory of a model in training, without building it.
+"""Prints the number of parameters and the training memory of a model.
 
-memory --preset=base_v2 --max_seq_length=512 --train_batch_size=8 --memory_gb=16
+The model is not built; the estimate covers one training step on one device.
+
+    albert_tf memory --preset=base_v2 --max_seq_length=512 --train_batch_size=8 --memory_gb=16
 """
 
 from absl import flags
 
-from albert_tf.cli.command import run_command
-from albert_tf.cli.flag_groups import (
-    DATA,
-    DEVICES,
-    MODEL,
-    OPTIMIZER,
-    TRAINING,
-    flag_group,
-    set_units,
-)
+from albert_tf.cli.app import run_command
+from albert_tf.cli.flags import flag_group
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(DATA):
-        flags.DEFINE_integer("max_seq_length", 512, "Positions of a sequence.")
+    """Defines the flags of this command."""
+    with flag_group("Data"):
+        flags.DEFINE_integer("max_seq_length", 512, "Number of tokens of a sequence.")
         flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots of a sequence.")
-    with flag_group(MODEL):
+    with flag_group("Model"):
         flags.DEFINE_string(
             "preset",
             None,
-            "A released model, such as base_v2. Give this or --albert_config_file.",
+            "Name of a released model, such as base_v2. Either this or --albert_config_file is "
+            "required.",
         )
-        flags.DEFINE_string(
-            "albert_config_file", None, "Configuration of the model (albert_config.json)."
-        )
-    with flag_group(TRAINING):
-        flags.DEFINE_integer("train_batch_size", 8, "Examples of a step on one device.")
+        flags.DEFINE_string("albert_config_file", None, "Model configuration (albert_config.json).")
+    with flag_group("Training"):
+        flags.DEFINE_integer("train_batch_size", 8, "Number of examples per step, on one device.")
         flags.DEFINE_integer(
             "gradient_accumulation_steps",
             1,
-            "Parts of --train_batch_size that are computed one after the other.",
+            "Number of micro-batches into which --train_batch_size is split.",
         )
-        flags.DEFINE_bool("remat", False, "Recompute blocks in the backward pass.")
-    with flag_group(OPTIMIZER):
-        flags.DEFINE_enum("optimizer", "lamb", ["lamb", "adamw"], "Update rule.")
-    with flag_group(DEVICES):
+        flags.DEFINE_bool("remat", False, "Recompute the blocks in the backward pass.")
+    with flag_group("Optimizer"):
+        flags.DEFINE_enum("optimizer", "lamb", ["lamb", "adamw"], "Optimizer.")
+    with flag_group("Devices"):
         flags.DEFINE_enum(
             "precision",
             "float32",
             ["float32", "bfloat16", "float16"],
-            "What matrix products are computed in.",
+            "Precision of matrix products.",
         )
         flags.DEFINE_float(
             "memory_gb",
             None,
-            "Memory of the device: print the largest batch for it as well. Not given: that is "
-            "left out.",
+            "Memory of the device in GB (10^9 bytes), for which the largest batch size is printed. "
+            "Default: no batch size is printed.",
         )
-    set_units(
-        max_seq_length="tokens",
-        max_predictions_per_seq="tokens",
-        train_batch_size="examples",
-        gradient_accumulation_steps="parts",
-        memory_gb="GB of 10^9 bytes",
-    )
 
 
 def run() -> None:

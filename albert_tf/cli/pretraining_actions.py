@@ -29,8 +29,11 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.devices import check_device_flags, strategy_from_flags
 from albert_tf.cli.dry_run import is_dry_run
-from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
-from albert_tf.cli.masking_flags import online_masking_settings
+from albert_tf.cli.flags import (
+    online_masking_settings,
+    optimizer_config_from_flags,
+    trainer_config_from_flags,
+)
 from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.data.creation_report import masking_limit_warning
 from albert_tf.data.disk import check_folder

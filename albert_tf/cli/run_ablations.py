@@ -1,12 +1,13 @@
-"""Trains the models of the paper's comparisons on your records, one by one.
+r"""Pretrains the models of the paper's ablation studies on custom records.
 
-Each model differs from the base in one respect and is trained like it. What stands after a -- goes
-to every run of run_pretraining as it is. The same call goes on where an earlier one was ended, and
-the table in --output_dir is written anew after each run.
+The models are trained one after the other. Each differs from a base model in one respect and is
+trained the same way. Arguments after -- are passed to every run of run_pretraining. The same
+command resumes an interrupted study. The table in --output_dir is updated after each run.
 
-    run_ablations --albert_config_file=base.json --input_file='records/train.tfrecord*'
-        --eval_input_file='records/held_out.tfrecord*' --output_dir=ablations
-        --num_train_steps=2000 -- --max_seq_length=128 --train_batch_size=32
+    albert_tf run_ablations --albert_config_file=base.json \
+        --input_file='records/train.tfrecord*' --eval_input_file='records/held_out.tfrecord*' \
+        --output_dir=ablations --num_train_steps=2000 \
+        -- --max_seq_length=128 --train_batch_size=32
 """
 
 from __future__ import annotations
@@ -19,17 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flag_groups import (
-    DATA,
-    MODEL,
-    OUTPUT,
-    TRAINING,
-    WHAT_TO_DO,
-    flag_group,
-    set_units,
-)
+from albert_tf.cli.flags import flag_group
 
 if TYPE_CHECKING:
     from albert_tf.ablations.comparisons import Variant
@@ -44,79 +37,87 @@ SETTINGS_FILE = "ablation_settings.json"
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(WHAT_TO_DO):
+    """Defines the flags of this command."""
+    with flag_group("Actions"):
         flags.DEFINE_list(
             "comparisons",
             ["embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"],
-            "What to compare; some of the default.",
+            "Comparisons to make; a subset of the default.",
         )
         flags.DEFINE_list(
-            "embedding_sizes", [], "Sizes E of the embedding. Not given: half, double, and H."
+            "embedding_sizes",
+            [],
+            "Embedding sizes. Default: half and double the base's, and H.",
         )
-        flags.DEFINE_list("depths", [], "Numbers of layers. Not given: one, half, double.")
-        flags.DEFINE_list("widths", [], "Sizes H of the hidden states. Not given: half, double.")
-        flags.DEFINE_list("seeds", ["12345"], "Every model is trained with each of these seeds.")
+        flags.DEFINE_list(
+            "depths", [], "Numbers of layers. Default: 1, and half and double the base's."
+        )
+        flags.DEFINE_list("widths", [], "Hidden sizes. Default: half and double the base's.")
+        flags.DEFINE_list("seeds", ["12345"], "Seeds with which every model is trained.")
         flags.DEFINE_list(
             "base_seeds",
             [],
-            "Further seeds of the base alone: their spread is the noise of the table. Not given: "
-            "none.",
+            "Additional seeds of the base model, whose spread estimates the noise of the table. "
+            "Default: none.",
         )
     define_dry_run_flag()
     _define_record_flags()
-    with flag_group(MODEL):
+    with flag_group("Model"):
         flags.DEFINE_string(
             "albert_config_file",
             None,
-            "Configuration (albert_config.json) of the base, of which all models are variants.",
+            "Required. Configuration (albert_config.json) of the base model, of which all others "
+            "are variants.",
             required=True,
         )
-    with flag_group(TRAINING):
+    with flag_group("Training"):
         flags.DEFINE_integer(
-            "num_train_steps", None, "Steps of every run.", required=True, lower_bound=1
+            "num_train_steps",
+            None,
+            "Required. Training steps of every run.",
+            required=True,
+            lower_bound=1,
         )
-    with flag_group(OUTPUT):
+    with flag_group("Output"):
         flags.DEFINE_string(
             "output_dir",
             None,
-            "Directory of the results and of a directory for each run. Runs found there are not "
-            "repeated, those that were cut off go on.",
+            "Required. Directory of the results, with a subdirectory for each run. Completed runs "
+            "found there are not repeated, interrupted ones are resumed.",
             required=True,
         )
-    set_units(num_train_steps="steps")
 
 
 def _define_record_flags() -> None:
-    with flag_group(DATA):
+    with flag_group("Data"):
         flags.DEFINE_string(
             "input_file",
             None,
-            "Records to train on, made with --sentence_loss=sop, the default: files or globs, with "
-            "commas.",
+            "Required. Records to train on, made with --sentence_loss=sop, the default: "
+            "comma-separated files or globs.",
             required=True,
         )
         flags.DEFINE_string(
             "eval_input_file",
             None,
-            "Held-out records to evaluate on: files or globs, with commas.",
+            "Required. Held-out records to evaluate on: comma-separated files or globs.",
             required=True,
         )
         for loss in ("nsp", "none"):
             without = (
-                "that loss is left out."
+                "this loss is not compared."
                 if loss == "nsp"
-                else "that model learns the masked tokens of --input_file alone."
+                else "the model of this comparison uses only the masked tokens of --input_file."
             )
             flags.DEFINE_string(
                 f"{loss}_input_file",
                 None,
-                f"Records made with --sentence_loss={loss}. Not given: {without}",
+                f"Records made with --sentence_loss={loss}. Default: {without}",
             )
             flags.DEFINE_string(
                 f"{loss}_eval_input_file",
                 None,
-                f"Held-out records made with --sentence_loss={loss}; belong to "
+                f"Held-out records made with --sentence_loss={loss}; required with "
                 f"--{loss}_input_file.",
             )
 

@@ -1,17 +1,19 @@
-"""Fine-tunes and applies a text classifier: GLUE's tasks, your own data.
+r"""Fine-tunes and applies a text classifier, on tasks of GLUE or custom data.
 
-Files of one's own are TSV, CSV or JSON lines with a column of texts and one of labels, or of
-numbers (--regression). What is to be done is said by --do_train, --do_eval, --do_predict,
---predict_file and --export_dir, in any combination.
+Custom files are TSV, CSV or JSON lines with a column of texts and a column of labels, or of numbers
+with --regression. --do_train, --do_eval, --do_predict, --predict_file and --export_dir say what to
+do, in any combination.
 
-    run_classifier --task_name=mrpc --data_dir=GLUE --albert_hub_module_handle=albert_base
-        --recipe=auto --do_train --do_eval --output_dir=mrpc
+    albert_tf run_classifier --task_name=mrpc --data_dir=GLUE \
+        --albert_hub_module_handle=albert_base --recipe=auto --do_train --do_eval \
+        --output_dir=mrpc
 
-    run_classifier --task_name=custom --train_file=train.csv --dev_file=dev.csv
-        --albert_hub_module_handle=albert_base --do_train --do_eval --max_seq_length=128
+    albert_tf run_classifier --task_name=custom --train_file=train.csv --dev_file=dev.csv \
+        --albert_hub_module_handle=albert_base --do_train --do_eval --max_seq_length=128 \
         --train_step=1000 --warmup_step=100 --output_dir=topics
 
-    run_classifier --output_dir=topics --predict_file=texts.txt --predict_output_file=labels.tsv
+    albert_tf run_classifier --output_dir=topics --predict_file=texts.txt \
+        --predict_output_file=labels.tsv
 """
 
 from __future__ import annotations
@@ -20,30 +22,21 @@ import math
 
 from absl import flags
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag
-from albert_tf.cli.fine_tuning_flags import (
+from albert_tf.cli.flags import (
     define_checkpoint_flag,
+    define_device_flags,
+    define_eval_batch_size_flag,
     define_export_flags,
     define_fine_tuning_model_flags,
-    define_padding_flag,
-    define_recipe_flag,
-    define_unneeded_flags,
-)
-from albert_tf.cli.flag_groups import (
-    DATA,
-    EVALUATION,
-    EXPORT,
-    PREDICTION,
-    TRAINING,
-    WHAT_TO_DO,
-    flag_group,
-    set_units,
-)
-from albert_tf.cli.flags import (
-    define_device_flags,
     define_optimizer_flags,
+    define_padding_flag,
+    define_predict_batch_size_flag,
+    define_recipe_flag,
     define_trainer_flags,
+    define_unneeded_flags,
+    flag_group,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
@@ -55,68 +48,70 @@ def define_flags() -> None:
     _define_action_flags()
     define_recipe_flag()
     _define_data_flags()
-    define_checkpoint_flag("all are evaluated, and the best predicts")
-    _define_batch_flags()
+    define_checkpoint_flag("evaluate all, predict with the best")
+    define_eval_batch_size_flag("examples")
+    define_predict_batch_size_flag("examples")
     define_export_flags()
-    with flag_group(EXPORT):
+    with flag_group("Export"):
         flags.DEFINE_float(
             "threshold_to_export",
             math.nan,
-            "A number the exported model hands out as the output threshold; nan for none.",
+            "Number that the exported model returns as the output threshold; nan for none.",
         )
     define_padding_flag()
     define_trainer_flags(TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000))
-    with flag_group(TRAINING):
+    with flag_group("Training"):
         flags.DEFINE_float(
             "classifier_dropout_prob",
             0.1,
-            "Dropout while training of what the encoder gives to the head.",
+            "Dropout rate of the input of the classification head during training.",
         )
     define_unneeded_flags(FEATURE_FILES)
     define_fine_tuning_model_flags()
     define_optimizer_flags(FineTuningOptimizerConfig())
     define_device_flags()
-    set_units(classifier_dropout_prob="fraction")
 
 
 def _define_action_flags() -> None:
-    with flag_group(WHAT_TO_DO):
+    with flag_group("Actions"):
         flags.DEFINE_bool("do_train", False, "Train on the training set.")
         flags.DEFINE_bool(
             "do_eval",
             False,
-            "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: at "
-            "every saved step while training, or --checkpoint without training.",
+            "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: "
+            "every saved checkpoint during training, or --checkpoint without training.",
         )
-        flags.DEFINE_bool("do_predict", False, "Predict the test set into test_results.tsv.")
+        flags.DEFINE_bool(
+            "do_predict", False, "Write predictions for the test set to test_results.tsv."
+        )
         flags.DEFINE_string(
             "predict_file",
             None,
-            "Predict the texts of this file, one a line, the two of a pair with a tab between "
-            "them; - is the standard input.",
+            "Classify the texts of this file, one per line, the two texts of a pair separated by a "
+            "tab; - is the standard input.",
         )
         flags.DEFINE_string(
             "predict_output_file",
             None,
-            "Write what --predict_file gives there. Not given: to the standard output.",
+            "File for the predictions of --predict_file. Default: the standard output.",
         )
     define_dry_run_flag()
 
 
 def _define_data_flags() -> None:
-    """The task and its files."""
-    with flag_group(DATA):
+    with flag_group("Data"):
         flags.DEFINE_string(
             "task_name",
             None,
             "A task of GLUE (CoLA, MNLI, MisMNLI, MRPC, QNLI, QQP, RTE, SST-2, STS-B, WNLI, AX), "
-            "or custom for --train_file and the like. Not given: that of the model in "
-            "--output_dir.",
+            "or custom, with --train_file, --dev_file and --test_file. Default: the task of the "
+            "model in --output_dir.",
         )
         flags.DEFINE_string(
             "data_dir",
             None,
-            "GLUE's download, with a folder for each task, or the task's own folder.",
+            "Directory of the GLUE data, with a subdirectory for each task, or the subdirectory of "
+            "the task.",
         )
         for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict")):
             flags.DEFINE_string(
@@ -127,13 +122,12 @@ def _define_data_flags() -> None:
         flags.DEFINE_string(
             "text_a_column",
             "text_a",
-            "Column of the text: its name, or its number (from 0) in files without a first line "
-            "of names.",
+            "Column of the text: its name, or its number, from 0, in files without a header.",
         )
         flags.DEFINE_string(
             "text_b_column",
             None,
-            "Column of the second text of a pair. Not given: there is one text.",
+            "Column of the second text of a pair. Default: single texts.",
         )
         flags.DEFINE_string("label_column", "label", "Column of the label.")
         flags.DEFINE_bool(
@@ -142,27 +136,9 @@ def _define_data_flags() -> None:
         flags.DEFINE_integer(
             "max_seq_length",
             512,
-            "Longest sequence; texts are cut to it. Not given: as a trained model was trained.",
+            "Maximum number of tokens of a sequence; longer texts are truncated. If not set, a "
+            "trained model keeps the length of its training.",
         )
-    set_units(max_seq_length="tokens")
-
-
-def _define_batch_flags() -> None:
-    with flag_group(EVALUATION):
-        flags.DEFINE_integer(
-            "eval_batch_size",
-            8,
-            "Examples of an evaluation batch at --max_seq_length; more of shorter ones.",
-            lower_bound=1,
-        )
-    with flag_group(PREDICTION):
-        flags.DEFINE_integer(
-            "predict_batch_size",
-            8,
-            "Examples of a batch at --max_seq_length when predicting; more of shorter ones.",
-            lower_bound=1,
-        )
-    set_units(eval_batch_size="examples", predict_batch_size="examples")
 
 
 def run() -> None:

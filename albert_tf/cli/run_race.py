@@ -1,45 +1,37 @@
-"""Fine-tunes and applies a model of multiple choice: RACE, your own data.
+r"""Fine-tunes and applies a model for multiple choice, on RACE or custom data.
 
-Data of one's own are JSON lines of a context, a question, its options and the label of the right
-one. Without flags that say otherwise it trains and evaluates.
+Custom data are JSON lines with a context, a question, its options and the label of the correct one.
+By default the command trains and evaluates.
 
-    run_race --data_dir=race_data --albert_hub_module_handle=albert_base --recipe=auto
+    albert_tf run_race --data_dir=race_data --albert_hub_module_handle=albert_base --recipe=auto \
         --output_dir=race
 
-    run_race --train_choices=train.jsonl --dev_choices=dev.jsonl --train_step=1000
+    albert_tf run_race --train_choices=train.jsonl --dev_choices=dev.jsonl --train_step=1000 \
         --warmup_step=100 --albert_hub_module_handle=albert_base --output_dir=exam
 
-    run_race --nodo_train --nodo_eval --do_predict --test_choices=test.jsonl --output_dir=exam
+    albert_tf run_race --nodo_train --nodo_eval --do_predict --test_choices=test.jsonl \
+        --output_dir=exam
 """
 
 from __future__ import annotations
 
 from absl import flags
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag
-from albert_tf.cli.fine_tuning_flags import (
+from albert_tf.cli.flags import (
     define_checkpoint_flag,
+    define_device_flags,
+    define_eval_batch_size_flag,
     define_export_flags,
     define_fine_tuning_model_flags,
-    define_padding_flag,
-    define_recipe_flag,
-    define_unneeded_flags,
-)
-from albert_tf.cli.flag_groups import (
-    DATA,
-    EVALUATION,
-    OUTPUT,
-    PREDICTION,
-    TRAINING,
-    WHAT_TO_DO,
-    flag_group,
-    set_units,
-)
-from albert_tf.cli.flags import (
-    define_device_flags,
     define_optimizer_flags,
+    define_padding_flag,
+    define_predict_batch_size_flag,
+    define_recipe_flag,
     define_trainer_flags,
+    define_unneeded_flags,
+    flag_group,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
@@ -48,32 +40,33 @@ FEATURE_FILES = ("train_file", "eval_file", "predict_file")
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group(WHAT_TO_DO):
+    with flag_group("Actions"):
         flags.DEFINE_bool("do_train", True, "Train on the training set.")
         flags.DEFINE_bool(
             "do_eval",
             True,
-            "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: at "
-            "every saved step while training, or --checkpoint without training.",
+            "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: "
+            "every saved checkpoint during training, or --checkpoint without training.",
         )
         flags.DEFINE_bool(
             "do_predict",
             False,
-            "Choose an option for every question of the test set, in predictions.tsv; where it "
-            "has labels, its scores are in predict_results.txt.",
+            "Write the chosen options for the test set to predictions.tsv, and if it has labels, "
+            "the scores to predict_results.txt.",
         )
     define_recipe_flag()
     _define_data_flags()
-    define_checkpoint_flag("all are evaluated, and the best predicts")
-    _define_batch_flags()
+    define_checkpoint_flag("evaluate all, predict with the best")
+    define_eval_batch_size_flag("questions")
+    define_predict_batch_size_flag("questions")
     define_export_flags()
     define_padding_flag()
     define_trainer_flags(TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=100))
-    with flag_group(TRAINING):
+    with flag_group("Training"):
         flags.DEFINE_float(
-            "dropout_prob", 0.1, "Dropout while training of what the encoder gives to the head."
+            "dropout_prob", 0.1, "Dropout rate of the input of the head during training."
         )
-    with flag_group(OUTPUT):
+    with flag_group("Output"):
         flags.DEFINE_alias("num_keep_checkpoint", "keep_checkpoint_max")
     define_fine_tuning_model_flags()
     define_unneeded_flags(FEATURE_FILES)
@@ -81,62 +74,41 @@ def define_flags() -> None:
         FineTuningOptimizerConfig(learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000)
     )
     define_device_flags()
-    set_units(dropout_prob="fraction", num_keep_checkpoint="checkpoints")
     define_dry_run_flag()
 
 
 def _define_data_flags() -> None:
-    """The questions, and what becomes of them."""
-    with flag_group(DATA):
+    with flag_group("Data"):
         flags.DEFINE_string(
-            "task_name", "race", "There is one: race, with RACE or questions of your own."
+            "task_name", "race", "Only race, for the RACE data as well as for custom questions."
         )
         flags.DEFINE_string(
             "data_dir",
             None,
-            "What holds the folder RACE with train, dev and test, or that folder. Not needed with "
-            "--train_choices and the like.",
+            "Directory RACE with train, dev and test, or its parent directory. Not needed with "
+            "--train_choices, --dev_choices or --test_choices.",
         )
-        flags.DEFINE_bool("high_only", False, "Of RACE take the high-school level alone, not both.")
-        flags.DEFINE_bool(
-            "middle_only", False, "Of RACE take the middle-school level alone, not both."
-        )
+        flags.DEFINE_bool("high_only", False, "Use only the high-school level of RACE.")
+        flags.DEFINE_bool("middle_only", False, "Use only the middle-school level of RACE.")
         for split in ("train", "dev", "test"):
             flags.DEFINE_string(
                 f"{split}_choices",
                 None,
-                f"The {split} set in place of RACE's: JSON lines of context, question, options (2 "
-                "to 26) and label.",
+                f"The {split} set that replaces that of RACE: JSON lines with context, question, "
+                "options (2 to 26) and label.",
             )
         flags.DEFINE_integer(
             "max_seq_length",
             512,
-            "Longest sequence of context, question and option; the context is cut to it.",
+            "Maximum number of tokens of a sequence of context, question and option; the context "
+            "is truncated to fit.",
         )
         flags.DEFINE_integer(
             "max_qa_length",
             128,
-            "Longest question with option; what is more is cut off at the front.",
+            "Maximum number of tokens of a question with an option; longer ones are truncated at "
+            "the front.",
         )
-    set_units(max_seq_length="tokens", max_qa_length="tokens")
-
-
-def _define_batch_flags() -> None:
-    with flag_group(EVALUATION):
-        flags.DEFINE_integer(
-            "eval_batch_size",
-            8,
-            "Questions of an evaluation batch at --max_seq_length; more of shorter ones.",
-            lower_bound=1,
-        )
-    with flag_group(PREDICTION):
-        flags.DEFINE_integer(
-            "predict_batch_size",
-            8,
-            "Questions of a batch at --max_seq_length when predicting; more of shorter ones.",
-            lower_bound=1,
-        )
-    set_units(eval_batch_size="questions", predict_batch_size="questions")
 
 
 def run() -> None:

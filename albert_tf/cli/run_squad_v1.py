@@ -1,13 +1,13 @@
-"""Is run_squad with --squad_version=1, as named by the original release.
+r"""Runs run_squad with --squad_version=1, under the original's name.
 
-Every question has an answer in its text, as in SQuAD 1.1.
+Every question has an answer in its context, as in SQuAD 1.1.
 
-    run_squad_v1 --train_file=train-v1.1.json --predict_file=dev-v1.1.json
-        --albert_hub_module_handle=albert_base --recipe=auto --do_train --do_predict
+    albert_tf run_squad_v1 --train_file=train-v1.1.json --predict_file=dev-v1.1.json \
+        --albert_hub_module_handle=albert_base --recipe=auto --do_train --do_predict \
         --output_dir=squad1
 """
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.run_squad import define_flags_of_version, run
 
 

@@ -1,13 +1,13 @@
-"""Is run_squad with --squad_version=2, as named by the original release.
+r"""Runs run_squad with --squad_version=2, under the original's name.
 
-A question may have no answer in its text, as in SQuAD 2.0.
+A question may have no answer in its context, as in SQuAD 2.0.
 
-    run_squad_v2 --train_file=train-v2.0.json --predict_file=dev-v2.0.json
-        --albert_hub_module_handle=albert_base --recipe=auto --do_train --do_predict
+    albert_tf run_squad_v2 --train_file=train-v2.0.json --predict_file=dev-v2.0.json \
+        --albert_hub_module_handle=albert_base --recipe=auto --do_train --do_predict \
         --output_dir=squad2
 """
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.run_squad import define_flags_of_version, run
 
 

@@ -1,47 +1,47 @@
-"""Learns a SentencePiece vocabulary from text.
+r"""Trains a SentencePiece vocabulary on text.
 
 The settings are those of the released English models.
 
-    train_sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k --vocab_size=30000
+    albert_tf train_sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k \
+        --vocab_size=30000
 """
 
 from collections.abc import Iterator, Sequence
 
 from absl import flags, logging
 
-from albert_tf.cli.command import run_command
+from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flag_groups import DATA, OUTPUT, flag_group, set_units
+from albert_tf.cli.flags import flag_group
 from albert_tf.data.disk import check_file
 from albert_tf.data.files import match_files, open_binary
 from albert_tf.tokenization.training import NO_TEXT, model_files, train_sentence_piece
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; nothing is defined by importing it."""
-    with flag_group(DATA):
+    """Defines the flags of this command."""
+    with flag_group("Data"):
         flags.DEFINE_string(
             "input_file",
             None,
-            "Text to read: files or globs, with commas. One sentence a line, UTF-8.",
+            "Required. Text to read: comma-separated files or globs. UTF-8, one sentence per line.",
             required=True,
         )
         flags.DEFINE_bool(
             "do_lower_case",
             True,
-            "Lower-case the text; must be what the tokenizer will do later.",
+            "Lower-case the text; must be the same when the tokenizer is used.",
         )
         flags.DEFINE_integer(
-            "vocab_size", 30000, "Pieces, special symbols included.", lower_bound=1
+            "vocab_size", 30000, "Number of pieces, including special symbols.", lower_bound=1
         )
-    with flag_group(OUTPUT):
+    with flag_group("Output"):
         flags.DEFINE_string(
             "model_prefix",
             None,
-            "Where to write: this path with .model and with .vocab at its end.",
+            "Required. Path of the files to write, without their extensions .model and .vocab.",
             required=True,
         )
-    set_units(vocab_size="pieces")
     define_dry_run_flag()
 
 

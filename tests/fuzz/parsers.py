@@ -431,12 +431,6 @@ def _piece_list(folder: Path) -> Any:
     return load_tokenizer(spm_model_file=model, vocab_file=listed).tokens
 
 
-def _flag_file(folder: Path) -> Any:
-    from albert_tf.cli.flag_files import with_flag_files
-
-    return [argument.text for argument in with_flag_files([f"--flagfile={folder / 'flags.txt'}"])]
-
-
 def _cluster(folder: Path) -> None:
     from albert_tf.cluster import cluster_from_environment
 
@@ -790,7 +784,6 @@ _add(
     _TABLE,
     others=lambda: {"spm.model": seeds.sentencepiece_models()[0]},
 )
-_add("flag_file", "flags.txt", seeds.flag_files, _flag_file, (damage_text,))
 _add("cluster", "TF_CONFIG", seeds.clusters, _cluster, _JSON)
 _add(
     "glue_results",

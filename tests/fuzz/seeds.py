@@ -573,10 +573,6 @@ def piece_lists() -> list[bytes]:
     return ["".join(f"{piece.piece}\t{piece.score:g}\n" for piece in found).encode()]
 
 
-def flag_files() -> list[bytes]:
-    return [b"# flags\n--output_dir=/tmp/x  # where to\n--seed 7\n\n--note='a # b'\n--do_train\n"]
-
-
 def clusters() -> list[bytes]:
     value = {
         "cluster": {"chief": ["a:1"], "worker": ["b:2222", "c:2222"]},

@@ -4,11 +4,8 @@ import re
 
 import pytest
 
-from albert_tf.cli.command_line import find_mistakes
-from albert_tf.cli.flag_descriptions import defined_flags
-from albert_tf.cli.flag_files import with_flag_files
-from albert_tf.cli.main import COMMANDS
 from scripts import flags_reference
+from tests.command_flags import NAMES, flags_of
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +22,7 @@ def test_every_command_has_its_section_and_every_link_its_heading(page):
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
     anchors = [flags_reference.anchor(heading) for heading in headings]
     assert len(anchors) == len(set(anchors))
-    assert {name for names in COMMANDS.values() for name in names} < set(anchors)
+    assert set(NAMES) < set(anchors)
     links = re.findall(r"\]\(#([^)]+)\)", page)
     assert len(links) > 20
     assert set(links) <= set(anchors)
@@ -43,17 +40,10 @@ def test_the_file_of_flags_that_is_shown_has_no_mistakes(page, tmp_path, monkeyp
     shown = re.search(r"```text\n(# pretraining\.flags.*?)```", page, re.DOTALL)[1]
     (tmp_path / "pretraining.flags").write_text(shown)
     (tmp_path / "common.flags").write_text("--seed=5\n")
-    arguments = with_flag_files(["--flagfile=pretraining.flags"])
-    assert [argument.text for argument in arguments] == [
-        "--seed=5",
-        "--input_file=records/train.tfrecord*",
-        "--output_dir=my runs/first",
-        "--num_train_steps",
-        "10000",
-        "--nodo_eval",
-    ]
-    with defined_flags("run_pretraining") as command:
-        assert not find_mistakes(command.name, command.flags(), arguments, takes_paths=False)
+    with flags_of("run_pretraining") as values:
+        assert values(["program", "--flagfile=pretraining.flags"]) == ["program"]
+        assert (values.seed, values.output_dir) == (5, "my runs/first")
+        assert (values.num_train_steps, values.do_eval) == (10000, False)
 
 
 @pytest.mark.parametrize(

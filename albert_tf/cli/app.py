@@ -1,0 +1,185 @@
+"""How a command runs: flags parsed by absl, `--help`, errors and signals; imports nothing heavy."""
+
+from __future__ import annotations
+
+import glob
+import inspect
+import logging as python_logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+from absl import app, flags, logging
+
+from albert_tf.cli.dry_run import dry_run_context
+from albert_tf.cli.flags import GROUPS, flag_group
+from albert_tf.data.streams import (
+    discard_standard_output,
+    discarded_standard_error,
+    flush_standard_output,
+)
+from albert_tf.training.interruption import end_on_signals
+
+# Errors that a user can correct: reported as a message, without a stack trace.
+UserError = (ValueError, OSError)
+
+# Flags that earlier versions had, and what to use instead. A key is "--flag", or
+# "command --flag" if other commands still have the flag.
+REMOVED_FLAGS = {"export_litert --calibration_file": "--quantization=int8 needs no texts."}
+
+_CPP_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+_HELP = frozenset({"--help", "-help", "--helpshort", "-h", "-?"})
+_HELP_ENDING = """
+Write flags as --name=value, Boolean flags also as --name and --noname.
+--flagfile=FILE reads flags from a file, one per line; flags after it take precedence.
+--verbosity=1 shows stack traces of errors and the logs of other packages, -1 only warnings.
+--helpfull also lists the flags of absl."""
+
+
+def run_command(
+    define_flags: Callable[[], None],
+    run: Callable[..., None],
+    takes_arguments: bool = False,
+    takes_paths: bool = False,
+) -> None:
+    """Defines the flags, parses the command line and runs the command.
+
+    A `ValueError` or `OSError` ends the process with its message and exit status 1; with
+    `--verbosity=1` its stack trace is shown, too. A signal ends the process, after cleaning up,
+    with exit status 128 plus the number of the signal.
+
+    Args:
+        define_flags: defines the flags of the command. `--help` begins with the docstring of its
+            module.
+        run: the command; reads `flags.FLAGS`.
+        takes_arguments: whether `run` is called with the list of arguments after `--`.
+        takes_paths: whether `run` is called with the list of all arguments that are not flags.
+    """
+
+    def main(argv: Sequence[str]) -> None:
+        if not logging.level_debug():
+            _hide_other_logs()
+        try:
+            with dry_run_context(flags.FLAGS):
+                run(argv[1:]) if takes_arguments or takes_paths else run()
+            flush_standard_output()
+        except BrokenPipeError:
+            raise
+        except UserError as error:
+            logging.debug("Stack trace of the error:", exc_info=True)
+            try:
+                flush_standard_output()
+            except OSError:
+                discard_standard_output()
+            sys.exit(f"error: {error}")
+
+    with flag_group("Other flags"):
+        define_flags()
+    parse = partial(
+        _parse,
+        sys.modules[define_flags.__module__],
+        takes_arguments=takes_arguments,
+        takes_paths=takes_paths,
+    )
+    try:
+        with end_on_signals():
+            app.run(main, flags_parser=parse)
+    except BrokenPipeError:
+        discard_standard_output()  # its reader, such as `head`, has ended
+        sys.exit(1)
+
+
+def help_text(module: ModuleType) -> str:
+    """Returns the docstring of a command's module, followed by its flags by group.
+
+    Args:
+        module: has a docstring; its flags are defined, in blocks of `flag_group`.
+    """
+    groups = filter(None, map(flags.FLAGS.module_help, GROUPS))
+    return "\n".join([inspect.cleandoc(module.__doc__ or ""), *groups, _HELP_ENDING])
+
+
+def _parse(
+    module: ModuleType, argv: Sequence[str], *, takes_arguments: bool, takes_paths: bool
+) -> list[str]:
+    """Sets the flags; returns the name of the program and the arguments that are not flags."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    before, after = argv[:end], argv[end + 1 :]
+    if not _HELP.isdisjoint(before):
+        print(help_text(module), flush=True)
+        sys.exit()
+    flags.FLAGS.set_gnu_getopt(True)  # flags may follow paths
+    try:
+        program, *paths = flags.FLAGS(before)
+        _check_arguments([] if takes_paths else paths)
+        _check_arguments([] if takes_paths or takes_arguments else after)
+    except (flags.Error, *UserError) as error:
+        command = inspect.getmodulename(module.__file__ or "")
+        sys.exit(f"error: {_about_removed(command, error) or error}\nUse --help to list the flags.")
+    return [program, *paths, *after]
+
+
+def _check_arguments(unexpected: Sequence[str]) -> None:
+    if unexpected:
+        raise ValueError(
+            f"Unexpected argument {unexpected[0]!r}. Write flags as --name=value, separate files "
+            "by commas, and quote values that contain spaces or *."
+        )
+
+
+def _about_removed(command: str | None, error: Exception) -> str | None:
+    """What to use instead of a flag that no longer exists; None for other errors."""
+    if isinstance(error, flags.UnrecognizedFlagError):
+        for name in (error.flagname, error.flagname.removeprefix("no")):
+            for key in (f"{command} --{name}", f"--{name}"):
+                if key in REMOVED_FLAGS:
+                    return f"--{name} no longer exists: {REMOVED_FLAGS[key]}"
+    return None
+
+
+def _hide_other_logs() -> None:
+    """Hides logs and warnings of other packages, except for errors.
+
+    The user's TF_CPP_MIN_LOG_LEVEL, PYTHONWARNINGS and -W take precedence.
+    """
+
+    def is_shown(record: python_logging.LogRecord) -> bool:
+        return record.levelno >= python_logging.ERROR or record.pathname.startswith(_PACKAGE)
+
+    logging.get_absl_handler().python_handler.addFilter(is_shown)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    if _CPP_LOG_LEVEL not in os.environ:
+        sys.meta_path.insert(0, _QuietTensorFlow)
+
+
+class _QuietTensorFlow:
+    """Imports TensorFlow so that its C++ code logs nothing but errors, and these only with a GPU.
+
+    Without a GPU it reports as an error that it found none.
+    """
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Finds TensorFlow; see `importlib.abc.MetaPathFinder`."""
+        spec = PathFinder.find_spec(name, path, target) if name == "tensorflow" else None
+        if spec is not None and spec.loader is not None:
+            run_module = spec.loader.exec_module
+
+            def run_quietly(module: ModuleType) -> None:
+                has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
+                is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+                os.environ[_CPP_LOG_LEVEL] = "2" if has_gpu and not is_hidden else "3"
+                with discarded_standard_error():  # some lines precede the check of the level
+                    run_module(module)
+
+            spec.loader.exec_module = run_quietly  # type: ignore[method-assign]
+        return spec

@@ -1,0 +1,315 @@
+"""How commands start and end."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf.cli import app
+from tests.command_flags import NAMES, flags_of
+from tests.programs import ROOT
+
+OWN_FILES = {path.name for path in (ROOT / "albert_tf").rglob("*.py")}
+
+# A command that imports a TensorFlow which, like the real one, writes before it looks at its level.
+COMMAND = '''
+"""Imports TensorFlow."""
+
+import os
+import warnings
+
+from absl import logging
+
+from albert_tf.cli.app import run_command
+
+
+def define_flags():
+    """There are none."""
+
+
+def run():
+    import tensorflow
+
+    os.write(2, b"level %s\\n" % os.environ.get("TF_CPP_MIN_LOG_LEVEL", "none").encode())
+    logging.warning("of another package")
+    warnings.warn("of Python")
+    logging.error("error of another package")
+
+
+run_command(define_flags, run)
+'''
+PRINTING_COMMAND = '''
+"""Answers as those commands do that predict."""
+
+from albert_tf.cli.app import run_command
+from albert_tf.data.streams import open_output
+
+
+def define_flags():
+    """There are none."""
+
+
+def run(texts):
+    with open_output(None) as file:
+        file.write(texts[0].encode())
+
+
+run_command(define_flags, run, takes_paths=True)
+'''
+TENSORFLOW = 'import os\nos.write(2, b"WARNING: at its start\\n")\n'
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """That of a user who has set these variables alone."""
+    settings = ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "PYTHONWARNINGS")
+    kept = {name: value for name, value in os.environ.items() if name not in settings}
+    return {**kept, **variables}
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run(
+            [sys.executable, ROOT / "run_pretraining.py", "--help"],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [("> full", "error: the standard output "), (">&-", "error: The standard output ")],
+)
+def test_output_that_cannot_be_written_is_one_line(tmp_path, unbuffered, output, said):
+    (tmp_path / "program.py").write_text(PRINTING_COMMAND)
+    done = subprocess.run(
+        # No file can be written to.
+        [
+            "sh",
+            "-c",
+            f'ulimit -f 0; "$0" "$@" {output}',
+            sys.executable,
+            "program.py",
+            "x" * 100_000,
+        ],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED=unbuffered),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(said)
+
+
+def test_a_command_without_output_does_not_need_any(tmp_path):
+    done = subprocess.run(
+        ["sh", "-c", '"$0" "$@" >&-', sys.executable, ROOT / "create_pretraining_data.py",
+         f"--input_file={ROOT}/README.md", f"--output_file={tmp_path}/records", "--dupe_factor=1",
+         f"--vocab_file={ROOT}/tests/golden/data/tokenizer/vocab.txt", "--num_workers=1"],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_export_in_a_fresh_process_shows_lines_of_its_own_alone(golden, tmp_path):
+    done = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "export_to_tfhub.py",
+            f"--albert_directory={golden / 'hub' / 'albert_directory'}",
+            f"--export_path={tmp_path / 'encoder'}",
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    sources = [re.match(r"[IW]\d{4} [\d:.]+ \d+ (\w+\.\w+):\d+\] ", line) for line in lines]
+    assert [line for line, source in zip(lines, sources, strict=True) if source is None] == []
+    assert {source[1] for source in sources} <= OWN_FILES
+    assert sum("] devices=" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "shown", "hidden"),
+    [
+        ([], {}, {"level 3"}, {"at its start", "] of another package", "of Python"}),
+        (["--verbosity=1"], {},
+         {"level none", "at its start", "] of another package", "of Python"}, set()),
+        ([], {"TF_CPP_MIN_LOG_LEVEL": "1"},
+         {"level 1", "at its start"}, {"] of another package", "of Python"}),
+        ([], {"PYTHONWARNINGS": "default"}, {"level 3", "of Python"}, {"at its start"}),
+    ],
+)  # fmt: skip
+def test_what_others_say_is_shown_on_demand(tmp_path, arguments, variables, shown, hidden):
+    (tmp_path / "program.py").write_text(COMMAND)
+    (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "program.py", *arguments],
+        env=environment(PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="-1", **variables),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "error of another package" in done.stderr
+    assert {text for text in shown | hidden if text in done.stderr} == shown
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "level"),
+    [
+        (["/dev/nvidia0"], "", "3"),
+        (["/dev/nvidia0"], "0", "2"),
+        (["/dev/nvidia0"], "-1", "3"),
+        ([], "0", "3"),
+    ],
+)
+def test_tensorflow_reports_errors_where_it_has_a_gpu(
+    tmp_path, monkeypatch, devices, visible, level
+):
+    (tmp_path / "tensorflow.py").write_text("")
+    monkeypatch.setattr(app.glob, "glob", lambda pattern: devices)
+    monkeypatch.setattr(app.os.path, "exists", lambda path: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    spec = app._QuietTensorFlow.find_spec("tensorflow", [str(tmp_path)])
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
+
+
+def parse(name, arguments, **options):
+    """Parses a command line; returns the arguments that are not flags, and the seed."""
+    module = importlib.import_module(f"albert_tf.cli.{name}")
+    settings = {"takes_arguments": False, "takes_paths": False, **options}
+    with flags_of(name) as values:
+        _, *rest = app._parse(module, [name, *arguments], **settings)
+        return rest, values.seed if "seed" in values else None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--do_train", "--nodo_eval", "-seed=3", "--do_predict=False", "--do_eval=1"],
+        ["--learning_rate", "-1e-3", "--label_column=", "--text_a_column=--x", "--seed", "3"],
+        ["--seed=3", "--nonsense=3", "--undefok=nonsense,other", "--noother", "--verbosity=0"],
+    ],
+)
+def test_flags_are_written_in_every_form_of_absl(arguments):
+    assert parse("run_classifier", [*arguments, "--output_dir=out"]) == ([], 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--trian_batch_size=3"], "train_batch_size"),
+        (["--train-batch-size", "3"], "train_batch_size"),
+        (["--verbositi=1"], "verbosity"),
+        (["do_train"], "do_train"),
+        (["--do_train", "true"], "true"),
+        (["--train_file", "a.csv", "b.csv"], "b.csv"),
+        (["--", "more"], "more"),
+        (["--nodo_train=true"], "--nodo_train"),
+        (["--do_train=maybe"], "--do_train"),
+        (["--seed=1e3"], "--seed"),
+        (["--eval_batch_size=0"], "--eval_batch_size"),
+        (["--optimizer=adam"], "--optimizer"),
+        ([], "--output_dir"),
+        (["--seed"], "--seed"),
+        (["--flagfile=/no/such/file"], "/no/such/file"),
+        (["--flagfile=/"], "/"),
+    ],
+)
+def test_a_mistake_is_named(arguments, named):
+    needed = ["--output_dir=out"] if arguments else []
+    with pytest.raises(SystemExit) as error:
+        parse("run_classifier", [*needed, *arguments])
+    assert error.value.code.startswith("error: ")
+    assert named in error.value.code
+
+
+def test_a_removed_flag_names_its_replacement(monkeypatch):
+    removed = {"--old_flag": "use --new.", "run_race --old_of_race": "use --newer."}
+    monkeypatch.setattr(app, "REMOVED_FLAGS", removed)
+    for flag, command, replacement in [
+        ("--old_flag=3", "run_race", "--new."),
+        ("--noold_flag", "run_squad", "--new."),
+        ("--old_of_race=1", "run_race", "--newer."),
+    ]:
+        with pytest.raises(SystemExit, match=replacement):
+            parse(command, [flag, "--output_dir=out"])
+    with pytest.raises(SystemExit) as error:
+        parse("run_squad", ["--old_of_race=1", "--output_dir=out"])
+    assert "--newer" not in error.value.code
+
+
+def test_removed_flags_no_longer_exist():
+    for key in app.REMOVED_FLAGS:
+        *commands, flag = key.split()
+        for name in commands or NAMES:
+            with flags_of(name) as values:
+                assert flag.removeprefix("--") not in values
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "rest"),
+    [
+        ({"takes_paths": True}, ["a", "--verbosity=0", "-", "--", "--b"], ["a", "-", "--b"]),
+        ({"takes_arguments": True}, ["--verbosity=0", "--", "--a", "b"], ["--a", "b"]),
+    ],
+)
+def test_arguments_go_where_they_are_taken(options, arguments, rest):
+    assert parse("inspect", arguments, **options) == (rest, None)
+
+
+def test_what_precedes_two_dashes_is_a_mistake_if_only_what_follows_is_taken():
+    with pytest.raises(SystemExit, match="path"):
+        parse("inspect", ["path", "--", "--a"], takes_arguments=True)
+
+
+def run_script(*arguments):
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("verbosity", [0, 1])
+def test_an_error_has_a_stack_trace_only_on_demand(tmp_path, verbosity):
+    done = run_script(
+        *("-m", "albert_tf", "train_sentencepiece", f"--input_file={tmp_path}/none"),
+        *(f"--model_prefix={tmp_path}/prefix", f"--verbosity={verbosity}"),
+    )
+    assert done.returncode == 1
+    assert not done.stdout
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert f"{tmp_path}/none" in done.stderr.splitlines()[-1]
+    assert ("Traceback" in done.stderr) == bool(verbosity)
+
+
+def test_a_command_runs_with_a_file_of_flags_and_what_follows_wins(tmp_path):
+    text = tmp_path / "two words.txt"
+    text.write_text("A cat sat on a mat.\nA dog lay on the rug.\n" * 20)
+    common, own = tmp_path / "common.flags", tmp_path / "own.flags"
+    common.write_text(f"# of all runs\n--input_file={text}\n--vocab_size=500\n")
+    own.write_text(f"--flagfile={common}\n\n--model_prefix={tmp_path}/of file\n")
+    done = run_script(
+        *("-m", "albert_tf", "train_sentencepiece"),
+        *("--vocab_size=400", f"--flagfile={own}", "--vocab_size=29"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "of file.vocab").read_text().splitlines()) == 29
