@@ -159,10 +159,10 @@ def _different_beginnings(name: str, stored: str) -> tuple[str, str]:
 
 
 def _blocks(names: Sequence[str]) -> list[str]:
-    """The names, those of a block as one, and those of the state of a Keras optimizer."""
+    """The names, those of a block as one."""
     blocks: dict[str, list[str]] = {}
     for name in names:
-        match = re.match(r".*/inner_group_\d+/|optimizer/vars/", name)
+        match = re.match(r".*/inner_group_\d+/", name)
         blocks.setdefault(match.group() if match else name, []).append(name)
     return [
         f"{block}* ({len(inside)} variables)" if len(inside) > 1 else inside[0]

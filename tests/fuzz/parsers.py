@@ -111,9 +111,15 @@ def _hugging_face(folder: Path) -> Any:
     return stored.config and stored.config.to_dict()
 
 
+def _keras_hub(folder: Path) -> Any:
+    from albert_tf.checkpoints.keras_hub import read_config
+
+    config, do_lower_case = read_config(str(folder))
+    return config.to_dict(), do_lower_case
+
+
 def _tensors(name: str, folder: Path) -> Any:
-    from albert_tf.checkpoints.huggingface.files import open_tensors
-    from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights
+    from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_tensors
 
     opened = open_tensors(str(folder / name))
     values = {tensor: opened.get(tensor) for tensor in opened.shapes}
@@ -505,6 +511,16 @@ _add(
     others=seeds.hugging_face_shards,
     named=("model.safetensors.index.json", "model-00001-of-00001.safetensors"),
 )
+for _name in ("config.json", "task.json", "metadata.json"):
+    _add(
+        f"keras_hub_{_name.removesuffix('.json')}",
+        _name,
+        partial(seeds.keras_hub_description, _name),
+        _keras_hub,
+        _JSON,
+        others=seeds.keras_hub_descriptions,
+        named=("config.json", _name),
+    )
 _add(
     "hf_tokenizer_config",
     "tokenizer_config.json",
@@ -831,9 +847,6 @@ _DOWNLOAD = "what the notebooks download"
 EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.ablations.runs:_last_lines": _OWN,
     "albert_tf.checkpoints.directory_lock:_read_holder": "any bytes are shown",
-    "albert_tf.checkpoints.keras_hub.__init__:is_here": _DOOMED,
-    "albert_tf.checkpoints.keras_hub.preset:_read_json": _DOOMED,
-    "albert_tf.checkpoints.keras_hub.weights:_opened": _DOOMED,
     "albert_tf.checkpoints.tf2_hub:compute": _PROGRAM,
     "albert_tf.cli.main:summary": _SYSTEM,
     "albert_tf.cli.train_sentencepiece:_lines": "any bytes are text there",

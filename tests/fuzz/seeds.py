@@ -231,6 +231,37 @@ def hugging_face_configs() -> list[bytes]:
     return [_json(model), _json({**model, "architectures": ["AlbertForPreTraining"]})]
 
 
+def keras_hub_descriptions() -> dict[str, bytes]:
+    backbone = {
+        "registered_name": "keras_hub>AlbertBackbone",
+        "config": {
+            "vocabulary_size": 31,
+            "embedding_dim": 8,
+            "hidden_dim": 12,
+            "num_layers": 4,
+            "num_groups": 2,
+            "num_heads": 3,
+            "intermediate_dim": 20,
+            "num_inner_repetitions": 2,
+            "max_sequence_length": 16,
+            "num_segments": 5,
+            "dropout": 0.25,
+        },
+    }
+    classifier = {"backbone": backbone, "num_classes": 3, "activation": "linear"}
+    task = {"registered_name": "keras_hub>AlbertTextClassifier", "config": classifier}
+    ours = {"do_lower_case": False, "config": {"initializer_range": 0.3, "gap_size": 2}}
+    return {
+        "config.json": _json(backbone),
+        "task.json": _json(task),
+        "metadata.json": _json({"keras_hub_version": "0.32.0", "albert_tf": ours}),
+    }
+
+
+def keras_hub_description(name: str) -> list[bytes]:
+    return [keras_hub_descriptions()[name]]
+
+
 def safetensors() -> list[bytes]:
     entries = {
         "albert.pooler.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -28,8 +29,10 @@ def contents(golden) -> ModelContents:
     return read_contents(str(golden / "hub" / "albert_directory"))[0]
 
 
+# keras-hub needs Python 3.11.
+NAMES = [name for name in FORMAT_NAMES if name != "keras_hub" or sys.version_info >= (3, 11)]
 # Of two formats of SavedModels one will do: tracing and writing one takes seconds.
-QUICK = [name for name in FORMAT_NAMES if name != "tf2_hub"]
+QUICK = [name for name in NAMES if name != "tf2_hub"]
 
 
 @pytest.fixture(scope="module", params=[*QUICK, pytest.param("tf2_hub", marks=pytest.mark.slow)])
@@ -46,7 +49,7 @@ def test_nothing_is_lost(stored, contents):
     assert recognise(path, "--model").format == name
     again, report = read_contents(path)
     assert not report.missing
-    assert not [key for key in report.ignored if not key.startswith("optimizer/")]
+    assert not report.ignored
     assert {*again.weights, *LEFT_OUT.get(name, [])} == set(contents.weights)
     for key, value in again.weights.items():
         np.testing.assert_array_equal(value, contents.weights[key], err_msg=key)
@@ -78,7 +81,7 @@ def test_its_weights_are_a_path_as_well(stored):
     assert type(albert_tf.load(checkpoint)).__name__ == "AlbertForPretraining"
 
 
-@pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if name != "tf1_hub"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "tf1_hub"])
 def test_a_model_without_a_tokenizer_gets_none(golden, tmp_path, monkeypatch, contents, name):
     """Not even where the command runs in a directory that has one."""
     monkeypatch.chdir(golden / "hub" / "albert_directory")
@@ -97,7 +100,7 @@ def test_a_release_directory_has_the_list_of_pieces_too(golden, tmp_path, conten
         assert (tmp_path / "out" / name).read_bytes() == (release / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if "hub" not in name])
+@pytest.mark.parametrize("name", [name for name in NAMES if "hub" not in name])
 def test_what_a_classifier_was_trained_for_goes_along(tmp_path, contents, name):
     random = np.random.default_rng(5)
     task = TrainedTask("sst-2", Labels(("0", "1", "2")), is_pair=False)

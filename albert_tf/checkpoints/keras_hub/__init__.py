@@ -1,85 +1,416 @@
-"""Presets of KerasHub: `AlbertBackbone`, with the head of a masked LM or of a text classifier.
+"""KerasHub presets, read and written by keras-hub itself: the map between its model and ours.
 
-A preset is a directory of JSON files, each of which names a class of KerasHub's, and of HDF5 files.
-KerasHub itself is not needed. Its text classifier is our classifier, its masked LM ours but for the
-epsilon of one layer norm, 1e-5 in place of 1e-12, which no file of a preset says.
+A preset is a directory of JSON files, each of which names a class of KerasHub, and of HDF5 files:
+an `AlbertBackbone`, `AlbertMaskedLM` or `AlbertTextClassifier`. They compute what our models do,
+but for the epsilon of a layer norm in the masked-LM head, 1e-5 in place of 1e-12.
+
+keras-hub is an optional dependency, imported when a preset is read or written.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeGuard
 
+import keras
+import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from albert_tf.checkpoints.keras_hub import descriptions
-from albert_tf.checkpoints.keras_hub.preset import (
-    CONFIG_FILE,
-    WEIGHTS_FILES,
-    directory_of,
-    find_tokenizer,
-    read_preset,
-)
-from albert_tf.checkpoints.keras_hub.writing import left_out, write
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
-from albert_tf.data.files import open_binary
-
-__all__ = ["FORMAT", "is_here", "left_out", "open_weights", "read", "write"]
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import (
+    file_exists,
+    folder_names,
+    is_remote,
+    reason_of,
+    write_then_rename,
+)
+from albert_tf.data.strict_json import JsonValue, read_json
+from albert_tf.model_files.contents import ModelContents
+from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer
 
 FORMAT = "keras_hub"
+CONFIG_FILE = "config.json"
+METADATA_FILE = "metadata.json"
+TASK_FILE = "task.json"
+WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")  # the latter is an index of shards
+VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
+WORDPIECE_FILE = "assets/tokenizer/vocab.txt"  # ours: KerasHub's ALBERT has no such tokenizer
+
+_TASKS = ("AlbertMaskedLM", "AlbertTextClassifier", "AlbertClassifier")  # the last is an old name
+
+# KerasHub's arguments by the original's keys.
+_SIZES = {
+    "vocab_size": "vocabulary_size",
+    "embedding_size": "embedding_dim",
+    "hidden_size": "hidden_dim",
+    "num_hidden_layers": "num_layers",
+    "num_hidden_groups": "num_groups",
+    "num_attention_heads": "num_heads",
+    "intermediate_size": "intermediate_dim",
+    "inner_group_num": "num_inner_repetitions",
+    "max_position_embeddings": "max_sequence_length",
+    "type_vocab_size": "num_segments",
+}
+# Key of `metadata.json` for what KerasHub has no place for, and does not read: `do_lower_case`, and
+# those keys of the configuration that change no output.
+_OUR_KEY = "albert_tf"
+
+# The original's names of variables, or of the scopes of kernel and bias or gamma and beta, by the
+# paths of KerasHub's variables. KerasHub has an embedding projection even where E = H.
+_PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
+_NAMES = {
+    "token_embedding/embeddings": "bert/embeddings/word_embeddings",
+    "position_embedding/embeddings": "bert/embeddings/position_embeddings",
+    "segment_embedding/embeddings": "bert/embeddings/token_type_embeddings",
+    "embeddings_layer_norm": "bert/embeddings/LayerNorm",
+    "embedding_projection": _PROJECTION,
+    "pooled_dense": "bert/pooler/dense",
+    "mlm_head/intermediate_dense": "cls/predictions/transform/dense",
+    "mlm_head/intermediate_layer_norm": "cls/predictions/transform/LayerNorm",
+    "mlm_head/output_bias": "cls/predictions/output_bias",
+    "logits/kernel": "output_weights",
+    "logits/bias": "output_bias",
+}
+_BLOCK = re.compile(r"group_(\d+)_inner_layer_(\d+)/(.+)")
+_NAMES_IN_BLOCK = {
+    "self_attention_layer/query": "attention_1/self/query",
+    "self_attention_layer/key": "attention_1/self/key",
+    "self_attention_layer/value": "attention_1/self/value",
+    "self_attention_layer/attention_output": "attention_1/output/dense",
+    "self_attention_layer_norm": "LayerNorm",
+    "feedforward_intermediate_dense": "ffn_1/intermediate/dense",
+    "feedforward_output_dense": "ffn_1/intermediate/output/dense",
+    "feedforward_layer_norm": "LayerNorm_1",
+}
+
+
+def _original_name(path: str) -> str:
+    """The original's name of a variable of KerasHub."""
+    scope, names = "", _NAMES
+    if match := _BLOCK.fullmatch(path):
+        group, inner, path = match.groups()
+        scope, names = f"{TRANSFORMER_SCOPE}group_{group}/inner_group_{inner}/", _NAMES_IN_BLOCK
+    if path in names:
+        return scope + names[path]
+    layer, leaf = path.rsplit("/", 1)
+    return f"{scope}{names[layer]}/{leaf}"
+
+
+def _to_original(name: str, variable: Any) -> np.ndarray:
+    """A variable of KerasHub in the original's layout, float32: heads are no axis of their own."""
+    value = np.asarray(keras.ops.convert_to_numpy(variable), np.float32)
+    if name == "output_weights":  # [H, K] there
+        return np.ascontiguousarray(value.T)
+    if name.endswith("/attention_1/output/dense/kernel"):  # [N, D, H] there
+        return value.reshape(-1, value.shape[-1])
+    if "/attention_1/self/" in name:  # kernels are [H, N, D] there, biases [N, D]
+        return value.reshape(len(value), -1) if name.endswith("kernel") else value.reshape(-1)
+    return value
+
+
+class _Weights(dict[str, np.ndarray]):
+    """A `WeightsReader` of values in memory."""
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        return {name: list(value.shape) for name, value in self.items()}
+
+    get_tensor = dict.__getitem__
 
 
 def is_here(path: str) -> bool:
-    """Whether a path is a preset of KerasHub's, of whatever model, or weights in one."""
-    directory = directory_of(path)
-    if directory != path:
-        return tf.io.gfile.exists(path)
-    if any(tf.io.gfile.exists(os.path.join(path, name)) for name in WEIGHTS_FILES):
-        return True
-    config_file = os.path.join(path, CONFIG_FILE)
-    if not tf.io.gfile.exists(config_file):
-        return False
-    with open_binary(config_file, "rb") as file:
-        return b'"registered_name"' in file.read()
+    """Whether a directory has weights under KerasHub's names."""
+    return any(_has(path, name) for name in WEIGHTS_FILES)
 
 
 def read(path: str, flag: str) -> StoredModel:
-    """Reads what a preset holds, and checks that its weights are those of its configuration.
+    """Reads the descriptions of a preset; `open_weights` reads the rest.
 
     Args:
-        path: the preset's directory, or its `WEIGHTS_FILE`.
+        path: the preset's directory.
         flag: the flag it came from, for messages.
 
     Raises:
-        LoadError: it is a preset of another architecture, half of one, or one that contradicts
-            itself.
+        LoadError: it is of another architecture, damaged or half a preset; or keras-hub is not
+            installed.
     """
+    _library()
     try:
-        preset = read_preset(directory_of(path))
-        preset.open_weights()
-        tokenizer_file = find_tokenizer(preset.path)
-    except LoadError as error:
-        raise type(error)(f"{flag}={path} is no usable KerasHub preset of ALBERT. {error}") from (
-            error
-        )
+        config, do_lower_case = read_config(path)
+        weights_file = os.path.join(path, _weights_file(path))
+    except (ValueError, OSError, tf.errors.OpError) as error:
+        raise LoadError(
+            f"{flag}={path} is no usable KerasHub preset of ALBERT. {reason_of(error)}"
+        ) from error
+    vocabularies = [os.path.join(path, name) for name in (VOCABULARY_FILE, WORDPIECE_FILE)]
     return StoredModel(
-        path=preset.path,
+        path=path,
         format=FORMAT,
-        checkpoint=os.path.join(preset.path, preset.weights_file),
-        config=preset.config,
-        config_file=os.path.join(preset.path, CONFIG_FILE),
-        tokenizer_file=tokenizer_file,
-        do_lower_case=descriptions.lower_case_of(preset.metadata),
+        checkpoint=weights_file,
+        config=config,
+        config_file=os.path.join(path, CONFIG_FILE),
+        tokenizer_file=next(filter(file_exists, vocabularies), None),
+        do_lower_case=do_lower_case,
     )
 
 
-def open_weights(checkpoint: str) -> WeightsReader:
-    """Opens the weights of a preset, those of its head included.
-
-    Args:
-        checkpoint: `WEIGHTS_FILE` or `SHARDS_FILE` of a preset.
+def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
+    """Returns the configuration of a preset, and whether its model's text was lower-cased.
 
     Raises:
-        LoadError: see `read`.
+        ValueError: a file is damaged, or of another model than ALBERT.
+        OSError: it cannot be read.
     """
-    return read_preset(directory_of(checkpoint)).open_weights()
+    config = _config_from(_described(directory, CONFIG_FILE, "AlbertBackbone"))
+    if _has(directory, TASK_FILE):
+        task = _described(directory, TASK_FILE, *_TASKS)
+        if _config_from(task["backbone"]["config"]) != config:
+            raise LoadError(f"{task.where} describes another backbone than {CONFIG_FILE} does.")
+        activation = task.get("activation")
+        if activation is not None and activation.value not in ("linear", "softmax"):
+            raise activation.error("'linear' or 'softmax', as a classifier here gives logits")
+    if _has(directory, "tokenizer.json"):
+        _described(directory, "tokenizer.json", "AlbertTokenizer")
+    if not _has(directory, METADATA_FILE):
+        return config, None
+    metadata = _json(directory, METADATA_FILE)
+    ours = metadata.get(_OUR_KEY)
+    lower_case, values = (ours.get("do_lower_case"), ours.get("config")) if ours else (None, None)
+    added = {key: value.value for key, value in values.members().items()} if values else {}
+    sizes = {key: getattr(config, key) for key in _SIZES}
+    config = _checked({**config.to_dict(), **added, **sizes}, metadata)
+    return config, lower_case.truth_value() if lower_case else None
+
+
+def open_weights(checkpoint: str) -> WeightsReader:
+    """Reads the weights of a preset, those of its head included.
+
+    Args:
+        checkpoint: a file of weights in a preset.
+
+    Raises:
+        LoadError: see `read`; or the original has no such model.
+    """
+    model = _load(os.path.dirname(checkpoint))
+    names = {_original_name(variable.path): variable for variable in model.weights}
+    weights = _Weights({name: _to_original(name, variable) for name, variable in names.items()})
+    kernel, bias = f"{_PROJECTION}/kernel", f"{_PROJECTION}/bias"
+    size = len(weights[bias])
+    if len(weights[kernel]) == size:
+        if weights[bias].any() or not np.array_equal(weights[kernel], np.eye(size)):
+            raise LoadError(
+                f"{checkpoint!r}: embedding_dim and hidden_dim are both {size}, and the projection "
+                "between them is not the identity. The original has none, so it cannot hold this "
+                "model. (`write` gives KerasHub the identity there, which training changes.)"
+            )
+        del weights[kernel], weights[bias]
+    return weights
+
+
+def left_out(contents: ModelContents) -> list[str]:
+    """Returns the names of the weights that the preset does not hold, and warns of what changes.
+
+    Args:
+        contents: the model.
+
+    Raises:
+        ValueError: see `write`.
+    """
+    config = contents.config
+    _, absent = _model_of(contents, None)
+    if config.hidden_dropout_prob != config.attention_probs_dropout_prob:
+        logging.warning(
+            "KerasHub has one rate of dropout: training there uses hidden_dropout_prob %s for the "
+            "attention probabilities as well, which have %s here",
+            config.hidden_dropout_prob,
+            config.attention_probs_dropout_prob,
+        )
+    if contents.tokenizer is not None and not _is_usable(contents.tokenizer):
+        logging.warning(
+            "KerasHub's AlbertTokenizer needs a SentencePiece model with '<pad>': the vocabulary "
+            "goes into the preset, but KerasHub does not use it"
+        )
+    return absent
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes a preset: the model KerasHub's `from_preset` gives computes what the source does.
+
+    A model with a classifier becomes an `AlbertTextClassifier`, another one with a masked-LM head
+    an `AlbertMaskedLM`, one without heads a backbone: a preset has one task. A head with one output
+    (regression, multiple choice) is a classifier of one class.
+
+    Args:
+        directory: a local one, which exists and is empty.
+        contents: the model.
+
+    Returns:
+        Names of weights that the preset does not hold.
+
+    Raises:
+        ValueError: KerasHub has no such model, or keras-hub is not installed; nothing is written.
+    """
+    tokenizer, theirs = contents.tokenizer, None
+    if _is_usable(tokenizer):
+        theirs = _library().models.AlbertTokenizer(proto=tokenizer.model_proto)
+    model, absent = _model_of(contents, theirs)
+    if theirs is not None:
+        theirs.save_to_preset(directory)
+    elif tokenizer is not None:
+        name, content = WORDPIECE_FILE, "".join(f"{t}\n" for t in tokenizer.tokens).encode()
+        if isinstance(tokenizer, SentencePieceTokenizer):
+            name, content = VOCABULARY_FILE, tokenizer.model_proto
+        with write_then_rename(os.path.join(directory, name)) as file:
+            file.write(content)
+    model.save_to_preset(directory)
+    _write_metadata(directory, contents)
+    if contents.task is not None:
+        contents.task.write(directory)
+    return absent
+
+
+def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
+    """KerasHub's model with all weights, and the names of those that it has no place for."""
+    models, config, weights = _library().models, contents.config, dict(contents.weights)
+    if config.hidden_act.lower() != "gelu" or config.parameter_sharing not in ("all", "none"):
+        raise ValueError(
+            "KerasHub's ALBERT always computes 'gelu' (the tanh approximation), and shares whole "
+            f"blocks. Received: hidden_act={config.hidden_act!r} and "
+            f"parameter_sharing={config.parameter_sharing!r}"
+        )
+    model = backbone = models.AlbertBackbone(
+        **{argument: getattr(config, key) for key, argument in _SIZES.items()},
+        dropout=config.hidden_dropout_prob,
+        dtype="float32",
+    )
+    length = contents.task.max_seq_length if contents.task else None
+    length = length or min(512, config.max_position_embeddings)
+    if "output_weights" in weights:
+        preprocessor = tokenizer and models.AlbertTextClassifierPreprocessor(tokenizer, length)
+        num_classes = len(weights["output_weights"])
+        model = models.AlbertTextClassifier(backbone, num_classes, preprocessor=preprocessor)
+    elif "cls/predictions/output_bias" in weights:
+        preprocessor = tokenizer and models.AlbertMaskedLMPreprocessor(tokenizer, length)
+        model = models.AlbertMaskedLM(backbone, preprocessor=preprocessor)
+    if not config.projects_embeddings:
+        weights[f"{_PROJECTION}/kernel"] = np.eye(config.hidden_size)
+        weights[f"{_PROJECTION}/bias"] = np.zeros(config.hidden_size)
+    for variable in model.weights:
+        name = _original_name(variable.path)
+        if name not in weights:
+            raise ValueError(f"The model cannot be written for KerasHub: it lacks {name!r}.")
+        value, expected = weights.pop(name), _to_original(name, variable).shape
+        if np.shape(value) != expected:
+            raise ValueError(
+                f"The model contradicts its configuration: {name!r} is {list(np.shape(value))}, "
+                f"and {list(expected)} by the configuration."
+            )
+        value = value.T if name == "output_weights" else value
+        variable.assign(value.reshape(variable.shape))
+    return model, sorted(weights)
+
+
+def _is_usable(tokenizer: Tokenizer | None) -> TypeGuard[SentencePieceTokenizer]:
+    return isinstance(tokenizer, SentencePieceTokenizer) and "<pad>" in tokenizer.tokens
+
+
+def _write_metadata(directory: str, contents: ModelContents) -> None:
+    values = contents.config.to_dict().items()
+    config = {key: value for key, value in values if key not in (*_SIZES, "hidden_act")}
+    ours = {_OUR_KEY: {"do_lower_case": contents.do_lower_case, "config": config}}
+    content = json.dumps({**_json(directory, METADATA_FILE).value, **ours}, indent=4)
+    with write_then_rename(os.path.join(directory, METADATA_FILE)) as file:
+        file.write(content.encode())
+
+
+def _config_from(values: JsonValue) -> AlbertConfig:
+    """The configuration that the arguments of a backbone stand for."""
+    sizes = {key: values[argument].value for key, argument in _SIZES.items()}
+    rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    return _checked({**sizes, **dict.fromkeys(rates, values["dropout"].value)}, values)
+
+
+def _checked(config: dict[str, Any], source: JsonValue) -> AlbertConfig:
+    try:
+        return AlbertConfig.from_dict(config)
+    except ValueError as error:
+        raise LoadError(f"{source.where}: {error}") from error
+
+
+def _described(directory: str, name: str, *classes: str) -> JsonValue:
+    """The arguments in a description of an object of one of some classes of KerasHub."""
+    description = _json(directory, name)
+    registered = description["registered_name"]
+    if registered.text().rpartition(">")[2] not in classes:
+        raise registered.error(f"a class of KerasHub's ALBERT ({', '.join(classes)})")
+    return description["config"]
+
+
+def _json(directory: str, name: str) -> JsonValue:
+    path = os.path.join(directory, name)
+    return JsonValue(read_json(path, path), path)
+
+
+def _has(directory: str, name: str) -> bool:
+    return file_exists(os.path.join(directory, name))
+
+
+def _weights_file(directory: str) -> str:
+    for name in WEIGHTS_FILES:
+        if _has(directory, name):
+            return name
+    raise LoadError(f"There is neither {' nor '.join(WEIGHTS_FILES)} in {directory!r}.")
+
+
+def _load(directory: str) -> Any:
+    """KerasHub's model of a preset, with its weights."""
+    models, weights_file = _library().models, _weights_file(directory)
+    name, options, file = "AlbertBackbone", {}, CONFIG_FILE
+    if _has(directory, TASK_FILE):
+        name = _json(directory, TASK_FILE)["registered_name"].text().rpartition(">")[2]
+        options, file = {"preprocessor": None, "compile": False}, TASK_FILE
+    with _local(directory) as local:
+        try:
+            model = getattr(models, name).from_preset(local, load_weights=False, **options)
+            if options:
+                file = "task.weights.h5"
+                model.load_task_weights(os.path.join(local, file))
+            file = weights_file
+            getattr(model, "backbone", model).load_weights(os.path.join(local, file))
+        except Exception as error:  # of Keras, h5py or Python, depending on the damage
+            raise LoadError(
+                f"{os.path.join(directory, file)!r} cannot be read by keras-hub: {reason_of(error)}"
+            ) from error
+    return model
+
+
+@contextmanager
+def _local(directory: str) -> Iterator[str]:
+    """A local directory with the descriptions and weights of a preset."""
+    if not is_remote(directory):
+        yield os.path.abspath(directory)
+        return
+    with tempfile.TemporaryDirectory() as copy:  # KerasHub would keep one, and never renew it
+        for name in folder_names(directory):
+            if name.endswith((".json", ".h5")):
+                tf.io.gfile.copy(os.path.join(directory, name), os.path.join(copy, name))
+        yield copy
+
+
+def _library() -> Any:
+    try:
+        import keras_hub
+    except ImportError as error:
+        raise LoadError(
+            "KerasHub presets are read and written by keras-hub, which cannot be imported "
+            f'({reason_of(error)}). Install it: pip install "albert_tf[keras-hub]" (Python 3.11 or '
+            "later)."
+        ) from error
+    return keras_hub
