@@ -14,15 +14,9 @@ from albert_tf.checkpoints.huggingface.configuration import (
     architecture_of,
     check_can_be_written,
     read_albert_config,
+    read_content,
     read_trained_task,
     write_config,
-)
-from albert_tf.checkpoints.huggingface.files import (
-    FOREIGN_FILES,
-    SAFETENSORS,
-    WEIGHTS_FILES,
-    open_tensors,
-    read_content,
 )
 from albert_tf.checkpoints.huggingface.tokenizer_files import (
     find_lower_case,
@@ -30,8 +24,12 @@ from albert_tf.checkpoints.huggingface.tokenizer_files import (
     write_tokenizer,
 )
 from albert_tf.checkpoints.huggingface.weights import (
+    FOREIGN_FILES,
+    SAFETENSORS,
+    WEIGHTS_FILES,
     HuggingFaceWeights,
     names_without_place,
+    open_tensors,
     write_weights,
 )
 from albert_tf.checkpoints.report import LoadError

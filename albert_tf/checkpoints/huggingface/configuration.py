@@ -1,4 +1,4 @@
-"""`config.json` of Hugging Face's ALBERT, and what it says of the model and of its task."""
+"""JSON files of Hugging Face, and what `config.json` says of an ALBERT and of its task."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
-from albert_tf.data.strict_json import JsonError, JsonValue, is_number, shown
+from albert_tf.data.strict_json import JsonError, JsonValue, is_number, read_json, shown
 from albert_tf.data.text_examples import Labels
 from albert_tf.model_files.contents import ModelContents
 from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, TrainedTask
@@ -74,6 +75,23 @@ _CLASSIFICATION = "AlbertForSequenceClassification"
 _CHOICE = "AlbertForMultipleChoice"
 _QUESTIONS = "AlbertForQuestionAnswering"
 _ENCODER = "AlbertModel"
+
+
+def read_content(path: str) -> JsonValue:
+    """Reads a JSON object.
+
+    Raises:
+        LoadError: the file cannot be read.
+        DamagedError: it is no JSON object.
+    """
+    try:
+        content = JsonValue(read_json(path, repr(path)), repr(path))
+        content.members()
+    except (OSError, tf.errors.OpError) as error:
+        raise LoadError(f"{path!r} cannot be read: {error}") from error
+    except ValueError as error:
+        raise DamagedError(str(error)) from error
+    return content
 
 
 def architecture_of(values: Mapping[str, Any]) -> str | None:

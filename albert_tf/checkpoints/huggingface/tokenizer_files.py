@@ -14,7 +14,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.checkpoints.archives import cached
-from albert_tf.checkpoints.huggingface.files import read_content
+from albert_tf.checkpoints.huggingface.configuration import read_content
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename

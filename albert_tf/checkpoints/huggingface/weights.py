@@ -1,26 +1,166 @@
-"""Weights of a Hugging Face model under the original release's names, and written from those."""
+"""Weights of Hugging Face's ALBERT: its names, its files, and both turned into the original's.
+
+The files are safetensors or PyTorch's, one or several with an index.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import tempfile
+import zipfile
 from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import tensorflow as tf
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
-from albert_tf.checkpoints.huggingface.files import Tensors, open_tensors, write_safetensors
-from albert_tf.checkpoints.huggingface.names import (
-    MAPPING_BIAS,
-    MAPPING_KERNEL,
-    TIED,
-    WORD_EMBEDDINGS,
-    Counterpart,
-    hugging_face_name,
-    is_buffer,
-    original_name,
-    plain_name,
+from albert_tf.checkpoints.huggingface.configuration import read_content
+from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, DamagedError, LoadError
+from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of
+from albert_tf.data.strict_json import JsonError, shown
+
+SAFETENSORS = "model.safetensors"
+INDEX_ENDING = ".index.json"
+# In the order in which they are looked for.
+WEIGHTS_FILES = (
+    SAFETENSORS,
+    SAFETENSORS + INDEX_ENDING,
+    "pytorch_model.bin",
+    "pytorch_model.bin" + INDEX_ENDING,
 )
-from albert_tf.checkpoints.report import LoadError
-
+# Weights of other frameworks, which are not read.
+FOREIGN_FILES = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "adapter_model.safetensors")
 _TOKEN_CLASSIFIER = "AlbertForTokenClassification"
+
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+MAPPING_KERNEL = "bert/encoder/embedding_hidden_mapping_in/kernel"
+MAPPING_BIAS = "bert/encoder/embedding_hidden_mapping_in/bias"
+OUTPUT_BIAS = "cls/predictions/output_bias"
+# Copies that older versions store of values that the model has once.
+TIED = {"predictions.decoder.weight": WORD_EMBEDDINGS, "predictions.decoder.bias": OUTPUT_BIAS}
+ENCODER_PREFIX = "albert."
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+# Dense layers and layer norms: their scopes here and there.
+_DENSE = {
+    "encoder.embedding_hidden_mapping_in": "bert/encoder/embedding_hidden_mapping_in",
+    "pooler": "bert/pooler/dense",
+    "predictions.dense": "cls/predictions/transform/dense",
+}
+_DENSE_IN_BLOCK = {
+    "attention.query": "attention_1/self/query",
+    "attention.key": "attention_1/self/key",
+    "attention.value": "attention_1/self/value",
+    "attention.dense": "attention_1/output/dense",
+    "ffn": "ffn_1/intermediate/dense",
+    "ffn_output": "ffn_1/intermediate/output/dense",
+}
+_NORMS = {
+    "embeddings.LayerNorm": "bert/embeddings/LayerNorm",
+    "predictions.LayerNorm": "cls/predictions/transform/LayerNorm",
+}
+_NORMS_IN_BLOCK = {"attention.LayerNorm": "LayerNorm", "full_layer_layer_norm": "LayerNorm_1"}
+# What has the same shape in both.
+_AS_IT_IS = {
+    "embeddings.word_embeddings.weight": WORD_EMBEDDINGS,
+    "embeddings.token_type_embeddings.weight": "bert/embeddings/token_type_embeddings",
+    "embeddings.position_embeddings.weight": "bert/embeddings/position_embeddings",
+    "predictions.bias": OUTPUT_BIAS,
+    "sop_classifier.classifier.weight": "cls/seq_relationship/output_weights",
+    "sop_classifier.classifier.bias": "cls/seq_relationship/output_bias",
+    "classifier.weight": "output_weights",
+    "classifier.bias": "output_bias",
+    "qa_outputs.weight": "cls/squad/output_weights",
+    "qa_outputs.bias": "cls/squad/output_bias",
+}
+_BLOCK = re.compile(r"encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)")
+_ORIGINAL_BLOCK = re.compile(re.escape(TRANSFORMER_SCOPE) + r"group_(\d+)/inner_group_(\d+)/(.+)")
+
+
+class Counterpart(NamedTuple):
+    """What a variable is called in the other library, and whether it is transposed there."""
+
+    name: str
+    is_transposed: bool = False
+
+
+def _leaves(dense: dict[str, str], norms: dict[str, str]) -> dict[str, Counterpart]:
+    """The variables of scopes: the original's by Hugging Face's names."""
+    leaves = {}
+    for there, here in dense.items():
+        leaves[f"{there}.weight"] = Counterpart(f"{here}/kernel", is_transposed=True)
+        leaves[f"{there}.bias"] = Counterpart(f"{here}/bias")
+    for there, here in norms.items():
+        leaves[f"{there}.weight"] = Counterpart(f"{here}/gamma")
+        leaves[f"{there}.bias"] = Counterpart(f"{here}/beta")
+    return leaves
+
+
+_OUTSIDE = {
+    **{there: Counterpart(here) for there, here in _AS_IT_IS.items()},
+    **_leaves(_DENSE, _NORMS),
+}
+_INSIDE = _leaves(_DENSE_IN_BLOCK, _NORMS_IN_BLOCK)
+
+
+def _inverted(names: dict[str, Counterpart]) -> dict[str, Counterpart]:
+    return {here: Counterpart(there, turned) for there, (here, turned) in names.items()}
+
+
+_OUTSIDE_INVERTED, _INSIDE_INVERTED = _inverted(_OUTSIDE), _inverted(_INSIDE)
+
+
+def plain_name(name: str) -> str:
+    """Returns Hugging Face's name as it is today, without the prefix that heads bring.
+
+    A bare encoder is saved without "albert."; the first versions called the variables of layer
+    norms gamma and beta.
+    """
+    name = name.removeprefix(ENCODER_PREFIX)
+    name = re.sub(r"(LayerNorm|layer_norm)\.gamma$", r"\1.weight", name)
+    return re.sub(r"(LayerNorm|layer_norm)\.beta$", r"\1.bias", name)
+
+
+def is_buffer(name: str) -> bool:
+    """Whether a (plain) name is of a constant that some versions store: ids counted up."""
+    return name in _BUFFERS
+
+
+def original_name(name: str) -> Counterpart | None:
+    """Returns what a variable with this (plain) name is in the original; None if it is nothing."""
+    match = _BLOCK.fullmatch(name)
+    if not match:
+        return _OUTSIDE.get(name)
+    group, inner, leaf = match.groups()
+    found = _INSIDE.get(leaf)
+    if found is None:
+        return None
+    scope = f"{TRANSFORMER_SCOPE}group_{group}/inner_group_{inner}/"
+    return Counterpart(scope + found.name, found.is_transposed)
+
+
+def hugging_face_name(name: str, has_heads: bool) -> Counterpart | None:
+    """Returns what a variable of the original is called there; None if there is no place for it.
+
+    Args:
+        name: the original's.
+        has_heads: whether anything but the encoder is stored: its names have a prefix then.
+    """
+    match = _ORIGINAL_BLOCK.fullmatch(name)
+    if match:
+        group, inner, leaf = match.groups()
+        found = _INSIDE_INVERTED.get(leaf)
+        scope = f"encoder.albert_layer_groups.{group}.albert_layers.{inner}."
+    else:
+        found, scope = _OUTSIDE_INVERTED.get(name), ""
+    if found is None:
+        return None
+    prefix = ENCODER_PREFIX if has_heads and name.startswith("bert/") else ""
+    return Counterpart(f"{prefix}{scope}{found.name}", found.is_transposed)
 
 
 class HuggingFaceWeights:
@@ -162,3 +302,184 @@ def _identity(
     }
     names = {name: hugging_face_name(name, has_heads) for name in values}
     return {there.name: (values[name], False) for name, there in names.items() if there}
+
+
+class Tensors(Protocol):
+    """Tensors by name, as the files have them."""
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every tensor."""
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns the values of one."""
+
+
+def open_tensors(path: str) -> Tensors:
+    """Opens a file of weights, or the index of several.
+
+    Args:
+        path: ends in .safetensors, .bin, or one of these and .index.json.
+
+    Raises:
+        LoadError: it cannot be read, or a shard is missing.
+        DamagedError: it, or a shard, is cut off or no such file.
+    """
+    if path.endswith(INDEX_ENDING):
+        return _Shards(path)
+    if not file_exists(path):
+        raise LoadError(f"There is no file {path!r}.")
+    return _SafetensorsFile(path) if path.endswith(".safetensors") else _TorchFile(path)
+
+
+class _Shards:
+    """Several files, and an index that says which tensor is in which."""
+
+    def __init__(self, path: str) -> None:
+        folder = os.path.dirname(path)
+        try:
+            entries = read_content(path)["weight_map"].members()
+            places = {name: place.text() for name, place in entries.items()}
+        except JsonError as error:
+            raise DamagedError(str(error)) from error
+        files = sorted(set(places.values()))
+        for name in files:
+            if name != os.path.basename(name) or name.endswith(INDEX_ENDING):
+                raise LoadError(
+                    f"{path!r} names {shown(name)}; expected a file of weights in the same folder."
+                )
+        missing = [name for name in files if not file_exists(os.path.join(folder, name))]
+        if missing:
+            raise LoadError(
+                f"{path!r} names {len(files)} files, of which {len(missing)} are missing: "
+                f"{', '.join(map(shown, missing[:5]))}. Fetch them as well."
+            )
+        shards = {name: open_tensors(os.path.join(folder, name)) for name in files}
+        self._shards = {name: shards[place] for name, place in places.items()}
+        for name, place in places.items():
+            if name not in shards[place].shapes:
+                raise DamagedError(
+                    f"{path!r} says that {shown(name)} is in {shown(place)}, but it is not."
+                )
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every tensor."""
+        return {name: shard.shapes[name] for name, shard in self._shards.items()}
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns the values of one."""
+        return self._shards[name].get(name)
+
+
+class _SafetensorsFile:
+    """A safetensors file, whose values are read one at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._file = _safe_open(path)
+        except SafetensorError as error:
+            raise DamagedError(
+                f"{path!r} is damaged, or not a safetensors file: {reason_of(error)}. Fetch "
+                "it again, or take another copy."
+            ) from error
+        except (OSError, tf.errors.OpError) as error:
+            raise LoadError(f"{path!r} cannot be read: {error}") from error
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every tensor."""
+        return {name: self._file.get_slice(name).get_shape() for name in self._file.offset_keys()}
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns the values of one; those of bfloat16 as float32, others as they are.
+
+        Raises:
+            LoadError: NumPy has no such values.
+        """
+        try:
+            values = self._file.get_tensor(name)
+        except (AttributeError, TypeError, SafetensorError) as error:
+            kind = self._file.get_slice(name).get_dtype()
+            raise LoadError(
+                f"{self._path}: the values of {name!r} are {kind}; those of a whole model are F32, "
+                "F16, BF16 or F64. Expected a model that is not quantized."
+            ) from error
+        return values.astype(np.float32) if values.dtype == tf.bfloat16 else values
+
+
+def _safe_open(path: str) -> Any:
+    """Opens a file with the library, which knows local ones only: another is copied before."""
+    if not is_remote(path):
+        return safe_open(path, framework="np")
+    with tempfile.NamedTemporaryFile() as copy, open_binary(path, "rb") as file:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        return safe_open(copy.name, framework="np")  # stays open when the name is gone
+
+
+def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a safetensors file.
+
+    Args:
+        path: where to.
+        tensors: by name.
+    """
+    # The library would write the memory behind a view, whatever its order; and as a file it would
+    # make one that only its owner can read.
+    content = save(
+        {name: np.ascontiguousarray(values) for name, values in tensors.items()},
+        metadata={"format": "pt"},  # without it transformers refuses the file
+    )
+    with open_binary(path, "wb") as file:
+        file.write(content)
+
+
+class _TorchFile:
+    """What `torch.save` wrote of a model; needs PyTorch, and runs no code of the file."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise LoadError(
+                f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install it (pip "
+                f"install torch), or take the model with a {SAFETENSORS}, which needs nothing."
+            ) from error
+        loaded = _load_torch(torch, path)
+        if not isinstance(loaded, dict):
+            raise LoadError(f"{path!r} holds a {type(loaded).__name__}, not weights by name.")
+        self._torch = torch
+        self._tensors = {
+            str(name): value for name, value in loaded.items() if isinstance(value, torch.Tensor)
+        }
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every tensor."""
+        return {name: list(value.shape) for name, value in self._tensors.items()}
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns the values of one; those of bfloat16 as float32, others as they are."""
+        value = self._tensors[name].detach()
+        if value.dtype == self._torch.bfloat16:
+            value = value.float()
+        return value.numpy()
+
+
+def _load_torch(torch: Any, path: str) -> Any:
+    """What lies in a file of PyTorch: read as it is needed, where its place and age allow that."""
+    settings = {"map_location": "cpu", "weights_only": True}
+    try:
+        if not is_remote(path) and zipfile.is_zipfile(path):  # since PyTorch 1.6
+            return torch.load(path, mmap=True, **settings)
+        with open_binary(path, "rb") as file:
+            return torch.load(file, **settings)
+    except (OSError, tf.errors.OpError) as error:
+        raise LoadError(f"{path!r} cannot be read: {error}") from error
+    except Exception as error:  # the reader raises whatever it stumbles over
+        raise DamagedError(
+            f"{path!r} is damaged, not a file of PyTorch, or holds more than weights, which is not "
+            f"run: {type(error).__name__}: {reason_of(error)}"
+        ) from error

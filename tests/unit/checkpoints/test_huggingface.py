@@ -198,7 +198,7 @@ def test_a_classifier_of_tokens_is_not_taken_for_one_of_texts(folder):
 
 
 def test_a_masked_lm_head_with_weights_of_its_own_is_refused(folder):
-    with pytest.raises(LoadError, match=r"decoder\.weight' differs from 'albert\.embeddings\.word"):
+    with pytest.raises(LoadError, match=r"decoder\.weight"):
         read_contents(str(folder / "theirs" / "untied"))
 
 

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import albert_tf
 from albert_tf.checkpoints import shipped
 from albert_tf.checkpoints.formats import find_weights, recognise
-from albert_tf.checkpoints.huggingface.names import hugging_face_name
+from albert_tf.checkpoints.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, HANDLE_FLAG, stored_model
 from albert_tf.checkpoints.original import original_names, write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
