@@ -1,0 +1,87 @@
+"""What version 0.1.0 wrote, before modules and classes moved, is read and continued by this one.
+
+`tests/earlier` holds a training directory of `run_pretraining.py` at step 5 of 12, one of
+`run_classifier.py` at step 2 of 6, the weights that version ended with, and three `.keras` files
+with the outputs of their models.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.checkpoints.original import open_checkpoint
+from tests.classifier_run import ClassifierRun
+from tests.pretraining_run import PretrainingRun
+from tests.small_model import small_config
+
+EARLIER = Path(__file__).parents[1] / "earlier"
+ROOT = Path(__file__).parents[2]
+# The processor that wrote the files may sum in another order than this one.
+CLOSE = {"rtol": 1e-4, "atol": 2e-6}
+
+
+def go_on(run, script: str, folder: str, **changes) -> None:
+    """Continues a training, with paths as relative as they were."""
+    shutil.copytree(EARLIER / folder, run.output)
+    flags = {name: value for name, value in run.flags(**changes).items() if value is not None}
+    line = [
+        f"--{'' if value else 'no'}{name}"
+        if isinstance(value, bool)
+        else f"--{name}={str(value).replace(f'{run.folder}/', '')}"
+        for name, value in flags.items()
+    ]
+    command = [sys.executable, str(ROOT / script), *line]
+    done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def assert_weights(prefix: Path, expected: str) -> None:
+    reader, shapes = open_checkpoint(str(prefix))
+    with np.load(EARLIER / expected) as weights:
+        assert set(weights) == {name for name in shapes if not name.endswith(("adam_m", "adam_v"))}
+        for name in weights:
+            np.testing.assert_allclose(
+                reader.get_tensor(name), weights[name], **CLOSE, err_msg=name
+            )
+
+
+def test_a_pretraining_ends_with_the_same_weights(tmp_path):
+    run = PretrainingRun(tmp_path)
+    go_on(run, "run_pretraining.py", "pretraining", keep_checkpoint_max=0)
+    assert_weights(run.output / "model.ckpt-12", "pretraining_step_12.npz")
+    assert sorted(run.metrics()) == [4, 5, 8, 10, 12]
+
+
+def test_a_fine_tuning_ends_with_the_same_weights(tmp_path, golden):
+    run = ClassifierRun(tmp_path, golden)
+    shutil.copy(golden / "tokenizer" / "small_1000.model", tmp_path)
+    go_on(
+        run,
+        "run_classifier.py",
+        "classifier",
+        do_train=True,
+        keep_checkpoint_max=0,
+        spm_model_file="small_1000.model",
+    )
+    assert_weights(run.output / "model.ckpt-6", "classifier_step_6.npz")
+
+
+@pytest.mark.parametrize("name", ["spans", "span_beams", "classification"])
+def test_keras_files_load(name):
+    _ = albert_tf.AlbertForSpans, albert_tf.AlbertForClassification  # registers the classes
+    model = keras.saving.load_model(EARLIER / f"{name}.keras")
+    ids = (np.arange(1, 22).reshape(3, 7) % small_config().vocab_size).astype(np.int32)
+    outputs = model(
+        {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    )
+    with np.load(EARLIER / "outputs.npz") as expected:
+        names = {key for key in expected if key.startswith(f"{name}/")}
+        assert len(names) > 4
+        for key in names:
+            np.testing.assert_allclose(outputs[key.split("/")[1]], expected[key], **CLOSE)
