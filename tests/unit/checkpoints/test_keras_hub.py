@@ -407,10 +407,6 @@ def test_weights_that_the_original_cannot_hold_are_refused(tmp_path):
     projected.save_to_preset(str(tmp_path / "projected"))
     with pytest.raises(LoadError, match="embedding_dim"):
         keras_hub.open_weights(str(tmp_path / "projected" / "model.weights.h5"))
-    quantised = models.AlbertBackbone(**SHALLOW)
-    quantised.quantize("int8")
-    quantised.save_to_preset(str(tmp_path / "quantised"))
-    check_refused(tmp_path / "quantised", "model.weights.h5")
 
 
 def test_names_of_earlier_versions_are_read(preset, ours):
