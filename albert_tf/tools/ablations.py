@@ -1,0 +1,484 @@
+"""The paper's comparisons at a scale of your own: models that differ from a base in one thing.
+
+Each model is trained by `run_pretraining` in a process and a directory of its own, one after the
+other; the results become a table and a picture. The paper's sizes are those of models that train
+for days. Here sizes follow from the base, whatever it is, unless they are given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from albert_tf.config import SHARING_MODES, AlbertConfig
+from albert_tf.data.disk import check_folder
+from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.segments import NONE, NSP, SENTENCE_LOSSES, SOP
+from albert_tf.data.strict_json import JsonValue, read_json, shown
+from albert_tf.parameter_counts import parameter_counts
+from albert_tf.pictures import png
+from albert_tf.run_records import METRICS_FILE, read_records
+from albert_tf.tools.commands import command_arguments, started
+from albert_tf.tools.glue_results import read_evaluations
+
+BASE = "base"
+SETTINGS_FILE = "ablation_settings.json"
+_EVALUATIONS = 10  # points of a curve unless --save_checkpoints_steps says otherwise
+_SENTENCE_METRICS = {SOP: "sentence_order_accuracy", NSP: "next_sentence_accuracy"}
+# Columns of numbers: key, title, how it is written.
+_COLUMNS = (
+    ("masked_lm_loss", "masked-LM loss", "{:.3f}"),
+    ("masked_lm_accuracy", "masked-LM accuracy", "{:.1%}"),
+    (_SENTENCE_METRICS[SOP], "sentence order", "{:.1%}"),
+    (_SENTENCE_METRICS[NSP], "next sentence", "{:.1%}"),
+    ("examples_per_second", "examples/s", "{:.1f}"),
+)
+
+Run = dict[str, Any]  # an element of ablations.json
+
+
+class Comparison(NamedTuple):
+    """One question the paper asks.
+
+    Attributes:
+        title: what is compared.
+        source: where the paper does it.
+        values: all that are compared, given the base, which has the first of them.
+        changes: fields of the configuration for one of the values, given the base.
+    """
+
+    title: str
+    source: str
+    values: Callable[[AlbertConfig], Sequence[Any]]
+    changes: Callable[[AlbertConfig, Any], Mapping[str, Any]]
+
+
+def _half(size: int) -> int:
+    return max(1, size // 2)
+
+
+def _wider(base: AlbertConfig, width: int) -> Mapping[str, Any]:
+    """Heads keep their size and the feed-forward part its ratio, as in the paper."""
+    return {
+        "hidden_size": width,
+        "num_attention_heads": max(1, width // base.head_size),
+        "intermediate_size": width * base.intermediate_size // base.hidden_size,
+    }
+
+
+COMPARISONS: Mapping[str, Comparison] = {
+    "embedding_size": Comparison(
+        "embedding size E",
+        "table 3",
+        lambda b: (b.embedding_size, _half(b.embedding_size), 2 * b.embedding_size, b.hidden_size),
+        lambda base, size: {"embedding_size": size},
+    ),
+    "sharing": Comparison(
+        "what layers share",
+        "table 4",
+        lambda base: (base.parameter_sharing, *SHARING_MODES),
+        lambda base, mode: {"parameter_sharing": mode},
+    ),
+    "sentence_loss": Comparison(
+        "sentence loss", "table 5", lambda base: (SOP, *SENTENCE_LOSSES), lambda base, loss: {}
+    ),
+    "dropout": Comparison(
+        "dropout",
+        "table 8",
+        lambda base: (base.hidden_dropout_prob, 0.0, 0.1),  # that of the first released models
+        lambda base, rate: {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate},
+    ),
+    "depth": Comparison(
+        "layers L",
+        "table 11",
+        lambda b: (b.num_hidden_layers, 1, _half(b.num_hidden_layers), 2 * b.num_hidden_layers),
+        lambda base, layers: {"num_hidden_layers": layers},
+    ),
+    "width": Comparison(
+        "hidden size H",
+        "table 12",
+        lambda base: (base.hidden_size, _half(base.hidden_size), 2 * base.hidden_size),
+        _wider,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A model of a comparison.
+
+    Attributes:
+        comparison: key of `COMPARISONS`; `BASE` for the base itself.
+        value: what is compared, in this model.
+        config: its configuration.
+        changes: in what that differs from the base.
+        sentence_loss: one of `SENTENCE_LOSSES`.
+    """
+
+    comparison: str
+    value: str
+    config: AlbertConfig
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    sentence_loss: str = SOP
+
+    @property
+    def name(self) -> str:
+        """A name for files and tables: "base", "depth-12"."""
+        return BASE if self.comparison == BASE else f"{self.comparison}-{self.value}"
+
+
+def choose_variants(
+    base: AlbertConfig,
+    comparisons: Sequence[str] = tuple(COMPARISONS),
+    values: Mapping[str, Sequence[Any]] | None = None,
+    losses: Sequence[str] = SENTENCE_LOSSES,
+) -> list[Variant]:
+    """Returns the models to train, the base first, each once.
+
+    Args:
+        base: what all are compared with.
+        comparisons: keys of `COMPARISONS`.
+        values: of a comparison, in place of those that follow from the base.
+        losses: sentence losses there are records for.
+
+    Raises:
+        ValueError: there is no such comparison, or a model cannot be built; names it.
+    """
+    variants = [Variant(BASE, BASE, base)]
+    for key in comparisons:
+        if key not in COMPARISONS:
+            raise ValueError(f"--comparisons must be some of {', '.join(COMPARISONS)}. Got {key!r}")
+        own, *others = COMPARISONS[key].values(base)
+        for value in dict.fromkeys((values or {}).get(key) or others):
+            loss = value if key == "sentence_loss" else SOP
+            if value == own or loss not in losses:
+                continue
+            changes = COMPARISONS[key].changes(base, value)
+            try:
+                config = base.replace(**changes)
+            except ValueError as error:
+                raise ValueError(f"The model {key}-{value} cannot be built: {error}") from error
+            variants.append(Variant(key, str(value), config, changes, loss))
+    return variants
+
+
+@dataclasses.dataclass(frozen=True)
+class AblationSettings:
+    """What is compared, and how all models are trained.
+
+    Attributes:
+        output_dir: takes `configs/`, a directory and a log for each run, and the results.
+        albert_config_file: configuration of the base.
+        records: files to train and to evaluate on, by sentence loss; there are some for sop.
+        num_train_steps: of every run.
+        training_flags: further flags of every run, of `run_pretraining`.
+        comparisons: keys of `COMPARISONS`.
+        values: of a comparison, in place of those that follow from the base.
+        seeds: of every model.
+        base_seeds: further ones of the base, whose spread shows what is noise.
+    """
+
+    output_dir: str
+    albert_config_file: str
+    records: Mapping[str, tuple[Sequence[str], Sequence[str]]]
+    num_train_steps: int
+    training_flags: Sequence[str] = ()
+    comparisons: Sequence[str] = tuple(COMPARISONS)
+    values: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    seeds: Sequence[int] = (12345,)
+    base_seeds: Sequence[int] = ()
+
+    def path(self, *names: str) -> str:
+        """A path below the output directory."""
+        return os.path.join(self.output_dir, *names)
+
+
+def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
+    """Trains what is not finished; writes the results after each run and prints the table.
+
+    Args:
+        settings: what to do. Runs that are in the output directory already are kept or resumed.
+        dry_run: list the runs and try one of each sentence loss dry; nothing is written.
+
+    Raises:
+        ValueError: the settings are wrong or not those of the runs in the directory; or runs
+            failed, after the others have been done.
+    """
+    base = AlbertConfig.from_json_file(settings.albert_config_file)
+    losses = list(settings.records)
+    variants = choose_variants(base, settings.comparisons, settings.values, losses)
+    runs = [(variant, seed) for seed in dict.fromkeys(settings.seeds) for variant in variants]
+    seeds = dict.fromkeys(seed for seed in settings.base_seeds if seed not in settings.seeds)
+    runs += [(variants[0], seed) for seed in seeds]
+    runs.sort(key=lambda run: run[0].name != BASE)  # its noise is known first
+    check_folder(settings.output_dir, "--output_dir")
+    common = {
+        "base": base.to_dict(),
+        "num_train_steps": settings.num_train_steps,
+        "records": settings.records,
+        "training_flags": settings.training_flags,
+    }
+    check_same_settings(settings.output_dir, common)
+    if dry_run:
+        _try_out(settings, runs)
+        return
+    if not file_exists(settings.path(SETTINGS_FILE)):
+        _write(settings.path(SETTINGS_FILE), json.dumps(common, indent=2) + "\n")
+    failed, table = [], ""
+    for number, (variant, seed) in enumerate(runs, start=1):
+        name = f"{variant.name}-seed{seed}"
+        logging.info("run %d/%d: %s", number, len(runs), name)
+        if not _finish(settings, variant, seed):
+            failed.append(name)
+        found = [read_run(v, s, settings.path(f"{v.name}-seed{s}")) for v, s in runs]
+        done = [run for run in found if run and run["steps"] == settings.num_train_steps]
+        table = write_results(settings.output_dir, done)
+    print(table, end="")
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}. Their logs are in "
+            f"{settings.output_dir}; started again, the command does what is missing."
+        )
+
+
+def check_same_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
+    """Compares what all runs have in common with what the runs in a directory had.
+
+    Raises:
+        ValueError: they differ, so that the models could not be compared, or the file that tells
+            them is damaged.
+    """
+    path = os.path.join(output_dir, SETTINGS_FILE)
+    if not file_exists(path):
+        return
+    before = JsonValue(read_json(path, f"--output_dir: {path}"), path).members()
+    for name, value in json.loads(json.dumps(settings)).items():
+        found = before[name].value if name in before else None
+        if found != value:
+            raise ValueError(
+                f"--output_dir {output_dir!r} holds runs with other settings, with which no model "
+                f"could be compared. {name} was {shown(found)}, and is {shown(value)} now. Give "
+                "the same, or a fresh directory."
+            )
+
+
+def _try_out(settings: AblationSettings, runs: Sequence[tuple[Variant, int]]) -> None:
+    for variant, seed in runs:
+        path = settings.path(f"{variant.name}-seed{seed}")
+        begun = "begun" if os.path.isdir(path) else "not begun"
+        state = "finished" if _finished_step(path) == settings.num_train_steps else begun
+        parameters = parameter_counts(variant.config).pretraining
+        print(f"{os.path.basename(path)}: {parameters:,} parameters, {state}")
+    tried = {v.sentence_loss: (v, seed) for v, seed in reversed(runs) if not v.changes}
+    for loss, (variant, seed) in tried.items():
+        print(f"\nWith --sentence_loss={loss}:", flush=True)
+        flags = _jobs(settings, variant, seed)[0]
+        flags |= {"albert_config_file": settings.albert_config_file, "dry_run": True}
+        with started("run_pretraining", _arguments(settings, flags), None) as process:
+            pass
+        if process.returncode:
+            raise ValueError(f"Runs with --sentence_loss={loss} would fail, as said above.")
+
+
+def _jobs(settings: AblationSettings, variant: Variant, seed: int) -> list[dict[str, Any]]:
+    """The flags of a model's training, and of its evaluation on the records of the other loss."""
+    train, held_out = settings.records[variant.sentence_loss]
+    path = settings.path(f"{variant.name}-seed{seed}")
+    jobs: list[dict[str, Any]] = [
+        {
+            "input_file": ",".join(train),
+            "eval_input_file": ",".join(held_out),
+            "output_dir": path,
+            "albert_config_file": settings.path("configs", f"{variant.name}.json"),
+            "sentence_loss": variant.sentence_loss,
+            "seed": seed,
+        }
+    ]
+    both = [loss for loss in _SENTENCE_METRICS if loss in settings.records]
+    is_compared = variant.comparison in (BASE, "sentence_loss") and variant.sentence_loss in both
+    for loss in both if is_compared and "sentence_loss" in settings.comparisons else ():
+        if loss != variant.sentence_loss:
+            evaluation = {
+                "do_train": False,
+                "input_file": ",".join(settings.records[loss][1]),
+                "output_dir": os.path.join(path, f"as_{loss}"),
+                "albert_config_file": os.path.join(path, "albert_config.json"),
+                "eval_checkpoint": os.path.join(path, f"model.ckpt-{settings.num_train_steps}"),
+                "sentence_loss": loss,
+            }
+            jobs.append(evaluation)
+    return jobs
+
+
+def _arguments(settings: AblationSettings, flags: Mapping[str, Any]) -> list[str]:
+    often, steps = max(1, settings.num_train_steps // _EVALUATIONS), settings.num_train_steps
+    return [
+        *command_arguments({"save_checkpoints_steps": often, "keep_checkpoint_max": 2}),
+        *settings.training_flags,
+        *command_arguments({"do_eval": True, "num_train_steps": steps, **flags}),
+    ]
+
+
+def _finish(settings: AblationSettings, variant: Variant, seed: int) -> bool:
+    """Trains and evaluates a model, as far as that has not been done; returns success."""
+    variant.config.to_json_file(settings.path("configs", f"{variant.name}.json"))
+    log = settings.path(f"{variant.name}-seed{seed}.log")
+    for flags in _jobs(settings, variant, seed):
+        if _finished_step(flags["output_dir"]) < settings.num_train_steps:
+            arguments = _arguments(settings, flags)
+            with open(log, "ab") as file, started("run_pretraining", arguments, file) as process:
+                pass
+            if process.returncode:
+                logging.error("It ended with status %d: see %s", process.returncode, log)
+                return False
+    return True
+
+
+def _finished_step(path: str) -> int:
+    """The step of the evaluation in a run's `eval_results.txt`; 0 where there is none."""
+    return max(read_evaluations(os.path.join(path, "eval_results.txt")), default=0)
+
+
+def read_run(variant: Variant, seed: int, path: str) -> Run | None:
+    """Reads a run.
+
+    Args:
+        variant: the model.
+        seed: of the run.
+        path: directory of the run; need not exist.
+
+    Returns:
+        None where it has not been evaluated yet; else what the run was, and:
+
+        - `encoder_parameters`: trainable ones of the encoder with its pooler, as the paper counts;
+        - `parameters`: all trainable ones, heads included;
+        - `scores`: by the names of `eval_results.txt`, at the last step; `examples_per_second` of
+          training, the median over the intervals logged; and the accuracy of the other sentence
+          loss, where it was measured;
+        - `curve`: held-out masked-LM accuracy by step.
+    """
+    step = _finished_step(path)
+    if not step:
+        return None
+    scores = dict(read_evaluations(os.path.join(path, "eval_results.txt"))[step])
+    for loss, metric in _SENTENCE_METRICS.items():
+        other = os.path.join(path, f"as_{loss}", "eval_results.txt")
+        found = read_evaluations(other).get(step, {})
+        scores.update({metric: found[metric]} if metric in found else {})
+    metrics_file = os.path.join(path, METRICS_FILE)
+    records = read_records(metrics_file) if file_exists(metrics_file) else []
+
+    def by_step(phase: str, metric: str) -> dict[int, float]:
+        return {r["step"]: r[metric] for r in records if r["phase"] == phase and metric in r}
+
+    if speeds := by_step("train", "examples_per_second").values():
+        scores["examples_per_second"] = statistics.median(speeds)
+    counts = parameter_counts(variant.config)
+    comparison = COMPARISONS.get(variant.comparison)
+    return {
+        "name": variant.name,
+        "comparison": variant.comparison,
+        "title": comparison.title if comparison else BASE,
+        "source": comparison.source if comparison else None,
+        "value": variant.value,
+        "changes": variant.changes,
+        "sentence_loss": variant.sentence_loss,
+        "seed": seed,
+        "steps": step,
+        "encoder_parameters": counts.encoder,
+        "parameters": counts.pretraining
+        - (counts.sentence_head if variant.sentence_loss == NONE else 0),
+        "scores": scores,
+        "curve": by_step("eval", "masked_lm_accuracy"),
+    }
+
+
+def write_results(output_dir: str, runs: Sequence[Run]) -> str:
+    """Writes `ablations.md`, `.tsv`, `.json` and `.png`; returns the table as Markdown."""
+    if not runs:
+        return ""
+    table = rows(runs)
+    lines = [table[0], ["---", "---", *["---:"] * (len(table[0]) - 2)], *table[1:]]
+    markdown = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    markdown += (
+        "\n\nEach model differs from the base in one thing. Parameters are those of the encoder "
+        "with its pooler. Losses and accuracies (in percent) are of held-out records; of several "
+        "seeds the mean stands with the lowest and the highest.\n"
+    )
+    files: dict[str, str | bytes] = {
+        "md": markdown,
+        "tsv": "".join("\t".join(cells) + "\n" for cells in table),
+        "json": json.dumps(runs, indent=2) + "\n",
+        "png": _picture(runs),
+    }
+    for ending, content in files.items():
+        _write(os.path.join(output_dir, f"ablations.{ending}"), content)
+    return markdown
+
+
+def _write(path: str, content: str | bytes) -> None:
+    with write_then_rename(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def rows(runs: Sequence[Run]) -> list[list[str]]:
+    """Returns the table: a header, then a row for each model, the base first.
+
+    Several seeds of a model give their mean and, in brackets, the lowest and the highest.
+    """
+    columns = [column for column in _COLUMNS if any(column[0] in run["scores"] for run in runs)]
+    titles = [title for _, title, _ in columns]
+    table = [["comparison", "model", "parameters", "steps", "seeds", *titles]]
+    for first, same in _by_model(runs):
+        table.append([first["title"], first["value"], f"{first['encoder_parameters']:,}"])
+        table[-1] += [str(first["steps"]), str(len(same))]
+        for key, _, form in columns:
+            values = [run["scores"][key] for run in same if key in run["scores"]]
+            numbers = [statistics.mean(values), min(values), max(values)] if values else []
+            texts = [form.format(number).rstrip("%") for number in numbers] or ["-"]
+            spread = f" ({texts[1]} to {texts[2]})" if len(values) > 1 else ""
+            table[-1].append(texts[0] + spread)
+    return table
+
+
+def _by_model(runs: Sequence[Run]) -> list[tuple[Run, list[Run]]]:
+    """The first run of each model, and all of them."""
+    names = dict.fromkeys(run["name"] for run in runs)
+    groups = [[run for run in runs if run["name"] == name] for name in names]
+    return [(group[0], group) for group in groups]
+
+
+def _picture(runs: Sequence[Run]) -> bytes:
+    """Held-out masked-LM accuracy against the step, a panel for each comparison.
+
+    A model's line is the mean of its seeds. The base is black, and grey between its seeds.
+    """
+    from matplotlib.figure import Figure  # slow to import
+
+    models = _by_model(runs)
+    keys = [key for key in COMPARISONS if any(key == first["comparison"] for first, _ in models)]
+    keys = keys or [BASE]
+    figure = Figure(figsize=(1 + 3.6 * len(keys), 3.4), layout="constrained")
+    panels = figure.subplots(1, len(keys), sharex=True, sharey=True, squeeze=False)[0]
+    for key, axes in zip(keys, panels, strict=True):
+        for first, same in models:
+            if first["comparison"] not in (BASE, key):
+                continue
+            steps = sorted(set.intersection(*(set(run["curve"]) for run in same)))
+            values = [[100 * run["curve"][step] for run in same] for step in steps]
+            style = "k.-" if first["name"] == BASE else ".-"
+            axes.plot(steps, list(map(statistics.mean, values)), style, label=first["value"])
+            if first["name"] == BASE:
+                axes.fill_between(steps, [*map(min, values)], [*map(max, values)], color="0.8")
+        axes.set_title(COMPARISONS[key].title if key in COMPARISONS else key, fontsize="medium")
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    panels[0].set_ylabel("held-out masked-LM accuracy, percent")
+    return png(figure, dpi=80)
