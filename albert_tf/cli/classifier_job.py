@@ -20,7 +20,7 @@ from albert_tf.cli.fine_tuning_job import (
 from albert_tf.data.custom import CustomData
 from albert_tf.data.glue import GlueData
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
-from albert_tf.data.table_rows import is_column_number
+from albert_tf.data.tables import is_column_number
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
 from albert_tf.data.text_features import check_room
 from albert_tf.fine_tuning.classification import LoadedData

@@ -17,12 +17,9 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.data.json_rows import json_objects, whole_characters
-from albert_tf.data.rows import Oddities
 from albert_tf.data.strict_json import as_whole_number, shown
-from albert_tf.data.table_examples import NO_LABEL
-from albert_tf.data.table_rows import read_text
-from albert_tf.data.text_examples import TEST, TRAIN
+from albert_tf.data.tables import DataIssues, json_objects, read_text, whole_characters
+from albert_tf.data.text_examples import NO_LABEL, TEST, TRAIN
 
 LETTERS = string.ascii_uppercase  # names of options, in their order
 BLANK = "_"  # where in a question the option belongs
@@ -89,24 +86,24 @@ def read_choices(path: str, *, split: str = TRAIN, flag: str) -> list[ChoiceExam
             has fewer than 2 options or more than 26, a label of train or dev is none of them, or
             there is no label at all; names file, line and flag.
     """
-    oddities = Oddities(path)
-    objects = json_objects(path, flag, read_text(path, flag), oddities, _WANTED)
+    issues = DataIssues(path)
+    objects = json_objects(path, flag, read_text(path, flag), _WANTED)
     rows = []
     for number, (line, row) in enumerate(objects):
         try:
-            example = _example(row, str(number), split, oddities, line)
+            example = _example(row, str(number), split, issues, line)
         except ValueError as error:
             raise ValueError(f"{flag}: line {line} of {path} {error}") from error
         rows.append((line, example))
-    _count_repeated(rows, oddities)
-    return finish(rows, split, oddities, flag)
+    _count_repeated(rows, issues)
+    return finish(rows, split, issues, flag)
 
 
 def _example(
-    row: dict[str, Any], number: str, split: str, oddities: Oddities, line: int
+    row: dict[str, Any], number: str, split: str, issues: DataIssues, line: int
 ) -> ChoiceExample:
     def text(key: str, value: Any) -> str:
-        return whole_characters(_text(key, value), oddities, line)
+        return whole_characters(_text(key, value), issues, line)
 
     missing = [key for key in ("context", "question", "options") if row.get(key) is None]
     if missing:
@@ -121,9 +118,9 @@ def _example(
         text("question", row["question"]),
         tuple(text("options", option) for option in options),
     )
-    count_empty(example, oddities, line)
+    count_empty(example, issues, line)
     label = row.get("label")
-    return replace(example, label=label_or_none(_label, label, example, split, oddities, line))
+    return replace(example, label=label_or_none(_label, label, example, split, issues, line))
 
 
 def _text(key: str, value: Any) -> str:
@@ -165,7 +162,7 @@ def label_or_none(
     value: Any,
     example: ChoiceExample,
     split: str,
-    oddities: Oddities,
+    issues: DataIssues,
     place: int | str,
 ) -> int | None:
     """Gives the number of the right option; None where there is no label.
@@ -175,7 +172,7 @@ def label_or_none(
         value: the label in the file.
         example: without label.
         split: train, dev or test; in a test file a label that is none is counted.
-        oddities: grows.
+        issues: grows.
         place: where the question is.
 
     Raises:
@@ -188,37 +185,37 @@ def label_or_none(
     except ValueError:
         if split != TEST:
             raise
-        oddities.add("an unknown label: the data are taken as without labels", place)
+        issues.add("an unknown label: the data are taken as without labels", place)
         return None
 
 
-def count_empty(example: ChoiceExample, oddities: Oddities, place: int | str) -> None:
+def count_empty(example: ChoiceExample, issues: DataIssues, place: int | str) -> None:
     """Counts an example whose context, question or option is blank; it is kept."""
     if not example.context.strip():
-        oddities.add("an empty context, kept", place)
+        issues.add("an empty context, kept", place)
     if not example.question.strip():
-        oddities.add("an empty question, kept", place)
+        issues.add("an empty question, kept", place)
     if not all(option.strip() for option in example.options):
-        oddities.add("an empty option, kept", place)
+        issues.add("an empty option, kept", place)
 
 
-def _count_repeated(rows: Sequence[tuple[int, ChoiceExample]], oddities: Oddities) -> None:
+def _count_repeated(rows: Sequence[tuple[int, ChoiceExample]], issues: DataIssues) -> None:
     seen = set()
     for line, example in rows:
         if example.example_id in seen:
-            oddities.add("an id that was there before, kept", line)
+            issues.add("an id that was there before, kept", line)
         seen.add(example.example_id)
 
 
 def finish(
-    rows: Sequence[tuple[int | str, ChoiceExample]], split: str, oddities: Oddities, flag: str
+    rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues, flag: str
 ) -> list[ChoiceExample]:
     """Settles what examples without a label mean, and logs what was found.
 
     Args:
         rows: examples and their places.
         split: train or dev: those without a label are left out; test: all have one, or none.
-        oddities: of the file or folder; logged.
+        issues: of the file or folder; logged.
         flag: the flag it came from, for errors.
 
     Raises:
@@ -227,18 +224,18 @@ def finish(
     unlabelled = [place for place, example in rows if example.label is None]
     if not rows or (split != TEST and len(unlabelled) == len(rows)):
         what = "question has a label" if rows else "question is there"
-        raise ValueError(f"{flag}: no {what} in {oddities.path}, the {split} data.")
+        raise ValueError(f"{flag}: no {what} in {issues.path}, the {split} data.")
     if split != TEST:
         for place in unlabelled:
-            oddities.add("no label, left out", place)
+            issues.add("no label, left out", place)
         examples = [example for _, example in rows if example.label is not None]
     else:
         if len(unlabelled) < len(rows):
             for place in unlabelled:
-                oddities.add("no label where others have one: all are taken as without", place)
+                issues.add("no label where others have one: all are taken as without", place)
         examples = [replace(row, label=None) if unlabelled else row for _, row in rows]
-    oddities.log()
-    _log_examples(examples, split, oddities.path)
+    issues.log()
+    _log_examples(examples, split, issues.path)
     return examples
 
 

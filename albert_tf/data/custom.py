@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from absl import logging
-
-from albert_tf.data.label_report import log_labels
-from albert_tf.data.rows import Cells
-from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.table_examples import Places, read_examples
-from albert_tf.data.table_rows import Table, is_any_header, is_column_number, read_table
+from albert_tf.data.strict_json import shown
+from albert_tf.data.table_examples import ColumnIndices, log_labels, read_examples
+from albert_tf.data.tables import Cells, Table, is_column_number, read_table
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample, decimal_number
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
@@ -22,18 +18,16 @@ class CustomData:
     """Files of the user's own (see `TextData`).
 
     Columns are named, each file having them in any order among others; or numbered from 0, and
-    then no file has a header. JSON lines always go by names, and so does a file whose first row
-    holds just the numbers 0, 1, ..., with or without an empty cell before, as pandas writes a table
-    whose columns have no names.
+    then no file has a header, unless it holds just the numbers 0, 1, ..., with or without an empty
+    cell before, as pandas writes a table whose columns have no names. JSON lines go by names.
 
     Labels are any strings, and the numbers and truth values of JSON, which become strings; or
     finite decimal numbers for regression. No label, null, "" and "-" leave a row out of train and
     dev, since data such as SNLI marks with "-" what has no agreed label. "-" is a class only where
-    the training file also has the label "+", or where a model has been trained with it.
+    the training file also has the label "+", or where a model has been trained with it. A test file
+    needs no label column, and none is looked at.
 
     Rows are called by their number in the file from 0, header and blank lines not counted.
-
-    A test file needs no label column; where it has one, its rows have labels.
 
     Attributes:
         name: "custom".
@@ -90,10 +84,6 @@ class CustomData:
         if not regression:
             self.metrics = ("f1" if len(self.labels.names) == 2 else "f1_macro", "matthews")
 
-    @property
-    def _numbered(self) -> bool:
-        return is_column_number(self._text_a)
-
     def _check_columns(self) -> None:
         given = {_A_FLAG: self._text_a, _B_FLAG: self._text_b, _LABEL_FLAG: self._label}
         # What was not given has its default, which is a name.
@@ -127,8 +117,8 @@ class CustomData:
         """Reads a split; what is odd is counted and named in the log.
 
         Raises:
-            ValueError: the file is missing, has not the columns it should have, or holds a label
-                that is none of the classes; names file, row and flag.
+            ValueError: the file is missing, has not the columns it should have, or a row with more
+                or fewer, or a label that is none of the classes; names file, line and flag.
         """
         examples = self._read_already.pop(split, None)
         if examples is None:
@@ -157,28 +147,25 @@ class CustomData:
         return labels
 
     def _examples(self, split: str, labels: Labels | None) -> list[TextExample]:
-        is_header = _numbers_columns if self._numbered else is_any_header
-        table = read_table(self.file(split), FILE_FLAGS[split], is_header=is_header)
-        if self._numbered and table.header:
-            logging.warning(
-                "%s: the first row holds the numbers of the columns and is taken as a header: %s",
-                table.path,
-                listed(table.columns or []),
-            )
-        places = self._places(table, split)
-        return read_examples(table, places, split, labels, lambda line, row: str(row))
+        def is_header(cells: Cells) -> bool:
+            return not is_column_number(self._text_a) or _numbers_columns(cells)
 
-    def _places(self, table: Table, split: str) -> Places:
-        text_a = table.place(self._text_a, _A_FLAG)
+        table = read_table(self.file(split), FILE_FLAGS[split], is_header=is_header)
+        indices = self._indices(table, split)
+        return read_examples(
+            table, indices, split, labels, lambda line, row: str(row), is_strict=True
+        )
+
+    def _indices(self, table: Table, split: str) -> ColumnIndices:
+        text_a = table.index(self._text_a, _A_FLAG)
         text_b = self._text_b
-        if text_b is None and table.columns and TEXT_B in table.columns and self._text_a != TEXT_B:
+        if text_b is None and TEXT_B in (table.columns or ()) and self._text_a != TEXT_B:
             text_b = TEXT_B
         self._check_pairs(split, bool(text_b))
-        has_label = split != TEST or table.has(self._label)
-        return Places(
+        return ColumnIndices(
             text_a=text_a,
-            text_b=table.place(text_b, _B_FLAG) if text_b else None,
-            label=table.place(self._label, _LABEL_FLAG) if has_label else None,
+            text_b=table.index(text_b, _B_FLAG) if text_b else None,
+            label=None if split == TEST else table.index(self._label, _LABEL_FLAG),
             guid=None,
             width=table.width,
         )

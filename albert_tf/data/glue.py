@@ -15,11 +15,9 @@ from absl import logging
 
 from albert_tf.data.files import file_exists, folder_names
 from albert_tf.data.glue_tasks import GLUE_TASKS, Columns, glue_task_name, plain_name
-from albert_tf.data.label_report import log_labels
-from albert_tf.data.rows import Cells, Row
 from albert_tf.data.strict_json import listed
-from albert_tf.data.table_examples import Places, read_examples
-from albert_tf.data.table_rows import Table, read_table
+from albert_tf.data.table_examples import ColumnIndices, log_labels, read_examples
+from albert_tf.data.tables import Cells, Row, Table, read_table
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
 
 FLAG = "--data_dir"
@@ -99,21 +97,22 @@ class GlueData:
                 f"{FLAG} is the folder that holds {self._task.folder}/, or that folder itself. "
                 f"Received: {self.data_dir!r}"
             )
-        table, places = self._table(path, split)
+        table, indices = self._table(path, split)
         if self._task.cuts_long_rows and split != TEST:
-            table = replace(table, rows=self._cut_rows(table, places))
+            table = replace(table, rows=self._cut_rows(table, indices))
         # Lines are counted from 1, rows by the original from 0.
         examples = read_examples(
             table,
-            places,
+            indices,
             split,
             self.labels,
             lambda line, row: str(row) if split == TEST else f"{split}-{line - 1}",
+            is_strict=False,
         )
         log_labels(path, split, examples, self.labels)
         return examples
 
-    def _table(self, path: str, split: str) -> tuple[Table, Places]:
+    def _table(self, path: str, split: str) -> tuple[Table, ColumnIndices]:
         columns = self._task.unlabelled if split == TEST else self._task.labelled
 
         def is_header(cells: Cells) -> bool:
@@ -123,15 +122,15 @@ class GlueData:
 
         table = read_table(path, FLAG, is_header=is_header)
         if table.columns and self._has_text_names(table.columns):
-            return table, self._named_places(table, columns)
-        return table, self._usual_places(table, columns)
+            return table, self._named_columns(table, columns)
+        return table, self._usual_columns(table, columns)
 
-    def _cut_rows(self, table: Table, places: Places) -> Iterator[Row]:
+    def _cut_rows(self, table: Table, indices: ColumnIndices) -> Iterator[Row]:
         """The rows without the cells that are too many, where a label is in its place."""
-        width, label = places.width, places.label or 0
+        width, label = indices.width, indices.label or 0
         for line, cells in table.rows:
             if any(cells[width:]) and self.labels.accepts(cells[label] or ""):
-                table.oddities.add("too many columns, kept without them", line)
+                table.issues.add("too many columns, kept without them", line)
                 cells = cells[:width]
             yield line, cells
 
@@ -139,18 +138,18 @@ class GlueData:
         names = {(cell or "").strip().lower() for cell in cells}
         return any(name in names for options in self._task.text_names for name in options)
 
-    def _named_places(self, table: Table, columns: Columns) -> Places:
+    def _named_columns(self, table: Table, columns: Columns) -> ColumnIndices:
         """The columns by their names in the header."""
-        texts = [_required_place(table, options) for options in self._task.text_names]
-        return Places(
+        texts = [_required_index(table, options) for options in self._task.text_names]
+        return ColumnIndices(
             text_a=texts[0],
             text_b=texts[1] if len(texts) > 1 else None,
-            label=None if columns.label is None else _required_place(table, _LABEL_NAMES),
-            guid=None if columns.guid is None else _place(table, _ID_NAMES),
+            label=None if columns.label is None else _required_index(table, _LABEL_NAMES),
+            guid=None if columns.guid is None else _index(table, _ID_NAMES),
             width=table.width,
         )
 
-    def _usual_places(self, table: Table, columns: Columns) -> Places:
+    def _usual_columns(self, table: Table, columns: Columns) -> ColumnIndices:
         """The columns in GLUE's order; every row is checked to have as many as there."""
         width = table.width if table.width in columns.widths else columns.widths[0]
         if table.columns is not None and width != table.width:
@@ -167,7 +166,7 @@ class GlueData:
                 table.path,
                 "has none of GLUE's names" if table.columns else "is no header but data",
             )
-        return Places(
+        return ColumnIndices(
             text_a=columns.text_a,
             text_b=columns.text_b,
             label=None if columns.label is None else columns.label % width,
@@ -176,7 +175,7 @@ class GlueData:
         )
 
 
-def _place(table: Table, options: Sequence[str]) -> int | None:
+def _index(table: Table, options: Sequence[str]) -> int | None:
     """Where the first of the names is that the header has, in any case."""
     names = [name.lower() for name in table.columns or []]
     name = next((option for option in options if option in names), None)
@@ -188,11 +187,11 @@ def _place(table: Table, options: Sequence[str]) -> int | None:
     return None if name is None else names.index(name)
 
 
-def _required_place(table: Table, options: Sequence[str]) -> int:
-    place = _place(table, options)
-    if place is None:
+def _required_index(table: Table, options: Sequence[str]) -> int:
+    index = _index(table, options)
+    if index is None:
         raise ValueError(
             f"{FLAG}: {table.path} has no column {' or '.join(map(repr, options))}. "
             f"Its columns: {listed(table.columns or [])}"
         )
-    return place
+    return index

@@ -16,10 +16,8 @@ from tqdm import tqdm
 
 from albert_tf.data.choices import LETTERS, ChoiceExample, count_empty, finish, label_or_none
 from albert_tf.data.files import folder_names
-from albert_tf.data.json_rows import whole_characters
-from albert_tf.data.rows import Oddities
 from albert_tf.data.strict_json import as_whole_number, json_values, shown
-from albert_tf.data.table_rows import read_text
+from albert_tf.data.tables import DataIssues, read_text, whole_characters
 
 FLAG = "--data_dir"
 MIDDLE, HIGH = "middle", "high"
@@ -72,24 +70,24 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
             a question, an answer that is none of A to D. Names the file and the line.
     """
     folder = _split_folder(data_dir, split)
-    oddities = Oddities(folder, "passage")
+    issues = DataIssues(folder, "passage")
     rows: list[tuple[str, ChoiceExample]] = []
     ids: set[str] = set()
     for level in filter(levels.__contains__, LEVELS):
         for passage in _passages(folder, level, data_dir):
             try:
-                examples = _examples(passage, split, oddities)
+                examples = _examples(passage, split, issues)
             except ValueError as error:
                 raise ValueError(
                     f"{FLAG}: {os.path.join(folder, passage.place)} {error}"
                 ) from error
             rows += [(passage.place, example) for example in examples]
             if not examples:
-                oddities.add("no question", passage.place)
+                issues.add("no question", passage.place)
             elif examples[0].example_id in ids:
-                oddities.add("the id of another passage, kept", passage.place)
+                issues.add("the id of another passage, kept", passage.place)
             ids.update(example.example_id for example in examples[:1])
-    return finish(rows, split, oddities, FLAG)
+    return finish(rows, split, issues, FLAG)
 
 
 def _split_folder(data_dir: str, split: str) -> str:
@@ -149,7 +147,7 @@ def _objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield line, value
 
 
-def _examples(passage: _Passage, split: str, oddities: Oddities) -> list[ChoiceExample]:
+def _examples(passage: _Passage, split: str, issues: DataIssues) -> list[ChoiceExample]:
     """The questions of a passage.
 
     Raises:
@@ -158,7 +156,7 @@ def _examples(passage: _Passage, split: str, oddities: Oddities) -> list[ChoiceE
     article, questions, options, answers = _checked(passage.content)
 
     def whole(text: str) -> str:
-        return whole_characters(text, oddities, passage.place)
+        return whole_characters(text, issues, passage.place)
 
     name = passage.content.get("id")
     if name is not None and not isinstance(name, str) and as_whole_number(name) is None:
@@ -172,9 +170,9 @@ def _examples(passage: _Passage, split: str, oddities: Oddities) -> list[ChoiceE
         example = ChoiceExample(
             example_id, context, whole(question), tuple(map(whole, texts)), None, passage.level
         )
-        count_empty(example, oddities, passage.place)
+        count_empty(example, issues, passage.place)
         try:
-            label = label_or_none(_label, answer, example, split, oddities, passage.place)
+            label = label_or_none(_label, answer, example, split, issues, passage.place)
         except ValueError as error:
             raise ValueError(f"question {number + 1} {error}") from error
         examples.append(replace(example, label=label))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from albert_tf.data.json_rows import whole_characters
-from albert_tf.data.rows import Oddities
 from albert_tf.data.squad_layout import (
     answers_of,
     id_of,
@@ -16,7 +14,7 @@ from albert_tf.data.squad_layout import (
     text_of,
 )
 from albert_tf.data.strict_json import parse_json, shown
-from albert_tf.data.table_rows import read_text
+from albert_tf.data.tables import DataIssues, read_text, whole_characters
 
 Answers = tuple[tuple[str, int], ...]
 
@@ -86,7 +84,7 @@ def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> Squa
     if not reader.data.questions:
         raise ValueError(f"{flag}: {path} holds no question.")
     reader.check_version()
-    reader.oddities.log()
+    reader.issues.log()
     return reader.data
 
 
@@ -107,7 +105,7 @@ class _Reader:
 
     def __init__(self, path: str, version: int, is_training: bool, flag: str) -> None:
         self.data = SquadData([], [], path)
-        self.oddities = Oddities(path, "id")
+        self.issues = DataIssues(path, "id")
         self._version = version
         self._is_training = is_training
         self._flag = flag
@@ -122,15 +120,15 @@ class _Reader:
             where = f"{self._source}: {inner}"
             qas_id = self._new_id(entry, inner, where)
             if not number:
-                context = whole_characters(context, self.oddities, qas_id)
+                context = whole_characters(context, self.issues, qas_id)
                 paragraph_index = self._contexts.setdefault(context, len(self._contexts))
                 if paragraph_index == len(self.data.contexts):
                     self.data.contexts.append(context)
-            question = whole_characters(text_of(entry, "question", where), self.oddities, qas_id)
+            question = whole_characters(text_of(entry, "question", where), self.issues, qas_id)
             self._count_empty(qas_id, question, context)
             is_impossible = is_marked_impossible(entry, where)
             answers = tuple(
-                (whole_characters(text, self.oddities, qas_id), start)
+                (whole_characters(text, self.issues, qas_id), start)
                 for text, start in answers_of(entry, where)
             )
             if self._is_training:
@@ -146,13 +144,13 @@ class _Reader:
         if self._version == 1:
             done = ", trained towards position 0" * self._is_training
             for qas_id in impossible:
-                self.oddities.add(
+                self.issues.add(
                     f"no answer in their context, as in SQuAD 2.0{done}; --squad_version=1 answers "
                     "every question",
                     qas_id,
                 )
         elif self._is_training and not impossible:
-            self.oddities.add(
+            self.issues.add(
                 "an answer in their context, which is all of them: the file looks like SQuAD 1.1; "
                 "--squad_version=2 has no question to learn from that none can be given",
                 self.data.questions[0].qas_id,
@@ -162,7 +160,7 @@ class _Reader:
         found = id_of(entry, where)
         if found is None:
             raise ValueError(f"{where} must have an `id`, a text or a whole number.")
-        qas_id = whole_characters(str(found), self.oddities, str(found))
+        qas_id = whole_characters(str(found), self.issues, str(found))
         if qas_id in self._places:
             raise ValueError(
                 f"{where} has the id {shown(qas_id)}, which {self._places[qas_id]} has as well. "
@@ -174,7 +172,7 @@ class _Reader:
     def _count_empty(self, qas_id: str, question: str, context: str) -> None:
         for name, text in (("question", question), ("context", context)):
             if not text.strip():
-                self.oddities.add(f"an empty {name}, kept", qas_id)
+                self.issues.add(f"an empty {name}, kept", qas_id)
 
     def _trained(self, answers: Answers, context: str, qas_id: str, where: str) -> Answers:
         """The answer to train towards; none if the question has none."""
@@ -185,17 +183,17 @@ class _Reader:
                 "SQuAD 2.0?"
             )
         if len(answers) > 1:
-            self.oddities.add("several answers, the first of them taken", qas_id)
+            self.issues.add("several answers, the first of them taken", qas_id)
         text, start = answers[0] if answers else ("", -1)
         if not text:
-            self.oddities.add("no answer, taken as unanswerable", qas_id)
+            self.issues.add("no answer, taken as unanswerable", qas_id)
             return ()
         found = locate_answer(context, text, start)
         if found >= 0:
             if start < 0:
-                self.oddities.add("no place of the answer, the first place taken", qas_id)
+                self.issues.add("no place of the answer, the first place taken", qas_id)
             elif found != start:
-                self.oddities.add("another text where the answer should be, moved to it", qas_id)
+                self.issues.add("another text where the answer should be, moved to it", qas_id)
             return ((text, found),)
         if not 0 <= start <= len(context) - len(text):
             raise ValueError(
@@ -203,5 +201,5 @@ class _Reader:
                 f" and its place, from character {shown(start)} on, lies outside of it "
                 f"({len(context)} characters)."
             )
-        self.oddities.add("an answer that is nowhere in its context, its place trusted", qas_id)
+        self.issues.add("an answer that is nowhere in its context, its place trusted", qas_id)
         return ((text, start),)

@@ -13,6 +13,9 @@ from albert_tf.data.strict_json import listed, shown
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 SPLITS = (TRAIN, DEV, TEST)
+# What rows without a label have in its place, unless it is a class. "-" is how SNLI and its like
+# mark what the annotators did not agree on.
+NO_LABEL = ("", "-")
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -114,7 +117,7 @@ class TextData(Protocol):
     """A source of labelled texts: a GLUE task, or files of the user's own.
 
     Attributes:
-        name: the task in lower case; cache and result files begin with it.
+        name: the task in lower case.
         labels: what is predicted.
         best_metric: the score that the best checkpoint has the highest of.
         metrics: names of the scores the benchmark defines beside accuracy or mean squared error:

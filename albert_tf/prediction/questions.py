@@ -22,12 +22,11 @@ from typing import IO, Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.data.json_rows import whole_characters
 from albert_tf.data.plain_questions import PlainQuestion, read_plain_questions
-from albert_tf.data.rows import Oddities
 from albert_tf.data.squad import Question, SquadData
 from albert_tf.data.squad_features import SquadFeatures, cut_questions, squad_features
 from albert_tf.data.streams import can_be_read_twice, open_input, open_output, read_lines
+from albert_tf.data.tables import DataIssues, whole_characters
 from albert_tf.prediction.sequences import Predictor
 from albert_tf.prediction.squad_answers import AnswerSelector, SquadAnswers
 from albert_tf.tokenization import Tokenizer
@@ -110,7 +109,7 @@ class QuestionAnswerer:
 
     Attributes:
         num_questions: answered since it was made.
-        oddities: of these questions, by their ids.
+        issues: of these questions, by their ids.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class QuestionAnswerer:
         self.max_answer_length = max_answer_length
         self.threshold = threshold
         self.num_questions = 0
-        self.oddities = Oddities(FLAG, "id")
+        self.issues = DataIssues(FLAG, "id")
 
     def answer(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
         """Returns the answers to some questions, in their order; memory grows with their number.
@@ -176,12 +175,12 @@ class QuestionAnswerer:
         for number, question in enumerate(questions):
             place = str(question.question_id)
             text, context = (
-                whole_characters(text, self.oddities, place)
+                whole_characters(text, self.issues, place)
                 for text in (question.question, question.context)
             )
             for name, value in (("question", text), ("context", context)):
                 if not value.strip():
-                    self.oddities.add(f"an empty {name}, kept", place)
+                    self.issues.add(f"an empty {name}, kept", place)
             paragraph = contexts.setdefault(context, len(contexts))
             asked.append(Question(str(number), text, paragraph, (), False))
         return SquadData(list(contexts), asked, FLAG)
@@ -192,7 +191,7 @@ class QuestionAnswerer:
         """Counts the questions that were cut off."""
         kind = f"a question longer than --max_query_length={self.max_query_length}, cut off"
         for place in cut_questions(data, features, self.tokenizer, self.max_query_length):
-            self.oddities.add(kind, str(questions[place].question_id))
+            self.issues.add(kind, str(questions[place].question_id))
 
     def _answers(
         self, questions: Sequence[PlainQuestion], answers: SquadAnswers
@@ -256,7 +255,7 @@ def answer_file(path: str, answerer: QuestionAnswerer, output_path: str | None =
             answer_questions(read_plain_questions(read_lines(file), path, FLAG), answerer, out)
     finally:
         logging.info("Answered %d questions", answerer.num_questions)
-        answerer.oddities.log()
+        answerer.issues.log()
 
 
 def answer_questions(

@@ -102,7 +102,7 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
     for token in tokens:
         if len(token.split()) > 1 or "\n" in token or not is_encodable(token):
             raise ValueError(
-                f"{content.where}: {vocabulary.place} has the token {shown(token)}; a token of "
+                f"{content.where}: {vocabulary.keys} has the token {shown(token)}; a token of "
                 "WordPiece has no blanks and no line ends."
             )
     return tokens

@@ -132,9 +132,6 @@ def _cell(value: Any) -> str | None:
 def delimited_rows(name: str, folder: Path) -> Any:
     text = (folder / name).read_bytes().decode("utf-8-sig")
     if name.endswith(".csv"):
-        header = text.split("\n", 1)[0]
-        if any(sign in header for sign in ';\t"') or header.lower().startswith("sep="):
-            return UNKNOWN  # another separator may be meant
         rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     else:
         if "\r" in text or "\0" in text:  # which end lines for csv, and are text here

@@ -367,7 +367,7 @@ def _plain_questions(folder: Path) -> Any:
 
 
 def _table(name: str, folder: Path) -> Any:
-    from albert_tf.data.table_rows import read_table
+    from albert_tf.data.tables import read_table
 
     table = read_table(str(folder / name), FLAG)
     return table.columns, [cells for _, cells in table.rows]
@@ -453,6 +453,7 @@ def _glue_results(folder: Path) -> Any:
 def _ablation(folder: Path) -> Any:
     from albert_tf.ablations.comparisons import BASE, Variant
     from albert_tf.ablations.results import read_run
+
     from albert_tf.config import PRESETS
 
     return read_run(Variant(BASE, ""), 1, PRESETS["base_v2"], str(folder), {})

@@ -95,29 +95,24 @@ def test_numbered_columns_are_for_files_without_a_header(file):
     ("name", "text"),
     [
         ("a.csv", "0,1\nhello,pos\nbad,neg\n"),
-        ("a.csv", '"0";"1"\nhello;pos\nbad;neg\n'),
         ("a.tsv", "0\t1\nhello\tpos\nbad\tneg\n"),
         ("a.csv", ",0,1\n7,hello,pos\n8,bad,neg\n"),
     ],
 )
-def test_row_of_column_numbers_is_a_header(name, text, file, caplog):
+def test_row_of_column_numbers_is_a_header(name, text, file):
     """As pandas writes a table whose columns have no names."""
     data = CustomData(file(name, text), text_a_column="0", label_column="1")
     assert data.read(TRAIN) == [
         TextExample("0", "hello", None, "pos"),
         TextExample("1", "bad", None, "neg"),
     ]
-    assert (
-        "the first row holds the numbers of the columns and is taken as a header: '" in caplog.text
-    )
 
 
 @pytest.mark.parametrize("first", ["1\t0", "0\t2", "0\tpos", "00\t1", "\t0"])
-def test_other_numbers_are_no_header(first, file, caplog):
+def test_other_numbers_are_no_header(first, file):
     path = file("a.tsv", f"{first}\nhello\tneg\n")
     data = CustomData(path, text_a_column="0", label_column="1")
     assert [example.text_a for example in data.read(TRAIN)] == [first.split("\t")[0], "hello"]
-    assert "header" not in caplog.text
 
 
 ONE_COLUMN = {
@@ -136,16 +131,24 @@ def test_empty_texts_of_a_test_file_are_rows(name, file, caplog):
         TextExample("1", ""),
         TextExample("2", "z"),
     ]
-    assert f"{name}: rows=1 with an empty text, kept (line 3)" in caplog.text
+    assert f"{name}: rows=1 with an empty text, kept (line" in caplog.text
 
 
-def test_row_that_equals_the_header_is_kept_in_a_test_file(file, caplog):
-    data = CustomData(test_file=file("t.tsv", "text_a\nx\ntext_a\nz\n"), labels=GOOD_BAD)
-    assert [example.text_a for example in data.read(TEST)] == ["x", "text_a", "z"]
-    assert "t.tsv: rows=1 with the header once more, kept (line 3)" in caplog.text
-    data = CustomData(file("a.tsv", TRAIN_TSV.replace("9\tbad", "id\tlabel\ttext_a\n9\tbad")))
-    assert [example.guid for example in data.read(TRAIN)] == ["0", "2", "3"]
-    assert "a.tsv: rows=1 with the header once more, left out (line 3)" in caplog.text
+MISFITS = {
+    "too few columns": ("a.csv", "text_a,label\nI,x\nyou\nhe,y\n"),
+    "too many columns": ("a.tsv", "text_a\tlabel\nI\tx\nyou\tare\ty\n"),
+    "the header once more": ("a.csv", "text_a,label\nI,x\ntext_a,label\nhe,y\n"),
+    "no text": ("a.jsonl", '{"text_a": "I", "label": 0}\n\n{"text_a": ["you"], "label": 1}\n'),
+    "no such key": ("a.jsonl", '{"text_a": "I", "label": 0}\n\n{"label": 1}\n'),
+}
+
+
+@pytest.mark.parametrize("split", [TRAIN, TEST])
+@pytest.mark.parametrize("name", MISFITS)
+def test_rows_that_do_not_fit_are_refused(split, name, file):
+    path = file(*MISFITS[name])
+    with pytest.raises(ValueError, match=rf"--{split}_file: line 3 of {path}.*{name}"):
+        CustomData(path, test_file=path, labels=Labels(("x", "y", "0", "1"))).read(split)
 
 
 def test_objects_are_never_headers(file):
@@ -166,10 +169,10 @@ def test_second_text_is_taken_only_where_wanted(file):
 def test_files_must_agree_on_pairs(file):
     pairs, single = "text_a\ttext_b\tlabel\nI\tx\t1\nyou\ty\t0\n", "label\ttext_a\n1\tI\n"
     data = CustomData(file("a.tsv", pairs), file("b.tsv", single))
-    with pytest.raises(ValueError, match=r"a.tsv has a column .*b.tsv has none. --text_b_column"):
+    with pytest.raises(ValueError, match=r"a.tsv.*b.tsv.*--text_b_column"):
         data.read(DEV)
     data = CustomData(file("a.tsv", pairs), file("b.tsv", single), text_b_column="text_b")
-    with pytest.raises(ValueError, match=r"b.tsv has no column named 'text_b'"):
+    with pytest.raises(ValueError, match=r"b.tsv.*'text_b'"):
         data.read(DEV)
     assert CustomData(file("a.tsv", pairs), file("b.tsv", single), text_b_column="").read(DEV)
 
@@ -203,18 +206,17 @@ def test_labels_of_a_model_hold(file):
     data = CustomData(train, dev, labels=labels)
     assert data.labels is labels
     assert [example.label for example in data.read(DEV)] == ["neutral"]
-    with pytest.raises(ValueError, match=r"line 2 of .*a.tsv has the unknown label 'good'"):
+    with pytest.raises(ValueError, match=r"line 2 of .*a.tsv.*'good'"):
         CustomData(train, labels=Labels(("x", "y"))).read(TRAIN)
-    with pytest.raises(ValueError, match="predicts the classes 'x', 'y', but --regression is True"):
+    with pytest.raises(ValueError, match="--regression"):
         CustomData(train, labels=Labels(("x", "y")), regression=True)
-    with pytest.raises(ValueError, match="predicts numbers, but --regression is False"):
+    with pytest.raises(ValueError, match="--regression"):
         CustomData(train, labels=Labels())
 
 
 def test_unknown_label_of_dev_is_refused(file):
     dev = file("b.csv", 'text_a,label\n"two\nlines",good\nI,goood\n')
-    message = r"--dev_file: line 4 of .*b.csv has the unknown label 'goood'. Allowed: 'bad', 'good'"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"--dev_file: line 4 of .*b.csv.*'goood'"):
         CustomData(file("a.tsv", TRAIN_TSV), dev).read(DEV)
 
 
@@ -241,27 +243,11 @@ def test_regression(file):
             CustomData(train, regression=True).read(TRAIN)
 
 
-def test_labels_of_a_test_file_are_used_if_all_are_labels(file, caplog):
-    def labels(text: str) -> list[str | None]:
+def test_a_test_file_has_no_labels(file, caplog):
+    for text in ("label\ttext_a\ngood\tI\n?\tyou\n", "text_a\nI\nyou\n"):
         data = CustomData(test_file=file("t.tsv", text), labels=GOOD_BAD)
-        return [example.label for example in data.read(TEST)]
-
-    assert labels("label\ttext_a\ngood\tI\nbad\tyou\n") == ["good", "bad"]
-    assert labels("text_a\nI\nyou\n") == [None, None]
-    assert labels("label\ttext_a\n\tI\n-\tyou\n") == [None, None]
+        assert data.read(TEST) == [TextExample("0", "I"), TextExample("1", "you")]
     assert not caplog.messages
-    assert labels("label\ttext_a\ngood\tI\n?\tyou\n") == [None, None]
-    assert "rows=1 with an unknown label: the file is taken as one without labels" in caplog.text
-
-
-def test_partly_labelled_test_file_is_warned_of(file, caplog):
-    rows = [f"{'-' if i in (1, 4) else 'good'}\ttext {i}" for i in range(6)]
-    data = CustomData(test_file=file("t.tsv", "\n".join(["label\ttext_a", *rows])), labels=GOOD_BAD)
-    assert {example.label for example in data.read(TEST)} == {None}
-    assert (
-        "t.tsv: rows=2 with no label where others have one: the file is taken as one without "
-        "labels (lines 3, 6)"
-    ) in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -283,95 +269,29 @@ def test_marks_for_no_label_are_no_classes(labels, expected, file, caplog):
 
 def test_file_without_any_label_is_refused(file):
     path = file("a.tsv", "label\ttext_a\n-\tI\n\tyou\n")
-    with pytest.raises(ValueError, match=r"--train_file: no row of .*a.tsv has a label"):
+    with pytest.raises(ValueError, match=r"--train_file: .*a.tsv"):
         CustomData(path)
-
-
-def test_lists_and_objects_are_no_texts(file, caplog):
-    rows = [
-        '{"text_a": "I", "label": 0, "tokens": ["I"]}',
-        '{"text_a": ["you"], "label": 0}',
-        '{"text_a": {"x": 1}, "label": 0}',
-        '{"text_a": "he", "label": [1]}',
-        '{"text_a": "she", "label": 1}',
-    ]
-    path = file("a.jsonl", "\n".join(rows))
-    assert [example.text_a for example in CustomData(path).read(TRAIN)] == ["I", "she"]
-    kind = "no text (no such key, null, a list or an object)"
-    assert f"a.jsonl: rows=2 with {kind}, left out (lines 2, 3)" in caplog.text
-    assert "a.jsonl: rows=1 with no label, left out (line 4)" in caplog.text
-    caplog.clear()
-    examples = CustomData(test_file=path, labels=GOOD_BAD, label_column="none").read(TEST)
-    assert [example.text_a for example in examples] == ["I", "", "", "he", "she"]
-    assert f"a.jsonl: rows=2 with {kind}, kept (lines 2, 3)" in caplog.text
-
-
-@pytest.mark.parametrize("split", [TRAIN, TEST])
-def test_file_whose_texts_all_are_lists_is_refused(split, file):
-    path = file("a.jsonl", '{"text_a": ["I"], "label": 0}\n{"text_a": ["you"], "label": 1}\n')
-    with pytest.raises(
-        ValueError, match=r"only 0 of the 2 rows of .* can be used.* rows=2 with no text"
-    ):
-        CustomData(path, test_file=path, labels=Labels(("0", "1"))).read(split)
-
-
-def test_labels_that_look_alike_are_warned_of(file, caplog):
-    rows = [json.dumps({"text_a": "I", "label": label}) for label in (1, 1.0, "Good", "good", 2)]
-    assert len(CustomData(file("a.jsonl", "\n".join(rows))).labels.names) == 5
-    assert "a.jsonl: the labels '1', '1.0' are one number" in caplog.text
-    assert "a.jsonl: the labels 'Good', 'good' differ only in case" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
 def test_file_with_a_header_only_is_refused(name, file):
     for settings in ({}, {"text_a_column": "0", "label_column": "1"}):
-        header = "0\t1" if settings else "label\ttext_a"
-        with pytest.raises(ValueError, match=rf"--train_file: .*{name} has a header and no rows"):
-            CustomData(file(name, f"{header}\n"), **settings)
-
-
-def test_semicolons_without_a_header_are_asked_for(file, caplog):
-    path = file("a.csv", "hello;pos\nbad;neg\n")
-    columns: dict[str, Any] = {"text_a_column": "0", "label_column": "1"}
-    with pytest.raises(ValueError, match=r"parted by commas unless its first line is sep=;"):
-        CustomData(path, **columns)
-    CustomData(test_file=path, labels=GOOD_BAD, **columns).read(TEST)
-    assert "a.csv: without a header it is read as parted by commas" in caplog.text
-    data = CustomData(file("a.csv", "sep=;\nhello;pos\nbad;neg\n"), **columns)
-    assert data.labels.names == ("neg", "pos")
-
-
-def test_no_test_row_is_left_out(file):
-    text = '{"text_a": "I"}\n{"x": 1}\n{"text_a": null}\n{"text_a": "you"}\n'
-    examples = CustomData(test_file=file("t.jsonl", text), labels=GOOD_BAD).read(TEST)
-    assert [(e.guid, e.text_a) for e in examples] == [
-        ("0", "I"),
-        ("1", ""),
-        ("2", ""),
-        ("3", "you"),
-    ]
-
-
-def test_class_imbalance_is_warned_of(file, caplog):
-    rows = "".join(f"{'rare' if i == 5 else 'often'}\ttext\n" for i in range(11))
-    CustomData(file("a.tsv", f"label\ttext_a\n{rows}")).read(TRAIN)
-    assert len(caplog.messages) == 1
-    assert "out of balance: 'often' has 10 rows, 'rare' 1" in caplog.text
+        header = "0-1" if settings else "label-text_a"
+        path = file(name, header.replace("-", "," if name == "a.csv" else "\t"))
+        with pytest.raises(ValueError, match=rf"--train_file: .*{name}.* no rows"):
+            CustomData(path, **settings)
 
 
 WRONG = {
-    "label missing": ({}, r"no column named 'label'. Its columns: 'id', 'x', 'text_a'. --label_c"),
-    "text missing": ({"text_a_column": "text"}, r"no column named 'text'. .* --text_a_column"),
-    "second text missing": ({"text_b_column": "b", "label_column": "x"}, r"'b'.* --text_b_column"),
-    "number and name": ({"text_a_column": "1", "label_column": "x"}, r"--text_a_column gave a num"),
-    "number and default": ({"label_column": "1"}, r"--text_a_column a name"),
-    "number and default label": ({"text_a_column": "1"}, r"--label_column must be a number from 0"),
-    "number too large": ({"text_a_column": "3", "label_column": "0"}, r"from 0 to 2. Received"),
-    "one column for two": ({"label_column": "text_a"}, r"must be different columns"),
-    "one label only": (
-        {"label_column": "x"},
-        r"--train_file: all 2 rows .* have 'same'; there is nothing",
-    ),
+    "label missing": ({}, r"'label'.*'id', 'x', 'text_a'.*--label_column"),
+    "text missing": ({"text_a_column": "text"}, r"'text'.*--text_a_column"),
+    "second text missing": ({"text_b_column": "b", "label_column": "x"}, r"'b'.*--text_b_column"),
+    "number and name": ({"text_a_column": "1", "label_column": "x"}, r"--text_a_column"),
+    "number and default": ({"label_column": "1"}, r"--text_a_column"),
+    "number and default label": ({"text_a_column": "1"}, r"--label_column.*0 to 2"),
+    "number too large": ({"text_a_column": "3", "label_column": "0"}, r"0 to 2.*'3'"),
+    "one column for two": ({"label_column": "text_a"}, r"'text_a'"),
+    "one label only": ({"label_column": "x"}, r"--train_file: .*'same'"),
 }
 
 
@@ -383,11 +303,11 @@ def test_columns_that_are_not_there_are_refused(name, file):
 
 
 def test_files_not_given_are_asked_for(file):
-    with pytest.raises(ValueError, match="give --train_file to find them in"):
+    with pytest.raises(ValueError, match="--train_file"):
         CustomData(dev_file=file("a.tsv", TRAIN_TSV))
     data = CustomData(labels=GOOD_BAD)
     for split in (TRAIN, DEV, TEST):
-        with pytest.raises(ValueError, match=f"--task_name=custom needs --{split}_file"):
+        with pytest.raises(ValueError, match=f"--{split}_file"):
             data.read(split)
-    with pytest.raises(ValueError, match=r"--dev_file: there is no file '/no/where.tsv'"):
+    with pytest.raises(ValueError, match=r"--dev_file.*'/no/where.tsv'"):
         CustomData(dev_file="/no/where.tsv", labels=GOOD_BAD).read(DEV)

@@ -194,9 +194,9 @@ def test_half_a_character_moves_no_answer(tmp_path):
     ("text", "words"),
     [
         ('{"data": [\n  {"paragraphs": [}]}', ["broken JSON", "line 2, column 19"]),
-        ("[" * 100_000, ["line 1", "column 101"]),
-        ('{"data": [],\n"version": ' + "1" * 10_000 + "}", ["line 2", "column 12"]),
-        ('{"data": [],\n"version": NaN}', ["line 2", "column 12"]),
+        ("[" * 100_000, ["questions.json", "line 1"]),
+        ('{"data": [],\n"version": ' + "1" * 10_000 + "}", ["questions.json", "4300"]),
+        ('{"data": [],\n"version": NaN}', ["questions.json", "NaN"]),
         ("", ["empty"]),
         ('"text"', ["list of articles", "'text'"]),
         ('{"articles": []}', ["list of articles"]),

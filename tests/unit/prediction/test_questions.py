@@ -221,7 +221,7 @@ def test_without_any_candidate_nothing_is_answered(new_answerer, version):
         assert (entry["answer"], entry["n_best"]) == ("", [])
         assert entry["probability"] is entry["start"] is entry["end"] is None
         assert entry.get("is_answered", False) is False
-    assert answerer.oddities.lines == {
+    assert answerer.issues.locations == {
         "an empty context, kept": ["a", "b"],
         "an empty question, kept": ["b"],
     }
@@ -242,7 +242,7 @@ def test_halves_of_characters_keep_their_places(new_answerer, tmp_path):
         for found in entry["n_best"]:
             assert question.context[found["start"] : found["end"]] == found["answer"]
     assert any("\ud83d" in found["answer"] for entry in objects for found in entry["n_best"])
-    (kind,) = answerer.oddities.lines
+    (kind,) = answerer.issues.locations
     assert "lone surrogates" in kind
 
 
@@ -254,7 +254,7 @@ def test_questions_that_are_cut_off_are_counted_and_those_that_just_fit_are_not(
     answerer = new_answerer()
     answerer.answer([PlainQuestion(n, "the world " * 50, text) for n, text in texts.items()])
     cut = f"a question longer than --max_query_length={QUERY}, cut off"
-    assert answerer.oddities.lines == {cut: [str(QUERY + 1), "40"]}
+    assert answerer.issues.locations == {cut: [str(QUERY + 1), "40"]}
 
 
 BAD = [

@@ -1,0 +1,183 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from albert_tf.data.tables import DataIssues, Table, read_table
+
+FLAG = "--some_file"
+
+
+def table(folder: Path, name: str, content: str | bytes, **settings) -> Table:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_table(str(path), FLAG, **settings)
+
+
+def never(cells) -> bool:
+    """For files without a header."""
+    return False
+
+
+FILES = {
+    "plain": ("x.tsv", "a\tb\n1\t2\n3\t4\n", [["1", "2"], ["3", "4"]]),
+    "no end": ("x.tsv", "a\tb\n1\t2", [["1", "2"]]),
+    "windows": ("x.tsv", "a\tb\r\n1\t2\r\n", [["1", "2"]]),
+    "byte order mark": ("x.tsv", "\ufeffa\tb\n1\t2\n", [["1", "2"]]),
+    "quotation marks": ("x.txt", 'a\tb\n"1\t2\n3"\t"4"\n', [['"1', "2"], ['3"', '"4"']]),
+    "other line ends": (
+        "x.tsv",
+        "a\tb\n1\u2028x\x85y\x0bz\x1d\t2\rt\n",
+        [["1\u2028x\x85y\x0bz\x1d", "2\rt"]],
+    ),
+    "empty cells": ("x.tsv", "a\tb\n\t2\n3\t\n\t\n", [["", "2"], ["3", ""], ["", ""]]),
+    "blanks": ("x.tsv", " a \tb\t\t\n 1 \t\u00a02\u3000\n", [[" 1 ", "\u00a02\u3000"]]),
+    "ragged": ("x.tsv", "a\tb\n1\n1\t2\t3\n", [["1"], ["1", "2", "3"]]),
+    "commas": ("x.CSV", "a,b\n1,2;\t3\n", [["1", "2;\t3"]]),
+    "quoted": (
+        "x.csv",
+        '"a","b"\n"1,""x""\n\r\n",2\n3,"4"\n',
+        [['1,"x"\n\r\n', "2"], ["3", "4"]],
+    ),
+    "quotation marks inside": ("x.csv", 'a,b\n5" pipe,2\n', [['5" pipe', "2"]]),
+    "other line ends, CSV": ("x.csv", "a,b\n1\u2028x\x85,2\n", [["1\u2028x\x85", "2"]]),
+    "windows, CSV": ("x.csv", '\ufeff"a",b\r\n1,2\r\n', [["1", "2"]]),
+    "longer than the csv module takes": (
+        "x.csv",
+        f"a,b\n{'x' * 200_000},2",
+        [["x" * 200_000, "2"]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_of_cells(name, tmp_path):
+    file, text, expected = FILES[name]
+    read = table(tmp_path, file, text)
+    assert read.columns == ["a", "b"]
+    assert read.width == 2
+    assert [row for _, row in read.rows] == expected
+    assert not read.issues.locations
+
+
+ONE_COLUMN = {
+    "tabs": ("x.tsv", "a\n\n1\n\n \n2\n\n\n", ["", "1", "", " ", "2"]),
+    "windows": ("x.tsv", "a\r\n1\r\n\r\n2\r\n\r\n", ["1", "", "2"]),
+    "no end": ("x.tsv", "a\n1\n\n2", ["1", "", "2"]),
+    "commas": ("x.csv", 'a\n1\n\n2\n""\n\n', ["1", "", "2", ""]),
+}
+
+
+@pytest.mark.parametrize("name", ONE_COLUMN)
+def test_blank_lines_of_a_single_column_are_rows(name, tmp_path):
+    file, text, expected = ONE_COLUMN[name]
+    assert [row for _, row in table(tmp_path, file, text).rows] == [[cell] for cell in expected]
+
+
+def test_blank_lines_before_the_first_row(tmp_path):
+    read = table(tmp_path, "x.tsv", "\na\n1\n")
+    assert (read.columns, list(read.rows)) == (["a"], [(3, ["1"])])
+    read = table(tmp_path, "x.tsv", "\n1\n2\n", is_header=never)
+    assert list(read.rows) == [(1, [""]), (2, ["1"]), (3, ["2"])]
+
+
+def test_json_lines(tmp_path):
+    lines = (
+        '{"a": "x\\u2028\u2028y", "b": 3}\n\n{"c": [1], "a": null}\r\n'
+        '{"b": true, "a": "\\ud83d!"}\n'
+        '{"b": 1.50, "a": "\\ud83d\\ude82"}\n'
+    )
+    read = table(tmp_path, "x.jsonl", lines)
+    assert read.columns == ["a", "b", "c"]
+    assert list(read.rows) == [
+        (1, ["x\u2028\u2028y", "3", None]),
+        (3, [None, None, None]),
+        (4, ["\ufffd!", "true", None]),
+        (5, ["\U0001f682", "1.5", None]),
+    ]
+    assert [*read.issues.locations.values()] == [[4]]
+
+
+def test_lines_are_counted_as_editors_do(tmp_path):
+    read = table(tmp_path, "x.csv", 'a,b\n"1\n2\n",3\n\n4,5\n6,"7\n"\n8,9\n')
+    assert [line for line, _ in read.rows] == [2, 6, 7, 9]
+    assert [*read.issues.locations.values()] == [[5]]
+
+
+def test_files_without_header(tmp_path):
+    read = table(tmp_path, "x.tsv", "1\t2\t3\n1\t2\t3\n", is_header=never)
+    assert (read.columns, read.width) == (None, 3)
+    assert [line for line, _ in read.rows] == [1, 2]
+    assert read.index("2", "--f") == 2
+    for column in ("3", "label", "-1"):
+        with pytest.raises(ValueError, match=f"--f .*'{column}'"):
+            read.index(column, "--f")
+
+
+def test_first_row_can_tell_whether_it_is_a_header(tmp_path):
+    for first, header in (("a", ["a"]), ("b", None)):
+        read = table(tmp_path, "x.tsv", f"{first}\n1\n", is_header=lambda row: row[0] == "a")
+        assert read.header == header
+
+
+def test_columns_are_found_by_name(tmp_path):
+    read = table(tmp_path, "x.tsv", " text \tx\tlabel\tx\t\t\n1\t2\t3\t4\n")
+    assert read.columns == ["text", "x", "label", "x"]
+    assert read.index("label", "--l") == 2
+    for column in ("Label", "x"):
+        with pytest.raises(ValueError, match=f"x.tsv .*'{column}'.*'text', 'x', 'label', 'x'.*--l"):
+            read.index(column, "--l")
+
+
+BROKEN = {
+    "empty": ("x.tsv", "\n \n", "x.tsv"),
+    "byte order mark only": ("x.tsv", "\ufeff", "x.tsv"),
+    "latin-1": ("x.tsv", b"a\tb\nxy\t\xe9\n", "x.tsv.*line 2.*0xe9"),
+    "utf-16": ("x.tsv", "a\tb\n".encode("utf-16"), "x.tsv.*line 1.*0xff"),
+    "utf-16, no mark": ("x.tsv", "a\tb\n".encode("utf-16-le"), "x.tsv.*line 1.*0x00"),
+    "ending": ("x.xlsx", "a\tb\n", "x.xlsx"),
+    "open quote": ("x.csv", 'a,b\n1,2\n3,"4\n5,6\n', "x.csv.*line 3"),
+    "text after quote": ("x.csv", 'a,b\n1,2\n"3"x,4\n', "x.csv.*line 3"),
+    "quotes only": ("x.csv", '""\n', "x.csv"),
+    "broken JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "x.jsonl.*line 2"),
+    "JSON, one key twice": ("x.json", '{"a": 1, "a": 2}\n', "x.json.*line 1.*'a'"),
+    "JSON array": ("x.json", '\n[{"a": 1}]\n', "line 2 of .*x.json.*JSON Lines"),
+    "JSON over many lines": ("x.json", '{\n"a": 1}\n', "x.json.*line 1.*JSON Lines"),
+    "JSON text": ("x.json", '{"a": 1}\n"a"\n', "line 2 of .*x.json"),
+    "NaN": ("x.jsonl", '{"a": 1}\n{"a": NaN}', "x.jsonl.*line 2"),
+    "long number": ("x.jsonl", '{"a": ' + "9" * 10_000 + "}", "x.jsonl.*line 1"),
+    "deep JSON": ("x.jsonl", '{"a": ' + "[" * 100_000, "x.jsonl.*line 1"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused(name, tmp_path):
+    file, content, message = BROKEN[name]
+    with pytest.raises(ValueError, match=message) as error:
+        list(table(tmp_path, file, content).rows)
+    assert FLAG in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_file_is_named(tmp_path):
+    path = str(tmp_path / "x.tsv")
+    with pytest.raises(ValueError, match=re.escape(f"{FLAG}: there is no file {path!r}")):
+        read_table(path, FLAG)
+    (tmp_path / "y.tsv").mkdir()
+    with pytest.raises(ValueError, match=FLAG):
+        read_table(str(tmp_path / "y.tsv"), FLAG)
+
+
+def test_one_warning_a_kind_names_the_first_lines(caplog):
+    issues = DataIssues("x.tsv")
+    issues.log()
+    assert not caplog.messages
+    for line in (2, 3, 5, 7, 11, 13):
+        issues.add("too few columns, left out", line)
+        if line == 7:
+            issues.add("an empty text, kept", line)
+    issues.log()
+    assert caplog.messages == [
+        "x.tsv: rows=6 with too few columns, left out (lines 2, 3, 5, 7, 11, ...)",
+        "x.tsv: rows=1 with an empty text, kept (line 7)",
+    ]
