@@ -258,9 +258,9 @@ def check_same_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
     if not file_exists(path):
         return
     before = JsonValue(read_json(path, f"--output_dir: {path}"), path).members()
-    for name, value in json.loads(json.dumps(settings)).items():
+    for name, value in settings.items():
         found = before[name].value if name in before else None
-        if found != value:
+        if json.dumps(found) != json.dumps(value):
             raise ValueError(
                 f"--output_dir {output_dir!r} holds runs with other settings, with which no model "
                 f"could be compared. {name} was {shown(found)}, and is {shown(value)} now. Give "

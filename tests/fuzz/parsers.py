@@ -451,18 +451,16 @@ def _glue_results(folder: Path) -> Any:
 
 
 def _ablation(folder: Path) -> Any:
-    from albert_tf.ablations.comparisons import BASE, Variant
-    from albert_tf.ablations.results import read_run
-
     from albert_tf.config import PRESETS
+    from albert_tf.tools.ablations import BASE, Variant, read_run
 
-    return read_run(Variant(BASE, ""), 1, PRESETS["base_v2"], str(folder), {})
+    return read_run(Variant(BASE, "", PRESETS["base_v2"]), 1, str(folder))
 
 
 def _ablation_settings(folder: Path) -> None:
-    from albert_tf.cli.run_ablations import _check_settings
+    from albert_tf.tools.ablations import check_same_settings
 
-    _check_settings(str(folder), {"steps": 5, "text": "x"})
+    check_same_settings(str(folder), {"steps": 5, "text": "x"})
 
 
 def _texts(folder: Path) -> None:
@@ -846,7 +844,6 @@ _SAME_LINES = "reads with a model what check_questions and check_file have read 
 _SYSTEM = "a file of the operating system, of Python or of this package"
 _DOWNLOAD = "what the notebooks download"
 EXCEPTIONS: Mapping[str, str] = {
-    "albert_tf.ablations.runs:_last_lines": _OWN,
     "albert_tf.checkpoints.directory_lock:_read_holder": "any bytes are shown",
     "albert_tf.checkpoints.tf2_hub:compute": _PROGRAM,
     "albert_tf.cli.main:summary": _SYSTEM,
