@@ -30,7 +30,7 @@ def test_a_release_becomes_a_file_as_long_as_its_positions(tmp_path, model):
     [
         ({"model": "gone"}, "--model"),
         ({"max_seq_length": 49}, "--max_seq_length"),
-        ({"quantization": "int8_calibrated"}, "none, float16, int8"),
+        ({"quantization": "int8_calibrated"}, "--quantization"),
         ({"calibration_file": "texts.txt"}, "--quantization=int8"),
     ],
 )

@@ -30,9 +30,8 @@ def test_every_flag_has_one_group_and_a_meaning_and_says_if_it_is_required(name)
         assert sorted(flag.name for flag in grouped) == sorted(set(values) - others)
         ineffective = values.get_key_flags_for_module("Accepted without effect")
         for flag in grouped:
-            meaning = re.fullmatch(r"(?:<\S+>: )?([A-Z1].*(?:\.|\bvalues))", flag.help, re.DOTALL)[
-                1
-            ]
+            meaning = re.sub(r"^<\S+>: ", "", flag.help)  # absl puts the choices before it
+            assert re.fullmatch(r"[A-Z1].*(\.|\bvalues)", meaning, re.DOTALL), flag.name
             is_required = any(not validator.checker(None) for validator in flag.validators)
             assert meaning.startswith("Required. ") == is_required, flag.name
             assert (flag in ineffective) == meaning.startswith("No effect"), flag.name
