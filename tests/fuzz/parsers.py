@@ -170,10 +170,10 @@ def _metrics(folder: Path) -> None:
 def _drawn_metrics(folder: Path) -> None:
     from unittest import mock
 
-    from albert_tf.notebook import curves
+    from albert_tf.tools import notebook
 
-    with mock.patch.object(curves, "draw_curves"):  # a picture takes a fifth of a second
-        curves.draw_metrics(str(folder), [("loss", ("loss",))])
+    with mock.patch.object(notebook, "draw_curves"):  # a picture takes a fifth of a second
+        notebook.draw_metrics(str(folder), {"loss": ["loss"]})
 
 
 def _best_trial(folder: Path) -> Any:
@@ -236,15 +236,15 @@ def _tf2_hub(folder: Path) -> None:
 
 
 def _inspected_saved_model(folder: Path) -> None:
-    from albert_tf.inspection.files import describe_saved_model, find_saved_model
+    from albert_tf.tools.inspect import describe_saved_model, find_saved_model
 
     for line in describe_saved_model(find_saved_model(str(folder))):
-        if line.startswith("Sign of life"):  # from here on TensorFlow runs the graph
+        if line.startswith("Sample output"):  # from here on TensorFlow runs the graph
             return
 
 
 def _inspected(name: str, folder: Path) -> None:
-    from albert_tf.inspection.files import describe_file
+    from albert_tf.tools.inspect import describe_file
 
     list(describe_file(str(folder / name)) or ())
 
@@ -860,8 +860,6 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.export.litert:run": _OWN,
     "albert_tf.export.tf1_hub_module:_tokenizer_files": "copies a file",
     "albert_tf.export.tf1_hub_module:compute": _PROGRAM,
-    "albert_tf.inspection.files:_interpreter": _PROGRAM,
-    "albert_tf.inspection.files:_load": _PROGRAM,
     "albert_tf.model_files.directory:ModelDirectory._copy_tokenizer": "copies a file",
     "albert_tf.precision:_has_bfloat16_products": _SYSTEM,
     "albert_tf.prediction.questions:answer_file": _SAME_LINES,
@@ -870,5 +868,6 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.tokenization.training:piece_list": _OWN,
     "albert_tf.tools.demo:classify_chapters": _OWN,
     "albert_tf.tools.glue_results:write_submission": "copies a file",
+    "albert_tf.tools.inspect:_run": _PROGRAM,
     "albert_tf.tools.python_corpus:source_documents": _SYSTEM,
 }

@@ -1,4 +1,4 @@
-"""What is told of models, exported models and files, and of those that are broken."""
+"""What is said of models, exported models and files, and of those that are broken."""
 
 import json
 import shutil
@@ -14,12 +14,12 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.export.classification import export_classifier
-from albert_tf.inspection.report import describe
 from albert_tf.model_files.directory import ModelDirectory
 from albert_tf.model_files.trained_task import TrainedTask
 from albert_tf.models import AlbertForClassification, AlbertForMultipleChoice
 from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
 from albert_tf.tokenization import load_tokenizer
+from albert_tf.tools.inspect import describe
 
 CONFIG = AlbertConfig(
     vocab_size=1000,
@@ -87,7 +87,7 @@ def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
     text = told(written(tmp_path, AlbertForClassification(CONFIG, 3), tokenizer, task))
     found = facts(text)
     assert found["step"] == "77"
-    assert found["optimizer slots"] == "27 variables"
+    assert found["optimizer slots"] == "27"
     assert found["of the checkpoints"] == "model.ckpt-77"
     assert found["heads"] == "39"
     assert "3 classes" in text
@@ -106,50 +106,45 @@ def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
         (lambda: AlbertForMultipleChoice(CONFIG), TrainedTask("race"), "I would watch it again."),
         (lambda: AlbertForSpans(CONFIG), TrainedTask("squad1.1"), "Who wrote the book?"),
         (lambda: AlbertForSpanBeams(CONFIG), TrainedTask("squad2.0"), "(null odds "),
-        (lambda: AlbertEncoder(CONFIG), None, "cosine of their pooled outputs"),
+        (lambda: AlbertEncoder(CONFIG), None, "cosine"),
     ],
     ids=["regression", "multiple choice", "spans", "beams", "encoder"],
 )
-def test_every_kind_of_model_gives_a_sign_of_life(tmp_path, tokenizer, build, task, sample):
+def test_every_kind_of_model_gives_a_sample_output(tmp_path, tokenizer, build, task, sample):
     text = told(written(tmp_path, build(), tokenizer, task))
-    life = text[text.index("Sign of life") :]
-    assert sample in life
-    assert len(life.splitlines()) == 3
+    output = text[text.index("Sample output") :]
+    assert sample in output
+    assert len(output.splitlines()) == 3
 
 
-def test_what_is_known_is_told_before_what_is_wrong(tmp_path, tokenizer, capsys):
+def test_what_is_known_is_said_before_what_is_wrong(tmp_path, tokenizer, capsys):
     path = written(tmp_path, AlbertEncoder(CONFIG), tokenizer)
     config = json.loads((path / "albert_config.json").read_text())
     (path / "albert_config.json").write_text(json.dumps({**config, "hidden_size": 16}))
     with pytest.raises(ValueError, match=r"hidden_size|shape"):
         inspect.run([str(path)])
     assert facts(capsys.readouterr().out)["step"] == "77"
-
-
-def test_a_data_file_that_was_cut_short_is_named(tmp_path, tokenizer):
-    path = written(tmp_path, AlbertEncoder(CONFIG), tokenizer)
     data = path / "model.ckpt-77.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:50])
-    with pytest.raises(ValueError, match=r"model\.ckpt-77' is damaged"):
+    with pytest.raises(ValueError, match=r"model\.ckpt-77"):
         told(path)
 
 
-def test_without_a_tokenizer_there_is_no_sign_of_life(tmp_path):
+def test_without_a_tokenizer_or_configuration_there_is_no_sample_output(tmp_path):
     path = written(tmp_path, AlbertEncoder(CONFIG), None)
     text = told(path)
-    assert "none: give --spm_model_file or --vocab_file" in text
-    assert text.splitlines()[-1].startswith("  none: without a tokenizer")
+    assert "--spm_model_file" in text
+    assert text.splitlines()[-1].startswith("  none: ")
     (path / "albert_config.json").unlink()
-    last = told(path).splitlines()[-1]
-    assert last.startswith("  none  ")
-    assert last.endswith("  --albert_config_file has to say what it is")
+    assert "--albert_config_file" in told(path).splitlines()[-1]
 
 
-def test_weights_that_are_no_numbers_show_no_life(tmp_path, tokenizer):
-    model = AlbertEncoder(CONFIG)
-    model.pooler.bias.assign(np.full(12, np.nan))
+@pytest.mark.parametrize("build", [AlbertEncoder, AlbertForMultipleChoice])
+def test_weights_that_are_no_numbers_are_refused(tmp_path, tokenizer, build):
+    model = build(CONFIG)
+    getattr(model, "encoder", model).pooler.bias.assign(np.full(12, np.nan))
     with pytest.raises(ValueError, match="not finite"):
-        told(written(tmp_path, model, tokenizer))
+        told(written(tmp_path, model, tokenizer, TrainedTask("race")))
 
 
 def test_an_exported_classifier_by_its_folder_of_exports(tmp_path):
@@ -159,16 +154,15 @@ def test_an_exported_classifier_by_its_folder_of_exports(tmp_path):
     text = told(tmp_path)
     assert text.startswith(f"{path}: a SavedModel (TensorFlow {tf.__version__})")
     assert facts(text)["-> probabilities"] == "float32 [?, 2]"
-    assert "labels.json" in facts(text)["assets.extra"]
     assert "  tokens(input_ids=[[1, 1, 1]], " in text
     assert "    probabilities [1, 2]: 0." in text
     assert "2 classes" in text  # of the weights, which another training may start from
     data = tmp_path / "9" / "variables" / "variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:50])
-    with pytest.raises(ValueError, match="9' cannot be loaded"):
+    with pytest.raises(ValueError, match="9'"):
         told(tmp_path / "9")
     (tmp_path / "9" / "saved_model.pb").write_bytes(b"\xff\xff")
-    with pytest.raises(ValueError, match=r"saved_model\.pb' is damaged"):
+    with pytest.raises(ValueError, match=r"saved_model\.pb'"):
         told(tmp_path / "9")
 
 
@@ -183,7 +177,7 @@ def test_files(golden, tmp_path):
     assert facts(config)["encoder"] == "13,320"
     tokenizer = told(golden / "hub" / "albert_directory" / "30k-clean.model")
     assert facts(tokenizer)["entries"] == "1,000"
-    assert facts(tokenizer)["blank"] == "4 [MASK]"
+    assert facts(tokenizer)["mask"] == "4 [MASK]"
 
 
 def test_a_lite_model(tmp_path):
@@ -196,26 +190,15 @@ def test_a_lite_model(tmp_path):
     assert text.startswith(f"{path}: a LiteRT model\n")
     assert facts(text)["ids"] == "int32 [1, 7]"
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(ValueError, match="is damaged, or no LiteRT model"):
+    with pytest.raises(ValueError, match=r"model\.tflite"):
         told(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "There is nothing at"),
-        (b"", "neither a file of a model nor of records"),
-        (b"once upon a time there was a text", "neither a file of a model nor of records"),
-    ],
-)
-def test_other_things_are_named(tmp_path, content, message):
-    path = tmp_path / "thing"
+@pytest.mark.parametrize("content", [None, b"", b"once upon a time there was a text"])
+def test_other_things_are_refused_and_named(tmp_path, content):
     if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        told(path)
-
-
-def test_no_path_says_what_is_wanted():
-    with pytest.raises(ValueError, match=r"inspect PATH. It may be a model of any format"):
+        (tmp_path / "thing").write_bytes(content)
+    with pytest.raises(ValueError, match="thing"):
+        told(tmp_path / "thing")
+    with pytest.raises(ValueError, match="PATH"):
         inspect.run([])

@@ -1,1 +1,0 @@
-"""What lies at a path, told to people."""
