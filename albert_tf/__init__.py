@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any
 from albert_tf.version import __version__
 
 if TYPE_CHECKING:
-    from albert_tf.checkpoints.original import load_weights, original_names, write_checkpoint
+    from albert_tf.checkpoints.load_tokenizer import load_tokenizer
+    from albert_tf.checkpoints.load_weights import load_weights
+    from albert_tf.checkpoints.loading import load
+    from albert_tf.checkpoints.original.files import write_checkpoint
+    from albert_tf.checkpoints.original.names import original_names
     from albert_tf.config import PRESETS, AlbertConfig
-    from albert_tf.encoder import AlbertEncoder
-    from albert_tf.loading import load
-    from albert_tf.model_files.tokenizer import load_tokenizer
-    from albert_tf.models import (
+    from albert_tf.modeling.encoder import AlbertEncoder
+    from albert_tf.modeling.models import (
         AlbertForClassification,
         AlbertForMultipleChoice,
         AlbertForPretraining,
+        AlbertForSpanBeams,
+        AlbertForSpans,
     )
-    from albert_tf.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
-    from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
+    from albert_tf.training.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
 
 __all__ = [
     "PRESETS",
@@ -48,20 +51,20 @@ __all__ = [
 _MODULES = {
     "PRESETS": "config",
     "AlbertConfig": "config",
-    "AlbertEncoder": "encoder",
-    "AlbertForClassification": "models",
-    "AlbertForMultipleChoice": "models",
-    "AlbertForPretraining": "models",
-    "AlbertForSpanBeams": "span_models",
-    "AlbertForSpans": "span_models",
-    "AdamWeightDecay": "optimization",
-    "Lamb": "optimization",
-    "WarmupPolynomialDecay": "optimization",
-    "load": "loading",
-    "load_tokenizer": "model_files.tokenizer",
-    "load_weights": "checkpoints.original",
-    "original_names": "checkpoints.original",
-    "write_checkpoint": "checkpoints.original",
+    "AlbertEncoder": "modeling.encoder",
+    "AlbertForClassification": "modeling.models",
+    "AlbertForMultipleChoice": "modeling.models",
+    "AlbertForPretraining": "modeling.models",
+    "AlbertForSpanBeams": "modeling.models",
+    "AlbertForSpans": "modeling.models",
+    "AdamWeightDecay": "training.optimization",
+    "Lamb": "training.optimization",
+    "WarmupPolynomialDecay": "training.optimization",
+    "load": "checkpoints.loading",
+    "load_tokenizer": "checkpoints.load_tokenizer",
+    "load_weights": "checkpoints.load_weights",
+    "original_names": "checkpoints.original.names",
+    "write_checkpoint": "checkpoints.original.files",
 }
 
 

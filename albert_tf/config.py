@@ -17,16 +17,22 @@ from albert_tf.data.strict_json import as_whole_number, is_number, read_json, sh
 
 # Names of `hidden_act` (case does not matter); an empty name means no activation.
 ACTIVATION_NAMES = ("gelu", "relu", "tanh", "linear", "")
+
 # What the layers of a group share; see parameter_sharing.py.
 SHARING_MODES = ("all", "attention", "ffn", "none")
+
 # What a training does whose numbers went bad.
 ON_DIVERGENCE = ("stop", "rollback")
+
 # What the matrix products are computed in; see precision.py.
 PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
+
 # Where to compute; see distribution.py.
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+
 # Bounds that no model reaches; beyond them no tensor has its shape, and no graph an end.
 MAX_SIZE = 2**31 - 1
+
 MAX_BLOCKS = 10_000
 
 
@@ -262,6 +268,7 @@ class AlbertConfig:
 
 
 _ALBERT_FIELDS = tuple(f.name for f in dataclasses.fields(AlbertConfig) if f.name != "extra")
+
 _SIZES = (
     "vocab_size",
     "embedding_size",

@@ -7,6 +7,7 @@ import subprocess
 from contextlib import suppress
 
 _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
 _ASK_GPUS = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 
 

@@ -14,15 +14,15 @@ import statistics
 import numpy as np
 from absl import app, flags
 
+from albert_tf.classification.features import text_sequences
+from albert_tf.classification.glue import GlueData
 from albert_tf.config import AlbertConfig
-from albert_tf.data.glue import GlueData
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import DEV
-from albert_tf.data.text_features import text_sequences
-from albert_tf.distribution import create_strategy
-from albert_tf.models import AlbertForClassification
-from albert_tf.prediction.sequences import Predictor
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.training.distribution import create_strategy
 from benchmarks.matmul import encoder_operations, matmul_rate, seconds
 
 flags.DEFINE_string("data_dir", None, "GLUE, or the folder of the task.", required=True)

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 import sentencepiece
 from absl import app, flags
 
-from albert_tf.data.masking import MaskingSettings
-from albert_tf.data.pretraining import PretrainingDataSettings
-from albert_tf.data.pretraining_files import create_pretraining_data
-from albert_tf.data.segments import SegmentSettings
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.pretraining.create_records import create_pretraining_data
+from albert_tf.pretraining.instances import PretrainingDataSettings
+from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.pretraining.segments import SegmentSettings
+from albert_tf.tokenization.loading import load_tokenizer
 
 _TEXT = flags.DEFINE_string("text", None, "Text, one sentence a line.", required=True)
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)

@@ -19,8 +19,10 @@ import sentencepiece
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf.export.graph_tokenizer import GraphTokenizer
-from albert_tf.tokenization import Encoding, SentencePieceTokenizer, Tokenizer, load_tokenizer
+from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.tokenization.base import Encoding, Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _TEXT = flags.DEFINE_list("text", None, "Texts to encode, UTF-8, one a line.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")

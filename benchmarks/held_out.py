@@ -18,8 +18,8 @@ from absl import app, flags
 from tqdm import tqdm
 
 import albert_tf
-from albert_tf.models import AlbertForPretraining
-from albert_tf.tokenization import Tokenizer
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.tokenization.base import Tokenizer
 
 _MODEL = flags.DEFINE_string("model", "mini", "Pretrained model, of any format.")
 _TEXT = flags.DEFINE_string("text", None, "Held-out text, one sentence a line.", required=True)

@@ -21,14 +21,14 @@ import tensorflow as tf
 from absl import app, flags
 from ai_edge_litert.interpreter import Interpreter
 
+from albert_tf.checkpoints.loading import build_model, read_contents
+from albert_tf.classification.features import text_sequences
 from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.streams import open_input, read_lines
 from albert_tf.data.text_examples import TextExample
-from albert_tf.data.text_features import text_sequences
-from albert_tf.encoder import AlbertEncoder
-from albert_tf.export.litert import QUANTIZATIONS, agreement, export_litert, outputs_of
-from albert_tf.loading import build_model, read_contents
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.serving.litert import QUANTIZATIONS, agreement, export_litert, outputs_of
 
 _PRESET = flags.DEFINE_string("preset", None, "Shape of an encoder with random weights.")
 _MODEL = flags.DEFINE_string("model", None, "A model of any format instead.")

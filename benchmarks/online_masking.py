@@ -19,14 +19,14 @@ import tensorflow as tf
 from absl import app, flags
 
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
-from albert_tf.data.examples import encode_examples
-from albert_tf.data.masking import MaskingSettings
-from albert_tf.data.online_masking import OnlineMasking
-from albert_tf.data.pretraining import plain_feature_specs, pretraining_feature_specs
 from albert_tf.data.records import parse_batch
+from albert_tf.data.tf_examples import encode_examples
 from albert_tf.data.tfrecord import frame_records
-from albert_tf.distribution import create_strategy
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.pretraining.instances import plain_feature_specs, pretraining_feature_specs
+from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.pretraining.online_masking import OnlineMasking
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.distribution import create_strategy
 from albert_tf.training.trainer import Trainer
 from benchmarks.matmul import seconds
 

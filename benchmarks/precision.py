@@ -64,8 +64,8 @@ def losses_of_training() -> list[float]:
     """The loss of each step of a training; the order of the batches is always the same."""
     from albert_tf.config import OptimizerConfig, TrainerConfig
     from albert_tf.data.files import match_files
-    from albert_tf.distribution import create_strategy
-    from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.pretraining.task import PretrainingTask
+    from albert_tf.training.distribution import create_strategy
     from albert_tf.training.trainer import Trainer
 
     S, P, steps = FLAGS.max_seq_length, FLAGS.max_predictions_per_seq, FLAGS.steps or 200

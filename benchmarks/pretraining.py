@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
-from albert_tf.distribution import create_strategy
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.distribution import create_strategy
 from albert_tf.training.trainer import Trainer
 
 

@@ -17,11 +17,12 @@ from dataclasses import replace
 import sentencepiece
 from absl import app, flags
 
-from albert_tf.data.choice_features import choice_features
-from albert_tf.data.choices import ChoiceExample
-from albert_tf.data.race import MIDDLE, read_race
 from albert_tf.data.text_examples import DEV
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.multiple_choice.data import ChoiceExample
+from albert_tf.multiple_choice.features import choice_features
+from albert_tf.multiple_choice.race import MIDDLE, read_race
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 
 _DATA = flags.DEFINE_string("data_dir", None, "What holds RACE, or the folder RACE itself.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")

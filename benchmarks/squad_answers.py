@@ -16,13 +16,13 @@ from contextlib import contextmanager
 import numpy as np
 from absl import app, flags
 
-from albert_tf.data.length_batching import batches_by_length
-from albert_tf.data.squad import read_squad
-from albert_tf.data.squad_features import SquadFeatures, squad_features
-from albert_tf.fine_tuning.squad_files import write_answers
-from albert_tf.metrics.squad import v1_scores, v2_scores
-from albert_tf.prediction.squad_answers import AnswerSelector
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.finetuning.batching import batches_by_length
+from albert_tf.squad.answers import AnswerSelector
+from albert_tf.squad.data import read_squad
+from albert_tf.squad.evaluation import write_answers
+from albert_tf.squad.features import SquadFeatures, squad_features
+from albert_tf.squad.metrics import v1_scores, v2_scores
+from albert_tf.tokenization.loading import load_tokenizer
 
 flags.DEFINE_string("predict_file", None, "Questions with answers.", required=True)
 flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)

@@ -16,12 +16,11 @@ from collections.abc import Callable, Sequence
 import sentencepiece
 from absl import app, flags
 
-from albert_tf.data.squad import SquadData, read_squad
-from albert_tf.data.squad_features import squad_features
-from albert_tf.data.squad_tokens import squad_tokens
-from albert_tf.data.squad_windows import answers_through_tokens
-from albert_tf.metrics.squad import normalize_answer
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.squad.data import SquadData, read_squad
+from albert_tf.squad.features import answers_through_tokens, squad_features, squad_tokens
+from albert_tf.squad.metrics import normalize_answer
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 
 _DATA = flags.DEFINE_string("squad_file", None, "Questions in the layout of SQuAD.")
 _VERSION = flags.DEFINE_integer("squad_version", 1, "1 or 2.", lower_bound=1, upper_bound=2)

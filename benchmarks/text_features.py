@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import sentencepiece
 from absl import app, flags
 
-from albert_tf.data.glue import GlueData
+from albert_tf.classification.features import text_features
+from albert_tf.classification.glue import GlueData
 from albert_tf.data.text_examples import TRAIN
-from albert_tf.data.text_features import text_features
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 
 _DATA = flags.DEFINE_string("data_dir", None, "GLUE download, or its MRPC folder.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")

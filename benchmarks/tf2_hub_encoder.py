@@ -20,10 +20,10 @@ import tensorflow as tf
 from absl import app, flags
 
 from albert_tf.checkpoints import tf2_hub
-from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
-from albert_tf.model_files.contents import ModelContents
-from albert_tf.models import AlbertForPretraining
+from albert_tf.modeling.models import AlbertForPretraining
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_integer("batch_size", 4, "Examples of a step.")

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 import sentencepiece
 from absl import app, flags
 
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 
 _TEXT = flags.DEFINE_string("text", None, "Text to encode, UTF-8, one sentence a line.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")

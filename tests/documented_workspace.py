@@ -10,9 +10,10 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from albert_tf.checkpoints.original import original_names, slot_variables, write_checkpoint
-from albert_tf.models import AlbertForPretraining
-from albert_tf.optimization import Lamb
+from albert_tf.checkpoints.original.files import slot_variables, write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.training.optimization import Lamb
 from tests import documented_python
 from tests.choice_run import choices, write_choices, write_race
 from tests.classifier_run import texts

@@ -15,9 +15,10 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from albert_tf.checkpoints.original import original_names, write_checkpoint
-from albert_tf.model_files.directory import SENTENCEPIECE_FILE
-from albert_tf.models import AlbertForPretraining
+from albert_tf.checkpoints.model_directory import SENTENCEPIECE_FILE
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.modeling.models import AlbertForPretraining
 from tests.programs import warm_python
 from tests.small_model import small_config
 

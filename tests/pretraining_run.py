@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import original_names, write_checkpoint
-from albert_tf.models import AlbertForPretraining
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.modeling.models import AlbertForPretraining
 from tests.programs import Program, Result, run_program
 from tests.small_model import small_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records

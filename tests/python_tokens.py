@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from albert_tf.tokenization import SentencePieceTokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 
 class PythonTokens:

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.checkpoints.original import original_names, slot_variables
+from albert_tf.checkpoints.original.files import slot_variables
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import create_strategy
-from albert_tf.run_log import RunLog
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.distribution import create_strategy
+from albert_tf.training.run_log import RunLog
 from albert_tf.training.trainer import Trainer
 from tests.small_model import dropping_config
 from tests.small_records import LENGTH, PREDICTIONS

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from absl import logging
 
+from albert_tf.checkpoints.run_records import RUN_CONFIG_FILE, read_run_config
 from albert_tf.config import AlbertConfig, OptimizerConfig
-from albert_tf.run_records import RUN_CONFIG_FILE, read_run_config
 
 FLAG = "--depth_schedule"
+
 _FORM = re.compile(r"[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*")
 
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Protocol, cast
 import tensorflow as tf
 
 from albert_tf.checkpoints.archives import is_indirect, local_directory
-from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
-from albert_tf.model_files.directory import LOWER_CASE_KEY
-from albert_tf.model_files.trained_task import UNNAMED, TrainedTask
+from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
+from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
+from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask
 
 if TYPE_CHECKING:
-    from albert_tf.model_files.contents import ModelContents
+    from albert_tf.checkpoints.model_contents import ModelContents
+
 
 ORIGINAL = "original"
 
@@ -71,15 +72,17 @@ class _Format:
 
 
 _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"
+
 # In the order in which a directory is tried. The original's is the fallback, and comes first where
 # a directory has a checkpoint in its format beside other files.
 _FORMATS = {
-    ORIGINAL: _Format("release_directory", r"$^"),
+    ORIGINAL: _Format("original.directory", r"$^"),
     "keras_hub": _Format("keras_hub", r"(^|/)(model|task)\.weights\.(h5|json)$"),
     "huggingface": _Format("huggingface", r"(\.safetensors|pytorch_model\.bin)(\.index\.json)?$"),
     "tf2_hub": _Format("tf2_hub", _SAVED_MODEL_VARIABLES),
     "tf1_hub": _Format("tf1_hub", _SAVED_MODEL_VARIABLES),
 }
+
 FORMAT_NAMES = tuple(_FORMATS)
 
 
@@ -121,7 +124,7 @@ def find_weights(path: str, flag: str = "--init_checkpoint") -> str:
     """
     name, directory, weights = _locate(path, flag)
     if name == ORIGINAL:  # whatever lies beside a checkpoint is no matter here
-        from albert_tf.checkpoints.original import find_checkpoint
+        from albert_tf.checkpoints.original.files import find_checkpoint
 
         return find_checkpoint(directory, flag)
     return weights or format_module(name).read(directory, flag).checkpoint

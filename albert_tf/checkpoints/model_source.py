@@ -18,28 +18,34 @@ from absl import logging
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.checkpoints.formats import ORIGINAL, recognise
-from albert_tf.checkpoints.original import read_global_step
-from albert_tf.checkpoints.shipped import HINT, NAMES, is_shipped
-from albert_tf.checkpoints.stored_model import HANDLE_FLAG, StoredModel
-from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.config import PRESETS, AlbertConfig
-from albert_tf.model_files.directory import (
+from albert_tf.checkpoints.load_weights import read_global_step
+from albert_tf.checkpoints.model_contents import HANDLE_FLAG, StoredModel
+from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
     essential_differences,
     find_tokenizer_file,
 )
-from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
-from albert_tf.tokenization.loading import existing_files
+from albert_tf.checkpoints.shipped import HINT, NAMES, is_shipped
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import existing_files, load_tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 CONFIG_FLAG = "--albert_config_file"
+
 CHECKPOINT_FLAG = "--init_checkpoint"
+
 EVAL_FLAG = "--eval_checkpoint"
+
 OUTPUT_FLAG = "--output_dir"
 
 FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
+
 # What the shapes of weights tell of a model, and what they do not.
 _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "num_hidden_groups")
+
 _SHAPELESS = ("num_attention_heads", "hidden_act")
 
 # Pretraining continues from, and evaluates, checkpoints with the layers they were trained with.

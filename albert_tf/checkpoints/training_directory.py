@@ -22,24 +22,31 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.directory_lock import DirectoryRemovedError, check_unlocked, locked
-from albert_tf.checkpoints.original import (
+from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.original.files import (
     GLOBAL_STEP,
     check_tensors,
     named_checkpoint,
     new_checkpoint,
-    open_checkpoint,
-    original_names,
     read_variables,
     slot_variables,
     write_checkpoint,
 )
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
-from albert_tf.data.files import folder_names, reason_of, remove, write_then_rename
+from albert_tf.data.files import (
+    folder_names,
+    reason_of,
+    remove,
+    remove_leftovers,
+    write_then_rename,
+)
 from albert_tf.data.strict_json import JsonValue, read_json
-from albert_tf.data.temporaries import remove_leftovers
 
 CHECKPOINT = "model.ckpt"
+
 BEST = "model.ckpt-best"
+
 TRAIN_STATE = "train_state"
 
 

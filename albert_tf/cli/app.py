@@ -32,9 +32,11 @@ UserError = (ValueError, OSError)
 REMOVED_FLAGS = {"export_litert --calibration_file": "--quantization=int8 needs no texts."}
 
 _CPP_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 _HELP = frozenset({"--help", "-help", "--helpshort", "-h", "-?"})
+
 _HELP_ENDING = """
 Write flags as --name=value, Boolean flags also as --name and --noname.
 --flagfile=FILE reads flags from a file, one per line; flags after it take precedence.

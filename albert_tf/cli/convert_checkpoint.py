@@ -64,8 +64,8 @@ def run() -> None:
     """Converts, and prints what became of every weight."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     # TensorFlow, which --help need not wait for.
+    from albert_tf.checkpoints.convert import prepare_conversion
     from albert_tf.cli.devices import log_devices
-    from albert_tf.conversion.convert import prepare_conversion
 
     log_devices()
     values = flags.FLAGS

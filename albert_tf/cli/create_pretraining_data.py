@@ -21,13 +21,18 @@ from absl import flags, logging
 from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
 from albert_tf.cli.flags import define_ngram_flags, flag_group
-from albert_tf.data.creation_report import CreationReport, masking_limit_warning
 from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.jobs import available_cores
-from albert_tf.data.masking import MaskingSettings
-from albert_tf.data.pretraining import PretrainingDataSettings
-from albert_tf.data.pretraining_files import check_outputs, check_text, create_pretraining_data
-from albert_tf.data.segments import (
+from albert_tf.pretraining.create_records import (
+    CreationReport,
+    check_outputs,
+    check_text,
+    create_pretraining_data,
+    masking_limit_warning,
+)
+from albert_tf.pretraining.instances import PretrainingDataSettings
+from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.pretraining.segments import (
     NSP,
     ORIGINAL,
     SENTENCE_LOSSES,
@@ -35,7 +40,7 @@ from albert_tf.data.segments import (
     SOP,
     SegmentSettings,
 )
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 
 
 def define_flags() -> None:
@@ -215,7 +220,7 @@ def _way_of_making(
             "give the runner's own option after a --, such as -- --direct_num_workers=2."
         )
     try:
-        from albert_tf.data import beam
+        from albert_tf.pretraining import beam
     except ModuleNotFoundError as error:
         raise ValueError(
             f"--runner={values.runner} needs Apache Beam ({error}). Install it with: "
@@ -240,7 +245,7 @@ def _check(
     if values.runner is None:
         check_text(files, values.num_workers or available_cores())
     else:
-        from albert_tf.data.beam_options import beam_options
+        from albert_tf.pretraining.beam import beam_options
 
         beam_options(values.runner, options)
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.cli.dry_run import is_dry_run
-from albert_tf.distribution import (
+from albert_tf.training.distribution import (
     TpuAddress,
     create_strategy,
     create_strategy_of_one_worker,
@@ -15,13 +15,14 @@ from albert_tf.distribution import (
     settle_strategy,
     split_cpu,
 )
-from albert_tf.run_log import device_names
+from albert_tf.training.run_log import device_names
 
 # Flags of the original release that TensorFlow 2 has no use for.
 _WITHOUT_MEANING = {
     "master": "TensorFlow 2 has no session masters",
     "iterations_per_loop": "training returns to Python after every step",
 }
+
 _TPU_ONLY = ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores")
 
 

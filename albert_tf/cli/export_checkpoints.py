@@ -47,8 +47,8 @@ def run() -> None:
     """Reads the model and writes its weights."""
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.model_source import model_in
+    from albert_tf.checkpoints.original.weights_only import export_weights
     from albert_tf.cli.devices import log_devices
-    from albert_tf.export.pretrained_weights import export_weights
 
     log_devices()
     values = flags.FLAGS

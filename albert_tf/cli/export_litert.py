@@ -19,10 +19,12 @@ from albert_tf.cli.flags import define_model_part_flags, flag_group, model_parts
 from albert_tf.data.files import file_size
 
 if TYPE_CHECKING:
-    from albert_tf.export.litert import LiteRTExport
-    from albert_tf.model_files.contents import ModelContents
+    from albert_tf.checkpoints.model_contents import ModelContents
+    from albert_tf.serving.litert import LiteRTExport
+
 
 _QUANTIZATIONS = ("none", "float16", "int8")
+
 _LENGTH = 128
 
 
@@ -65,8 +67,8 @@ def run() -> None:
     """Exports, and prints the size of the file and how near its outputs are to the model's."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the comparison compute alike
     # TensorFlow, which --help need not wait for.
+    from albert_tf.checkpoints.loading import read_contents
     from albert_tf.cli.devices import log_devices
-    from albert_tf.loading import read_contents
 
     values = flags.FLAGS
     log_devices()
@@ -86,8 +88,8 @@ def run() -> None:
 
 def _export(values: flags.FlagValues, contents: ModelContents) -> LiteRTExport:
     """The export that is asked for, checked."""
-    from albert_tf.export.litert import LiteRTExport
-    from albert_tf.loading import build_model
+    from albert_tf.checkpoints.loading import build_model
+    from albert_tf.serving.litert import LiteRTExport
 
     return LiteRTExport(
         build_model(contents),

@@ -21,8 +21,8 @@ from albert_tf.config import (
     OptimizerConfig,
     TrainerConfig,
 )
-from albert_tf.data.masking import MaskingSettings
 from albert_tf.data.sequences import PADDINGS
+from albert_tf.pretraining.masking import MaskingSettings
 
 # The groups of `--help`, in the order in which they are printed.
 Group = Literal[
@@ -40,6 +40,7 @@ Group = Literal[
     "Other flags",
     "Accepted without effect",
 ]
+
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 _NGRAM_FLAGS = ("ngram", "favor_shorter_ngram", "do_whole_word_mask")

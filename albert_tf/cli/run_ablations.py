@@ -23,6 +23,7 @@ _OWN_FLAGS = frozenset(
     {"input_file", "eval_input_file", "output_dir", "albert_config_file", "seed", "sentence_loss"}
     | {"num_train_steps", "do_train", "do_eval", "eval_checkpoint", "init_checkpoint"}
 )
+
 _NUMBERS = ("embedding_sizes", "depths", "widths", "seeds", "base_seeds")  # lists of them
 
 

@@ -29,7 +29,7 @@ from albert_tf.cli.flags import (
     flag_group,
 )
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.data.segments import SENTENCE_LOSSES, SOP
+from albert_tf.pretraining.segments import SENTENCE_LOSSES, SOP
 
 
 def define_flags() -> None:
@@ -151,7 +151,7 @@ def _define_evaluation_flags() -> None:
 
 def run() -> None:
     """Trains and evaluates as the flags say."""
-    from albert_tf.cli.pretraining_actions import run  # TensorFlow, which --help need not wait for
+    from albert_tf.pretraining.run import run  # TensorFlow, which --help need not wait for
 
     run()
 

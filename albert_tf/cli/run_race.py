@@ -113,7 +113,7 @@ def _define_data_flags() -> None:
 
 def run() -> None:
     """Does what the flags say; everything is checked before the first file is written."""
-    from albert_tf.cli.race_actions import run  # TensorFlow, which --help need not wait for
+    from albert_tf.multiple_choice.run import run  # TensorFlow, which --help need not wait for
 
     run()
 

@@ -191,7 +191,7 @@ def _define_training_flags() -> None:
 
 def run() -> None:
     """Does what the flags say; everything is checked before the first file is written."""
-    from albert_tf.cli.squad_actions import run  # TensorFlow, which --help need not wait for
+    from albert_tf.squad.run import run  # TensorFlow, which --help need not wait for
 
     run()
 

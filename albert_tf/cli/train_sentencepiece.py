@@ -13,8 +13,7 @@ from absl import flags, logging
 from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
 from albert_tf.cli.flags import flag_group
-from albert_tf.data.disk import check_file
-from albert_tf.data.files import match_files, open_binary
+from albert_tf.data.files import check_file, match_files, open_binary
 from albert_tf.tokenization.training import NO_TEXT, model_files, train_sentence_piece
 
 

@@ -8,19 +8,104 @@ What is written gets its name when it is complete, and lies beside it under a te
 then. What a process that was killed left of that, the next one that writes the same name removes.
 """
 
+from __future__ import annotations
+
+import errno
+import fcntl
 import glob
+import hashlib
 import io
 import os
 import re
 import shutil
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import IO, Any
 
-from albert_tf.data.temporaries import make_temporary, random_name, remove_leftovers
+# Not all network file systems show a lock to other machines: what those are writing stays.
+_HOST = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
 
 _LONGEST_REASON = 300  # characters
+
+TEMPORARY_FILES = "TMPDIR"  # what says where the system keeps them, in place of a flag
+
+
+def random_name(path: str) -> str:
+    """A temporary name for `path` that is never taken for a leftover."""
+    return f"{path}.tmp-{uuid.uuid4().hex[:12]}"
+
+
+def make_temporary(path: str, *, is_folder: bool) -> tuple[str, int | None]:
+    """Makes an empty file or folder beside `path`.
+
+    Args:
+        path: the name it is to get in the end.
+        is_folder: whether it is a folder.
+
+    Returns:
+        Its name, and the descriptor that holds its lock: to be closed when it has been renamed or
+        removed. None where the file system has no locks; it is then never taken for a leftover.
+    """
+    while True:
+        temporary = f"{path}.tmp-{_HOST}-{uuid.uuid4().hex[:12]}"
+        os.mkdir(temporary) if is_folder else open(temporary, "xb").close()
+        try:
+            lock = _lock(temporary)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # in this moment, before it was locked, another process removes it
+        except OSError:
+            unlocked = random_name(path)
+            os.rename(temporary, unlocked)
+            return unlocked, None
+        if os.path.lexists(temporary):
+            return temporary, lock
+        os.close(lock)
+
+
+def remove_leftovers(folder: str, name: str | None = None) -> None:
+    """Removes what processes of this machine left in a folder when they were killed.
+
+    What a living process is writing stays, and so does what cannot be told from it.
+
+    Args:
+        folder: where to look; nothing is done in a remote one.
+        name: of what they were writing; None for whatever they were writing there.
+    """
+    pattern = re.compile(rf"{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
+    with suppress(OSError):  # nothing depends on it
+        for found in filter(pattern.fullmatch, os.listdir(folder or os.curdir)):
+            _remove_unless_locked(os.path.join(folder, found))
+
+
+def _remove_unless_locked(path: str) -> None:
+    with suppress(OSError):
+        lock = _lock(path)
+        try:
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                os.remove(path)
+        finally:
+            os.close(lock)
+
+
+def _lock(path: str) -> int:
+    """Locks a file or folder until the descriptor that is returned is closed.
+
+    Raises:
+        BlockingIOError: it is locked already.
+        OSError: the file system has no such locks.
+    """
+    # Network file systems may lock only what is open for writing, and so no folders.
+    descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def is_remote(path: str) -> bool:
@@ -154,9 +239,6 @@ def remove_folder(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
     elif _gfile().isdir(path):
         _gfile().rmtree(path)
-
-
-TEMPORARY_FILES = "TMPDIR"  # what says where the system keeps them, in place of a flag
 
 
 class WriteError(OSError):
@@ -336,3 +418,105 @@ class _Output(io.RawIOBase):
             super().close()
             with explain_write_errors(self._path, self._flag):
                 self._file.close()
+
+
+def check_folder(path: str, flag: str) -> None:
+    """Makes sure that a folder can be written to, or created.
+
+    Args:
+        path: the folder; need not exist.
+        flag: where it came from.
+
+    Raises:
+        ValueError: nothing can be written there.
+    """
+    if problem := why_not_writable(path):
+        raise ValueError(f"{flag} {path!r} cannot be written to: {problem}")
+
+
+def check_file(path: str, flag: str) -> None:
+    """Makes sure that a file can be written beside what is there, or in its place.
+
+    Args:
+        path: the file; its folder need not exist.
+        flag: where it came from.
+
+    Raises:
+        ValueError: it cannot be written, or is a folder.
+    """
+    if not is_remote(path) and os.path.isdir(path):
+        raise ValueError(f"{flag}: {path} is a folder. Give the name of a file in it.")
+    folder = os.path.dirname(path) if is_remote(path) else os.path.dirname(os.path.abspath(path))
+    if problem := why_not_writable(folder):
+        raise ValueError(f"{flag}: {path} cannot be written: {problem}")
+
+
+def why_not_writable(folder: str) -> OSError | None:
+    """Returns why nothing can be written to a folder that may have to be made; None if it can."""
+    if is_remote(folder):
+        return None
+    existing = _existing_folder(folder)
+    if not os.path.isdir(existing):
+        return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), existing)
+    if not os.access(existing, os.W_OK | os.X_OK):
+        is_read_only = bool(os.statvfs(existing).f_flag & os.ST_RDONLY)
+        number = errno.EROFS if is_read_only else errno.EACCES
+        return OSError(number, os.strerror(number), existing)
+    return None
+
+
+def _existing_folder(path: str) -> str:
+    """The path itself if there is such a thing, else the nearest one above it."""
+    path = os.path.abspath(path)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def free_bytes(path: str) -> int | None:
+    """Room on the disk where a file or folder is, or is to be; None where nobody can tell."""
+    return None if is_remote(path) else shutil.disk_usage(_existing_folder(path)).free
+
+
+class EncodingError(ValueError):
+    """A file is not UTF-8 text."""
+
+
+def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
+    """Decodes UTF-8; a byte order mark at the start of the file is dropped.
+
+    Args:
+        data: content of a file, or of a part of it.
+        where: the file and the flag it came from, for the error.
+        line: number of the line `data` begins with, from 1.
+
+    Raises:
+        EncodingError: the bytes are not UTF-8; names the line and the first such byte.
+    """
+    try:
+        return data.decode("utf-8-sig" if line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise encoding_error(data, where, error.start, line=line) from error
+
+
+def read_utf8(path: str) -> str:
+    r"""Reads a text file of this package; lines end in \n, whatever an editor made of them.
+
+    Args:
+        path: any path `data.files` takes.
+
+    Raises:
+        EncodingError: see `decode_utf8`.
+        OSError: it cannot be read.
+    """
+    with open_binary(path, "rb") as file:
+        text = decode_utf8(file.read(), path)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def encoding_error(data: bytes, where: str, place: int, *, line: int = 1) -> EncodingError:
+    """Returns the error for the byte at `place`; the other arguments are as for `decode_utf8`."""
+    line += data.count(b"\n", 0, place)
+    return EncodingError(
+        f"{where} is not UTF-8 text: line {line} holds byte 0x{data[place]:02x}. Convert it first."
+    )

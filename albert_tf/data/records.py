@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.data.examples import FeatureSpec
 from albert_tf.data.files import match_files, open_binary, reason_of
+from albert_tf.data.tf_examples import FeatureSpec
 from albert_tf.data.tfrecord import RecordError, count_records, frame_ends, read_records
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
 
 # The last one is what Python makes of TensorFlow's message when that quotes a damaged record.
 _READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
+
 # Of files that were removed, or whose disk or network does not answer.
 _FILE_ERRORS = (
     tf.errors.FailedPreconditionError,

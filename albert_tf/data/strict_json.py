@@ -16,15 +16,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from albert_tf.data.files import open_binary
-from albert_tf.data.utf8 import decode_utf8
+from albert_tf.data.files import decode_utf8, open_binary
 
 _INT64 = range(-(2**63), 2**63)
+
 _VALUE = re.compile(r"[^ \t\n\r]")  # where one begins
+
 _SHORT = reprlib.Repr()
+
 _SHORT.maxlevel = 2
+
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+
 _MOST_SHOWN = 120  # characters of a value in an error
+
 _MOST_LISTED = 25
 
 

@@ -20,14 +20,15 @@ from typing import Any, Final
 
 from absl import logging
 
-from albert_tf.data.files import file_exists, open_binary
+from albert_tf.data.files import decode_utf8, encoding_error, file_exists, open_binary
 from albert_tf.data.strict_json import JsonError, is_encodable, listed, parse_json, shown
-from albert_tf.data.utf8 import decode_utf8, encoding_error
 
 Cells = list[str | None]  # None: an object of JSON lines has no text there
+
 Row = tuple[int, Cells]  # the line it begins at, from 1 as editors count, and its cells
 
 _TSV, _CSV, _JSONL = "TSV", "CSV", "JSON lines"
+
 FORMATS: Final = {
     ".tsv": _TSV,
     ".txt": _TSV,
@@ -36,8 +37,11 @@ FORMATS: Final = {
     ".ndjson": _JSONL,
     ".json": _JSONL,
 }
+
 _WANTED = 'one object a line (JSON Lines), such as {"text_a": "...", "label": "..."}'
+
 _LARGEST_CELL = 2**31 - 1  # characters
+
 _LINES_NAMED = 5
 
 

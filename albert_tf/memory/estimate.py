@@ -12,11 +12,13 @@ from __future__ import annotations
 import dataclasses
 
 from albert_tf.config import AlbertConfig
-from albert_tf.parameter_counts import parameter_counts
+from albert_tf.modeling.parameter_sharing import parameter_counts
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
 # The process itself before it holds a tensor: interpreter, TensorFlow, its graphs and threads.
 PROGRAM_BYTES = 1_000_000_000
+
 # What the allocator takes for every byte of tensors that come and go.
 ALLOCATED = 1.1
 

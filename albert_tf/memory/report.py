@@ -6,9 +6,10 @@ import dataclasses
 
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.memory.estimate import TrainingSetting, estimate_memory, largest_batch
-from albert_tf.parameter_counts import parameter_counts
+from albert_tf.modeling.parameter_sharing import parameter_counts
 
 _SIZES = ("base_v2", "large_v2", "xlarge_v2", "xxlarge_v2")
+
 _BATCHES = (1, 8, 32, 64)
 
 

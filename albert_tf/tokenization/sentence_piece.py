@@ -13,9 +13,12 @@ from albert_tf.tokenization.base import Encoding, Tokenizer
 from albert_tf.tokenization.cleaning import align_clean_text, blank_range, clean_text
 
 WORD_START = "▁"
+
 # SentencePiece starts a thread for every batch, even when one thread is asked for.
 _WORTH_A_THREAD = 16
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
 _JOINABLE = frozenset(string.ascii_letters + string.punctuation) - frozenset("'<=>")
 
 

@@ -7,8 +7,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
 _ASCII_WORD = re.compile(f"[0-9A-Za-z]+|[{re.escape(string.punctuation)}]")
+
 _WORD = re.compile(r"\S+")
+
 _FINAL_SIGMA = "Σ"
 
 # Blocks of CJK ideographs; kana and hangul are not among them, they are written with words.
@@ -22,11 +25,14 @@ _IDEOGRAPHS = (
     range(0x2B820, 0x2CEB0),
     range(0x2F800, 0x2FA20),
 )
+
 # Characters that end a word wherever they stand. There are more; these are the frequent ones.
 _BOUNDARIES = re.escape(
     string.punctuation + " \t\n\r\xa0–—‘’“”…\u3000、。《》「」『』【】！（），：；？"
 )
+
 _BOUNDARIES += "".join(f"{chr(block.start)}-{chr(block.stop - 1)}" for block in _IDEOGRAPHS)
+
 _STRETCH = re.compile(f"[{_BOUNDARIES}]|[^{_BOUNDARIES}]+")
 
 
@@ -70,7 +76,9 @@ class _AccentStripper(_PunctuationSplitter):
 
 
 _CLEAN = _Cleaner()
+
 _SPLIT_PUNCTUATION = _PunctuationSplitter()
+
 _STRIP_AND_SPLIT = _AccentStripper()
 
 

@@ -16,21 +16,24 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from albert_tf.checkpoints.run_records import METRICS_FILE, read_records
 from albert_tf.config import SHARING_MODES, AlbertConfig
-from albert_tf.data.disk import check_folder
-from albert_tf.data.files import file_exists, write_then_rename
-from albert_tf.data.segments import NONE, NSP, SENTENCE_LOSSES, SOP
+from albert_tf.data.files import check_folder, file_exists, write_then_rename
 from albert_tf.data.strict_json import JsonValue, read_json, shown
-from albert_tf.parameter_counts import parameter_counts
-from albert_tf.pictures import png
-from albert_tf.run_records import METRICS_FILE, read_records
+from albert_tf.modeling.parameter_sharing import parameter_counts
+from albert_tf.pretraining.segments import NONE, NSP, SENTENCE_LOSSES, SOP
 from albert_tf.tools.commands import command_arguments, started
 from albert_tf.tools.glue_results import read_evaluations
+from albert_tf.training.curves import png
 
 BASE = "base"
+
 SETTINGS_FILE = "ablation_settings.json"
+
 _EVALUATIONS = 10  # points of a curve unless --save_checkpoints_steps says otherwise
+
 _SENTENCE_METRICS = {SOP: "sentence_order_accuracy", NSP: "next_sentence_accuracy"}
+
 # Columns of numbers: key, title, how it is written.
 _COLUMNS = (
     ("masked_lm_loss", "masked-LM loss", "{:.3f}"),

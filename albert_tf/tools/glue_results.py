@@ -18,16 +18,24 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.best_trial import BEST_FILE, NUMBER, STEP, BestTrial
-from albert_tf.data.files import file_exists, folder_names, open_binary, write_then_rename
+from albert_tf.checkpoints.run_records import BEST_FILE, NUMBER, STEP, BestTrial
+from albert_tf.data.files import (
+    file_exists,
+    folder_names,
+    open_binary,
+    read_utf8,
+    write_then_rename,
+)
 from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.data.strict_json import shown
-from albert_tf.data.utf8 import read_utf8
-from albert_tf.pictures import png
+from albert_tf.training.curves import png
 
 _RESULTS_FILE = "eval_results.txt"
+
 _UNFINISHED_FILE = "run_glue.unfinished"  # there from the start of a run until it ends well
+
 _KEYS = {"matthews": "matthew_corr"}  # of metrics that files call otherwise than tasks do
+
 # The order and the names of GLUE's own table.
 _TITLES = {
     "cola": "CoLA",
@@ -41,6 +49,7 @@ _TITLES = {
     "rte": "RTE",
     "wnli": "WNLI",
 }
+
 _METRIC_TITLES = {
     "eval_accuracy": "accuracy",
     "f1": "F1",
@@ -48,6 +57,7 @@ _METRIC_TITLES = {
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
+
 # One model answers these sets and MNLI's own, so their files come from runs of one seed.
 _OF_MNLI = ("mismnli", "ax")
 
@@ -152,9 +162,9 @@ def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], floa
     """
     # TensorFlow, which a table without them need not wait for.
     from albert_tf.checkpoints.formats import recognise
+    from albert_tf.checkpoints.model_directory import CONFIG_FILE
     from albert_tf.config import PRESETS, AlbertConfig
-    from albert_tf.model_files.directory import CONFIG_FILE
-    from albert_tf.recipes import SIZES, VERSIONS, recipe_for, released_name
+    from albert_tf.finetuning.recipes import SIZES, VERSIONS, recipe_for, released_name
 
     name: str | None = model
     if model not in PRESETS:

@@ -15,43 +15,42 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import recognise
-from albert_tf.checkpoints.original import (
-    GLOBAL_STEP,
-    READ_ERRORS,
-    is_slot,
-    open_checkpoint,
-    read_variables,
-)
+from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.loading import build_model, read_contents
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
+from albert_tf.checkpoints.model_directory import essential_differences
+from albert_tf.checkpoints.original.files import GLOBAL_STEP, READ_ERRORS, is_slot, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import HINT
-from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.files import file_size, open_binary
-from albert_tf.data.plain_questions import PlainQuestion
 from albert_tf.data.records import example_features
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
-from albert_tf.loading import build_model, read_contents
-from albert_tf.model_files.contents import ModelContents
-from albert_tf.model_files.directory import essential_differences
-from albert_tf.models import (
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
+    AlbertForSpanBeams,
+    AlbertForSpans,
 )
-from albert_tf.parameter_counts import parameter_counts
-from albert_tf.prediction.fill_mask import MASK, MaskFiller
-from albert_tf.prediction.questions import QuestionAnswerer
-from albert_tf.prediction.sequences import Predictor
-from albert_tf.prediction.squad_answers import OUTPUTS
-from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer
+from albert_tf.modeling.parameter_sharing import parameter_counts
+from albert_tf.pretraining.fill_mask import MASK, MaskFiller
+from albert_tf.squad.answers import OUTPUTS
+from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _FLAG = "PATH"
+
 _SHOWN = 8  # values of a tensor or a list
+
 # What TensorFlow raises where files are damaged or operations are missing.
 _RUN_ERRORS = (*READ_ERRORS, KeyError, OSError)
+
 _KINDS = {
     "original": "a release directory, or one of a training, with checkpoints of the original",
     "huggingface": "a Hugging Face directory",
@@ -59,12 +58,14 @@ _KINDS = {
     "tf2_hub": "the weights of a TF2 SavedModel, such as a TF-Hub encoder",
     "tf1_hub": "a TF-Hub module of TF1",
 }
+
 _HEADS = {
     "cls/predictions/output_bias": "masked LM",
     "cls/seq_relationship/output_weights": "sentence order",
     "cls/squad/output_weights": "answer spans (SQuAD 1.1)",
     "answer_class/dense_1/kernel": "answer spans or none (SQuAD 2.0)",
 }
+
 # By what features the records of a kind are known.
 _RECORD_KINDS = {
     "masked_lm_positions": "pretraining, masked",
@@ -74,6 +75,7 @@ _RECORD_KINDS = {
     "unique_ids": "question answering",
     "input_ids": "token sequences",
 }
+
 # Two sentences, a blank, a question and its context.
 _ENGLISH = (
     "The film was a joy from start to end.",
@@ -82,6 +84,7 @@ _ENGLISH = (
     "Who wrote the book?",
     "The book was written by Anna in 1921.",
 )
+
 _CHINESE = (
     "这部电影从头到尾都很好看。",
     "我还想再看一次。",

@@ -9,12 +9,17 @@ from functools import cached_property
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.original import original_names, slot_variables
-from albert_tf.cluster import cluster_from_environment
-from albert_tf.data.disk import free_bytes
+from albert_tf.checkpoints.original.files import slot_variables
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.data.files import free_bytes
 from albert_tf.device_memory import gpu_memory, machine_memory
-from albert_tf.distribution import check_batch_size, is_tpu, local_replicas
 from albert_tf.memory.estimate import TrainingSetting, estimate_memory
+from albert_tf.training.distribution import (
+    check_batch_size,
+    cluster_from_environment,
+    is_tpu,
+    local_replicas,
+)
 from albert_tf.training.trainer import Trainer
 
 

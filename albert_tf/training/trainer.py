@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -9,25 +11,26 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING
-from albert_tf.checkpoints.original import load_weights
-from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.run_records import METRICS_FILE, RUN_CONFIG_FILE
+from albert_tf.checkpoints.training_directory import TRAIN_STATE, TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.data.damaged_records import SkippedRecords
-from albert_tf.distribution import (
+from albert_tf.data.files import check_folder
+from albert_tf.modeling.losses import means
+from albert_tf.pretraining.batching import SKIPPED, SkippedRecords
+from albert_tf.training.distribution import (
     check_batch_size,
     is_chief,
     split_batch,
     split_batch_spec,
     worker_shard,
 )
-from albert_tf.losses import means
-from albert_tf.run_log import RunLog
-from albert_tf.tasks.base import Task
 from albert_tf.training.divergence import DivergenceGuard, TrainingDivergedError
-from albert_tf.training.input import TrainingInput
 from albert_tf.training.interruption import Interruption
+from albert_tf.training.run_log import CURVES_FILE, TENSORBOARD_FOLDER, RunLog
 from albert_tf.training.step import TrainingStep
+from albert_tf.training.task import Task
 from albert_tf.training.workers import (
     check_same_settings,
     check_same_step,
@@ -38,6 +41,40 @@ from albert_tf.training.workers import (
 
 # In the description of the input, beside what decides it: what else a resumed run must know.
 _GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
+
+
+@dataclasses.dataclass
+class TrainingInput:
+    """Where batches come from.
+
+    Attributes:
+        iterator: of `tf.data`, endless.
+        description: what decides the batches; a resumed run compares it.
+        skipped: records that were left out so far.
+        is_broken: reading failed; the position means nothing any more.
+    """
+
+    iterator: Any
+    description: Mapping[str, Any]
+    skipped: SkippedRecords
+    is_broken: bool = False
+
+    def next_batch(self) -> Mapping[str, tf.Tensor]:
+        """Returns the next batch, after telling of records left out before it."""
+        self.is_broken = True
+        batch = next(self.iterator)
+        self.is_broken = False
+        return self.skipped.take_from(batch)
+
+    @property
+    def batch_spec(self) -> dict[str, tf.TensorSpec]:
+        """What `next_batch` returns."""
+        spec = self.iterator.element_spec
+        return {name: feature for name, feature in spec.items() if name != SKIPPED}
+
+    def saved_iterator(self) -> Any | None:
+        """The iterator if its position is worth saving."""
+        return None if self.is_broken else self.iterator
 
 
 class Trainer:
@@ -374,3 +411,32 @@ class Trainer:
             f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help.",
         )
         return TrainingDivergedError(what, " ".join(filter(None, sentences)))
+
+
+def check_training_folder(path: str, flag: str) -> None:
+    """Makes sure that a training can write its files and folders.
+
+    Args:
+        path: directory of the run; need not exist.
+        flag: where it came from.
+
+    Raises:
+        ValueError: it cannot be written to, or has a folder where a file is to be, or a file where
+            a folder is to be.
+        DirectoryLockedError: another run trains there.
+    """
+    check_folder(path, flag)
+    check_unlocked(path, TRAINING)
+    for name in (RUN_CONFIG_FILE, METRICS_FILE, CURVES_FILE):
+        if tf.io.gfile.isdir(os.path.join(path, name)):
+            raise ValueError(
+                f"{flag} {path!r} has a folder {name}, where a training writes a file of that "
+                "name. Move the folder away, or give another directory."
+            )
+    for name in (TENSORBOARD_FOLDER, TRAIN_STATE):
+        place = os.path.join(path, name)
+        if tf.io.gfile.exists(place) and not tf.io.gfile.isdir(place):
+            raise ValueError(
+                f"{flag} {path!r} has a file {name}, where a training makes a folder of that "
+                "name. Move the file away, or give another directory."
+            )

@@ -11,8 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.cluster import LostWorkerError
-from albert_tf.distribution import local_replicas, worker_shard
+from albert_tf.training.distribution import LostWorkerError, local_replicas, worker_shard
 
 
 def values_of_workers(strategy: tf.distribute.Strategy, value: int) -> list[int]:

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from albert_tf.curves import draw_curves
+from albert_tf.training.curves import draw_curves
 
 KEPT = (
     "step",

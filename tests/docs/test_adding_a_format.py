@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import albert_tf
+from albert_tf.checkpoints import convert as conversion
+from albert_tf.checkpoints import convert_proof as proof
 from albert_tf.checkpoints import formats
+from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.conversion import convert as conversion
-from albert_tf.conversion import proof
-from albert_tf.loading import read_contents
 from tests.documentation import DOCS, import_module, python_blocks, write_module
 
 NAME = "albert_tf.checkpoints.npz"

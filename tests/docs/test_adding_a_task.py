@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.losses import means
+from albert_tf.modeling.losses import means
 from tests.documentation import import_module, write_module
 from tests.programs import run_program
 from tests.small_model import small_config

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from albert_tf.recipes import SIZES, VERSIONS, Recipe, recipe_for, recipe_names
+from albert_tf.finetuning.recipes import SIZES, VERSIONS, Recipe, recipe_for, recipe_names
 from tests.documentation import DOCS
 
 CLASSIFICATION, QUESTIONS = "classification.md", "question_answering.md"

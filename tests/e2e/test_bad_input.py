@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.original.files import write_checkpoint
 from tests.pretraining_run import PretrainingRun, read_checkpoint
 from tests.small_records import cut_in_record, damage_record, pretraining_columns, write_records
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.checkpoints.load_weights import open_checkpoint
 from tests.pretraining_run import PretrainingRun
 
 SETTINGS = {

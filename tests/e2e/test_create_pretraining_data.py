@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from albert_tf.cli.dry_run import PASSED
-from albert_tf.data.pretraining import pretraining_feature_specs
 from albert_tf.data.records import check_record_files
-from albert_tf.data.sentence_pairs import check_sentence_pairs
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
+from albert_tf.pretraining.batching import check_sentence_pairs
+from albert_tf.pretraining.instances import pretraining_feature_specs
 from tests.dry_runs import assert_unchanged, tree
 
 ROOT = Path(__file__).parents[2]

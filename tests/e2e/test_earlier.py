@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.checkpoints.load_weights import open_checkpoint
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun
 from tests.small_model import small_config

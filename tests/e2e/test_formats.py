@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module
+from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.cli import convert_checkpoint
-from albert_tf.loading import read_contents
-from albert_tf.model_files.directory import essential_differences
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun, read_checkpoint
 from tests.programs import Program

@@ -5,8 +5,8 @@ import json
 import pytest
 
 import albert_tf
+from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, stored_model
-from albert_tf.checkpoints.original import open_checkpoint
 from tests.classifier_run import COUNTS, ClassifierRun
 
 SHORT = {"max_seq_length": 24, "train_step": 2, "albert_config_file": None, "spm_model_file": None}

@@ -9,7 +9,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import DATA_SUFFIX
+from albert_tf.checkpoints.original.files import DATA_SUFFIX
 from albert_tf.data.tfrecord import RecordError, read_records
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
 from tests.small_records import (

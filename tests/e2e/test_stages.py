@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from albert_tf.data.pretraining import PREDICTION_FEATURES
+from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
 from tests.small_records import LENGTH, pretraining_columns, write_records
 

@@ -66,7 +66,7 @@ def _import_what_readers_need() -> None:
     import tensorflow  # noqa: F401
     import torch  # noqa: F401
 
-    from albert_tf import loading  # noqa: F401
+    from albert_tf.checkpoints import loading  # noqa: F401
 
 
 def _unreached() -> list[str]:

@@ -96,7 +96,7 @@ def _config(folder: Path) -> Any:
 
 
 def _labels(folder: Path) -> Any:
-    from albert_tf.model_files.trained_task import TrainedTask
+    from albert_tf.checkpoints.trained_task import TrainedTask
 
     task = TrainedTask.read(str(folder))
     return task and task.to_dict()
@@ -140,7 +140,7 @@ def _tokenizer_json(folder: Path) -> Any:
         find_lower_case,
         find_tokenizer_file,
     )
-    from albert_tf.tokenization import load_tokenizer
+    from albert_tf.tokenization.loading import load_tokenizer
 
     os.environ["ALBERT_TF_CACHE_DIR"] = str(folder / "cache")
     find_lower_case(str(folder))
@@ -153,7 +153,7 @@ def _tokenizer_json(folder: Path) -> Any:
 
 
 def _run_config(folder: Path) -> Any:
-    from albert_tf.run_records import read_run_config
+    from albert_tf.checkpoints.run_records import read_run_config
 
     return read_run_config(str(folder))
 
@@ -161,7 +161,7 @@ def _run_config(folder: Path) -> Any:
 def _metrics(folder: Path) -> None:
     from unittest import mock
 
-    from albert_tf.run_log import RunLog
+    from albert_tf.training.run_log import RunLog
 
     with mock.patch.object(RunLog, "_write_summaries"):  # for TensorBoard: takes 30 ms
         RunLog(str(folder), 10, start_step=4)
@@ -178,20 +178,20 @@ def _drawn_metrics(folder: Path) -> None:
 
 def _best_trial(folder: Path) -> Any:
     from albert_tf.checkpoints.training_directory import TrainingDirectory
-    from albert_tf.evaluation import BestCheckpoint
+    from albert_tf.training.evaluation import BestCheckpoint
 
     best = BestCheckpoint(TrainingDirectory(str(folder)), "eval_accuracy")
     return best.last_step, best.step, best.value
 
 
 def _eval_results(folder: Path) -> None:
-    from albert_tf.fine_tuning.files import EvaluationResults
+    from albert_tf.finetuning.results import EvaluationResults
 
     EvaluationResults(str(folder), 5)
 
 
 def _checkpoint_names(folder: Path) -> Any:
-    from albert_tf.checkpoints.original import find_checkpoint
+    from albert_tf.checkpoints.original.files import find_checkpoint
     from albert_tf.checkpoints.training_directory import TrainingDirectory
 
     found = TrainingDirectory(str(folder)).checkpoints()
@@ -199,7 +199,8 @@ def _checkpoint_names(folder: Path) -> Any:
 
 
 def _checkpoint(folder: Path) -> Any:
-    from albert_tf.checkpoints.original import open_checkpoint, read_variables
+    from albert_tf.checkpoints.load_weights import open_checkpoint
+    from albert_tf.checkpoints.original.files import read_variables
 
     prefix = str(folder / "model.ckpt-5")
     reader, shapes = open_checkpoint(prefix)
@@ -207,7 +208,7 @@ def _checkpoint(folder: Path) -> Any:
 
 
 def _train_state(folder: Path) -> None:
-    from albert_tf.checkpoints.original import check_tensors
+    from albert_tf.checkpoints.original.files import check_tensors
 
     check_tensors(str(folder / "train_state" / "5"))
 
@@ -277,7 +278,7 @@ def _counted_records(folder: Path) -> int:
 
 @cache
 def _specs() -> Any:
-    from albert_tf.data.examples import FeatureSpec
+    from albert_tf.data.tf_examples import FeatureSpec
 
     return (
         FeatureSpec("input_ids", "int64", 4, 50),
@@ -290,7 +291,7 @@ def _specs() -> Any:
 def _evaluation_batches() -> Any:
     import tensorflow as tf
 
-    from albert_tf.data.batching import evaluation_batches
+    from albert_tf.pretraining.batching import evaluation_batches
 
     @in_one_step
     def rows(path: Any) -> Any:
@@ -310,8 +311,7 @@ def _pipeline(folder: Path) -> Any:
 
 def _asked_records(folder: Path) -> None:
     """What is asked of a file before a run: its kind, and whether it holds pairs."""
-    from albert_tf.data.record_masking import are_masked
-    from albert_tf.data.sentence_pairs import check_sentence_pairs
+    from albert_tf.pretraining.batching import are_masked, check_sentence_pairs
 
     path = str(folder / "part.tfrecord")
     are_masked(path, 4)
@@ -322,7 +322,7 @@ def _asked_records(folder: Path) -> None:
 def _good_records() -> Any:
     import tensorflow as tf
 
-    from albert_tf.data.damaged_records import carry_places, good_records
+    from albert_tf.pretraining.batching import carry_places, good_records
 
     @in_one_step
     def rows(path: Any, size: Any) -> Any:
@@ -338,7 +338,7 @@ def _good_records() -> Any:
 
 
 def _skipping(folder: Path) -> Any:
-    from albert_tf.data.damaged_records import files_that_begin_well
+    from albert_tf.pretraining.batching import files_that_begin_well
 
     path = str(folder / "part.tfrecord")
     files_that_begin_well([path])
@@ -346,7 +346,7 @@ def _skipping(folder: Path) -> Any:
 
 
 def _squad(version: int, is_training: bool, folder: Path) -> Any:
-    from albert_tf.data.squad import read_squad
+    from albert_tf.squad.data import read_squad
 
     data = read_squad(
         str(folder / "questions.json"), version=version, is_training=is_training, flag=FLAG
@@ -355,9 +355,8 @@ def _squad(version: int, is_training: bool, folder: Path) -> Any:
 
 
 def _plain_questions(folder: Path) -> Any:
-    from albert_tf.data.plain_questions import read_plain_questions
     from albert_tf.data.streams import open_input, read_lines
-    from albert_tf.prediction.questions import check_questions
+    from albert_tf.squad.ask import check_questions, read_plain_questions
 
     path = str(folder / "questions.json")
     check_questions(path)
@@ -374,34 +373,34 @@ def _table(name: str, folder: Path) -> Any:
 
 
 def _custom(name: str, folder: Path) -> Any:
-    from albert_tf.data.custom import CustomData
+    from albert_tf.classification.custom import CustomData
 
     data = CustomData(train_file=str(folder / name), text_a_column="text_a")
     return data.labels, data.read("train")
 
 
 def _glue(folder: Path) -> Any:
-    from albert_tf.data.glue import GlueData
+    from albert_tf.classification.glue import GlueData
 
     return GlueData("mrpc", str(folder)).read("train")
 
 
 def _race(folder: Path) -> Any:
-    from albert_tf.data.race import read_race
+    from albert_tf.multiple_choice.race import read_race
 
     rows = read_race(str(folder), "train", levels=("middle",))
     return [(row.context, row.question, row.options) for row in rows]
 
 
 def _choices(folder: Path) -> Any:
-    from albert_tf.data.choices import read_choices
+    from albert_tf.multiple_choice.data import read_choices
 
     rows = read_choices(str(folder / "choices.jsonl"), flag=FLAG)
     return [(row.context, row.question, row.options) for row in rows]
 
 
 def _corpus(folder: Path) -> Any:
-    from albert_tf.data.corpus import check_block, cut_into_blocks, read_documents
+    from albert_tf.pretraining.corpus import check_block, cut_into_blocks, read_documents
 
     blocks = cut_into_blocks([str(folder / "corpus.txt")], 100)
     for block in blocks:
@@ -411,7 +410,7 @@ def _corpus(folder: Path) -> Any:
 
 
 def _tokenizer(name: str, folder: Path) -> Any:
-    from albert_tf.tokenization import load_tokenizer
+    from albert_tf.tokenization.loading import load_tokenizer
 
     tokenizer = load_tokenizer(vocab_file=str(folder / name))
     tokenizer.encode_batch([seeds.TEXT] * 20)
@@ -420,8 +419,8 @@ def _tokenizer(name: str, folder: Path) -> Any:
 
 
 def _sentencepiece(folder: Path) -> Any:
-    from albert_tf.tokenization import load_tokenizer
-    from albert_tf.tokenization.tokenizer_json import tokenizer_json
+    from albert_tf.checkpoints.huggingface.tokenizer_json import tokenizer_json
+    from albert_tf.tokenization.loading import load_tokenizer
 
     tokenizer = load_tokenizer(spm_model_file=str(folder / "spm.model"))
     tokenizer.encode_batch([seeds.TEXT] * 20)
@@ -431,14 +430,14 @@ def _sentencepiece(folder: Path) -> Any:
 
 
 def _piece_list(folder: Path) -> Any:
-    from albert_tf.tokenization import load_tokenizer
+    from albert_tf.tokenization.loading import load_tokenizer
 
     model, listed = str(folder / "spm.model"), str(folder / "spm.vocab")
     return load_tokenizer(spm_model_file=model, vocab_file=listed).tokens
 
 
 def _cluster(folder: Path) -> None:
-    from albert_tf.cluster import cluster_from_environment
+    from albert_tf.training.distribution import cluster_from_environment
 
     text = os.fsdecode((folder / "TF_CONFIG").read_bytes())
     cluster_from_environment({"TF_CONFIG": text})
@@ -464,7 +463,7 @@ def _ablation_settings(folder: Path) -> None:
 
 
 def _texts(folder: Path) -> None:
-    from albert_tf.prediction.texts import check_file
+    from albert_tf.classification.predict_texts import check_file
 
     check_file(str(folder / "texts.txt"), is_pair=True)
 
@@ -848,23 +847,23 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.checkpoints.tf2_hub:compute": _PROGRAM,
     "albert_tf.cli.main:summary": _SYSTEM,
     "albert_tf.cli.train_sentencepiece:_lines": "any bytes are text there",
-    "albert_tf.conversion.proof:main": _OWN,
-    "albert_tf.conversion.proof:outputs_in_fresh_process": _OWN,
-    "albert_tf.data.beam:_join": _OWN,
-    "albert_tf.data.corpus:_count_lines": "counts lines before a byte that is no text",
-    "albert_tf.data.glue_download:_rows": _DOWNLOAD,
-    "albert_tf.data.glue_download:_unpack": _DOWNLOAD,
+    "albert_tf.checkpoints.convert_proof:main": _OWN,
+    "albert_tf.checkpoints.convert_proof:outputs_in_fresh_process": _OWN,
+    "albert_tf.pretraining.beam:_join": _OWN,
+    "albert_tf.pretraining.corpus:_count_lines": "counts lines before a byte that is no text",
+    "albert_tf.classification.glue_download:_rows": _DOWNLOAD,
+    "albert_tf.classification.glue_download:_unpack": _DOWNLOAD,
     "albert_tf.data.records:_check_file": "only whether there is a file",
-    "albert_tf.data.segments:Documents.load": _OWN,
+    "albert_tf.pretraining.segments:Documents.load": _OWN,
     "albert_tf.device_memory:_container_limits": _SYSTEM,
-    "albert_tf.export.litert:run": _OWN,
-    "albert_tf.export.tf1_hub_module:_tokenizer_files": "copies a file",
-    "albert_tf.export.tf1_hub_module:compute": _PROGRAM,
-    "albert_tf.model_files.directory:ModelDirectory._copy_tokenizer": "copies a file",
-    "albert_tf.precision:_has_bfloat16_products": _SYSTEM,
-    "albert_tf.prediction.questions:answer_file": _SAME_LINES,
-    "albert_tf.prediction.texts:predict_file": _SAME_LINES,
-    "albert_tf.run_log:RunLog.write_config": "JSON of its own making",
+    "albert_tf.serving.litert:run": _OWN,
+    "albert_tf.checkpoints.tf1_hub.write:_tokenizer_files": "copies a file",
+    "albert_tf.checkpoints.tf1_hub.write:compute": _PROGRAM,
+    "albert_tf.checkpoints.model_directory:ModelDirectory._copy_tokenizer": "copies a file",
+    "albert_tf.training.precision:_has_bfloat16_products": _SYSTEM,
+    "albert_tf.squad.ask:answer_file": _SAME_LINES,
+    "albert_tf.classification.predict_texts:predict_file": _SAME_LINES,
+    "albert_tf.training.run_log:RunLog.write_config": "JSON of its own making",
     "albert_tf.tokenization.training:piece_list": _OWN,
     "albert_tf.tools.demo:classify_chapters": _OWN,
     "albert_tf.tools.glue_results:write_submission": "copies a file",

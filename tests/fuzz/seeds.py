@@ -73,7 +73,7 @@ def _memory_folder() -> str | None:
 def _write_checkpoint(folder: str) -> None:
     import numpy as np
 
-    from albert_tf.checkpoints.original import write_checkpoint
+    from albert_tf.checkpoints.original.files import write_checkpoint
 
     random = np.random.default_rng(3)
     values = {
@@ -207,7 +207,7 @@ def labels() -> list[bytes]:
         "settings": {"start_n_top": 5, "null_score_diff_threshold": -1.5},
         "max_seq_length": None,
     }
-    from albert_tf.model_files.trained_task import QUESTION_TASKS
+    from albert_tf.checkpoints.trained_task import QUESTION_TASKS
 
     questions["task_name"] = sorted(QUESTION_TASKS)[-1]
     return [_json(texts), _json(questions)]
@@ -468,7 +468,7 @@ def checksums() -> list[bytes]:
 def records() -> list[bytes]:
     import numpy as np
 
-    from albert_tf.data.examples import FeatureSpec, encode_examples
+    from albert_tf.data.tf_examples import FeatureSpec, encode_examples
     from albert_tf.data.tfrecord import frame_records
 
     specs = (
@@ -583,7 +583,7 @@ def corpora() -> list[bytes]:
 @cache
 def tokenizer() -> Any:
     """A word-piece tokenizer."""
-    from albert_tf.tokenization import WordPieceTokenizer
+    from albert_tf.tokenization.word_piece import WordPieceTokenizer
 
     return WordPieceTokenizer(vocabularies()[0].decode().splitlines(), True, ["vocab.txt"])
 
@@ -598,7 +598,7 @@ def sentencepiece_models() -> list[bytes]:
 
 
 def piece_lists() -> list[bytes]:
-    from albert_tf.tokenization.sentencepiece_proto import parse_model
+    from albert_tf.checkpoints.huggingface.tokenizer_json import parse_model
 
     found = parse_model(_prepared["spm.model"], "spm.model").pieces
     return ["".join(f"{piece.piece}\t{piece.score:g}\n" for piece in found).encode()]

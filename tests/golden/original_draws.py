@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.data.masking import (
+from albert_tf.pretraining.masking import (
     MaskingDraws,
     MaskingSettings,
     NgramDraws,
+    Words,
     ngram_probabilities,
 )
-from albert_tf.data.words import Words
 
 
 class OriginalDraws:

@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
-from albert_tf.data.batching import EXAMPLE_WEIGHTS
-from albert_tf.losses import cross_entropy
-from albert_tf.models import AlbertForPretraining
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.modeling.losses import cross_entropy
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.task import EXAMPLE_WEIGHTS
 
 CONFIGURATIONS = [f"config_{number}" for number in range(8)]
 

@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
-from albert_tf.metrics.classification import (
-    per_example_losses,
-    predictions,
-    probabilities,
-    scores,
-)
-from albert_tf.tasks.classification import ClassificationTask
+from albert_tf.finetuning.metrics import per_example_losses, predictions, probabilities, scores
 from tests.golden.reference import assert_close, features_of
 
 LABELS = {

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import load_weights
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
-from albert_tf.export.classification import export_classifier
-from albert_tf.models import AlbertForClassification
+from albert_tf.modeling.models import AlbertForClassification
 
 LABELS = {
     "mrpc": Labels(("0", "1")),

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.data.glue import GlueData
+from albert_tf.classification.glue import GlueData
 from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 
 # The original's AX has no training and evaluation data; ours are those of MNLI.
 SPLITS = [

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.data.glue import GlueData
+from albert_tf.classification.features import TextFeatures, text_features
+from albert_tf.classification.glue import GlueData
 from albert_tf.data.glue_tasks import GLUE_TASKS
-from albert_tf.data.text_features import TextFeatures, text_features
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 
 DATA = Path(__file__).parent / "data"
 FOLDER = DATA / "glue"

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import kernels
-from albert_tf.checkpoints.original import match_names, original_names
+from albert_tf.checkpoints.load_weights import match_names
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import activation_function
-from albert_tf.losses import means
+from albert_tf.modeling import kernels
+from albert_tf.modeling.layers import activation_function
+from albert_tf.modeling.losses import means
 from tests.golden.reference import (
     CONFIGURATIONS,
     Reference,

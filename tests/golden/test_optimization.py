@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
-from albert_tf.losses import classification_loss, masked_lm_loss
-from albert_tf.models import AlbertForPretraining
-from albert_tf.optimization import (
+from albert_tf.modeling.losses import classification_loss, masked_lm_loss
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.training.optimization import (
     AdamWeightDecay,
     Lamb,
     WarmupPolynomialDecay,

@@ -12,27 +12,34 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data import online_masking
-from albert_tf.data.corpus import cut_into_blocks, read_documents
-from albert_tf.data.masking import (
-    MaskedBatch,
-    MaskingSettings,
-    Vocabulary,
-    mask_tokens,
-    prediction_budget,
-)
-from albert_tf.data.pretraining import (
+from albert_tf.data.records import parse_batch
+from albert_tf.data.tfrecord import read_records
+from albert_tf.pretraining import online_masking
+from albert_tf.pretraining.corpus import cut_into_blocks, read_documents
+from albert_tf.pretraining.instances import (
     PREDICTION_FEATURES,
     PretrainingDataSettings,
     make_features,
     masking_vocabulary,
     pretraining_feature_specs,
 )
-from albert_tf.data.records import parse_batch
-from albert_tf.data.segments import Documents, Pair, SegmentSettings, _truncate, pair_segments
-from albert_tf.data.tfrecord import read_records
-from albert_tf.data.words import find_words
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.pretraining.masking import (
+    MaskedBatch,
+    MaskingSettings,
+    Vocabulary,
+    find_words,
+    mask_tokens,
+    prediction_budget,
+)
+from albert_tf.pretraining.segments import (
+    Documents,
+    Pair,
+    SegmentSettings,
+    _truncate,
+    pair_segments,
+)
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 from tests.golden.original_draws import replay_draws
 from tests.golden.record_statistics import HISTOGRAMS, SCALARS, record_statistics, shares
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.data.choice_features import ChoiceFeatures, choice_features
-from albert_tf.data.race import chosen_levels, read_race
-from albert_tf.metrics.multiple_choice import predictions, probabilities, scores
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.multiple_choice.features import ChoiceFeatures, choice_features
+from albert_tf.multiple_choice.metrics import predictions, probabilities, scores
+from albert_tf.multiple_choice.race import chosen_levels, read_race
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 
 DATA = Path(__file__).parent / "data"
 FOLDER = DATA / "race"

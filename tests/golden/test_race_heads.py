@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
-from albert_tf.tasks.multiple_choice import MultipleChoiceTask
+from albert_tf.multiple_choice.task import MultipleChoiceTask
 from tests.golden.reference import assert_close, features_of
 
 CHOICES, LENGTH = 4, 64

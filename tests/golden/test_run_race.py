@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
-from albert_tf.checkpoints.original import load_weights
+from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.config import AlbertConfig
-from albert_tf.models import AlbertForMultipleChoice
+from albert_tf.modeling.models import AlbertForMultipleChoice
 from tests.programs import run_program
 
 TOLERANCE = 1e-5

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import load_weights
+from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.config import AlbertConfig
-from albert_tf.export.spans import export_spans
-from albert_tf.tasks.squad import SquadTask
+from albert_tf.squad.export import export_spans
+from albert_tf.squad.task import SquadTask
 from tests.golden.reference import assert_close
 
 

@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.data.squad import SquadData, read_squad
-from albert_tf.data.squad_features import SquadFeatures, squad_features
-from albert_tf.data.squad_tokens import squad_tokens
-from albert_tf.data.squad_windows import answers_through_tokens
-from albert_tf.metrics.squad import normalize_answer
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.squad.data import SquadData, read_squad
+from albert_tf.squad.features import (
+    SquadFeatures,
+    answers_through_tokens,
+    squad_features,
+    squad_tokens,
+)
+from albert_tf.squad.metrics import normalize_answer
+from albert_tf.tokenization.loading import load_tokenizer
 
 DATA = Path(__file__).parent / "data"
 FOLDER = DATA / "squad"

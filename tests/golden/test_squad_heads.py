@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
-from albert_tf.span_models import position_mask
-from albert_tf.tasks.squad import SquadTask
+from albert_tf.modeling.models import position_mask
+from albert_tf.squad.task import SquadTask
 from tests.golden.reference import assert_close, features_of
 
 POOLER = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import tf1_hub
-from albert_tf.checkpoints.original import load_weights, open_checkpoint
+from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.models import AlbertForPretraining
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.tokenization.loading import load_tokenizer
 from tests.small_model import resolve
 
 MODULES = ("module", "module_cased_matmul")

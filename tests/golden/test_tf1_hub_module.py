@@ -10,11 +10,11 @@ import tensorflow_hub
 from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.tf1_hub import write as tf1_hub_module
 from albert_tf.config import AlbertConfig
-from albert_tf.export import tf1_hub_module
-from albert_tf.model_files.contents import ModelContents
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 
 MODULES = {"module": True, "module_cased_matmul": False}  # do_lower_case of each
 VARIABLES = "variables/variables"

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import create_strategy, split_batch
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer
 from tests.golden.reference import Reference, numbered
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import split_batch
+from albert_tf.training.distribution import split_batch
 from albert_tf.training.trainer import Trainer
 from tests.golden.reference import Reference, pretraining_gradients
 from tests.pretraining_run import read_checkpoint

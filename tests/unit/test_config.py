@@ -12,7 +12,7 @@ from albert_tf.config import (
     OptimizerConfig,
     TrainerConfig,
 )
-from albert_tf.models import AlbertForPretraining
+from albert_tf.modeling.models import AlbertForPretraining
 from tests.small_model import small_config
 
 

@@ -9,13 +9,14 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints.formats import FORMAT_NAMES, find_weights, format_module, recognise
-from albert_tf.checkpoints.original import load_weights, original_names
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.model_directory import essential_differences
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
-from albert_tf.loading import read_contents
-from albert_tf.model_files.contents import ModelContents
-from albert_tf.model_files.directory import essential_differences
-from albert_tf.model_files.trained_task import TrainedTask
-from albert_tf.models import AlbertForClassification
+from albert_tf.modeling.models import AlbertForClassification
 from tests.small_model import resolve
 
 # What a preset of KerasHub has no place for beside its one head.

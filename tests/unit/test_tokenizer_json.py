@@ -4,21 +4,20 @@ import json
 
 import pytest
 
-from albert_tf.data.strict_json import JsonError, JsonValue
-from albert_tf.tokenization import SentencePieceTokenizer, load_tokenizer
-from albert_tf.tokenization.sentencepiece_proto import (
+from albert_tf.checkpoints.huggingface.tokenizer_json import (
     CONTROL,
     NORMAL,
     UNKNOWN,
     USER_DEFINED,
-    parse_model,
-)
-from albert_tf.tokenization.tokenizer_json import (
     lower_cases,
+    parse_model,
     sentencepiece_model,
     tokenizer_json,
     wordpiece_tokens,
 )
+from albert_tf.data.strict_json import JsonError, JsonValue
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 
 def content(values) -> JsonValue:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.training import train_sentence_piece
 
 SIZE = 50

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
-from albert_tf.data.batching import pad_batch
 from albert_tf.data.text_examples import Labels
-from albert_tf.distribution import create_strategy
-from albert_tf.tasks.classification import ClassificationTask
-from albert_tf.tasks.multiple_choice import MultipleChoiceTask
-from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.tasks.squad import SquadTask
+from albert_tf.multiple_choice.task import MultipleChoiceTask
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.squad.task import SquadTask
+from albert_tf.training.distribution import create_strategy
+from albert_tf.training.evaluation import pad_batch
 from albert_tf.training.trainer import Trainer
 from tests.small_model import dropping_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch

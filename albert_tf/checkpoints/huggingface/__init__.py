@@ -32,16 +32,17 @@ from albert_tf.checkpoints.huggingface.weights import (
     open_tensors,
     write_weights,
 )
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.files import file_exists, write_then_rename
-from albert_tf.model_files.contents import ModelContents
-from albert_tf.model_files.trained_task import TrainedTask
 
 __all__ = ["FORMAT", "is_here", "open_weights", "read", "write"]
 
 FORMAT = "huggingface"
+
 CONFIG_FILE = "config.json"
+
 _KEYS_OF_CONFIG = ("model_type", "architectures", "transformers_version", "num_hidden_groups")
 
 

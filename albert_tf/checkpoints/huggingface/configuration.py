@@ -9,17 +9,19 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
 from albert_tf.data.strict_json import JsonError, JsonValue, is_number, read_json, shown
 from albert_tf.data.text_examples import Labels
-from albert_tf.model_files.contents import ModelContents
-from albert_tf.model_files.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, TrainedTask
 
 MODEL_TYPE = "albert"
+
 # All of these compute the tanh approximation, which the original calls "gelu".
 _TANH_GELU = "gelu_new"
+
 _ACTIVATIONS = {
     _TANH_GELU: "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -30,8 +32,11 @@ _ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
+
 _WRITTEN_ACTIVATIONS = {"gelu": _TANH_GELU, "relu": "relu", "tanh": "tanh", "linear": "linear"}
+
 _EXACT_GELU = ("gelu", "gelu_python")
+
 _SAME_NAMES = (
     "vocab_size",
     "embedding_size",
@@ -47,6 +52,7 @@ _SAME_NAMES = (
     "type_vocab_size",
     "initializer_range",
 )
+
 # Keys without a meaning for the model, kept on both ways.
 _KEPT = (
     "net_structure_type",
@@ -57,23 +63,33 @@ _KEPT = (
     "ln_type",
     "classifier_dropout_prob",
 )
+
 # What every model of the original has, and what transformers takes for a key that is not there.
 _FIXED: Mapping[str, Any] = {
     "layer_norm_eps": 1e-12,
     "position_embedding_type": "absolute",
     "is_decoder": False,
 }
+
 # What a key that is kept says without it.
 _USUAL = {"classifier_dropout_prob": 0.1}
+
 _DEFAULT_VOCAB_SIZE = 30000
+
 _TASK_KEY = "finetuning_task"
+
 _UNNAMED_LABELS = ("LABEL_0", "LABEL_1")
 
 _PRETRAINING = "AlbertForPreTraining"
+
 _MASKED_LM = "AlbertForMaskedLM"
+
 _CLASSIFICATION = "AlbertForSequenceClassification"
+
 _CHOICE = "AlbertForMultipleChoice"
+
 _QUESTIONS = "AlbertForQuestionAnswering"
+
 _ENCODER = "AlbertModel"
 
 

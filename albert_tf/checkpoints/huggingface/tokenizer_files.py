@@ -15,22 +15,26 @@ from absl import logging
 
 from albert_tf.checkpoints.archives import cached
 from albert_tf.checkpoints.huggingface.configuration import read_content
-from albert_tf.checkpoints.report import LoadError
-from albert_tf.config import AlbertConfig
-from albert_tf.data.files import file_exists, write_then_rename
-from albert_tf.data.strict_json import JsonError, JsonValue
-from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer
-from albert_tf.tokenization.tokenizer_json import (
+from albert_tf.checkpoints.huggingface.tokenizer_json import (
     is_wordpiece,
     lower_cases,
     sentencepiece_model,
     tokenizer_json,
     wordpiece_tokens,
 )
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.strict_json import JsonError, JsonValue
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 SENTENCEPIECE_FILE = "spiece.model"
+
 WORDPIECE_FILE = "vocab.txt"
+
 JSON_FILE = "tokenizer.json"
+
 CONFIG_FILE = "tokenizer_config.json"
 
 

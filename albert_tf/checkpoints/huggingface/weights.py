@@ -24,7 +24,9 @@ from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of
 from albert_tf.data.strict_json import JsonError, shown
 
 SAFETENSORS = "model.safetensors"
+
 INDEX_ENDING = ".index.json"
+
 # In the order in which they are looked for.
 WEIGHTS_FILES = (
     SAFETENSORS,
@@ -32,17 +34,25 @@ WEIGHTS_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin" + INDEX_ENDING,
 )
+
 # Weights of other frameworks, which are not read.
 FOREIGN_FILES = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "adapter_model.safetensors")
+
 _TOKEN_CLASSIFIER = "AlbertForTokenClassification"
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+
 MAPPING_KERNEL = "bert/encoder/embedding_hidden_mapping_in/kernel"
+
 MAPPING_BIAS = "bert/encoder/embedding_hidden_mapping_in/bias"
+
 OUTPUT_BIAS = "cls/predictions/output_bias"
+
 # Copies that older versions store of values that the model has once.
 TIED = {"predictions.decoder.weight": WORD_EMBEDDINGS, "predictions.decoder.bias": OUTPUT_BIAS}
+
 ENCODER_PREFIX = "albert."
+
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 # Dense layers and layer norms: their scopes here and there.
@@ -51,6 +61,7 @@ _DENSE = {
     "pooler": "bert/pooler/dense",
     "predictions.dense": "cls/predictions/transform/dense",
 }
+
 _DENSE_IN_BLOCK = {
     "attention.query": "attention_1/self/query",
     "attention.key": "attention_1/self/key",
@@ -59,11 +70,14 @@ _DENSE_IN_BLOCK = {
     "ffn": "ffn_1/intermediate/dense",
     "ffn_output": "ffn_1/intermediate/output/dense",
 }
+
 _NORMS = {
     "embeddings.LayerNorm": "bert/embeddings/LayerNorm",
     "predictions.LayerNorm": "cls/predictions/transform/LayerNorm",
 }
+
 _NORMS_IN_BLOCK = {"attention.LayerNorm": "LayerNorm", "full_layer_layer_norm": "LayerNorm_1"}
+
 # What has the same shape in both.
 _AS_IT_IS = {
     "embeddings.word_embeddings.weight": WORD_EMBEDDINGS,
@@ -77,7 +91,9 @@ _AS_IT_IS = {
     "qa_outputs.weight": "cls/squad/output_weights",
     "qa_outputs.bias": "cls/squad/output_bias",
 }
+
 _BLOCK = re.compile(r"encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)")
+
 _ORIGINAL_BLOCK = re.compile(re.escape(TRANSFORMER_SCOPE) + r"group_(\d+)/inner_group_(\d+)/(.+)")
 
 
@@ -104,6 +120,7 @@ _OUTSIDE = {
     **{there: Counterpart(here) for there, here in _AS_IT_IS.items()},
     **_leaves(_DENSE, _NORMS),
 }
+
 _INSIDE = _leaves(_DENSE_IN_BLOCK, _NORMS_IN_BLOCK)
 
 

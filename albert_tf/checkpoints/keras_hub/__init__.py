@@ -22,26 +22,26 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, LoadError
-from albert_tf.checkpoints.stored_model import StoredModel, WeightsReader
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import (
-    file_exists,
-    folder_names,
-    is_remote,
-    reason_of,
-    write_then_rename,
-)
+from albert_tf.data.files import file_exists, folder_names, is_remote, reason_of, write_then_rename
 from albert_tf.data.strict_json import JsonValue, read_json
-from albert_tf.model_files.contents import ModelContents
-from albert_tf.tokenization import SentencePieceTokenizer, Tokenizer
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 FORMAT = "keras_hub"
+
 CONFIG_FILE = "config.json"
+
 METADATA_FILE = "metadata.json"
+
 TASK_FILE = "task.json"
+
 WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")  # the latter is an index of shards
+
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
+
 WORDPIECE_FILE = "assets/tokenizer/vocab.txt"  # ours: KerasHub's ALBERT has no such tokenizer
 
 _TASKS = ("AlbertMaskedLM", "AlbertTextClassifier", "AlbertClassifier")  # the last is an old name
@@ -59,6 +59,7 @@ _SIZES = {
     "max_position_embeddings": "max_sequence_length",
     "type_vocab_size": "num_segments",
 }
+
 # Key of `metadata.json` for what KerasHub has no place for, and does not read: `do_lower_case`, and
 # those keys of the configuration that change no output.
 _OUR_KEY = "albert_tf"
@@ -66,6 +67,7 @@ _OUR_KEY = "albert_tf"
 # The original's names of variables, or of the scopes of kernel and bias or gamma and beta, by the
 # paths of KerasHub's variables. KerasHub has an embedding projection even where E = H.
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
+
 _NAMES = {
     "token_embedding/embeddings": "bert/embeddings/word_embeddings",
     "position_embedding/embeddings": "bert/embeddings/position_embeddings",
@@ -79,7 +81,9 @@ _NAMES = {
     "logits/kernel": "output_weights",
     "logits/bias": "output_bias",
 }
+
 _BLOCK = re.compile(r"group_(\d+)_inner_layer_(\d+)/(.+)")
+
 _NAMES_IN_BLOCK = {
     "self_attention_layer/query": "attention_1/self/query",
     "self_attention_layer/key": "attention_1/self/key",

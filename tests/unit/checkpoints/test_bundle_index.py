@@ -6,9 +6,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
 from albert_tf.checkpoints.bundle_index import check_index
-from albert_tf.checkpoints.original import (
+from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.original.files import (
     check_tensors,
-    open_checkpoint,
     open_tensorflow_checkpoint,
     read_variables,
     write_checkpoint,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.choice import choose_checkpoint, choose_checkpoints
-from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 
 FLAG = "--checkpoint"

@@ -7,10 +7,10 @@ import pytest
 
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import create_strategy
-from albert_tf.encoder import AlbertEncoder
-from albert_tf.run_log import RunLog
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.distribution import create_strategy
+from albert_tf.training.run_log import RunLog
 from albert_tf.training.trainer import Trainer
 from tests.small_model import dropping_config, encoder_inputs, small_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 from absl import logging
 
-from albert_tf.checkpoints.formats import (
-    FORMAT_NAMES,
-    find_weights,
-    format_module,
-    recognise,
-)
-from albert_tf.checkpoints.original import open_checkpoint
+from albert_tf.checkpoints.formats import FORMAT_NAMES, find_weights, format_module, recognise
+from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.report import LoadError
 
 

@@ -12,13 +12,14 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.loading import build_model, empty_model, read_contents
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
-from albert_tf.loading import build_model, empty_model, read_contents
-from albert_tf.model_files.contents import ModelContents
-from albert_tf.model_files.trained_task import TrainedTask
-from albert_tf.tokenization import SentencePieceTokenizer, load_tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from tests.small_model import LENGTH, encoder_inputs, small_config
 
 PEER = Path(__file__).parents[2] / "huggingface_peer.py"

@@ -9,15 +9,19 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints import keras_hub
-from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.loading import load
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
-from albert_tf.encoder import AlbertEncoder
-from albert_tf.loading import load
-from albert_tf.model_files.contents import ModelContents
-from albert_tf.model_files.trained_task import TrainedTask
-from albert_tf.models import AlbertForClassification, AlbertForMultipleChoice, AlbertForPretraining
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+)
+from albert_tf.tokenization.loading import load_tokenizer
 from tests.full_disk import file_size_limit
 from tests.small_model import pretraining_inputs, small_config
 

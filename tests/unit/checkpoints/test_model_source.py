@@ -7,11 +7,11 @@ import pytest
 from absl import logging
 
 from albert_tf.checkpoints.formats import find_weights
+from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.model_source import model_in, warn_of_random_weights
-from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
-from albert_tf.model_files.directory import ModelDirectory
 from tests.small_model import resolve
 
 

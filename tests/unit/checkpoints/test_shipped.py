@@ -16,10 +16,12 @@ import albert_tf
 from albert_tf.checkpoints import shipped
 from albert_tf.checkpoints.formats import find_weights, recognise
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
-from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, HANDLE_FLAG, stored_model
-from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.checkpoints.model_contents import HANDLE_FLAG
+from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, stored_model
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.prediction.fill_mask import MaskFiller
+from albert_tf.pretraining.fill_mask import MaskFiller
 from tests.small_model import resolve
 
 FOLDER = Path(albert_tf.__file__).parent / "pretrained" / "mini"

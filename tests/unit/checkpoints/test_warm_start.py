@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.original import (
-    load_weights,
-    original_names,
-    slot_variables,
-    write_checkpoint,
-)
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.original.files import slot_variables, write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.models import AlbertForPretraining
-from albert_tf.optimization import Lamb
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.training.optimization import Lamb
 from tests.small_model import encoder_inputs, small_config
 
 INNER = "bert/encoder/transformer/group_{}/inner_group_{}/{}"

@@ -5,11 +5,12 @@ import tempfile
 
 import pytest
 
-from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.cli import convert_checkpoint, export_checkpoints, export_litert, export_to_tfhub
 from albert_tf.cli.dry_run import PASSED
-from albert_tf.loading import read_contents
-from albert_tf.models import AlbertForPretraining
+from albert_tf.modeling.models import AlbertForPretraining
 from tests.dry_runs import run_here, tree
 from tests.small_model import small_config
 

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.cli import run_classifier, run_race, run_squad
 from albert_tf.cli.dry_run import PASSED
 from albert_tf.data.text_examples import Labels
-from albert_tf.model_files.trained_task import TrainedTask
-from albert_tf.models import AlbertForClassification
+from albert_tf.modeling.models import AlbertForClassification
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import LABELS, ClassifierRun
 from tests.dry_runs import logged_plan, run_here, tree

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.data.corpus import cut_into_blocks, read_documents
-from albert_tf.data.segments import Documents, Pair, SegmentSettings, pair_segments
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.pretraining.corpus import cut_into_blocks, read_documents
+from albert_tf.pretraining.segments import Documents, Pair, SegmentSettings, pair_segments
+from albert_tf.tokenization.loading import load_tokenizer
 
 LENGTH = 43
 ADJACENT = SegmentSettings(LENGTH, sentence_pairs="adjacent")

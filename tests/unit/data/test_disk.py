@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from albert_tf.data.disk import check_file, check_folder, free_bytes
+from albert_tf.data.files import check_file, check_folder, free_bytes
 
 
 def forbid_writing(monkeypatch, folder):

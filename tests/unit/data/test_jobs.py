@@ -40,7 +40,7 @@ def test_a_process_that_was_ended_is_an_error_for_the_user() -> None:
 def test_processes_of_a_script_start_without_tensorflow(script: str) -> None:
     """A process that is started imports the script under this name."""
     program = (
-        "import runpy, sys, albert_tf.data.squad_tokens\n"
+        "import runpy, sys, albert_tf.squad.features\n"
         f"runpy.run_path({script!r}, run_name='__mp_main__')\n"
         "sys.exit('tensorflow' in sys.modules)"
     )

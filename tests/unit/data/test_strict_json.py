@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import albert_tf
+from albert_tf.data.files import EncodingError
 from albert_tf.data.strict_json import (
     JsonError,
     JsonValue,
@@ -17,7 +18,6 @@ from albert_tf.data.strict_json import (
     parse_json,
     read_json,
 )
-from albert_tf.data.utf8 import EncodingError
 
 WHERE = "--some_flag=folder/file.json"
 

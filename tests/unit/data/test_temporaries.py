@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.data.files import temporary_folder, write_then_rename
-from albert_tf.data.temporaries import remove_leftovers
+from albert_tf.data.files import remove_leftovers, temporary_folder, write_then_rename
 from tests.killed import Writer
 
 KINDS = ("file", "folder")

@@ -10,7 +10,7 @@ import pytest
 from albert_tf.config import AlbertConfig
 from albert_tf.memory.estimate import TrainingSetting, estimate_memory, largest_batch
 from albert_tf.memory.report import memory_report
-from albert_tf.parameter_counts import parameter_counts
+from albert_tf.modeling.parameter_sharing import parameter_counts
 from tests.small_model import small_config
 
 BASE = AlbertConfig.from_preset("base_v2")

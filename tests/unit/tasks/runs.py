@@ -1,9 +1,9 @@
 """Short training runs of a task."""
 
-from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
-from albert_tf.distribution import create_strategy
-from albert_tf.run_log import RunLog
+from albert_tf.training.distribution import create_strategy
+from albert_tf.training.run_log import RunLog
 from albert_tf.training.trainer import Trainer
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from albert_tf.config import AlbertConfig
-from albert_tf.models import AlbertForPretraining
-from albert_tf.parameter_counts import parameter_counts
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.tools import ablations
 from albert_tf.tools.ablations import (
     AblationSettings,

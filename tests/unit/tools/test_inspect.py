@@ -8,17 +8,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import original_names, write_checkpoint
+from albert_tf.checkpoints.model_directory import ModelDirectory
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.classification.export import export_classifier
 from albert_tf.cli import inspect
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
-from albert_tf.encoder import AlbertEncoder
-from albert_tf.export.classification import export_classifier
-from albert_tf.model_files.directory import ModelDirectory
-from albert_tf.model_files.trained_task import TrainedTask
-from albert_tf.models import AlbertForClassification, AlbertForMultipleChoice
-from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForSpanBeams,
+    AlbertForSpans,
+)
+from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tools.inspect import describe
 
 CONFIG = AlbertConfig(

@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.data.squad import Question, SquadData
-from albert_tf.data.squad_features import squad_features
-from albert_tf.encoder import AlbertEncoder
-from albert_tf.prediction.squad_answers import AnswerSelector
-from albert_tf.span_models import AlbertForSpanBeams, AlbertForSpans
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.squad.answers import AnswerSelector
+from albert_tf.squad.data import Question, SquadData
+from albert_tf.squad.features import squad_features
+from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tools import notebook
 from albert_tf.tools.notebook import (
     SpanProbabilities,

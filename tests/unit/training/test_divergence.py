@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import TrainerConfig
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.divergence import DivergenceGuard, TrainingDivergedError
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import assert_same_state, make_task, make_trainer, state_of, train

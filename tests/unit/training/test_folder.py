@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.training.folder import check_training_folder
+from albert_tf.training.trainer import check_training_folder
 
 
 def test_a_new_directory_and_one_of_a_run_are_fine(tmp_path):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import fused_kernels
-from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
-from albert_tf.distribution import create_strategy, split_batch
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.modeling import fused_kernels
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer
 from tests.small_model import dropping_config, small_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch

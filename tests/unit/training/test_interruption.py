@@ -8,15 +8,15 @@ from contextlib import ExitStack
 
 import pytest
 
-from albert_tf.data.records import RecordError
-from albert_tf.evaluation import train_and_evaluate
-from albert_tf.run_log import RunLog
+from albert_tf.data.tfrecord import RecordError
+from albert_tf.training.evaluation import train_and_evaluate
 from albert_tf.training.interruption import (
     Interruption,
     TrainingInterrupted,
     die_on_signals,
     end_on_signals,
 )
+from albert_tf.training.run_log import RunLog
 from tests.full_disk import file_size_limit
 from tests.programs import ROOT
 from tests.small_records import damage_record, pretraining_columns, write_records

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import create_strategy, split_batch
-from albert_tf.run_log import RunLog
-from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import loss_scale as module
-from albert_tf.training.loss_scale import LossScale
-from albert_tf.training.trainer import Trainer, TrainingDivergedError
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training import step as module
+from albert_tf.training.distribution import create_strategy, split_batch
+from albert_tf.training.divergence import TrainingDivergedError
+from albert_tf.training.run_log import RunLog
+from albert_tf.training.step import LossScale
+from albert_tf.training.trainer import Trainer
 from tests.small_model import dropping_config
 from tests.small_records import (
     LENGTH,

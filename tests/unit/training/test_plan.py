@@ -7,9 +7,9 @@ import math
 import pytest
 
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.distribution import create_strategy
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import plan as plan_module
+from albert_tf.training.distribution import create_strategy
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.trainer import Trainer
 from tests.dry_runs import logged_plan

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import original_names
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.data.masking import MaskingSettings
-from albert_tf.data.online_masking import OnlineMasking
-from albert_tf.distribution import create_strategy, split_batch
-from albert_tf.run_log import RunLog
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.pretraining.online_masking import OnlineMasking
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.distribution import create_strategy, split_batch
+from albert_tf.training.run_log import RunLog
 from albert_tf.training.trainer import Trainer
 from tests.small_model import small_config
 from tests.small_records import (

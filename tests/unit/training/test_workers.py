@@ -2,8 +2,8 @@
 
 import pytest
 
-from albert_tf.cluster import LostWorkerError
 from albert_tf.training import workers
+from albert_tf.training.distribution import LostWorkerError
 
 
 @pytest.fixture

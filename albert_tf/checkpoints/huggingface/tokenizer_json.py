@@ -1,0 +1,349 @@
+"""`tokenizer.json`, in which the `tokenizers` library keeps what a tokenizer does.
+
+It says the same as a SentencePiece model or a vocabulary, so it is turned into one of these, and
+made from one. Vocabulary ids stay as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from albert_tf.data.strict_json import JsonValue, is_encodable, shown
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # kinds of pieces
+
+UNIGRAM = 1  # kind of model
+
+_PACKAGE = "albert_tf.sentencepiece"
+
+_Field = descriptor_pb2.FieldDescriptorProto
+
+# Fields of each message: name, number, type (of a message: its name).
+_MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
+    "Piece": (
+        ("piece", 1, _Field.TYPE_STRING),
+        ("score", 2, _Field.TYPE_FLOAT),
+        ("type", 3, _Field.TYPE_INT32),
+    ),
+    "Trainer": (
+        ("model_type", 3, _Field.TYPE_INT32),
+        ("vocab_size", 4, _Field.TYPE_INT32),
+        ("unk_id", 40, _Field.TYPE_INT32),
+        ("bos_id", 41, _Field.TYPE_INT32),
+        ("eos_id", 42, _Field.TYPE_INT32),
+        ("pad_id", 43, _Field.TYPE_INT32),
+        ("unk_piece", 45, _Field.TYPE_STRING),
+        ("bos_piece", 46, _Field.TYPE_STRING),
+        ("eos_piece", 47, _Field.TYPE_STRING),
+        ("pad_piece", 48, _Field.TYPE_STRING),
+    ),
+    "Normalizer": (
+        ("name", 1, _Field.TYPE_STRING),
+        ("precompiled_charsmap", 2, _Field.TYPE_BYTES),
+    ),
+    "Model": (
+        ("pieces", 1, "Piece"),
+        ("trainer_spec", 2, "Trainer"),
+        ("normalizer_spec", 3, "Normalizer"),
+    ),
+}
+
+# transformers takes this from the scores of pieces like "9,": they are then never used whole, which
+# comes down to the original's rule of taking them apart.
+_PENALTY = 100.0
+
+_SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+
+
+def new_model() -> Any:
+    """Returns an empty message: `pieces`, `trainer_spec` and `normalizer_spec`."""
+    return _model_class()()
+
+
+def parse_model(model_proto: bytes, name: str) -> Any:
+    """Returns the message of a serialized model.
+
+    Args:
+        model_proto: the model.
+        name: of its file, for the error.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    model = new_model()
+    try:
+        model.ParseFromString(model_proto)
+    except Exception as error:  # protobuf's DecodeError is public under no stable name
+        raise ValueError(f"{name} is not a SentencePiece model: {error}") from error
+    return model
+
+
+@cache
+def _model_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="albert_tf/sentencepiece_model.proto", package=_PACKAGE, syntax="proto2"
+    )
+    for message, fields in _MESSAGES.items():
+        described = file.message_type.add(name=message)
+        for name, number, kind in fields:
+            field = described.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL)
+            if isinstance(kind, str):
+                field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+            else:
+                field.type = kind
+            if name == "type":
+                field.default_value = str(NORMAL)
+            if name == "pieces":
+                field.label = _Field.LABEL_REPEATED
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Model"))
+
+
+def sentencepiece_model(content: JsonValue) -> bytes:
+    """Turns the `tokenizer.json` of an English ALBERT into a serialized SentencePiece model.
+
+    Args:
+        content: content of the file.
+
+    Raises:
+        ValueError: it describes a tokenizer of another kind, or a value is not what it should be;
+            names the file and the key.
+    """
+    model = content.get("model")
+    vocabulary = model and model.get("vocab")
+    if model is None or vocabulary is None or not isinstance(vocabulary.value, list):
+        raise ValueError(
+            f"{content.where}: its model is {_kind(content)}, not Unigram with scores."
+        )
+    pieces = [_piece(entry) for entry in vocabulary.elements()]
+    unk_id = model["unk_id"].whole_number(0)
+    if unk_id >= len(pieces):
+        raise model["unk_id"].error(f"below {len(pieces)}, the number of pieces")
+    added = content.get("added_tokens")
+    special = {
+        token["content"].text()
+        for token in (added.elements() if added else ())
+        if (is_special := token.get("special")) and is_special.truth_value()
+    }
+    made = new_model()
+    for i, (piece, score) in enumerate(pieces):
+        kind = NORMAL
+        if i == unk_id:
+            kind = UNKNOWN
+        elif piece in special or piece in _SPECIAL:
+            kind = CONTROL
+        elif score == 0:  # the logarithm of no trained piece's probability
+            kind = USER_DEFINED
+        made.pieces.add(piece=piece, score=_unpunished(piece, score), type=kind)
+    made.trainer_spec.model_type = UNIGRAM
+    made.trainer_spec.vocab_size = len(pieces)
+    _set_special_ids(made.trainer_spec, [piece for piece, _ in pieces], unk_id)
+    charsmap = _charsmap(content)
+    made.normalizer_spec.name = "user_defined" if charsmap else "identity"
+    made.normalizer_spec.precompiled_charsmap = charsmap
+    return made.SerializeToString()
+
+
+def _piece(entry: JsonValue) -> tuple[str, float]:
+    """A piece and its score."""
+    pair = entry.elements()
+    if len(pair) != 2:
+        raise entry.error("a list of a piece and its score")
+    return pair[0].text(), pair[1].number()
+
+
+def wordpiece_tokens(content: JsonValue) -> list[str]:
+    """Returns the vocabulary in a `tokenizer.json` of WordPiece, the place being the id.
+
+    Args:
+        content: content of the file.
+
+    Raises:
+        ValueError: it describes a tokenizer of another kind, ids are missing, or a token is one
+            that a vocabulary of a token a line cannot hold; names the file.
+    """
+    if not is_wordpiece(content):
+        raise ValueError(f"{content.where}: its model is {_kind(content)}, not WordPiece.")
+    vocabulary = content["model"]["vocab"]
+    ids = {i.whole_number(): token for token, i in vocabulary.members().items()}
+    if sorted(ids) != list(range(len(vocabulary.members()))):
+        raise vocabulary.error("tokens with the ids from 0 on, each once")
+    tokens = [ids[i] for i in range(len(ids))]
+    for token in tokens:
+        if len(token.split()) > 1 or "\n" in token or not is_encodable(token):
+            raise ValueError(
+                f"{content.where}: {vocabulary.keys} has the token {shown(token)}; a token of "
+                "WordPiece has no blanks and no line ends."
+            )
+    return tokens
+
+
+def is_wordpiece(content: JsonValue) -> bool:
+    """Whether a `tokenizer.json` says of itself that it is of WordPiece."""
+    return _kind(content) == "WordPiece"
+
+
+def lower_cases(content: JsonValue) -> bool | None:
+    """Whether a `tokenizer.json` lower-cases, None where it does not clean texts at all.
+
+    Raises:
+        ValueError: a value is not what it should be; names the file and the key.
+    """
+    steps = _steps(content)
+    return any(map(_lower_cases, steps)) if steps else None
+
+
+def _lower_cases(step: JsonValue) -> bool:
+    if _type(step) == "BertNormalizer":
+        lowercase = step.get("lowercase")
+        return lowercase is None or lowercase.truth_value()
+    return _type(step) == "Lowercase"
+
+
+def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
+    """Returns the `tokenizer.json` that gives a SentencePiece tokenizer's ids on ordinary text.
+
+    Special tokens are found in texts there, as users of transformers expect; here they are not.
+    """
+    proto = parse_model(tokenizer.model_proto, next(iter(tokenizer.files), "The tokenizer"))
+    vocabulary = [[piece.piece, _punished(piece.piece, piece.score)] for piece in proto.pieces]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": list(_added_tokens(tokenizer)),
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": list(_normalizers(tokenizer, proto.normalizer_spec)),
+        },
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "WhitespaceSplit"}, _metaspace()],
+        },
+        "post_processor": _template(tokenizer),
+        "decoder": _metaspace(),
+        "model": {
+            "type": "Unigram",
+            "unk_id": tokenizer.unk_id,
+            "vocab": vocabulary,
+            "byte_fallback": False,
+        },
+    }
+
+
+def _kind(content: JsonValue) -> str:
+    """The kind of model; old files do not name it."""
+    model = content.get("model")
+    if model is None:
+        return "missing"
+    if model.get("continuing_subword_prefix") and not model.get("merges"):
+        return "WordPiece"
+    return _type(model)
+
+
+def _type(value: JsonValue) -> str:
+    kind = value.get("type")
+    return kind.text() if kind else "of no type"
+
+
+def _steps(content: JsonValue) -> list[JsonValue]:
+    """What is done with a text before it is cut into pieces."""
+    normalizer = content.get("normalizer")
+    steps = normalizer and normalizer.get("normalizers")
+    return steps.elements() if steps else [normalizer] if normalizer else []
+
+
+def _charsmap(content: JsonValue) -> bytes:
+    for step in _steps(content):
+        charsmap = step.get("precompiled_charsmap")
+        if _type(step) == "Precompiled" and charsmap:
+            try:
+                return base64.b64decode(charsmap.text(), validate=True)
+            except ValueError as error:
+                raise charsmap.error("base64") from error
+    return b""
+
+
+def _set_special_ids(spec: Any, pieces: list[str], unk_id: int) -> None:
+    """Names the special pieces as a model does that was trained for ALBERT."""
+    places = {piece: i for i, piece in enumerate(pieces)}
+    spec.unk_id, spec.unk_piece = unk_id, pieces[unk_id]
+    spec.pad_id, spec.pad_piece = places.get("<pad>", -1), "<pad>"
+    spec.bos_id, spec.bos_piece = places.get("[CLS]", -1), "[CLS]"
+    spec.eos_id, spec.eos_piece = places.get("[SEP]", -1), "[SEP]"
+
+
+def _ends_in_digit_comma(piece: str) -> bool:
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _punished(piece: str, score: float) -> float:
+    return score - _PENALTY if _ends_in_digit_comma(piece) else score
+
+
+def _unpunished(piece: str, score: float) -> float:
+    is_punished = _ends_in_digit_comma(piece) and score < -_PENALTY
+    return score + _PENALTY if is_punished else score
+
+
+def _added_tokens(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
+    special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id)
+    for i in sorted({*special, tokenizer.mask_id}):
+        yield {
+            "id": i,
+            "content": tokenizer.tokens[i],
+            "single_word": False,
+            "lstrip": i == tokenizer.mask_id,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+
+
+def _normalizers(tokenizer: Tokenizer, spec: Any) -> Iterator[dict[str, Any]]:
+    yield {"type": "NFKD"}
+    yield {"type": "StripAccents"}
+    if tokenizer.do_lower_case:
+        yield {"type": "Lowercase"}
+    if spec.precompiled_charsmap:
+        charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
+        yield {"type": "Precompiled", "precompiled_charsmap": charsmap}
+
+
+def _metaspace() -> dict[str, Any]:
+    return {
+        "type": "Metaspace",
+        "replacement": WORD_START,
+        "prepend_scheme": "always",
+        "split": True,
+    }
+
+
+def _template(tokenizer: Tokenizer) -> dict[str, Any]:
+    """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segment 1 for B and the mark after it."""
+    names = {name: tokenizer.tokens[i] for name, i in _marks(tokenizer).items()}
+    cls_a, sep_a = ({"SpecialToken": {"id": names[n], "type_id": 0}} for n in ("cls", "sep"))
+    text_a = {"Sequence": {"id": "A", "type_id": 0}}
+    text_b = {"Sequence": {"id": "B", "type_id": 1}}
+    sep_b = {"SpecialToken": {"id": names["sep"], "type_id": 1}}
+    return {
+        "type": "TemplateProcessing",
+        "single": [cls_a, text_a, sep_a],
+        "pair": [cls_a, text_a, sep_a, text_b, sep_b],
+        "special_tokens": {
+            names[name]: {"id": names[name], "ids": [i], "tokens": [names[name]]}
+            for name, i in _marks(tokenizer).items()
+        },
+    }
+
+
+def _marks(tokenizer: Tokenizer) -> dict[str, int]:
+    return {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id}

@@ -1,0 +1,249 @@
+"""TODO: docstring."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import keras
+
+from albert_tf.checkpoints import formats
+from albert_tf.checkpoints.model_contents import WeightsReader
+from albert_tf.checkpoints.original.files import GLOBAL_STEP, is_slot, read_variables
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.report import LoadReport
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.heads import ClassificationHead
+from albert_tf.modeling.parameter_sharing import (
+    attention_norm_name,
+    block_runs,
+    feed_forward_norm_name,
+)
+
+# A variable of a block: group, inner group, part, its number, the rest.
+_PART = re.compile(
+    r"^(.*/)group_(\d+)/inner_group_(\d+)/(attention|ffn|LayerNorm)(?:_(\d+))?/(.+)$"
+)
+
+HUB_SCOPE = "module/"  # before the encoder's names when the original trains a TF-Hub module
+
+_POOLER = "bert/pooler/"
+
+
+def names_by_place(
+    names: Iterable[str], stored_names: Iterable[str], config: AlbertConfig
+) -> Mapping[str, str]:
+    """Says which variable of a checkpoint stands where a variable of the model stands.
+
+    A part that several layers of the model share takes what the first of them would take. If the
+    checkpoint's groups and sharing differ from the model's only in that layers of the model share
+    less, the model computes what the checkpoint's model computes.
+
+    Args:
+        names: of the model's variables, in the original's names.
+        stored_names: of the checkpoint's; the scope of a TF-Hub module before them is no matter.
+        config: of the model.
+
+    Returns:
+        The place of each variable of a block that has one, as a name without a hub scope. The
+        checkpoint may lack it.
+    """
+    stored = _Stack(stored_names)
+    layers = _first_layers(config)
+    places = {}
+    for name in names:
+        match = _PART.match(name)
+        if match is None or not stored.layers:
+            continue
+        before, group, inner, part, suffix, rest = match.groups()
+        kind, number = _kind_and_number(part, suffix, config.parameter_sharing == "ffn")
+        layer = layers.get((int(group), number))
+        if layer is None:
+            continue
+        from_group, from_number = stored.place(layer, config.num_hidden_layers, kind)
+        from_inner = int(inner) * stored.inner_groups // config.inner_group_num
+        own_name = _own_name(kind, from_number, is_norm=part == "LayerNorm")
+        places[name] = f"{before}group_{from_group}/inner_group_{from_inner}/{own_name}/{rest}"
+    return places
+
+
+class _Stack:
+    """What the names in a checkpoint tell of its layers.
+
+    Attributes:
+        layers: (group, number) of each distinct layer, lowest first.
+        numbers: of the attention and feed-forward parts.
+        inner_groups: how many there are.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        groups: dict[int, int] = {}
+        self.numbers: dict[str, set[int]] = {"attention": {1}, "ffn": {1}}
+        self.inner_groups = 1
+        for match in filter(None, map(_PART.match, names)):
+            _, group, inner, part, suffix, _ = match.groups()
+            self.inner_groups = max(self.inner_groups, int(inner) + 1)
+            number = 1
+            if part != "LayerNorm":
+                number = int(suffix or 1)
+                self.numbers[part].add(number)
+            groups[int(group)] = max(number, groups.get(int(group), 1))
+        self.layers = [
+            (group, number)
+            for group, last in sorted(groups.items())
+            for number in range(1, last + 1)
+        ]
+
+    def place(self, layer: int, num_layers: int, kind: str) -> tuple[int, int]:
+        """Group and number of the part at the height of layer `layer` of `num_layers`."""
+        group, number = self.layers[layer * len(self.layers) // num_layers]
+        return group, number if number in self.numbers[kind] else 1
+
+
+def _first_layers(config: AlbertConfig) -> dict[tuple[int, int], int]:
+    """The first layer that uses the parts with a number of a group."""
+    layers: dict[tuple[int, int], int] = {}
+    for run, place in enumerate(block_runs(config)):
+        layers.setdefault(place.layer, run // config.inner_group_num)
+    return layers
+
+
+def _kind_and_number(part: str, suffix: str | None, numbers_attention: bool) -> tuple[str, int]:
+    """Which of the two parts a name belongs to, layer norms included, and the part's number."""
+    number = int(suffix or 1)
+    if part != "LayerNorm":
+        return part, number
+    is_attention = suffix is None or (number > 1 and numbers_attention)
+    return ("attention" if is_attention else "ffn"), number
+
+
+def _own_name(kind: str, number: int, is_norm: bool) -> str:
+    if not is_norm:
+        return f"{kind}_{number}"
+    return attention_norm_name(number) if kind == "attention" else feed_forward_norm_name(number)
+
+
+def match_names(
+    model_names: Iterable[str],
+    stored_names: Iterable[str],
+    warm_start: AlbertConfig | None = None,
+) -> dict[str, str]:
+    """Maps model variables to the names in a checkpoint that fill them.
+
+    Args:
+        model_names: names of the model's variables.
+        stored_names: names in the checkpoint.
+        warm_start: None matches equal names only. The model's configuration lets the checkpoint
+            have other layers and share other parts: a variable of a block takes the value of the
+            part at its height, see `names_by_place`.
+
+    Differs: the original's own matching leaves some of these variables unfilled while reporting
+        them as restored, and knows no height: it fills from group 0 what has no equal name.
+    """
+    names, stored = list(model_names), set(stored_names)
+    places = names_by_place(names, stored, warm_start) if warm_start else {}
+    matches = {}
+    for name in names:
+        candidates = [places.get(name, name)]
+        candidates += [HUB_SCOPE + candidate for candidate in candidates]
+        match = next((candidate for candidate in candidates if candidate in stored), None)
+        if match is not None:
+            matches[name] = match
+    return matches
+
+
+def load_weights(
+    model: keras.Model,
+    path: str,
+    *,
+    init_from_group0: bool = False,
+    allow_partial: bool = False,
+    skip: Mapping[str, str] | None = None,
+) -> LoadReport:
+    """Fills a model from a checkpoint of the original release, or from a model of any format.
+
+    Args:
+        model: see `original_names`.
+        path: see `formats.recognise`.
+        init_from_group0: fill a less shared or deeper model, see `warm_start` of `match_names`.
+        allow_partial: accept encoder variables that the checkpoint does not fill, and blocks of
+            the checkpoint that the model has no place for.
+        skip: variables to leave as they are even where the checkpoint has values of their shape,
+            and why, as in `{"output_weights": "other labels"}`.
+
+    Returns:
+        What was mapped, missing, skipped, ignored (slots and the step are not counted) or of
+        another shape.
+
+    Raises:
+        LoadError: no such checkpoint, a damaged one, one that does not fill the encoder, or one of
+            a model that shares less; the model is left as it was.
+    """
+    prefix = formats.find_weights(path)
+    variables = original_names(model)
+    reader, shapes = open_checkpoint(prefix)
+    skip = {name: why for name, why in (skip or {}).items() if name in variables}
+    wanted = [name for name in variables if name not in skip]
+    encoder = model if isinstance(model, AlbertEncoder) else model.encoder
+    matches = match_names(wanted, shapes, encoder.config if init_from_group0 else None)
+    mismatched = [
+        (name, tuple(shapes[stored]), tuple(variables[name].shape))
+        for name, stored in matches.items()
+        if tuple(shapes[stored]) != tuple(variables[name].shape)
+    ]
+    mapped = {
+        name: stored
+        for name, stored in matches.items()
+        if name not in {row[0] for row in mismatched}
+    }
+    missing = [name for name in wanted if name not in matches]
+    report = LoadReport(
+        source=prefix,
+        mapped=mapped,
+        missing=missing,
+        ignored=[
+            name
+            for name in shapes
+            if name not in {*matches.values(), *skip, GLOBAL_STEP} and not is_slot(name)
+        ],
+        mismatched=mismatched,
+        skipped=skip,
+        unused=[] if _uses_pooler(model) else [n for n in missing if n.startswith(_POOLER)],
+    )
+    report.check_encoder(allow_partial)
+    if not (allow_partial or init_from_group0):
+        report.check_no_block_is_left()
+    values = read_variables(reader, prefix, mapped.values())
+    for name, stored in mapped.items():
+        variables[name].assign(values[stored])
+    return report
+
+
+def _uses_pooler(model: keras.Model) -> bool:
+    """Whether an output of the model is made from the pooled one; other libraries leave it out."""
+    return isinstance(model, AlbertEncoder) or any(
+        isinstance(layer, ClassificationHead) for layer in model.layers
+    )
+
+
+def open_checkpoint(prefix: str) -> tuple[WeightsReader, dict[str, list[int]]]:
+    """Returns a reader of a checkpoint of any format, and the shape of every variable in it.
+
+    Args:
+        prefix: of TensorFlow's files, or the file of weights; see `StoredModel.checkpoint`.
+
+    Raises:
+        DamagedError: the files are not a checkpoint, or are damaged.
+        LoadError: they cannot be reached.
+    """
+    reader = formats.open_weights(prefix)
+    return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
+
+
+def read_global_step(prefix: str) -> int:
+    """Returns the training step a checkpoint was written at, 0 where it does not say."""
+    reader, shapes = open_checkpoint(prefix)
+    if GLOBAL_STEP not in shapes:
+        return 0
+    return int(read_variables(reader, prefix, [GLOBAL_STEP])[GLOBAL_STEP])

@@ -1,0 +1,259 @@
+"""Whole models from any format: `load(path)` is a Keras model with the weights that lie there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+
+from albert_tf.checkpoints.formats import trained_task
+from albert_tf.checkpoints.load_weights import (
+    HUB_SCOPE,
+    load_weights,
+    open_checkpoint,
+    read_global_step,
+)
+from albert_tf.checkpoints.model_contents import ModelContents, WeightsReader
+from albert_tf.checkpoints.model_source import (
+    ModelSettings,
+    ModelSource,
+    resolve_model,
+    stored_model,
+)
+from albert_tf.checkpoints.original.files import SLOT_NAMES, read_variables
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.report import LoadError, LoadReport
+from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+    AlbertForSpanBeams,
+    AlbertForSpans,
+)
+
+# Scopes of the heads. One variable tells of a head: if others of it are missing, that is said.
+_BEAM_HEAD = ("start_logits/", "end_logits/", "answer_class/")
+
+_SPAN_HEAD = "cls/squad/"
+
+_CLASSIFIER = "output_weights"
+
+_MASKED_LM_HEAD = "cls/predictions/"
+
+_SENTENCE_ORDER_HEAD = "cls/seq_relationship/"
+
+_BEAM_SETTINGS = ("start_n_top", "end_n_top")
+
+
+def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> keras.Model:
+    """Makes the model that lies at a path, whatever its format.
+
+    Args:
+        path: a directory of any format that `convert_checkpoint.py` knows, a checkpoint, a released
+            tar file, the URL of a TF-Hub module, or "mini", the model that comes with this package.
+        albert_config_file: its configuration, where the path has none.
+
+    Returns:
+        The model of the heads that the weights have: `AlbertForSpanBeams`, `AlbertForSpans`,
+        `AlbertForClassification`, `AlbertForMultipleChoice`, `AlbertForPretraining`, or, where
+        they have none of those, `AlbertEncoder`. One score for a text is a regression unless the
+        model says that it was trained to choose among options.
+
+    Raises:
+        ValueError: there is no model, half of one, one of another architecture, or a configuration
+            that contradicts the weights.
+    """
+    settings = ModelSettings(albert_config_file=albert_config_file)
+    source, checkpoint = _source(os.fspath(path), "path", settings)
+    model, report, _ = _loaded(source.config, checkpoint)
+    variables = original_names(model)
+    shapes = {name: tuple(variables[name].shape) for name in report.missing}
+    for name, value in _fresh_values(shapes, source.config).items():
+        variables[name].assign(value)
+    return model
+
+
+def read_contents(
+    path: str,
+    flag: str = "--model",
+    *,
+    with_optimizer: bool = False,
+    albert_config_file: str | None = None,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+) -> tuple[ModelContents, LoadReport]:
+    """Reads a whole model into memory.
+
+    Args:
+        path: see `load`.
+        flag: the flag the path came from, for messages.
+        with_optimizer: whether to read the optimizer's moments too, where there are any.
+        albert_config_file: counts before what lies at the path.
+        spm_model_file: SentencePiece model, counts before what lies at the path.
+        vocab_file: vocabulary, as well.
+        do_lower_case: whether the model's text was lower-cased; None takes what the model says,
+            and True where it says nothing.
+
+    Returns:
+        The model, with the weights of the encoder and of the heads that the model of its class has,
+        and what became of each weight that lies at the path.
+
+    Raises:
+        ValueError: see `load`.
+    """
+    source, checkpoint = _source(
+        path,
+        flag,
+        ModelSettings(
+            albert_config_file=albert_config_file,
+            spm_model_file=spm_model_file,
+            vocab_file=vocab_file,
+            do_lower_case=do_lower_case,
+        ),
+    )
+    model, report, task = _loaded(source.config, checkpoint)
+    weights = _values(model)
+    del model  # it is as large as they are
+    missing = {name: weights[name].shape for name in report.missing}
+    weights.update(_fresh_values(missing, source.config))
+    if with_optimizer:
+        weights.update(_slots(report, *open_checkpoint(checkpoint)))
+    step = read_global_step(checkpoint)
+    contents = ModelContents(
+        source.config, weights, source.tokenizer, source.do_lower_case, step, task
+    )
+    return contents, report
+
+
+def _source(path: str, flag: str, settings: ModelSettings) -> tuple[ModelSource, str]:
+    """Finds a model's parts and its weights; see `read_contents`."""
+    model = stored_model(path, flag)
+    if model is None or not model.checkpoint:
+        raise ValueError(f"{flag} is needed: it names the model.")
+    return resolve_model(settings, model), model.checkpoint
+
+
+def _loaded(
+    config: AlbertConfig, checkpoint: str
+) -> tuple[keras.Model, LoadReport, TrainedTask | None]:
+    """Makes the model of the heads that the weights have, and fills it with them."""
+    task = trained_task(checkpoint)
+    _, shapes = open_checkpoint(checkpoint)
+    model = empty_model(config, _without_scope(shapes), task)
+    report = load_weights(model, checkpoint)
+    _check_heads(report)
+    return model, report, task
+
+
+def _check_heads(report: LoadReport) -> None:
+    """Refuses half a head: what lacks of it would have values that mean nothing."""
+    missing = [name for name in report.missing if name not in report.unused]
+    other = [
+        f"{name} is {list(there)} instead of {list(wanted)}"
+        for name, there, wanted in report.mismatched
+    ]
+    if missing or other:
+        raise LoadError(
+            f"{report.source} holds half a head. Missing: {', '.join(missing) or 'nothing'}; of "
+            f"another shape: {'; '.join(other) or 'nothing'}. Expected all of a head, or nothing."
+        )
+
+
+def empty_model(
+    config: AlbertConfig, shapes: Mapping[str, Sequence[int]], task: TrainedTask | None = None
+) -> keras.Model:
+    """Makes the model that weights belong to, with random ones.
+
+    Args:
+        config: of the model.
+        shapes: of its weights, by the original's names; the heads are known by them.
+        task: what it was trained for, if that is known.
+    """
+    if _has(_BEAM_HEAD, shapes):
+        settings = task.settings if task else {}
+        start_n_top, end_n_top = (int(settings.get(key, 5)) for key in _BEAM_SETTINGS)
+        longest = config.max_position_embeddings
+        return AlbertForSpanBeams(
+            config, start_n_top=min(start_n_top, longest), end_n_top=min(end_n_top, longest)
+        )
+    if _has(_SPAN_HEAD, shapes):
+        return AlbertForSpans(config)
+    if _CLASSIFIER in shapes:
+        if task is not None and task.name == MULTIPLE_CHOICE:
+            return AlbertForMultipleChoice(config)
+        return AlbertForClassification(config, num_labels=int(shapes[_CLASSIFIER][0]))
+    if _has(_MASKED_LM_HEAD, shapes):
+        has_sentence_order_head = _has(_SENTENCE_ORDER_HEAD, shapes)
+        return AlbertForPretraining(config, has_sentence_order_head=has_sentence_order_head)
+    return AlbertEncoder(config)
+
+
+def _has(scope: str | tuple[str, ...], shapes: Mapping[str, Sequence[int]]) -> bool:
+    return any(name.startswith(scope) for name in shapes)
+
+
+def build_model(contents: ModelContents) -> keras.Model:
+    """Makes the Keras model of what was read.
+
+    Args:
+        contents: with all weights of a model's encoder and heads.
+
+    Raises:
+        LoadError: a weight is missing or has another shape.
+    """
+    weights = contents.weights
+    shapes = {name: value.shape for name, value in weights.items()}
+    model = empty_model(contents.config, shapes, contents.task)
+    for name, variable in original_names(model).items():
+        if name not in weights or tuple(shapes[name]) != tuple(variable.shape):
+            raise LoadError(
+                f"The weight {name!r} should be of shape {list(variable.shape)}, but is "
+                f"{list(shapes[name]) if name in weights else 'missing'}."
+            )
+        variable.assign(weights[name])
+    return model
+
+
+def _without_scope(shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """The shapes by the names that variables of a TF-Hub module have outside of its scope."""
+    return {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
+
+
+def _values(model: keras.Model) -> dict[str, np.ndarray]:
+    variables = original_names(model).items()
+    return {name: np.asarray(variable, np.float32) for name, variable in variables}
+
+
+def _fresh_values(
+    shapes: Mapping[str, Sequence[int]], config: AlbertConfig
+) -> dict[str, np.ndarray]:
+    """Values of what a format does not have and the model does not use, the same in every run.
+
+    A pooler without a head on it is all there can be: anything else that lacks is an error.
+    """
+    random = np.random.default_rng(0)
+    fresh = {}
+    for name, shape in shapes.items():
+        values = random.standard_normal(shape) * config.initializer_range
+        fresh[name] = (values if len(shape) > 1 else np.zeros(shape)).astype(np.float32)
+    return fresh
+
+
+def _slots(
+    report: LoadReport, reader: WeightsReader, shapes: Mapping[str, Sequence[int]]
+) -> dict[str, np.ndarray]:
+    """The optimizer's moments of the weights that were read."""
+    stored = {
+        f"{name}/{slot}": f"{there}/{slot}"
+        for name, there in report.mapped.items()
+        for slot in SLOT_NAMES
+        if f"{there}/{slot}" in shapes
+    }
+    values = read_variables(reader, report.source, stored.values())
+    return {name: values[there] for name, there in stored.items()}

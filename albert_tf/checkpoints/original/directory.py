@@ -1,0 +1,127 @@
+"""Directories of the original release, and of runs: configuration, tokenizer, checkpoints.
+
+albert_config.json, 30k-clean.model and 30k-clean.vocab or vocab.txt (Chinese models:
+vocab_chinese.txt), model.ckpt-best.*
+"""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
+from albert_tf.checkpoints.model_directory import (
+    CONFIG_FILE,
+    LOWER_CASE_KEY,
+    SENTENCEPIECE_FILE,
+    SENTENCEPIECE_LIST_FILE,
+    ModelDirectory,
+    find_tokenizer_file,
+)
+from albert_tf.checkpoints.original.files import (
+    find_checkpoint,
+    has_checkpoint,
+    is_slot,
+    open_tensorflow_checkpoint,
+    write_checkpoint,
+)
+from albert_tf.checkpoints.training_directory import BEST, CHECKPOINT, name_newest
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import write_then_rename
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+from albert_tf.tokenization.training import piece_list
+
+FORMAT = "original"
+
+
+def is_here(path: str) -> bool:
+    """Whether there is a checkpoint in a directory."""
+    return has_checkpoint(path)
+
+
+def read(path: str, flag: str) -> StoredModel:
+    """Finds a checkpoint, and configuration and tokenizer beside it.
+
+    Args:
+        path: see `find_checkpoint`.
+        flag: the flag the path came from, for messages.
+
+    Raises:
+        LoadError: there is no checkpoint, or several and nothing says which.
+        ValueError: its configuration cannot be used.
+    """
+    checkpoint = find_checkpoint(path, flag)
+    directory = os.path.dirname(checkpoint)
+    config_file = os.path.join(directory, CONFIG_FILE)
+    config = AlbertConfig.from_json_file(config_file) if tf.io.gfile.exists(config_file) else None
+    tokenizer_file = find_tokenizer_file(directory)
+    list_file = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
+    if tokenizer_file is None and tf.io.gfile.exists(list_file):
+        logging.warning(
+            "%s is there, but no %s, without which it is no tokenizer: copy that as well, or give "
+            "--spm_model_file",
+            list_file,
+            SENTENCEPIECE_FILE,
+        )
+    return StoredModel(
+        path=directory,
+        format=FORMAT,
+        checkpoint=checkpoint,
+        config=config,
+        config_file=config_file if config else None,
+        tokenizer_file=tokenizer_file,
+        do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
+    )
+
+
+def open_weights(checkpoint: str) -> WeightsReader:
+    """Returns TensorFlow's reader of a checkpoint.
+
+    Raises:
+        LoadError: it cannot be read.
+    """
+    return open_tensorflow_checkpoint(checkpoint)
+
+
+def left_out(contents: ModelContents) -> list[str]:
+    """Returns nothing: this format holds every model."""
+    return []
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes a release directory, with `labels.json` if the model was trained for a task.
+
+    Args:
+        directory: an empty one.
+        contents: the model. With an optimizer's slots it becomes an output directory, from which a
+            training goes on: the checkpoint is that of its step, and the newest.
+
+    Returns:
+        Names of weights that are left out: none.
+    """
+    config = contents.config.replace(
+        extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
+    )
+    # A model without a tokenizer gets none: there is nothing in `directory` that would be taken.
+    config_file = os.path.join(directory, CONFIG_FILE)
+    ModelDirectory(directory, config, config_file, contents.tokenizer).write()
+    if isinstance(contents.tokenizer, SentencePieceTokenizer):
+        _write_piece_list(directory, contents.tokenizer)
+    name = BEST
+    if any(map(is_slot, contents.weights)):
+        name = f"{CHECKPOINT}-{contents.global_step}"
+        name_newest(directory, [name])
+    write_checkpoint(os.path.join(directory, name), contents.weights, contents.global_step)
+    if contents.task is not None:
+        contents.task.write(directory)
+    return left_out(contents)
+
+
+def _write_piece_list(directory: str, tokenizer: SentencePieceTokenizer) -> None:
+    """Writes the .vocab file, which the original's exporter needs and other formats leave out."""
+    path = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
+    if not tf.io.gfile.exists(path):
+        with write_then_rename(path) as file:
+            file.write(piece_list(tokenizer.model_proto).encode())

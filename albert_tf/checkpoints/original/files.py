@@ -1,0 +1,269 @@
+"""TODO: docstring."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.bundle_index import check_index, check_variants
+from albert_tf.checkpoints.model_contents import WeightsReader
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.shipped import HINT
+from albert_tf.data.files import explain_write_errors, reason_of, remove, rename, temporary_folder
+
+GLOBAL_STEP = "global_step"
+
+DATA_SUFFIX = ".data-00000-of-00001"
+
+PARTIAL = ".partial"  # ended the prefix of a checkpoint being written until version 0.1
+
+SLOT_NAMES = ("adam_m", "adam_v")
+
+# What TensorFlow's checkpoint reader raises, depending on the damage.
+READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+
+# Those of them that say nothing of the files: trying again later may well succeed.
+_PASSING_ERRORS = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnauthenticatedError,
+    tf.errors.UnavailableError,
+)
+
+
+def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
+    """Returns the prefix of the checkpoint in the original's format that a user's path means.
+
+    Args:
+        path: a prefix (`model.ckpt-100`), one of its files (`model.ckpt-100.index`), or a
+            directory, which stands for its newest checkpoint by its `checkpoint` file, else for
+            its `model.ckpt-best`, else for the only checkpoint in it.
+        flag: the flag the path came from, for messages.
+
+    Raises:
+        LoadError: there is no checkpoint, or several and nothing says which.
+    """
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    if tf.io.gfile.exists(prefix + ".index"):
+        return prefix
+    if not tf.io.gfile.isdir(path):
+        raise LoadError(
+            f"There is no checkpoint {path!r} ({flag}): no file {prefix + '.index'!r}. {HINT}"
+        )
+    named = named_checkpoint(path)
+    if named and tf.io.gfile.exists(os.path.join(path, named) + ".index"):
+        return os.path.join(path, named)
+    found = _prefixes(path)
+    if not found:
+        raise LoadError(_no_model(path, flag))
+    best = [prefix for prefix in found if prefix.endswith("model.ckpt-best")]
+    if len(best or found) != 1:
+        raise LoadError(
+            f"Expected one checkpoint in the directory {path!r} ({flag}), found {len(found)}: "
+            f"{', '.join(found)}. Give the prefix of one."
+        )
+    return (best or found)[0]
+
+
+def named_checkpoint(directory: str) -> str | None:
+    """Returns the name of the newest checkpoint by the file `checkpoint`, None where it says none.
+
+    Only the name counts: the directory may have been copied from where it was written. A damaged
+    file is passed over with a warning.
+    """
+    try:
+        state = tf.train.get_checkpoint_state(directory)
+    except ValueError as error:  # empty, or no UTF-8 text; TensorFlow warns of other damage
+        logging.warning(
+            "%s is damaged (%s) and is passed over; the names of the other files tell the newest "
+            "checkpoint",
+            os.path.join(directory, "checkpoint"),
+            error,
+        )
+        return None
+    return os.path.basename(state.model_checkpoint_path) if state else None
+
+
+def _no_model(directory: str, flag: str) -> str:
+    """What to say of a directory without weights of any format."""
+    names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(directory))
+    halves = [
+        name for name in names if re.search(r"\.data-\d+-of-\d+$", name) and PARTIAL not in name
+    ]
+    if halves:
+        return (
+            f"{flag}={directory} holds half a checkpoint: {halves[0]} is there, but the .index "
+            "file that belongs to it is missing. Copy both."
+        )
+    some = ", ".join(names[:8]) + (", ..." if names[8:] else "")
+    return (
+        f"There is no model in the directory {directory!r} ({flag}): no checkpoint (model.ckpt-* "
+        "with .index), no saved_model.pb, model.safetensors, pytorch_model.bin or "
+        f"model.weights.h5. It holds: {some or 'nothing'}."
+    )
+
+
+def has_checkpoint(directory: str) -> bool:
+    """Whether there is a checkpoint in a directory, in the original's format."""
+    return bool(_prefixes(directory))
+
+
+def _prefixes(directory: str) -> list[str]:
+    """Those of all checkpoints in a directory that are written to their end."""
+    if not tf.io.gfile.isdir(directory):
+        return []
+    # No pattern: a directory's own name may hold its signs, as in "runs [old]".
+    indices = [name for name in tf.io.gfile.listdir(directory) if name.endswith(".index")]
+    return sorted(
+        os.path.join(directory, name[: -len(".index")])
+        for name in indices
+        if f"{PARTIAL}." not in name
+    )
+
+
+def is_slot(name: str) -> bool:
+    """Whether a variable is a moment of an optimizer."""
+    return name.rsplit("/", 1)[-1] in SLOT_NAMES
+
+
+def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
+    """Returns TensorFlow's reader of a checkpoint, name-based or not.
+
+    Raises:
+        DamagedError: the files are not a checkpoint, or are damaged.
+        LoadError: they cannot be reached.
+    """
+    check_index(prefix)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        reader.get_variable_to_shape_map()  # fails where names are no text
+    except READ_ERRORS as error:
+        if "[" in prefix and tf.io.gfile.exists(f"{prefix}.index"):
+            raise LoadError(
+                f"{prefix!r} cannot be read: TensorFlow takes the [ in its path for a pattern of "
+                "names. Rename the directory, or give the checkpoint by another path (a link)."
+            ) from error
+        raise _kind(error)(
+            f"{prefix!r} cannot be read as a checkpoint: {reason_of(error)}"
+        ) from error
+    return reader
+
+
+def _kind(error: Exception) -> type[LoadError]:
+    if isinstance(error, LoadError):  # of a format that says itself what is wrong
+        return type(error)
+    return LoadError if isinstance(error, _PASSING_ERRORS) else DamagedError
+
+
+def read_variables(
+    reader: WeightsReader, prefix: str, names: Iterable[str]
+) -> dict[str, np.ndarray]:
+    """Returns the values of some variables of an open checkpoint.
+
+    Args:
+        reader: from `open_checkpoint`.
+        prefix: of the checkpoint, for messages.
+        names: of variables that are in it.
+
+    Raises:
+        DamagedError: the data file is missing or damaged.
+        LoadError: it cannot be reached.
+    """
+    try:
+        return {name: reader.get_tensor(name) for name in names}
+    except READ_ERRORS as error:
+        raise _kind(error)(f"The checkpoint {prefix!r} is damaged: {reason_of(error)}") from error
+
+
+def check_tensors(prefix: str) -> None:
+    """Reads every tensor of an object-based checkpoint and compares its checksum.
+
+    Args:
+        prefix: of what `tf.train.Checkpoint.write` wrote; the state of an input may be in it.
+
+    Raises:
+        DamagedError: a file is missing or damaged.
+        LoadError: it cannot be reached.
+    """
+    check_index(prefix)
+    check_variants(prefix)
+    try:
+        dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+        tf.raw_ops.RestoreV2(  # unlike the reader, it takes the variants that iterators are
+            prefix=prefix,
+            tensor_names=list(dtypes),
+            shape_and_slices=[""] * len(dtypes),
+            dtypes=list(dtypes.values()),
+        )
+    except READ_ERRORS as error:
+        raise _kind(error)(f"{prefix!r} is damaged: {reason_of(error)}") from error
+
+
+def slot_variables(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer
+) -> dict[str, keras.Variable]:
+    """Returns the optimizer's moments by the original's names, `<variable>/adam_m` and `adam_v`.
+
+    Args:
+        model: see `original_names`.
+        optimizer: an `AdamWeightDecay` or `Lamb`, built for the model's variables.
+    """
+    return {
+        f"{name}/{slot}": moment
+        for name, variable in original_names(model).items()
+        if variable.trainable  # of others the original keeps no moments
+        for slot, moment in optimizer.slots(variable).items()
+    }
+
+
+def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int | None) -> None:
+    """Writes a name-based checkpoint; under its final name it is complete or absent.
+
+    Args:
+        prefix: where to, without `.index`.
+        variables: values (variables, tensors or arrays) by the original's names.
+        global_step: the training step, stored as int64 beside them; None stores none.
+
+    Raises:
+        WriteError: there is no room, or nothing may be written there.
+    """
+    values = {name: tf.convert_to_tensor(value) for name, value in variables.items()}
+    if global_step is not None:
+        values[GLOBAL_STEP] = tf.constant(np.int64(global_step))
+    with new_checkpoint(prefix) as temporary:
+        tf.raw_ops.SaveV2(
+            prefix=temporary,
+            tensor_names=list(values),
+            shape_and_slices=[""] * len(values),
+            tensors=list(values.values()),
+        )
+
+
+@contextmanager
+def new_checkpoint(prefix: str) -> Iterator[str]:
+    """Gives a prefix to write a checkpoint to, which becomes `prefix` if the block ends well.
+
+    Raises:
+        WriteError: there is no room, or nothing may be written there.
+    """
+    with explain_write_errors(prefix), temporary_folder(prefix) as folder:
+        temporary = os.path.join(folder, os.path.basename(prefix))
+        yield temporary
+        # The index goes first when the old checkpoint leaves and last when the new one comes:
+        # without an index, no reader takes a data file for a checkpoint.
+        for suffix in (".index", DATA_SUFFIX):
+            remove(prefix + suffix)
+        for suffix in (DATA_SUFFIX, ".index"):
+            rename(temporary + suffix, prefix + suffix)

@@ -1,0 +1,108 @@
+"""Checkpoints of the original release: name-based, read and written.
+
+The original's names are the canonical ones: a format of another library is a map from its names to
+these. Nothing here goes through `tf.train.Checkpoint`, which restores nothing from a name-based
+file and does not say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import keras
+
+from albert_tf.checkpoints.report import TRANSFORMER_SCOPE
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.heads import ClassificationHead, MaskedLmHead, SpanBeamHead, SpanHead
+from albert_tf.modeling.layers import LayerNorm, Projection, TransformerBlock
+from albert_tf.modeling.parameter_sharing import (
+    BlockPlace,
+    attention_norm_name,
+    block_places,
+    feed_forward_norm_name,
+)
+
+NamedVariables = Iterator[tuple[str, keras.Variable]]
+
+
+def original_names(model: keras.Model) -> dict[str, keras.Variable]:
+    """Returns the model's variables by the original release's names, in its order of creation.
+
+    Args:
+        model: an `AlbertEncoder`, or a model with one as `encoder` and heads beside it.
+    """
+    if isinstance(model, AlbertEncoder):
+        return dict(_encoder(model))
+    names = dict(_encoder(model.encoder))
+    for layer in model.layers:
+        if isinstance(layer, MaskedLmHead):
+            names.update(_masked_lm_head(layer))
+        elif isinstance(layer, ClassificationHead):
+            # A classifier's variables stand at the top, those of pretraining below "cls".
+            is_sentence_order = layer is getattr(model, "sentence_order_head", None)
+            scope = "cls/seq_relationship/" if is_sentence_order else ""
+            names[f"{scope}output_weights"] = layer.output_weights
+            names[f"{scope}output_bias"] = layer.output_bias
+        elif isinstance(layer, SpanHead):
+            names["cls/squad/output_weights"] = layer.output_weights
+            names["cls/squad/output_bias"] = layer.output_bias
+        elif isinstance(layer, SpanBeamHead):
+            names.update(_span_beam_head(layer))
+    return names
+
+
+def _encoder(encoder: AlbertEncoder) -> NamedVariables:
+    embeddings = encoder.embeddings
+    yield "bert/embeddings/word_embeddings", embeddings.word_embeddings
+    yield "bert/embeddings/token_type_embeddings", embeddings.token_type_embeddings
+    yield "bert/embeddings/position_embeddings", embeddings.position_embeddings
+    yield from _layer_norm("bert/embeddings/LayerNorm", embeddings.layer_norm)
+    if encoder.embedding_projection is not None:
+        yield from _projection(
+            "bert/encoder/embedding_hidden_mapping_in", encoder.embedding_projection
+        )
+    for place, block in zip(block_places(encoder.config), encoder.blocks, strict=True):
+        yield from _block(place, block)
+    yield from _projection("bert/pooler/dense", encoder.pooler)
+
+
+def _block(place: BlockPlace, block: TransformerBlock) -> NamedVariables:
+    """The variables of a block; blocks that share a part give it the same names."""
+    scope = f"{TRANSFORMER_SCOPE}{place.scope}"
+    attention, attention_scope = block.attention, f"{scope}/attention_{place.attention}"
+    yield from _projection(f"{attention_scope}/self/query", attention.query)
+    yield from _projection(f"{attention_scope}/self/key", attention.key)
+    yield from _projection(f"{attention_scope}/self/value", attention.value)
+    yield from _projection(f"{attention_scope}/output/dense", attention.output_projection)
+    norm_name = attention_norm_name(place.attention)
+    yield from _layer_norm(f"{scope}/{norm_name}", block.attention_norm)
+    feed_forward, ffn_scope = block.feed_forward, f"{scope}/ffn_{place.feed_forward}"
+    yield from _projection(f"{ffn_scope}/intermediate/dense", feed_forward.intermediate)
+    yield from _projection(f"{ffn_scope}/intermediate/output/dense", feed_forward.output_projection)
+    norm_name = feed_forward_norm_name(place.feed_forward)
+    yield from _layer_norm(f"{scope}/{norm_name}", block.feed_forward_norm)
+
+
+def _masked_lm_head(head: MaskedLmHead) -> NamedVariables:
+    yield from _projection("cls/predictions/transform/dense", head.transform)
+    yield from _layer_norm("cls/predictions/transform/LayerNorm", head.layer_norm)
+    yield "cls/predictions/output_bias", head.output_bias
+
+
+def _span_beam_head(head: SpanBeamHead) -> NamedVariables:
+    yield from _projection("start_logits/dense", head.start_dense)
+    yield from _projection("end_logits/dense_0", head.end_dense_0)
+    yield from _layer_norm("end_logits/LayerNorm", head.end_layer_norm)
+    yield from _projection("end_logits/dense_1", head.end_dense_1)
+    yield from _projection("answer_class/dense_0", head.answer_dense_0)
+    yield "answer_class/dense_1/kernel", head.answer_weights
+
+
+def _projection(scope: str, layer: Projection) -> NamedVariables:
+    yield f"{scope}/kernel", layer.kernel
+    yield f"{scope}/bias", layer.bias
+
+
+def _layer_norm(scope: str, layer: LayerNorm) -> NamedVariables:
+    yield f"{scope}/beta", layer.beta
+    yield f"{scope}/gamma", layer.gamma

@@ -1,0 +1,155 @@
+"""What a run has recorded: its settings, and the lines of `metrics.jsonl`.
+
+A line has `step`, `phase` and `time`, and the metrics, by their names. JSON has no NaN and no
+infinity; such values are null in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.data.files import open_binary, read_utf8
+from albert_tf.data.strict_json import JsonValue, parse_json, read_json, shown
+
+METRICS_FILE = "metrics.jsonl"
+
+RUN_CONFIG_FILE = "run_config.json"
+
+Record = dict[str, Any]  # step, phase, time and the metrics
+
+BEST_FILE = "best_trial.txt"
+
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?|inf|nan)"  # as Python writes one
+
+STEP = r"-?[0-9]{1,18}"
+
+_CONTENT = re.compile(rf"({STEP}):({STEP}):({NUMBER})(?::(\w+))?\s*")
+
+
+def read_run_config(output_dir: str) -> dict[str, Any]:
+    """Returns what `RunLog.write_config` was given last; nothing where there was no run.
+
+    A damaged file is passed over with a warning.
+    """
+    path = os.path.join(output_dir, RUN_CONFIG_FILE)
+    if not tf.io.gfile.exists(path):
+        return {}
+    try:
+        content = read_json(path, path)
+    except ValueError as error:
+        logging.warning("What this run was set to before is not known. %s", error)
+        return {}
+    config = content.get("config") if isinstance(content, dict) else None
+    return config if isinstance(config, dict) else {}  # other programs have such a file too
+
+
+def to_line(record: Mapping[str, Any]) -> str:
+    """Returns the line of a record, its end included."""
+    finite = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }
+    return json.dumps(finite) + "\n"
+
+
+def parse_records(data: bytes, where: str) -> tuple[list[Record], list[str]]:
+    """Reads what `to_line` wrote.
+
+    Args:
+        data: content of a file. A last line without an end that is no record was cut short by a
+            crash, or is being written, and is left out.
+        where: the file, for messages.
+
+    Returns:
+        The records, and what is wrong with each line that is none.
+    """
+    lines = data.split(b"\n")
+    found = [
+        _record_or_damage(line, where, number)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    if lines[-1].strip() and isinstance(found[-1], str):
+        found.pop()
+    records = [record for record in found if not isinstance(record, str)]
+    return records, [damage for damage in found if isinstance(damage, str)]
+
+
+def read_records(path: str) -> list[Record]:
+    """Reads a `metrics.jsonl`; lines that are no records are left out with a warning.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_binary(path, "rb") as file:
+        records, damages = parse_records(file.read(), path)
+    if damages:
+        logging.warning("%d lines of %s are left out: %s", len(damages), path, damages[0])
+    return records
+
+
+def _record_or_damage(line: bytes, where: str, number: int) -> Record | str:
+    try:
+        return _record(line, where, number)
+    except ValueError as error:
+        return str(error)
+
+
+def _record(line: bytes, where: str, number: int) -> Record:
+    content = JsonValue(parse_json(line, where, line=number), f"{where}, line {number}")
+    record: Record = {"step": content["step"].whole_number(0), "phase": content["phase"].text()}
+    if not record["phase"].isidentifier():  # it names a folder
+        raise content["phase"].error("a name")
+    for key, value in content.members().items():
+        if key == "time":
+            record[key] = value.text()
+        elif key not in record:
+            record[key] = math.nan if value.value is None else float(value.number())
+    return record
+
+
+class BestTrial(NamedTuple):
+    """The content of the file.
+
+    Attributes:
+        last_step: step of the last checkpoint that was evaluated.
+        step: that of the best one; -1 where none has a score.
+        value: its score.
+        metric: name of the score; None for that of the original.
+    """
+
+    last_step: int
+    step: int
+    value: float
+    metric: str | None = None
+
+    @classmethod
+    def read(cls, path: str) -> BestTrial:
+        """Reads the file.
+
+        Raises:
+            ValueError: it is damaged; names the file.
+            OSError: it cannot be read.
+        """
+        content = read_utf8(path)
+        match = _CONTENT.fullmatch(content)
+        if not match:
+            raise ValueError(
+                f"{path} should read last_step:best_step:best_value, but reads {shown(content)}. "
+                "Remove it to start comparing anew; the best checkpoint stays until another one is "
+                "evaluated."
+            )
+        return cls(int(match[1]), int(match[2]), float(match[3]), match[4])
+
+    def to_text(self) -> str:
+        """Returns what the file reads."""
+        fields = [self.last_step, self.step, self.value]
+        return ":".join(map(str, fields + [self.metric] * (self.metric is not None)))

@@ -1,0 +1,376 @@
+"""Modules of TF-Hub as TensorFlow 1 knows them, like those the original release writes.
+
+A module is read by `hub.Module` in TensorFlow 1.15, by `hub.load` in TensorFlow 2, and by
+`albert_tf.checkpoints.tf1_hub`. Its two graphs, with the tag "train" and without tags, differ in
+dropout only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.model_directory import (
+    SENTENCEPIECE_FILE,
+    SENTENCEPIECE_LIST_FILE,
+    WORDPIECE_FILE,
+)
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.tf1_hub import CONFIG_ASSET, GRAPH_FILE, TOKENIZATION_INFO, VARIABLES
+from albert_tf.data.files import open_binary
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+from albert_tf.tokenization.training import piece_list
+
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+POSITIONS = "mlm_positions"
+
+# TensorFlow 1 has neither stateless dropout nor its seeds. The draws become ordinary random ones,
+# anew in every run of a session, as the original's are; seeds then lead nowhere and fall away.
+_DRAW, _DRAW_OF_TF1 = "StatelessRandomUniformV2", "RandomUniform"
+
+_SEED = (1, 1)
+
+Tensors = dict[str, tf.Tensor]
+
+TRAIN_TAG = "train"
+
+_MODULE_FILE, _MODULE_VERSION = "tfhub_module.pb", b"\x08\x03"  # by which TF-Hub knows a module
+
+_ASSETS_FOLDER = "assets"
+
+_ASSETS = "saved_model_assets"  # the collection of SavedModel for them
+
+_ASSET_PATH = b"SAVEDMODEL-ASSET"  # stands in the graph until the module is loaded from somewhere
+
+_MASKED_LM_SCOPE = "cls/predictions/"
+
+_MASKED_LM = f"{_MASKED_LM_SCOPE}output_bias"  # stands for its head
+
+_SENTENCE_ORDER = "cls/seq_relationship/output_weights"  # likewise
+
+_SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
+
+_ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
+
+
+def build_outputs(
+    model: AlbertForPretraining, weights: Mapping[str, np.ndarray], training: bool
+) -> tuple[Tensors, Tensors]:
+    """Adds inputs, variables and a model to the current graph.
+
+    Args:
+        model: gives the arithmetic; its own variables are left out.
+        weights: what of it there are variables for, by the original's names, which they get; what
+            comes of others means nothing.
+        training: whether there is dropout.
+
+    Returns:
+        The inputs and the outputs by the names of the original's module: `sequence_output`
+        [B, S, H], `pooled_output` [B, H], `mlm_logits` [B * P, V] and, with that head,
+        `sop_log_probs` [B, 2].
+    """
+    inputs = {
+        name: tf.compat.v1.placeholder(tf.int32, [None, None], name)
+        for name in (*INPUTS, POSITIONS)
+    }
+    state = [
+        (variable, tf.convert_to_tensor(_variable(name, variable)))
+        if name in weights
+        else (variable, tf.zeros(variable.shape))
+        for name, variable in original_names(model).items()
+    ]
+    features = {**inputs, "masked_lm_positions": inputs[POSITIONS]}
+    with keras.StatelessScope(state_mapping=state):
+        values = model(features, training=training, dropout_seed=tf.constant(_SEED))
+    outputs = {name: values[name] for name in ("sequence_output", "pooled_output")}
+    outputs["mlm_logits"] = tf.reshape(values["masked_lm_logits"], [-1, model.config.vocab_size])
+    if model.has_sentence_order_head:
+        outputs["sop_log_probs"] = tf.nn.log_softmax(values["sentence_order_logits"])
+    return inputs, outputs
+
+
+def _variable(name: str, variable: keras.Variable) -> tf.Variable:
+    """A variable of TensorFlow 1, in the collections the original's is in."""
+    keys = tf.compat.v1.GraphKeys
+    is_norm = "/LayerNorm" in name
+    starts_with = tf.ones if name.endswith("/gamma") else tf.zeros
+    return tf.compat.v1.get_variable(
+        name,
+        variable.shape,
+        tf.float32,
+        initializer=lambda shape, dtype, **_: starts_with(shape, dtype),
+        collections=[keys.GLOBAL_VARIABLES, *([keys.MODEL_VARIABLES] if is_norm else [])],
+        use_resource=True,
+    )
+
+
+def tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
+    """Returns a graph with its collections, as TensorFlow 1.15 and later can read it.
+
+    Args:
+        graph: holds variables and what was computed with them.
+        wanted: names of tensors; they, the variables, and what they need, are kept.
+
+    Returns:
+        A MetaGraphDef.
+    """
+    graph_def = graph.as_graph_def()
+    for node in graph_def.node:
+        if node.op == _DRAW:
+            node.op = _DRAW_OF_TF1
+            del node.input[1:]  # what is left is the shape
+            node.attr["T"].CopyFrom(node.attr.pop("Tshape"))
+        # Gradients of our own live in Python: elsewhere the ordinary ones are taken.
+        for attribute in [name for name in node.attr if _is_unknown(name)]:
+            del node.attr[attribute]
+    _prune(graph_def, [*wanted, *_variable_parts(graph)])
+    return tf.compat.v1.train.export_meta_graph(
+        graph_def=graph_def, graph=graph, strip_default_attrs=True
+    )
+
+
+def _is_unknown(attribute: str) -> bool:
+    """Whether an attribute means nothing, or is an error, to other versions of TensorFlow."""
+    return attribute == "debug_name" or (attribute.startswith("_") and attribute != "_class")
+
+
+def _prune(graph_def: Any, wanted: Iterable[str]) -> None:
+    """Removes the nodes that the wanted ones do not need."""
+    inputs = {node.name: node.input for node in graph_def.node}
+    kept: set[str] = set()
+    reached = list(wanted)
+    while reached:
+        name = reached.pop().removeprefix("^").split(":")[0]
+        if name not in kept:
+            kept.add(name)
+            reached += inputs[name]
+    nodes = [node for node in graph_def.node if node.name in kept]
+    del graph_def.node[:]
+    graph_def.node.extend(nodes)
+
+
+def _variable_parts(graph: tf.Graph) -> Iterator[str]:
+    """The names that the variables of a graph are known by when it is read again."""
+    for variable in graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
+        parts = variable.to_proto()
+        yield from (
+            parts.variable_name,
+            parts.initializer_name,
+            parts.snapshot_name,
+            parts.initial_value_name,
+            f"{variable.op.name}/IsInitialized/VarIsInitializedOp",
+        )
+
+
+def left_out(contents: ModelContents) -> list[str]:
+    """Returns the names of the weights that a module cannot hold; see `write`.
+
+    Args:
+        contents: the model.
+
+    Raises:
+        ValueError: see `write`.
+    """
+    _tokenizer_files(contents.tokenizer)
+    return _left_out(contents, _held(_model(contents), contents))
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes a module.
+
+    It has the signatures of the original's modules, inputs int32 [B, S] each:
+
+    * `tokens`: `input_ids`, `input_mask`, `segment_ids`; gives `sequence_output` [B, S, H] and
+      `pooled_output` [B, H].
+    * `sop`: the same, and `sop_log_probs` [B, 2]. Left out where the model has no such head.
+    * `mlm`: takes `mlm_positions` [B, P] as well; gives `mlm_logits` [B * P, V] beside the
+      encoder's outputs. Left out where the model has no such head.
+    * `tokenization_info`: takes nothing; gives `vocab_file`, the path of the tokenizer in the
+      module, and `do_lower_case`.
+
+    Args:
+        directory: exists and is empty.
+        contents: the model; needs a tokenizer.
+
+    Returns:
+        Names of the weights that such a module cannot hold: other heads, and optimizer slots.
+
+    Raises:
+        ValueError: there is no tokenizer, or weights of the encoder or of half a head are missing
+            or have other shapes.
+
+    Source: export_to_tfhub.py of the original release.
+    """
+    tokenizer = _tokenizer_files(contents.tokenizer)
+    model = _model(contents)
+    weights = {name: contents.weights[name] for name in _held(model, contents)}
+    saved_model = saved_model_pb2.SavedModel()
+    for tag in (TRAIN_TAG, None):
+        graph = _meta_graph(model, weights, list(tokenizer), contents.do_lower_case, tag)
+        saved_model.meta_graphs.append(graph)
+    for folder in (_ASSETS_FOLDER, os.path.dirname(VARIABLES)):
+        tf.io.gfile.makedirs(os.path.join(directory, folder))
+    contents.config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_ASSET))
+    _write_files(os.path.join(directory, _ASSETS_FOLDER), tokenizer)
+    write_checkpoint(os.path.join(directory, VARIABLES), weights, global_step=None)
+    files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}
+    _write_files(directory, files)
+    return _left_out(contents, weights)
+
+
+def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Runs the graph of a module, as any program does that reads it with TensorFlow 2.
+
+    Args:
+        directory: the module.
+        batch: `input_ids`, `input_mask`, `segment_ids`, int32 [B, S]; `masked_lm_positions`, int32
+            [B, P].
+
+    Returns:
+        `sequence_output` and `pooled_output`, and, as far as the module has the signatures,
+        `masked_lm_logits` [B, P, V] and `sentence_order_logits` [B, 2].
+    """
+    module = tf.saved_model.load(directory, tags=[])
+    tokens = {name: tf.constant(batch[name]) for name in INPUTS}
+    outputs = module.signatures["tokens"](**tokens)
+    arrays = {name: outputs[name].numpy() for name in _ENCODER_OUTPUTS}
+    if "mlm" in module.signatures:
+        positions = tf.constant(batch["masked_lm_positions"])
+        flat = module.signatures["mlm"](**tokens, **{POSITIONS: positions})["mlm_logits"].numpy()
+        arrays["masked_lm_logits"] = flat.reshape(*positions.shape, -1)
+    if "sop" in module.signatures:
+        weights = {variable.name: variable.numpy() for variable in module.variables}
+        logits = arrays["pooled_output"] @ weights[f"{_SENTENCE_ORDER}:0"].T
+        logits += weights[f"{_SENTENCE_ORDER_BIAS}:0"]
+        # The graph gives log-probabilities; only what they are above logits is computed here.
+        above = np.logaddexp(logits[:, :1], logits[:, 1:])
+        log_probabilities = module.signatures["sop"](**tokens)["sop_log_probs"].numpy()
+        arrays["sentence_order_logits"] = log_probabilities + above
+    return arrays
+
+
+def _model(contents: ModelContents) -> AlbertForPretraining:
+    has_sentence_order_head = _SENTENCE_ORDER in contents.weights
+    return AlbertForPretraining(contents.config, has_sentence_order_head=has_sentence_order_head)
+
+
+def _held(model: AlbertForPretraining, contents: ModelContents) -> list[str]:
+    """Names of the weights that are in the module; refuses half a model."""
+    names = original_names(model)
+    has_masked_lm = _MASKED_LM in contents.weights
+    wanted = [name for name in names if has_masked_lm or not name.startswith(_MASKED_LM_SCOPE)]
+    _check_weights({name: tuple(names[name].shape) for name in wanted}, contents.weights)
+    return wanted
+
+
+def _left_out(contents: ModelContents, held: Iterable[str]) -> list[str]:
+    return sorted(set(contents.weights) - set(held))
+
+
+def _check_weights(
+    wanted: Mapping[str, tuple[int, ...]], weights: Mapping[str, np.ndarray]
+) -> None:
+    """Refuses an encoder, or a head, that is there in part or has other shapes."""
+    missing = [name for name in wanted if name not in weights]
+    if missing:
+        raise ValueError(f"The model lacks weights that a module needs: {', '.join(missing)}")
+    for name, shape in wanted.items():
+        if tuple(weights[name].shape) != shape:
+            raise ValueError(
+                f"The weight {name!r} is {list(weights[name].shape)}, but the configuration says "
+                f"{list(shape)}."
+            )
+
+
+def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
+    """Contents of the tokenizer's assets; the first is what `tokenization_info` names."""
+    if tokenizer is None:
+        raise ValueError(
+            "A TF1 module (--format=tf1_hub) needs the model's tokenizer, and none is known: give "
+            "--spm_model_file or --vocab_file."
+        )
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        pieces = piece_list(tokenizer.model_proto).encode()
+        return {SENTENCEPIECE_FILE: tokenizer.model_proto, SENTENCEPIECE_LIST_FILE: pieces}
+    with open_binary(tokenizer.files[0], "rb") as file:
+        return {WORDPIECE_FILE: file.read()}
+
+
+def _write_files(directory: str, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        with open_binary(os.path.join(directory, name), "wb") as file:
+            file.write(content)
+
+
+def _meta_graph(
+    model: AlbertForPretraining,
+    weights: Mapping[str, Any],
+    tokenizer_files: Iterable[str],
+    do_lower_case: bool,
+    tag: str | None,
+) -> Any:
+    """One of the module's graphs, complete with signatures and assets."""
+    with tf.Graph().as_default() as graph:
+        signatures = _signatures(*build_outputs(model, weights, tag == TRAIN_TAG), weights)
+        assets = {name: _asset_path(name) for name in (CONFIG_ASSET, *tokenizer_files)}
+        tokenizer = next(path for name, path in assets.items() if name != CONFIG_ASSET)
+        info = {"vocab_file": tokenizer, "do_lower_case": tf.constant(do_lower_case)}
+        signatures[TOKENIZATION_INFO] = ({}, info)
+        groups = [group.values() for signature in signatures.values() for group in signature]
+        wanted = {tensor.name for tensor in chain(*groups, assets.values())}
+        meta_graph = tf1_meta_graph(graph, wanted)
+    meta_graph.meta_info_def.tags.extend([tag] if tag else [])
+    for name, (inputs, outputs) in signatures.items():
+        meta_graph.signature_def[name].CopyFrom(_signature(inputs, outputs))
+    for name, path in assets.items():
+        asset = meta_graph_pb2.AssetFileDef(filename=name)
+        asset.tensor_info.name = path.name
+        meta_graph.collection_def[_ASSETS].any_list.value.add().Pack(asset)
+    return meta_graph
+
+
+def _asset_path(name: str) -> tf.Tensor:
+    """The constant for an asset's path, under the name it has in the original."""
+    node = {CONFIG_ASSET: "config_file", SENTENCEPIECE_FILE: "vocab_model"}.get(name, "vocab_file")
+    path = tf.constant(_ASSET_PATH, name=node)
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
+    return path
+
+
+def _signature(inputs: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]) -> Any:
+    signature = meta_graph_pb2.SignatureDef()
+    for infos, tensors in ((signature.inputs, inputs), (signature.outputs, outputs)):
+        for name, tensor in tensors.items():
+            infos[name].name = tensor.name
+            infos[name].dtype = tensor.dtype.as_datatype_enum
+            infos[name].tensor_shape.CopyFrom(tensor.shape.as_proto())
+    return signature
+
+
+def _signatures(
+    inputs: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor], weights: Mapping[str, Any]
+) -> dict[str, tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]]:
+    """Inputs and outputs of what the model can be asked for."""
+    tokens = {name: inputs[name] for name in INPUTS}
+    encoded = {name: outputs[name] for name in _ENCODER_OUTPUTS}
+    signatures = {"tokens": (tokens, encoded)}
+    if _SENTENCE_ORDER in weights:
+        sentence_order = {**encoded, "sop_log_probs": outputs["sop_log_probs"]}
+        signatures["sop"] = (tokens, sentence_order)
+    if _MASKED_LM in weights:
+        positions = {POSITIONS: inputs[POSITIONS]}
+        masked_lm = {**encoded, "mlm_logits": outputs["mlm_logits"]}
+        signatures["mlm"] = ({**tokens, **positions}, masked_lm)
+    return signatures

@@ -1,0 +1,407 @@
+"""A pretrained model as a reusable SavedModel, which any program of TensorFlow 2 trains further.
+
+What such a SavedModel is, TF-Hub says: an object that is called with a dictionary of tensors, with
+`training=True` for dropout, and that lists its variables. It computes in float32 and needs stock
+operations only; neither this package nor Keras has to be there to load it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.serving.saved_model import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+
+ORIGINAL_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+HUB_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+
+POSITIONS = "masked_lm_positions"
+
+_ENCODER_OUTPUTS = ("pooled_output", "sequence_output", "encoder_outputs")
+
+_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+
+Tensors = Mapping[str, tf.Tensor]
+
+Outputs = dict[str, Any]
+
+CONFIG_ASSET = "albert_config.json"
+
+# Scopes of the heads by the names of the callables that compute them.
+HEAD_SCOPES = {"mlm": "cls/predictions/", "sop": "cls/seq_relationship/"}
+
+_LISTS = ("encoder_outputs",)  # what a signature cannot name
+
+Function = Callable[..., Outputs]
+
+
+class EncoderFunctions:
+    """Functions of a dictionary of inputs, in the original's names or TF-Hub's.
+
+    Args:
+        model: whose layers count, and not its weights.
+        variables: by the original's names; the function of a head needs those of the head.
+
+    Attributes:
+        dropout_state: int64 [2], a seed and the number of training calls so far; None where the
+            configuration drops nothing.
+    """
+
+    def __init__(self, model: AlbertForPretraining, variables: Mapping[str, tf.Variable]) -> None:
+        self._model = model
+        self._variables = variables
+        config = model.config
+        drops = config.hidden_dropout_prob or config.attention_probs_dropout_prob
+        self.dropout_state = _dropout_state() if drops else None
+        encode = self._encoder_function(training=False)
+        self._encode = {
+            False: encode,
+            True: self._encoder_function(training=True) if drops else encode,
+        }
+
+    def encode(self, inputs: Tensors, training: bool) -> Outputs:
+        """Returns `pooled_output`, also as `default`, `sequence_output` and `encoder_outputs`."""
+        outputs = self._encoded(inputs, training)
+        return {**outputs, "default": outputs["pooled_output"]}
+
+    def score_tokens(self, inputs: Tensors, training: bool) -> Outputs:
+        """Returns `mlm_logits` at the `masked_lm_positions` of the inputs, and encoder outputs."""
+        outputs = self._encoded(inputs, training)
+        sequence, positions = outputs["sequence_output"], inputs[POSITIONS]
+        with self._reading("cls/predictions/", _WORD_EMBEDDINGS):
+            words = self._model.encoder.embeddings.word_embeddings
+            checked = _checked_positions(positions, sequence)
+            logits = self._model.masked_lm_head(sequence, checked, words)
+        return {**outputs, "mlm_logits": _with_axes(logits, positions)}
+
+    def judge_order(self, inputs: Tensors, training: bool) -> Outputs:
+        """Returns `sop_logits` and `sop_log_probs`, [B, 2], and the outputs of the encoder."""
+        outputs = self._encoded(inputs, training)
+        with self._reading("cls/seq_relationship/"):
+            logits = self._model.sentence_order_head(outputs["pooled_output"])
+        return {**outputs, "sop_logits": logits, "sop_log_probs": tf.nn.log_softmax(logits)}
+
+    def _encoded(self, inputs: Tensors, training: bool) -> Outputs:
+        names = ORIGINAL_INPUTS if ORIGINAL_INPUTS[0] in inputs else HUB_INPUTS
+        return dict(self._encode[training](*(inputs[name] for name in names)))
+
+    def _encoder_function(self, training: bool) -> Callable[..., Outputs]:
+        def run(*inputs: tf.Tensor) -> Outputs:
+            checked = dict(zip(ORIGINAL_INPUTS, _checked_inputs(inputs), strict=True))
+            seed = None
+            if training and self.dropout_state is not None:
+                seed = next_seed(self.dropout_state, checked["input_ids"])
+            with self._reading("bert/"):
+                outputs = self._model.encoder(checked, training=training, dropout_seed=seed)
+            hidden = [_with_axes(output, inputs[0]) for output in outputs["encoder_outputs"]]
+            pooled = _with_axes(outputs["pooled_output"], inputs[0][:, 0])
+            return dict(zip(_ENCODER_OUTPUTS, (pooled, hidden[-1], hidden), strict=True))
+
+        specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in ORIGINAL_INPUTS]
+        # Traced now: called within another function it would be traced twice.
+        return tf.function(run, specs, autograph=False).get_concrete_function()
+
+    def _reading(self, *prefixes: str) -> keras.StatelessScope:
+        """Lets layers read the given variables instead of their own, those with such names.
+
+        A function depends on what it reads here, so it reads nothing it does not use.
+        """
+        return keras.StatelessScope(
+            [
+                (variable, self._variables[name])
+                for name, variable in original_names(self._model).items()
+                if name.startswith(prefixes)
+            ]
+        )
+
+
+def next_seed(state: tf.Variable, input_ids: tf.Tensor) -> tf.Tensor:
+    """The seed of a call, int32 [2].
+
+    The tokens count as well: replicas, which all hold the same state, draw different masks.
+    """
+    seed = tf.cast(state.assign_add([0, 1]), tf.int32)
+    tokens = tf.reshape(input_ids, [-1])
+    weights = 2 * tf.range(tf.size(tokens)) + 1
+    return tf.random.experimental.stateless_fold_in(seed, tf.reduce_sum(tokens * weights))
+
+
+def _dropout_state() -> tf.Variable:
+    # Each replica counts for itself: all make the same number of calls.
+    return tf.Variable(
+        [0, 0],
+        dtype=tf.int64,
+        trainable=False,
+        name="dropout_state",
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
+def _checked_inputs(inputs: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
+    """The inputs, once it is known that they have one shape.
+
+    A row for all examples would be accepted, and give something else than was meant.
+    """
+    ids, *others = inputs
+    checks = [
+        tf.debugging.assert_equal(
+            tf.shape(given), tf.shape(ids), f"{name} must have the shape of the token ids."
+        )
+        for name, given in zip(("input_mask", "segment_ids (input_type_ids)"), others, strict=True)
+    ]
+    with tf.control_dependencies(checks):
+        values = [_without_shape(given) for given in inputs]
+    # XLA leaves checks out, but not this.
+    return [tf.reshape(given, tf.shape(values[0])) for given in values]
+
+
+def _checked_positions(positions: tf.Tensor, sequence: tf.Tensor) -> tf.Tensor:
+    """The positions, once it is known that there are as many rows and that they are in them."""
+    rows, length = tf.unstack(tf.shape(sequence)[:2])
+    checks = [
+        tf.debugging.assert_equal(
+            tf.shape(positions)[0], rows, f"{POSITIONS} must have a row for each example."
+        ),
+        tf.debugging.assert_less(
+            positions, length, f"{POSITIONS} must be less than the length of the sequences."
+        ),
+        tf.debugging.assert_non_negative(positions, f"{POSITIONS} must not be negative."),
+    ]
+    with tf.control_dependencies(checks):
+        return _without_shape(positions)
+
+
+def _without_shape(ids: tf.Tensor) -> tf.Tensor:
+    """Ids whose shape is known only when the graph runs.
+
+    Else TensorFlow itself finds, before any check is run, that sequences are too long, and says so
+    in terms of the inside of the graph.
+    """
+    return tf.raw_ops.PlaceholderWithDefault(input=ids, shape=[None] * ids.shape.rank)
+
+
+def _with_axes(outputs: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """Outputs [..., H] that share their first axes with the ids, as far as those are known."""
+    return tf.reshape(outputs, tf.concat([tf.shape(ids), [outputs.shape[-1]]], axis=0))
+
+
+class Reusable(tf.Module):
+    """What TF-Hub calls a reusable SavedModel: lists of variables are attributes, to be saved."""
+
+    # In place of the properties of the same names, which are not saved.
+    variables: Sequence[tf.Variable] = ()
+    trainable_variables: Sequence[tf.Variable] = ()
+
+
+def left_out(contents: ModelContents) -> list[str]:
+    """Returns the names of the weights that an encoder does not hold; see `write`.
+
+    Args:
+        contents: the model.
+
+    Raises:
+        ValueError: see `write`.
+    """
+    return _left_out(contents, _held(_model(contents), contents))
+
+
+def write(directory: str, contents: ModelContents) -> list[str]:
+    """Writes encoder, masked-LM and sentence-order head as a reusable SavedModel.
+
+    `loaded = tf.saved_model.load(directory)` (or `hub.load`) is called with a dictionary of int32
+    tensors [B, S], any number of examples and any length up to `max_position_embeddings`. They have
+    the original's names, `input_ids`, `input_mask`, `segment_ids`, or those of TF-Hub,
+    `input_word_ids`, `input_mask`, `input_type_ids`:
+
+    * `loaded(inputs, training=False)` gives float32 `pooled_output` [B, H], also as `default`,
+      `sequence_output` [B, S, H] and `encoder_outputs`, the list of every block's output.
+    * `loaded.mlm(inputs, training=False)` takes `masked_lm_positions`, int32 [B, P], as well and
+      gives `mlm_logits` [B, P, V] beside the first three outputs.
+    * `loaded.sop(inputs, training=False)` gives `sop_logits` and `sop_log_probs`, [B, 2], beside
+      them.
+    * `variables`, `trainable_variables` and `regularization_losses` of each of the three say what
+      it depends on; the variables have the original's names.
+    * `serve`, `train`, and the same with `_mlm` or `_sop` behind them, are the functions without
+      and with dropout, for `keras.layers.TFSMLayer`.
+    * `dropout_state`, int64 [2], where the configuration drops: a seed to choose, and the number of
+      calls so far. With these and the input ids it decides the masks.
+    * The assets `albert_config_file` and `sp_model_file` or `vocab_file`, and `do_lower_case`.
+    * The signatures `serving_default` (names of TF-Hub), `tokens`, `mlm` and `sop` (names of the
+      original) give the outputs by the names above, without `encoder_outputs`.
+
+    Args:
+        directory: exists and is empty.
+        contents: heads that it does not have are left out.
+
+    Returns:
+        Names of the weights that are not in it: other heads, moments.
+
+    Raises:
+        ValueError: weights of the encoder, or of half a head, are missing or have other shapes.
+    """
+    model = _model(contents)
+    variables = {
+        name: tf.Variable(contents.weights[name], name=name, dtype=tf.float32)
+        for name in _held(model, contents)
+    }
+    functions = EncoderFunctions(model, variables)
+    # The configuration's asset is copied while saving.
+    with tempfile.TemporaryDirectory() as folder:
+        root = _root(functions, variables)
+        with explain_write_errors(folder, TEMPORARY_FILES):
+            _add_assets(root, contents, folder)
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+        tf.saved_model.save(root, directory, _signatures(functions, variables), options)
+    return _left_out(contents, variables)
+
+
+def _model(contents: ModelContents) -> AlbertForPretraining:
+    return AlbertForPretraining(contents.config, dtype="float32")
+
+
+def _held(model: AlbertForPretraining, contents: ModelContents) -> list[str]:
+    """Names of the weights that are in the encoder; refuses half a model."""
+    names = original_names(model)
+    _check_weights(contents, {name: tuple(names[name].shape) for name in names})
+    return [name for name in names if name in contents.weights]
+
+
+def _left_out(contents: ModelContents, held: Iterable[str]) -> list[str]:
+    return [name for name in contents.weights if name not in set(held)]
+
+
+def _check_weights(contents: ModelContents, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuses half a model before anything is written."""
+    stored = contents.weights
+    for name, shape in shapes.items():
+        scope = next((s for s in HEAD_SCOPES.values() if name.startswith(s)), None)
+        is_wanted = scope is None or any(other.startswith(scope) for other in stored)
+        if is_wanted and name not in stored:
+            raise ValueError(
+                f"The model has no {name!r}, which a TF2 hub encoder needs. Expected every variable"
+                f" of the encoder{f' and of the head {scope!r}' if scope else ''}."
+            )
+        if name in stored and np.shape(stored[name]) != shape:
+            raise ValueError(
+                f"{name!r} is {list(np.shape(stored[name]))} and does not fit the configuration, "
+                f"by which it is {list(shape)} (--albert_config_file)."
+            )
+
+
+def _root(functions: EncoderFunctions, variables: dict[str, tf.Variable]) -> Reusable:
+    """The object that is saved; its parts are those with heads."""
+    scopes = tuple(HEAD_SCOPES.values())
+    encoder = [variable for name, variable in variables.items() if not name.startswith(scopes)]
+    root = _reusable(functions.encode, (), encoder, functions.dropout_state)
+    root.weights = variables  # by name; the reader of checkpoints finds them here
+    _add_endpoints(root, functions.encode, (), "")
+    for head, scope in HEAD_SCOPES.items():
+        own = [variable for name, variable in variables.items() if name.startswith(scope)]
+        if own:
+            function, extra = _head(functions, head)
+            part = _reusable(function, extra, encoder + own, functions.dropout_state)
+            setattr(root, head, part)
+            _add_endpoints(root, function, extra, f"_{head}")
+    return root
+
+
+def _head(functions: EncoderFunctions, head: str) -> tuple[Function, tuple[str, ...]]:
+    """The function of a head and what it takes beside the encoder's inputs."""
+    return (functions.score_tokens, (POSITIONS,)) if head == "mlm" else (functions.judge_order, ())
+
+
+def _reusable(
+    function: Function,
+    extra: tuple[str, ...],
+    trainable: Iterable[tf.Variable],
+    dropout_state: tf.Variable | None,
+) -> Reusable:
+    """An object that is called, and that lists its variables."""
+    saved = Reusable()
+
+    def call(inputs: Outputs, training: bool = False) -> Outputs:
+        return function(inputs, training)
+
+    saved.__call__ = tf.function(call, autograph=False)
+    for names in (ORIGINAL_INPUTS, HUB_INPUTS):
+        for training in (False, True):
+            saved.__call__.get_concrete_function(_specs((*names, *extra)), training=training)
+    saved.trainable_variables = list(trainable)
+    saved.variables = list(trainable) + ([] if dropout_state is None else [dropout_state])
+    saved.regularization_losses = []
+    if dropout_state is not None:
+        saved.dropout_state = dropout_state
+    return saved
+
+
+def _add_endpoints(root: Any, function: Function, extra: tuple[str, ...], suffix: str) -> None:
+    """Adds the functions of one argument that Keras 3 knows to call."""
+    for name, training in (("serve", False), ("train", True)):
+        traced = tf.function(partial(_call, function, training), autograph=False)
+        for names in (ORIGINAL_INPUTS, HUB_INPUTS):
+            traced.get_concrete_function(_specs((*names, *extra)))
+        setattr(root, name + suffix, traced)
+
+
+def _call(function: Function, training: bool, inputs: Outputs) -> Outputs:
+    return function(inputs, training)
+
+
+def _specs(names: Iterable[str]) -> dict[str, tf.TensorSpec]:
+    return {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
+
+
+def _signatures(
+    functions: EncoderFunctions, variables: dict[str, tf.Variable]
+) -> dict[str, Function]:
+    """What is served, by name."""
+    signatures = {
+        DEFAULT_SIGNATURE: _signature(functions.encode, HUB_INPUTS),
+        TOKENS_SIGNATURE: _signature(functions.encode, ORIGINAL_INPUTS),
+    }
+    for head, scope in HEAD_SCOPES.items():
+        if any(name.startswith(scope) for name in variables):
+            function, extra = _head(functions, head)
+            signatures[head] = _signature(function, (*ORIGINAL_INPUTS, *extra))
+    return signatures
+
+
+def _signature(function: Function, names: tuple[str, ...]) -> Function:
+    def serve(**inputs: tf.Tensor) -> Outputs:
+        outputs = function(inputs, False)
+        return {name: value for name, value in outputs.items() if name not in _LISTS}
+
+    return tf.function(serve, autograph=False).get_concrete_function(**_specs(names))
+
+
+def _add_assets(root: Any, contents: ModelContents, folder: str) -> None:
+    """Adds the files a user of the encoder needs.
+
+    Args:
+        root: gets them as attributes.
+        contents: says what they are.
+        folder: takes what is not a file yet; must be there when `root` is saved.
+    """
+    config_file = os.path.join(folder, CONFIG_ASSET)
+    contents.config.to_json_file(config_file)
+    root.albert_config_file = tf.saved_model.Asset(config_file)
+    tokenizer = contents.tokenizer
+    if tokenizer is not None and tokenizer.files:
+        is_spm = isinstance(tokenizer, SentencePieceTokenizer)
+        asset = tf.saved_model.Asset(tokenizer.files[0])
+        setattr(root, "sp_model_file" if is_spm else "vocab_file", asset)
+    root.do_lower_case = tf.Variable(contents.do_lower_case, trainable=False, name="do_lower_case")

@@ -1,0 +1,177 @@
+"""What a fine-tuned model was trained to do, kept beside its checkpoints as `labels.json`.
+
+Evaluating, predicting and exporting later read the labels back: their order is part of the model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.data.files import write_then_rename
+from albert_tf.data.strict_json import JsonError, JsonValue, read_json
+from albert_tf.data.text_examples import Labels
+
+LABELS_FILE = "labels.json"
+
+SQUAD_TASKS = {1: "squad1.1", 2: "squad2.0"}  # by version
+
+MULTIPLE_CHOICE = "race"  # with data of one's own as well: any number of options has one head
+
+QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
+
+THRESHOLD = "null_score_diff_threshold"  # the one setting that is no whole number
+
+UNNAMED = "custom"  # files of the user's own, or a model that does not say
+
+# Tasks with the same labels and the same kind of text: a model of one answers the others.
+_SAME_KIND = ({"mnli", "mismnli", "ax"},)
+
+
+@dataclass(frozen=True)
+class TrainedTask:
+    """A task and what it predicts.
+
+    Attributes:
+        name: the task in lower case; "custom" for files of the user's own; one of
+            `QUESTION_TASKS`.
+        labels: what is predicted; of questions none.
+        is_pair: whether two texts belong together; None where that is not known.
+        columns: names of the columns of a user's files, by flag.
+        max_seq_length: what sequences were cut to in training; None where that is not known.
+        settings: of a task of questions, what else a later command has to know, by flag.
+    """
+
+    name: str
+    labels: Labels = field(default_factory=Labels)
+    is_pair: bool | None = True
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    max_seq_length: int | None = None
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the content of `labels.json`."""
+        if self.name in QUESTION_TASKS:
+            return {
+                "task_name": self.name,
+                "settings": dict(self.settings),
+                "max_seq_length": self.max_seq_length,
+            }
+        return {
+            "task_name": self.name,
+            "labels": list(self.labels.names),
+            "regression": self.labels.is_regression,
+            "pairs": self.is_pair,
+            "columns": dict(self.columns),
+            "max_seq_length": self.max_seq_length,
+        }
+
+    def write(self, directory: str) -> None:
+        """Writes `labels.json`; a label's place in `labels` is its id."""
+        content = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+        with write_then_rename(os.path.join(directory, LABELS_FILE)) as file:
+            file.write(f"{content}\n".encode())
+
+    @classmethod
+    def read(cls, directory: str) -> TrainedTask | None:
+        """Reads the `labels.json` of a directory, None where there is none.
+
+        Raises:
+            ValueError: the file is not one that `write` wrote; names the file and the key.
+            OSError: it cannot be read.
+        """
+        path = os.path.join(directory, LABELS_FILE)
+        if not tf.io.gfile.exists(path):
+            return None
+        content = JsonValue(read_json(path, repr(path)), repr(path))
+        try:
+            return _task(content)
+        except JsonError:
+            raise
+        except ValueError as error:  # of `Labels`
+            raise ValueError(f"{path!r}: {error}") from error
+
+    def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
+        """Refuses another task than the model's; needs nothing to have been read.
+
+        Args:
+            name: the task of the command line.
+            directory: where this one was read from.
+            is_training: whether the model is to be trained further, for this very task only.
+
+        Raises:
+            ValueError: another task, unless its texts and labels are of the same kind (MNLI, its
+                mismatched part and AX).
+        """
+        is_same_kind = any({self.name, name} <= kind for kind in _SAME_KIND)
+        if self.name != name and (is_training or not is_same_kind):
+            raise ValueError(
+                f"{directory!r} belongs to another task: {LABELS_FILE} in it says {self.name!r}, "
+                f"this command {name!r}. Give a fresh --output_dir, or the same task."
+            )
+
+    def check_answers(self, asked: TrainedTask, directory: str) -> None:
+        """Refuses data that the model was not trained for.
+
+        Args:
+            asked: the task of the command line, see `check_name`.
+            directory: where this one was read from.
+
+        Raises:
+            ValueError: other labels, or pairs in place of single texts.
+        """
+        path = os.path.join(directory, LABELS_FILE)
+        path = path if tf.io.gfile.exists(path) else directory
+        if self.labels != asked.labels:
+            raise ValueError(
+                f"{directory!r} belongs to another task: the labels in {path} are "
+                f"{described(self.labels)}, those of the data {described(asked.labels)}. Give a "
+                "fresh --output_dir, or the same data."
+            )
+        if self.is_pair not in (asked.is_pair, None):
+            raise ValueError(
+                f"{directory!r} belongs to another task: {path} says the model was trained on "
+                f"{_texts(self.is_pair)}, the data are {_texts(asked.is_pair)} (--text_b_column)."
+            )
+
+
+def _task(content: JsonValue) -> TrainedTask:
+    """What `TrainedTask.to_dict` gave."""
+    name = content["task_name"].text()
+    length = content.get("max_seq_length")
+    max_seq_length = length.whole_number(1) if length else None
+    if name in QUESTION_TASKS:
+        settings = {
+            flag: value.number() if flag == THRESHOLD else value.whole_number(1)
+            for flag, value in content["settings"].members().items()
+        }
+        return TrainedTask(name, max_seq_length=max_seq_length, settings=settings)
+    labels = Labels(tuple(label.text() for label in content["labels"].elements()))
+    regression = content.members().get("regression")
+    if regression and regression.truth_value() != labels.is_regression:
+        raise regression.error(f"{labels.is_regression}".lower() + " with these labels")
+    pairs, columns = content["pairs"], content.members().get("columns")
+    return TrainedTask(
+        name,
+        labels,
+        None if pairs.value is None else pairs.truth_value(),
+        {
+            flag: None if column.value is None else column.text()
+            for flag, column in (columns.members() if columns else {}).items()
+        },
+        max_seq_length,
+    )
+
+
+def _texts(is_pair: bool | None) -> str:
+    return "pairs of texts" if is_pair else "single texts"
+
+
+def described(labels: Labels) -> str:
+    """Returns labels as a message names them."""
+    return "numbers" if labels.is_regression else ", ".join(map(repr, labels.names))

@@ -1,0 +1,215 @@
+"""A fine-tuned classifier as a SavedModel that needs nothing but TensorFlow to run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.classification.features import check_room
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.serving.packing import SpecialIds, cut_pairs, empty_rows, joined
+from albert_tf.serving.saved_model import (
+    DEFAULT_SIGNATURE,
+    INPUTS,
+    TEXT_FOLDER,
+    TOKENS_SIGNATURE,
+    Outputs,
+    float32_copy,
+    texts_function,
+    tokens_function,
+    write_saved_model,
+)
+from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.tokenization.base import Tokenizer
+
+LABELS_FILE = "labels.json"
+
+ONE_TEXT = ("texts",)
+
+TWO_TEXTS = ("texts_a", "texts_b")
+
+
+def export_classifier(
+    model: AlbertForClassification,
+    labels: Labels,
+    export_dir: str,
+    max_seq_length: int,
+    threshold: float | None = None,
+) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
+
+    It computes in float32 without dropout, whatever the precision of `model`, holds the weights
+    alone, and has two signatures, B being the number of examples and S any length up to the
+    model's `max_position_embeddings`:
+
+    * `serving_default`, the original's: `input`, string [B], serialized `tf.train.Example`s with
+      `input_ids`, `input_mask` and `segment_ids` of `max_seq_length` integers each.
+    * `tokens`: `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`,
+      int32 [B, S] each.
+
+    Both give `probabilities`, float32 [B, K], and `predictions`, int32 [B], the likeliest class;
+    of a regression the number, float32 [B, 1] and [B]. With a threshold there is `threshold`,
+    a float32 scalar. `tokens` of a classifier gives `predicted_labels`, string [B], as well; the
+    names of all classes, in the order of the probabilities, stand in `assets.extra/labels.json`
+    (an empty list for a regression).
+
+    Args:
+        model: the classifier; is left as it is.
+        labels: what its outputs mean.
+        export_dir: created if need be; the subfolder is named after the time, in seconds.
+        max_seq_length: length of the features in serialized examples.
+        threshold: a number for the program that serves the model; None or NaN leaves it out.
+
+    Returns:
+        Path of the subfolder.
+
+    Raises:
+        ValueError: the labels are not the model's, `max_seq_length` exceeds its positions, or
+            nothing can be written there.
+
+    Source: run_classifier.py of the original release, _serving_input_receiver_fn.
+    Differs: the original cannot export a regression, and has no `tokens`.
+    """
+    check_labels(model, labels)
+    model.config.check_sequence_length(max_seq_length, "--max_seq_length")
+    copy = float32_copy(model)
+    outputs = partial(class_outputs, copy, labels, threshold)
+    signatures = {
+        DEFAULT_SIGNATURE: _examples_function(outputs, max_seq_length),
+        TOKENS_SIGNATURE: tokens_function(lambda inputs: with_names(outputs(inputs), labels)),
+    }
+    names = json.dumps(labels.names, ensure_ascii=False, indent=1)
+    path = write_saved_model(copy, signatures, export_dir, {LABELS_FILE: names})
+    logging.info("Exported the classifier to %s", path)
+    return path
+
+
+def check_labels(model: AlbertForClassification, labels: Labels) -> None:
+    """Raises ValueError unless there are as many labels as the model has outputs."""
+    if labels.num_outputs != model.num_labels:
+        raise ValueError(
+            f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
+            f"{', '.join(labels.names) or 'one number'}"
+        )
+
+
+def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Callable:
+    """The signature of serialized examples, all of one length."""
+
+    def from_examples(serialized: tf.Tensor) -> Outputs:
+        row = tf.io.FixedLenFeature([length], tf.int64)
+        features = tf.io.parse_example(serialized, dict.fromkeys(INPUTS, row))
+        return outputs({name: tf.cast(ids, tf.int32) for name, ids in features.items()})
+
+    return tf.function(from_examples, [tf.TensorSpec([None], tf.string, "input")], autograph=False)
+
+
+def class_outputs(
+    model: AlbertForClassification, labels: Labels, threshold: float | None, inputs: Outputs
+) -> Outputs:
+    """Returns `probabilities`, `predictions` and, unless None or NaN, `threshold`, a scalar."""
+    logits = model(inputs, training=False)["logits"]
+    if labels.is_regression:
+        outputs = {"probabilities": logits, "predictions": logits[:, 0]}
+    else:
+        outputs = {
+            "probabilities": tf.nn.softmax(logits),
+            "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        }
+    if threshold is not None and not math.isnan(threshold):
+        outputs["threshold"] = tf.constant(threshold, tf.float32)
+    return outputs
+
+
+def with_names(outputs: Outputs, labels: Labels) -> Outputs:
+    """Returns the outputs with `predicted_labels`, where classes are predicted."""
+    if labels.is_regression:
+        return outputs
+    names = tf.constant(labels.names)
+    return {**outputs, "predicted_labels": tf.gather(names, outputs["predictions"])}
+
+
+def export_text_classifier(
+    model: AlbertForClassification,
+    labels: Labels,
+    tokenizer: Tokenizer,
+    export_dir: str,
+    max_seq_length: int,
+    is_pair: bool,
+    threshold: float | None = None,
+) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`/text, complete or not at all.
+
+    It needs TensorFlow and the operations of TensorFlow Text, computes in float32 without dropout,
+    and tokenizes and cuts texts as `data.text_features.text_sequences` does. Its signature
+    `serving_default` takes `texts`, string [B], UTF-8, or of a classifier of pairs `texts_a` and
+    `texts_b`, and gives `probabilities`, float32 [B, K], `predictions`, int32 [B], the likeliest
+    class, and `predicted_labels`, string [B]; of a regression the number alone, as
+    `probabilities`, float32 [B, 1], and `predictions`, float32 [B]. With a threshold there is
+    `threshold`, float32 [B]. The names of all classes stand in `assets.extra/labels.json`.
+
+    Args:
+        model: the classifier; is left as it is.
+        labels: what its outputs mean.
+        tokenizer: the one it was trained with.
+        export_dir: created if need be; the subfolder is named after the time, in seconds.
+        max_seq_length: longer texts are cut, as in training.
+        is_pair: whether two texts belong together.
+        threshold: a number for the program that serves the model; None or NaN leaves it out.
+
+    Returns:
+        Path of the subfolder.
+
+    Raises:
+        ValueError: the labels are not the model's, `max_seq_length` leaves no room or exceeds its
+            positions, the tokenizer has no counterpart in a graph, or nothing can be written there.
+
+    Differs: the original cannot export it.
+    """
+    check_labels(model, labels)
+    check_room(is_pair, max_seq_length)
+    model.config.check_sequence_length(max_seq_length, "--max_seq_length")
+    copy = float32_copy(model)
+    graph_tokenizer = GraphTokenizer(tokenizer)
+
+    def classify(texts: Outputs) -> Outputs:
+        inputs = text_inputs(graph_tokenizer, texts, max_seq_length)
+        outputs = with_names(class_outputs(copy, labels, threshold, inputs), labels)
+        if "threshold" in outputs:
+            # Servers that answer example by example need one for each.
+            count = tf.shape(outputs["predictions"])
+            outputs["threshold"] = tf.fill(count, outputs["threshold"])
+        return outputs
+
+    names = TWO_TEXTS if is_pair else ONE_TEXT
+    path = write_saved_model(
+        copy,
+        {DEFAULT_SIGNATURE: texts_function(classify, dict.fromkeys(names, 1))},
+        os.path.join(export_dir, TEXT_FOLDER),
+        {LABELS_FILE: json.dumps(labels.names, ensure_ascii=False, indent=1)},
+        tokenizer=graph_tokenizer,
+    )
+    logging.info("Exported the classifier of texts to %s", path)
+    return path
+
+
+def text_inputs(tokenizer: Any, texts: Outputs, max_seq_length: int) -> Outputs:
+    """Makes a batch of token ids, as long as its longest sequence.
+
+    Args:
+        tokenizer: a `GraphTokenizer`, or what has its methods and ids.
+        texts: string [B], one or two of them, by the names of `ONE_TEXT` or `TWO_TEXTS`.
+        max_seq_length: tokens of a sequence at most.
+    """
+    ids = [tokenizer.tokenize(texts[name]) for name in (*ONE_TEXT, *TWO_TEXTS) if name in texts]
+    first, second = ids if len(ids) == len(TWO_TEXTS) else (ids[0], empty_rows(ids[0]))
+    first, second = cut_pairs(first, second, max_seq_length)
+    return joined(first, second, SpecialIds(tokenizer.cls_id, tokenizer.sep_id)).padded()

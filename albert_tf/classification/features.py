@@ -1,0 +1,167 @@
+"""From labelled texts to token sequences and label ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.text_examples import Labels, TextExample
+from albert_tf.tokenization.base import Tokenizer
+
+_EXAMPLES_AT_ONCE = 4096  # ids are Python integers for so long, eight times as large
+
+_SECONDS_WITHOUT_BAR = 3
+
+
+@dataclass(frozen=True, eq=False)
+class TextFeatures:
+    """What a model is trained on, or predicts.
+
+    Attributes:
+        sequences: N sequences.
+        label_ids: int32 [N] class ids, or float32 [N] numbers; None for rows without labels.
+        guids: what the rows are called.
+    """
+
+    sequences: TokenSequences
+    label_ids: np.ndarray | None
+    guids: list[str]
+
+
+def text_features(
+    examples: Sequence[TextExample], labels: Labels, tokenizer: Tokenizer, max_seq_length: int
+) -> TextFeatures:
+    """Tokenizes examples and looks their labels up.
+
+    Raises:
+        ValueError: as `text_sequences` and `encode_labels`.
+    """
+    label_ids = encode_labels(examples, labels)
+    sequences = text_sequences(examples, tokenizer, max_seq_length)
+    return TextFeatures(sequences, label_ids, [example.guid for example in examples])
+
+
+def encode_labels(examples: Sequence[TextExample], labels: Labels) -> np.ndarray | None:
+    """Gives `TextFeatures.label_ids` of examples.
+
+    Raises:
+        ValueError: a label is none of the task's, or only some rows have one.
+    """
+    found = [example.label for example in examples if example.label is not None]
+    if not found:
+        return None
+    if len(found) < len(examples):
+        missing = next(example.guid for example in examples if example.label is None)
+        raise ValueError(
+            f"{len(found)} of {len(examples)} rows have a label; the first without one is "
+            f"{missing!r}. Give all of them a label, or none."
+        )
+    return labels.encode(found)
+
+
+def text_sequences(
+    examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int
+) -> TokenSequences:
+    """Tokenizes texts and cuts what is too long; logs how many were cut.
+
+    A pair loses the last token of the longer text, of the second if both are as long, until it
+    fits together with [CLS] and two [SEP]. A second text of which no token is left is none.
+
+    Args:
+        examples: N texts or pairs.
+        tokenizer: what the model was trained with.
+        max_seq_length: tokens of a sequence at most.
+
+    Returns:
+        N sequences: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
+
+    Raises:
+        ValueError: no room for a token of each text, or a text that is no text.
+
+    Source: `convert_single_example` of the original's classifier_utils.
+    """
+    check_room(any(example.text_b is not None for example in examples), max_seq_length)
+    parts, cut = [], 0
+    with tqdm(
+        total=len(examples),
+        desc="tokenizing",
+        unit="row",
+        delay=_SECONDS_WITHOUT_BAR,
+        disable=None,
+        leave=False,
+    ) as bar:
+        for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
+            chunk = examples[start : start + _EXAMPLES_AT_ONCE]
+            tokens, lengths = _encoded(chunk, tokenizer)
+            kept = _kept_lengths(lengths, max_seq_length)
+            is_cut = np.any(kept < lengths, axis=1)
+            if is_cut.any():
+                cut += int(is_cut.sum())
+                tokens = _cut(tokens, lengths, kept)
+            parts.append(
+                TokenSequences.from_segments(
+                    tokens, kept, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
+                )
+            )
+            bar.update(len(chunk))
+    if cut:
+        logging.info("truncated=%d of=%d max_seq_length=%d", cut, len(examples), max_seq_length)
+    return TokenSequences.concatenate(parts)
+
+
+def check_room(is_pair: bool, max_seq_length: int) -> None:
+    """Makes sure that a sequence has room for a token of each text.
+
+    Raises:
+        ValueError: it has not.
+    """
+    needed = 5 if is_pair else 3
+    if max_seq_length < needed:
+        raise ValueError(
+            f"--max_seq_length must be at least {needed} for {'pairs of ' * is_pair}texts: "
+            f"[CLS], [SEP] and a token of each text. Received: {max_seq_length}"
+        )
+
+
+def _encoded(
+    examples: Sequence[TextExample], tokenizer: Tokenizer
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of both texts of every example, one after the other, int32 [T]; int64 [N, 2] lengths."""
+    pairs = [(example.text_a, example.text_b) for example in examples]
+    texts = [text for pair in pairs for text in pair if text is not None]
+    is_there = np.array([text is not None for pair in pairs for text in pair])
+    ids = tokenizer.encode_batch(texts)
+    lengths = np.zeros(len(is_there), np.int64)
+    lengths[is_there] = np.fromiter(map(len, ids), np.int64, len(ids))
+    tokens = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
+    return tokens, lengths.reshape(-1, 2)
+
+
+def _kept_lengths(lengths: np.ndarray, max_seq_length: int) -> np.ndarray:
+    """How many tokens of each text stay, int64 [N, 2]: what popping one by one leads to."""
+    first, second = lengths.T
+    room = np.where(second > 0, max_seq_length - 3, max_seq_length - 2)
+    # A text loses nothing to one that is shorter than half of the room.
+    half = np.where(second > 0, room // 2, 0)
+    return np.stack(
+        [
+            np.minimum(first, np.maximum(room - second, room - half)),
+            np.minimum(second, np.maximum(room - first, half)),
+        ],
+        axis=1,
+    )
+
+
+def _cut(tokens: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Takes the first `kept` tokens of texts of `lengths` tokens that stand one after the other."""
+    flat = lengths.ravel()
+    starts = np.cumsum(flat) - flat
+    # One number a text, compared with the place of each of its tokens.
+    ends = np.repeat(starts + kept.ravel(), flat)
+    return tokens[np.arange(len(tokens)) < ends]

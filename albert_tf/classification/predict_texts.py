@@ -1,0 +1,238 @@
+r"""What a classifier says of new texts: a line in, a line out.
+
+A line of the input is a text, or the two texts of a pair with a tab between them. A line of the
+output, its fields separated by tabs, is the label and then `name=probability` for every class, in
+the order of the labels; of a regression it is the number alone. In names of labels a backslash, a
+tab, a line feed and a carriage return stand as `\\`, `\t`, `\n` and `\r`; the probability
+follows the last `=` of its field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from albert_tf.classification.features import text_sequences
+from albert_tf.data.files import decode_utf8
+from albert_tf.data.streams import can_be_read_twice, open_input, open_output, read_lines
+from albert_tf.data.text_examples import Labels, TextExample, label_cell
+from albert_tf.finetuning.metrics import predictions, probabilities
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.tokenization.base import Tokenizer
+
+
+class TextPrediction(NamedTuple):
+    """What a classifier says of one text or pair.
+
+    Attributes:
+        label: the likeliest class, or the number as a decimal.
+        probabilities: float32 [K], in the order of the labels; of a regression the number, [1].
+    """
+
+    label: str
+    probabilities: np.ndarray
+
+
+@dataclass
+class TextCounts:
+    """How many texts or pairs were predicted, and how many of them hardly mean what they should.
+
+    Attributes:
+        all: every one of them.
+        empty: those without a text, or with one where a pair should be.
+        truncated: those that did not fit into `max_seq_length`.
+    """
+
+    all: int = 0
+    empty: int = 0
+    truncated: int = 0
+
+
+class TextClassifier:
+    """A fine-tuned model that takes texts.
+
+    Args:
+        tokenizer: the one the model was trained with.
+        predictor: gives the model's `logits`.
+        labels: what the model predicts.
+        max_seq_length: longer texts are truncated as in training.
+        is_pair: whether two texts belong together.
+
+    Attributes:
+        counts: of all texts since the classifier was made.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        predictor: Predictor,
+        labels: Labels,
+        max_seq_length: int,
+        is_pair: bool,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.predictor = predictor
+        self.labels = labels
+        self.max_seq_length = max_seq_length
+        self.is_pair = is_pair
+        self.counts = TextCounts()
+
+    def predict(self, examples: Sequence[TextExample]) -> list[TextPrediction]:
+        """Returns what the model says of each example, in their order; their labels are not read.
+
+        Raises:
+            ValueError: the model's output is not finite.
+        """
+        sequences = text_sequences(examples, self.tokenizer, self.max_seq_length)
+        self._count(examples, sequences.lengths)
+        description = f"predicting from text {self.counts.all - len(examples) + 1}"
+        logits = self.predictor.predict(sequences, description)["logits"]
+        if self.labels.is_regression:
+            names = [str(number) for number in logits[:, 0]]
+        else:
+            names = [self.labels.names[i] for i in predictions(logits, self.labels)]
+        return list(map(TextPrediction, names, probabilities(logits, self.labels)))
+
+    def _count(self, examples: Sequence[TextExample], lengths: np.ndarray) -> None:
+        self.counts.all += len(examples)
+        self.counts.empty += sum(
+            not example.text_a.strip() or (self.is_pair and not (example.text_b or "").strip())
+            for example in examples
+        )
+        # One that fills the length may just fit.
+        full = [examples[i] for i in np.flatnonzero(lengths == self.max_seq_length).tolist()]
+        first = self.tokenizer.encode_batch([example.text_a for example in full])
+        second = self.tokenizer.encode_batch([example.text_b or "" for example in full])
+        self.counts.truncated += sum(
+            len(a) + 2 + (len(b) + 1 if b else 0) > self.max_seq_length
+            for a, b in zip(first, second, strict=True)
+        )
+
+
+def check_file(path: str, is_pair: bool) -> None:
+    """Reads a file through before anything is predicted, or the model is even trained.
+
+    Args:
+        path: --predict_file; the standard input and pipes, which can be read only once, pass.
+        is_pair: whether two texts belong together.
+
+    Raises:
+        ValueError: there is no such file, or see `predict_lines`.
+    """
+    if can_be_read_twice(path, "--predict_file", "a text file"):
+        with open_input(path) as file:
+            for _ in _parsed(read_lines(file), is_pair, _source(path)):
+                pass
+
+
+def predict_file(path: str, classifier: TextClassifier, output_path: str | None = None) -> None:
+    """Predicts every line of a file, and logs how many texts were empty or truncated.
+
+    A file is read through before the first prediction, so that a line that cannot be used stops
+    the command at once. The standard input and pipes are answered as they come: as soon as a line
+    is there it is predicted, together with those that came with it.
+
+    Args:
+        path: UTF-8 text (--predict_file); "-" is the standard input.
+        classifier: see `TextClassifier`.
+        output_path: file that appears when it is complete (--predict_output_file); None is the
+            standard output.
+
+    Raises:
+        ValueError: see `check_file` and `predict_lines`. What was predicted before a line that
+            cannot be used is on the standard output; a file is not written.
+    """
+    check_file(path, classifier.is_pair)
+    try:
+        with open_input(path) as file, open_output(output_path) as out:
+            predict_lines(read_lines(file), classifier, out, source=_source(path))
+    finally:
+        _report(classifier.counts, classifier.max_seq_length)
+
+
+def _report(counts: TextCounts, max_seq_length: int) -> None:
+    logging.info("Predicted %d texts", counts.all)
+    if counts.empty:
+        logging.warning("%d of %d texts were empty, or half of a pair", counts.empty, counts.all)
+    if counts.truncated:
+        logging.warning(
+            "%d of %d texts were truncated to --max_seq_length=%d tokens",
+            counts.truncated,
+            counts.all,
+            max_seq_length,
+        )
+
+
+def predict_lines(
+    lines: Iterable[Sequence[bytes]],
+    classifier: TextClassifier,
+    out: IO[bytes],
+    *,
+    source: str = "--predict_file",
+) -> None:
+    """Writes a line for every line, group by group; memory does not grow with their number.
+
+    Args:
+        lines: groups of lines, see `read_lines`.
+        classifier: see `TextClassifier`.
+        out: opened in binary mode; flushed after each group.
+        source: the flag and the file, for errors.
+
+    Raises:
+        ValueError: a line is not UTF-8, or not two texts with a tab between them where pairs are
+            classified; names the line. Those before it are predicted and written.
+    """
+    for examples in _parsed(lines, classifier.is_pair, source):
+        predicted = classifier.predict(examples)
+        out.writelines(_format(prediction, classifier.labels) for prediction in predicted)
+        out.flush()
+
+
+def _source(path: str) -> str:
+    return f"--predict_file: {path}"
+
+
+def _parsed(
+    lines: Iterable[Sequence[bytes]], is_pair: bool, source: str
+) -> Iterator[list[TextExample]]:
+    """Groups of examples; before the error of a line comes what stands before that line."""
+    number = 0
+    for group in lines:
+        examples: list[TextExample] = []
+        for line in group:
+            number += 1
+            try:
+                examples.append(_parse(line, number, is_pair, source))
+            except ValueError:
+                if examples:
+                    yield examples
+                raise
+        yield examples
+
+
+def _parse(line: bytes, number: int, is_pair: bool, source: str) -> TextExample:
+    text = decode_utf8(line.removesuffix(b"\r"), source, line=number)
+    guid = str(number)
+    if not is_pair:
+        return TextExample(guid, text)
+    texts = text.split("\t") if text.strip() else ["", ""]
+    if len(texts) != 2:
+        raise ValueError(
+            f"{source}, line {number}: expected two texts with one tab between them, as the "
+            f"task classifies pairs. Received {len(texts) - 1} tabs: {text[:80]!r}"
+        )
+    return TextExample(guid, *texts)
+
+
+def _format(prediction: TextPrediction, labels: Labels) -> bytes:
+    """A line of the output, its end included."""
+    fields = [label_cell(prediction.label)]
+    fields += [
+        f"{label_cell(name)}={probability:.6f}"
+        for name, probability in zip(labels.names, prediction.probabilities, strict=False)
+    ]
+    return ("\t".join(fields) + "\n").encode(errors="backslashreplace")

@@ -1,0 +1,103 @@
+"""Classification and regression of texts and of pairs of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.classification.features import TextFeatures
+from albert_tf.config import AlbertConfig
+from albert_tf.data.text_examples import Labels
+from albert_tf.finetuning.task import InMemoryTask, TrainingData
+from albert_tf.modeling.losses import LossSum, accuracy, classification_loss, regression_loss
+from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
+
+LOSS = "loss"  # the only one: the name it is reported by anyway
+
+
+class ClassificationTask(InMemoryTask):
+    """The task of `run_classifier.py`, as the trainer sees it.
+
+    Args:
+        config: the model.
+        labels: what is predicted.
+        train: what to train on; None where nothing is trained.
+        max_seq_length: S that no sequence exceeds.
+        classifier_dropout_prob: dropout of the pooled output.
+        padding: see `training_batches`.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+
+    Raises:
+        ValueError: sequences longer than the model's position table, or nothing to learn from.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        labels: Labels,
+        train: TextFeatures | None = None,
+        *,
+        max_seq_length: int,
+        classifier_dropout_prob: float = 0.1,
+        padding: str = "longest",
+        use_one_hot_embeddings: bool = False,
+    ) -> None:
+        super().__init__(
+            config,
+            max_seq_length=max_seq_length,
+            padding=padding,
+            use_one_hot_embeddings=use_one_hot_embeddings,
+        )
+        self.labels = labels
+        self.train = train
+        self.classifier_dropout_prob = classifier_dropout_prob
+        if train is not None:
+            self._training_data()
+
+    def _training_data(self) -> TrainingData:
+        if self.train is None:
+            raise ValueError("This task was given nothing to train on.")
+        sequences, label_ids = self.train.sequences, self.train.label_ids
+        if label_ids is None or not len(sequences):
+            raise ValueError(
+                f"Training needs examples with labels. Received: {len(sequences)} examples"
+                f"{'' if label_ids is not None else ' without'}"
+            )
+        return sequences, {"label_ids": label_ids}
+
+    def describe_input(self) -> dict[str, Any]:
+        """See `Task`."""
+        return {**super().describe_input(), "labels": list(self.labels.names)}
+
+    def build_model(self) -> keras.Model:
+        """See `Task`."""
+        return AlbertForClassification(
+            self.config,
+            self.labels.num_outputs,
+            self.classifier_dropout_prob,
+            self.use_one_hot_embeddings,
+        )
+
+    def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
+        """See `Task`."""
+        return {LOSS: tf.reduce_sum(features[EXAMPLE_WEIGHTS])}
+
+    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """See `Task`."""
+        loss = regression_loss if self.labels.is_regression else classification_loss
+        return {LOSS: loss(outputs["logits"], features["label_ids"], features[EXAMPLE_WEIGHTS])}
+
+    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
+        """See `Task`."""
+        return losses[LOSS].mean()
+
+    def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """See `Task`; of numbers there is none beside the loss."""
+        if self.labels.is_regression:
+            return {}
+        weights = features[EXAMPLE_WEIGHTS]
+        return {"accuracy": accuracy(outputs["logits"], features["label_ids"], weights)}

@@ -1,1 +1,0 @@
-"""From one format of a model to another, proved by what the result computes."""

@@ -1,1 +1,0 @@
-"""Fine-tuning: the flow that all jobs share, what each evaluates and applies, and their files."""

@@ -1,0 +1,172 @@
+"""Scores of classification and regression, as GLUE defines them and as the original reports them.
+
+Everything is computed over all examples at once: none of these scores is a mean of its batches.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy import special, stats
+from sklearn import metrics
+
+from albert_tf.data.text_examples import Labels
+
+Score = Callable[[np.ndarray, np.ndarray], float]
+
+
+def predictions(logits: np.ndarray, labels: Labels) -> np.ndarray:
+    """Returns the predicted class ids, int32 [N], or numbers, float32 [N].
+
+    Args:
+        logits: float [N, K].
+        labels: what is predicted.
+    """
+    if labels.is_regression:
+        return logits[:, 0].astype(np.float32)
+    return logits.argmax(axis=1).astype(np.int32)
+
+
+def probabilities(logits: np.ndarray, labels: Labels) -> np.ndarray:
+    """Returns the probabilities of the classes, float32 [N, K]; numbers stay as they are.
+
+    Args:
+        logits: float [N, K].
+        labels: what is predicted.
+
+    Source: classifier_utils.py of the original release, create_model.
+    """
+    values = logits if labels.is_regression else special.softmax(logits.astype(np.float64), axis=1)
+    return values.astype(np.float32)
+
+
+def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels) -> np.ndarray:
+    """Returns the cross entropy, or the squared error, of each example, float32 [N].
+
+    Args:
+        logits: float [N, K].
+        label_ids: int32 [N], or float32 [N] for numbers.
+        labels: what is predicted.
+    """
+    wide = logits.astype(np.float64)
+    if labels.is_regression:
+        losses = np.square(wide[:, 0] - label_ids)
+    else:
+        losses = -special.log_softmax(wide, axis=1)[np.arange(len(wide)), label_ids]
+    return losses.astype(np.float32)
+
+
+def batch_mean_loss(losses: np.ndarray, batch_size: int) -> float:
+    """Returns `loss` as the original reports it: the plain mean of the means of batches.
+
+    A shorter last batch counts like the others.
+
+    Args:
+        losses: float [N], in the order of the file; N at least 1.
+        batch_size: examples of a batch.
+    """
+    starts = range(0, len(losses), batch_size)
+    means = [losses[start : start + batch_size].mean(dtype=np.float64) for start in starts]
+    return float(np.mean(means))
+
+
+def scores(
+    logits: np.ndarray,
+    label_ids: np.ndarray,
+    data_metrics: Sequence[str],
+    labels: Labels,
+    *,
+    losses: np.ndarray | None = None,
+) -> dict[str, float]:
+    """Scores a model.
+
+    Args:
+        logits: float [N, K].
+        label_ids: int32 [N], or float32 [N] for numbers.
+        data_metrics: names of the scores wanted beside accuracy or mean squared error; of classes
+            "f1" (of class 1), "f1_macro" (plain mean over the classes that occur) and "matthews",
+            of numbers "pearson" and "spearman".
+        labels: what is predicted.
+        losses: float [N], see `per_example_losses`, which makes them if left out.
+
+    Returns:
+        Scores by the names the original gives them: `eval_accuracy` or `MSE`; `eval_loss`; the
+        wanted ones, "matthews" as `matthew_corr`. F1 without a positive and Matthews without a
+        choice are 0; correlations with a constant are NaN.
+
+    Raises:
+        ValueError: there is not one example, or a metric does not fit what is predicted.
+    """
+    if not len(logits):
+        raise ValueError("There is no example to score.")
+    known = _REGRESSION if labels.is_regression else _CLASSIFICATION
+    for name in data_metrics:
+        if name not in known:
+            kind = "numbers" if labels.is_regression else "classes"
+            raise ValueError(f"The scores of {kind} are {', '.join(known)}. Received: {name!r}")
+    if losses is None:
+        losses = per_example_losses(logits, label_ids, labels)
+    predicted = predictions(logits, labels)
+    basic = "MSE" if labels.is_regression else "eval_accuracy"
+    wanted = {basic: _BASIC[basic], **{_KEYS.get(name, name): known[name] for name in data_metrics}}
+    with warnings.catch_warnings():
+        # What these warn of, that a single value occurs, has a defined result here.
+        warnings.filterwarnings("ignore", category=stats.ConstantInputWarning)
+        warnings.filterwarnings("ignore", category=stats.NearConstantInputWarning)
+        warnings.filterwarnings("ignore", "A single label was found", UserWarning)
+        values = {key: float(score(label_ids, predicted)) for key, score in wanted.items()}
+    return {**values, "eval_loss": float(losses.mean(dtype=np.float64))}
+
+
+def confusion_matrix(logits: np.ndarray, label_ids: np.ndarray, num_labels: int) -> np.ndarray:
+    """Counts examples by class and predicted class.
+
+    Args:
+        logits: float [N, K].
+        label_ids: int32 [N].
+        num_labels: K.
+
+    Returns:
+        Integer [K, K]; rows are the true classes, columns the predicted ones.
+    """
+    predicted = logits.argmax(axis=1)
+    return metrics.confusion_matrix(label_ids, predicted, labels=np.arange(num_labels))
+
+
+def _f1(label_ids: np.ndarray, predicted: np.ndarray) -> float:
+    return metrics.f1_score(label_ids == 1, predicted == 1, zero_division=0.0)
+
+
+def _f1_macro(label_ids: np.ndarray, predicted: np.ndarray) -> float:
+    return metrics.f1_score(label_ids, predicted, average="macro", zero_division=0.0)
+
+
+def _correlation(measure: Callable[..., tuple[float, float]]) -> Score:
+    def score(label_ids: np.ndarray, predicted: np.ndarray) -> float:
+        if len(label_ids) < 2:
+            return math.nan
+        return measure(label_ids.astype(np.float64), predicted.astype(np.float64))[0]
+
+    return score
+
+
+_BASIC: dict[str, Score] = {
+    "eval_accuracy": metrics.accuracy_score,
+    "MSE": metrics.mean_squared_error,
+}
+
+_CLASSIFICATION: dict[str, Score] = {
+    "f1": _f1,
+    "f1_macro": _f1_macro,
+    "matthews": metrics.matthews_corrcoef,
+}
+
+_REGRESSION: dict[str, Score] = {
+    "pearson": _correlation(stats.pearsonr),
+    "spearman": _correlation(stats.spearmanr),
+}
+
+_KEYS = {"matthews": "matthew_corr"}

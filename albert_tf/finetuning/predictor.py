@@ -1,0 +1,165 @@
+"""What a model says of many token sequences, each padded to need and answered in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.finetuning.batching import batches_by_length
+from albert_tf.training.distribution import local_replicas
+
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+Batch = tuple[np.ndarray, dict[str, np.ndarray]]
+
+
+class Predictor:
+    """Runs a model over token sequences, any number of times.
+
+    Sequences of like lengths share a batch, so little is padding; every batch has about the same
+    number of tokens. The model is traced once, whatever shapes come.
+
+    Args:
+        model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary; made
+            under `strategy`.
+        strategy: the replicas; those of this process share the rows of each batch.
+        outputs: names of the outputs wanted, each [B, ...].
+        max_seq_length: length that no sequence exceeds.
+        tokens_per_batch: positions of a batch over these replicas, padding included.
+        padding: one of `length_batching.PADDINGS`.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        *,
+        outputs: Sequence[str] = ("logits",),
+        max_seq_length: int,
+        tokens_per_batch: int,
+        padding: str = "longest",
+    ) -> None:
+        self.model = model
+        self.strategy = strategy
+        self.outputs = tuple(outputs)
+        self.max_seq_length = max_seq_length
+        self.tokens_per_batch = tokens_per_batch
+        self.padding = padding
+        ids = tf.TensorSpec([None, None], tf.int32)
+        self._run = tf.function(
+            self._run_replicas, input_signature=[ids] * len(INPUTS), autograph=False
+        )
+
+    def predict(
+        self, sequences: TokenSequences, description: str = "predicting"
+    ) -> dict[str, np.ndarray]:
+        """Returns the outputs of N sequences in their order, each float32 [N, ...].
+
+        Args:
+            sequences: may be none at all.
+            description: what the progress bar says.
+
+        Raises:
+            ValueError: an output is not finite, or its shape depends on the padding.
+        """
+        results = {name: self._empty(name, len(sequences)) for name in self.outputs}
+        for rows, outputs in self.batches(sequences, description):
+            for name, values in outputs.items():
+                results[name][rows] = values
+        return results
+
+    def batches(
+        self, sequences: TokenSequences, description: str = "predicting"
+    ) -> Iterator[Batch]:
+        """Yields the outputs batch by batch, in no particular order.
+
+        Args:
+            sequences: may be none at all.
+            description: what the progress bar says.
+
+        Yields:
+            The rows of `sequences` in the batch, int64 [n], and their outputs by name, [n, ...].
+
+        Raises:
+            ValueError: an output is not finite.
+        """
+        batches = batches_by_length(
+            sequences.lengths,
+            self.tokens_per_batch,
+            max_seq_length=self.max_seq_length,
+            padding=self.padding,
+            multiple_of=local_replicas(self.strategy),
+        )
+        bar = tqdm(
+            total=len(sequences), desc=description, unit="example", disable=None, leave=False
+        )
+        with bar:
+            # A batch is started before the results of the one before are asked for: on an
+            # accelerator, padding and copying go on while it computes.
+            started: tuple[np.ndarray, Mapping[str, tf.Tensor]] | None = None
+            for batch in batches:
+                outputs = self._start(sequences.padded(batch.rows, batch.length))
+                if started is not None:
+                    yield _finish(*started)
+                    bar.update(len(started[0]))
+                started = batch.rows, outputs
+            if started is not None:
+                yield _finish(*started)
+                bar.update(len(started[0]))
+
+    def _start(self, features: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
+        """Runs one batch, filled up with rows of zeros until the replicas can share it."""
+        missing = -len(features[INPUTS[0]]) % local_replicas(self.strategy)
+        columns = (np.pad(features[name], [(0, missing), (0, 0)]) for name in INPUTS)
+        return self._run(*map(tf.constant, columns))
+
+    def _run_replicas(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The outputs of a batch whose rows the replicas share evenly."""
+        results = self.strategy.run(self._run_replica, args=columns)
+        return {
+            name: tf.concat(self.strategy.experimental_local_results(values), axis=0)
+            for name, values in results.items()
+        }
+
+    def _run_replica(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The outputs of this replica's rows; every replica is handed the whole batch."""
+        context, replicas = tf.distribute.get_replica_context(), local_replicas(self.strategy)
+        share = tf.shape(columns[0])[0] // replicas
+        start = context.replica_id_in_sync_group % replicas * share
+        features = {
+            name: values[start : start + share]
+            for name, values in zip(INPUTS, columns, strict=True)
+        }
+        outputs = self.model(features, training=False)
+        return {name: tf.cast(outputs[name], tf.float32) for name in self.outputs}
+
+    def _empty(self, name: str, num_rows: int) -> np.ndarray:
+        """Room for the output of every row."""
+        shape = self._run.get_concrete_function().structured_outputs[name].shape[1:]
+        if not shape.is_fully_defined():
+            raise ValueError(f"The shape of {name!r} depends on the batch: {shape}. Use batches().")
+        return np.zeros([num_rows, *shape], np.float32)
+
+
+def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
+    """Fetches the results of a batch, without the rows that only filled it up.
+
+    Raises:
+        ValueError: one of them is not finite.
+    """
+    values = {name: output.numpy()[: len(rows)] for name, output in outputs.items()}
+    for name, value in values.items():
+        is_finite = np.isfinite(value).reshape(len(rows), -1).all(axis=1)
+        if not is_finite.all():
+            bad = rows[~is_finite]
+            raise ValueError(
+                f"The model's {name} are not finite for {len(bad)} of the {len(rows)} examples of "
+                f"a batch, the first being number {bad.min() + 1} of the input. The weights are "
+                "damaged, or the training that made them diverged."
+            )
+    return rows, values

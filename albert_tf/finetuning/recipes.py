@@ -1,0 +1,242 @@
+"""The published fine-tuning settings, one row a task, and the published scores beside them.
+
+Settings come from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942) and, where that
+is silent, from the README and the GLUE script of the original release. They are the same for every
+size, and for v1 and v2 except RACE: a row says itself which models it is for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from albert_tf.config import PRESETS, AlbertConfig
+
+SIZES = ("base", "large", "xlarge", "xxlarge")
+
+VERSIONS = ("v1", "v2")
+
+# MNLI's mismatched sets and the diagnostic set are for models that were trained on MNLI.
+_SAME_SETTINGS = {"mismnli": "mnli", "ax": "mnli"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How one task was fine-tuned.
+
+    Attributes:
+        learning_rate: the rate the decay starts from.
+        train_batch_size: examples of a step over all devices.
+        train_step: steps in all.
+        warmup_step: steps of linear warm-up among them.
+        max_seq_length: S, positions of a sequence.
+        save_checkpoints_steps: steps between two checkpoints, each of which is evaluated.
+        encoder_dropout_prob: rate inside the encoder, on hidden states and attention alike.
+        classifier_dropout_prob: rate on what the head is given.
+        optimizer: update rule.
+        num_train_epochs: passes over the questions of SQuAD that give `train_step`; 0 elsewhere.
+        warmup_proportion: share of the steps that gives `warmup_step`, but for rounding, there.
+        init_from: task whose fine-tuned model this one starts from; None for a pretrained model.
+        sizes: the sizes the settings are for.
+        versions: the versions they are for.
+        source: where they were published.
+        published: scores on the development set in percent, by the names of the metrics of this
+            package; empty where none is known for the model asked for.
+    """
+
+    learning_rate: float
+    train_batch_size: int
+    train_step: int
+    warmup_step: int
+    max_seq_length: int = 512
+    save_checkpoints_steps: int = 100
+    encoder_dropout_prob: float = 0.0
+    classifier_dropout_prob: float = 0.1
+    optimizer: str = "adamw"
+    num_train_epochs: float = 0.0
+    warmup_proportion: float = 0.0
+    init_from: str | None = None
+    sizes: tuple[str, ...] = SIZES
+    versions: tuple[str, ...] = VERSIONS
+    source: str = "paper, table 14; run_glue.sh of the original release"
+    published: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
+
+
+_SQUAD = "paper, table 14; steps between checkpoints: README of the original release"
+
+_ROWS: tuple[tuple[str, Recipe], ...] = (
+    ("cola", Recipe(1e-5, 16, 5336, 320)),
+    ("sts-b", Recipe(2e-5, 16, 3598, 214, init_from="mnli")),
+    ("sst-2", Recipe(1e-5, 32, 20935, 1256)),
+    ("mnli", Recipe(3e-5, 128, 10000, 1000)),
+    ("qnli", Recipe(1e-5, 32, 33112, 1986, save_checkpoints_steps=200)),
+    ("qqp", Recipe(5e-5, 128, 14000, 1000, encoder_dropout_prob=0.1)),
+    ("rte", Recipe(3e-5, 32, 800, 200, encoder_dropout_prob=0.1, init_from="mnli")),
+    ("mrpc", Recipe(2e-5, 32, 800, 200, init_from="mnli")),
+    ("wnli", Recipe(2e-5, 16, 2000, 250, encoder_dropout_prob=0.1, source="paper, table 14")),
+    (
+        "squad1.1",
+        Recipe(
+            5e-5,
+            48,
+            3649,
+            365,
+            num_train_epochs=2.0,
+            warmup_proportion=0.1,
+            max_seq_length=384,
+            save_checkpoints_steps=5000,
+            source=f"{_SQUAD}, whose other settings are the same (2 epochs)",
+        ),
+    ),
+    (
+        "squad2.0",
+        Recipe(
+            3e-5,
+            48,
+            8144,
+            814,
+            num_train_epochs=3.0,
+            warmup_proportion=0.1,
+            save_checkpoints_steps=5000,
+            source=f"{_SQUAD}, whose command has learning rate 5e-5 and length 384 instead",
+        ),
+    ),
+    (
+        "race",
+        Recipe(
+            2e-5,
+            32,
+            12000,
+            1000,
+            encoder_dropout_prob=0.1,
+            versions=("v1",),
+            source="paper, table 14; with these settings v2 models diverge",
+        ),
+    ),
+    (
+        "race",
+        Recipe(
+            1e-5,
+            32,
+            12000,
+            1000,
+            versions=("v2",),
+            source="README of the original release",
+        ),
+    ),
+)
+
+# README of the original release: one run each, best checkpoint. The columns in their order.
+_README_COLUMNS = (
+    ("squad1.1", "f1"),
+    ("squad1.1", "exact_match"),
+    ("squad2.0", "f1"),
+    ("squad2.0", "exact"),
+    ("mnli", "eval_accuracy"),
+    ("sst-2", "eval_accuracy"),
+    ("race", "eval_accuracy"),
+)
+
+_README_SCORES = {
+    ("base", "v2"): (90.2, 83.2, 82.1, 79.3, 84.6, 92.9, 66.8),
+    ("large", "v2"): (91.8, 85.2, 84.9, 81.8, 86.5, 94.9, 75.2),
+    ("xlarge", "v2"): (92.9, 86.4, 87.9, 84.1, 87.9, 95.4, 80.7),
+    ("xxlarge", "v2"): (94.6, 89.1, 89.8, 86.9, 90.6, 96.8, 86.8),
+    ("base", "v1"): (89.3, 82.3, 80.0, 77.1, 81.6, 90.3, 64.0),
+    ("large", "v1"): (90.6, 83.9, 82.3, 79.4, 83.5, 91.7, 68.5),
+    ("xlarge", "v1"): (92.5, 86.1, 86.1, 83.1, 86.4, 92.4, 74.8),
+    ("xxlarge", "v1"): (94.8, 89.3, 90.2, 87.4, 90.8, 96.9, 86.5),
+}
+
+# Paper, table 9 (1.5 M steps): medians of five runs. It names no metrics: for QQP and MRPC accuracy
+# and for STS-B Pearson's are meant, going by the models it compares with.
+_XXLARGE_V1_SCORES = {
+    "qnli": {"eval_accuracy": 95.3},
+    "qqp": {"eval_accuracy": 92.2},
+    "rte": {"eval_accuracy": 89.2},
+    "mrpc": {"eval_accuracy": 90.9},
+    "cola": {"matthew_corr": 71.4},
+    "sts-b": {"pearson": 93.0},
+}
+
+
+def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> Recipe:
+    """Returns the published settings of a task.
+
+    Args:
+        task_name: a GLUE task, "squad1.1", "squad2.0" or "race"; case does not matter.
+        size: "base", "large", "xlarge" or "xxlarge"; None for any other model, which has the
+            settings of all sizes and no published scores.
+        version: "v1" or "v2".
+
+    Raises:
+        ValueError: nothing was published for it; the message lists what there is.
+    """
+    task = task_name.lower()
+    if size not in (None, *SIZES) or version not in VERSIONS:
+        raise ValueError(
+            f"Recipes are for the sizes {', '.join(SIZES)} and the versions {', '.join(VERSIONS)}. "
+            f"Received: size={size!r}, version={version!r}"
+        )
+    row = _SAME_SETTINGS.get(task, task)
+    for name, recipe in _ROWS:
+        if name == row and version in recipe.versions and (size is None or size in recipe.sizes):
+            scores = _published(task, size, version) if size else {}
+            return dataclasses.replace(recipe, published=scores)
+    raise ValueError(
+        f"There is no published recipe for the task {task_name!r} (--task_name, --recipe=auto); "
+        f"there are {', '.join(recipe_names())}. Give the settings as flags instead."
+    )
+
+
+def recipe_names() -> list[str]:
+    """Returns the tasks that have a recipe, in alphabetical order."""
+    return sorted({name for name, _ in _ROWS} | set(_SAME_SETTINGS))
+
+
+def _published(task: str, size: str, version: str) -> dict[str, float]:
+    """Scores of a released model in percent."""
+    scores = {
+        metric: value
+        for (name, metric), value in zip(
+            _README_COLUMNS, _README_SCORES[size, version], strict=True
+        )
+        if name == task
+    }
+    if (size, version) == ("xxlarge", "v1"):
+        scores.update(_XXLARGE_V1_SCORES.get(task, {}))
+    return scores
+
+
+def size_of(config: AlbertConfig) -> str | None:
+    """Returns the size of released models that a configuration has, None for any other.
+
+    Heads, vocabulary, activation and dropout may differ: copies of the released configurations do.
+    """
+    shape = _shape(config)
+    return next((size for size in SIZES if _shape(PRESETS[f"{size}_v2"]) == shape), None)
+
+
+def _shape(config: AlbertConfig) -> tuple[int, ...]:
+    """What tells the sizes apart."""
+    return config.hidden_size, config.num_hidden_layers, config.intermediate_size
+
+
+def version_of(config: AlbertConfig) -> str:
+    """Returns "v1" for a model that was pretrained with dropout, as all of v1 but xxlarge were.
+
+    The xxlarge models of v1 and v2 have the same configuration; it counts as v2, whose settings
+    suit both.
+    """
+    return "v1" if config.hidden_dropout_prob or config.attention_probs_dropout_prob else "v2"
+
+
+def released_name(config: AlbertConfig) -> str | None:
+    """Returns the released model whose configuration this is, such as "base_v2" or "large_zh".
+
+    Returns:
+        None for a model of another size or vocabulary.
+    """
+    size = size_of(config)
+    names = [f"{size}_{version_of(config)}", f"{size}_zh"] if size else []
+    return next((n for n in names if PRESETS[n].vocab_size == config.vocab_size), None)

@@ -1,1 +1,0 @@
-"""Scores of whole evaluations, one module a kind of task; NumPy in, numbers out."""

@@ -1,1 +1,0 @@
-"""The files a model consists of: where they lie, and what they say."""

@@ -1,0 +1,292 @@
+"""The ALBERT encoder: embed, map E to H, run the shared blocks, pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling.fused_kernels import FusingPrecision
+from albert_tf.modeling.input_checks import check_ids, with_checked_data
+from albert_tf.modeling.layers import (
+    FactorizedEmbedding,
+    Projection,
+    TransformerBlock,
+    as_config,
+    register,
+    split_seed,
+)
+from albert_tf.modeling.parameter_sharing import BlockPlace, block_places, block_runs
+from albert_tf.modeling.rematerialization import Run, run_rematerialized
+
+
+class ConfiguredModel(FusingPrecision, keras.Model):
+    """A model whose constructor takes an `AlbertConfig`, saved and restored with it.
+
+    Ids, token types and positions that the model does not have are a ValueError, see `check_ids`:
+    when it is called with values, and in `fit`, `evaluate`, `predict` and their `*_on_batch`. A
+    model inside of another one, or of a function that is compiled, sees no values: of a functional
+    model, check the data with `albert_tf.modeling.input_checks.check_ids`.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+
+    Attributes:
+        position_inputs: names of the inputs that are positions in their sequence.
+    """
+
+    position_inputs: Sequence[str] = ()
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = as_config(config)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls the model, with checked ids; see `call`."""
+        check_ids(inputs, self.config, self.position_inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    fit = with_checked_data(keras.Model.fit)
+    evaluate = with_checked_data(keras.Model.evaluate)
+    predict = with_checked_data(keras.Model.predict)
+    train_on_batch = with_checked_data(keras.Model.train_on_batch)
+    test_on_batch = with_checked_data(keras.Model.test_on_batch)
+    predict_on_batch = with_checked_data(keras.Model.predict_on_batch)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; the configuration as its JSON."""
+        return {
+            **super().get_config(),
+            "config": self.config.to_dict(),
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ConfiguredModel:
+        """Builds the model that `get_config` describes."""
+        trainable = config.get("trainable", True)
+        model = super().from_config({**config, "trainable": True}, custom_objects)
+        if not trainable:
+            # Given to the constructor it would not reach the layers: a frozen model would train.
+            model.trainable = False
+        return model
+
+
+@register
+class AlbertEncoder(ConfiguredModel):
+    """Token ids in, contextual vectors out.
+
+    Usable by itself, inside a functional Keras model, and in the models of
+    `albert_tf.modeling.models`.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+
+    Attributes:
+        remat: whether training calls keep only the input of each block run for the backward pass
+            and recompute the rest; the numbers are the same. False at first, and not saved with
+            the model. Calls with `output_attentions` keep everything.
+
+    Source: modeling.py of the original release, class AlbertModel; paper section 3.1.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        config, dtype = self.config, self.dtype_policy
+        self.remat = False
+        self._depth = config.num_hidden_layers
+        self.embeddings = FactorizedEmbedding(
+            config, use_one_hot_embeddings, name="embeddings", dtype=dtype
+        )
+        E, H, std = config.embedding_size, config.hidden_size, config.initializer_range
+        self.embedding_projection = (
+            Projection(E, H, std, name="embedding_hidden_mapping_in", dtype=dtype)
+            if config.projects_embeddings
+            else None
+        )
+        self.blocks = self._create_blocks()  # one for each of `block_places`, in that order
+        for block in self.blocks:
+            setattr(self, block.name, block)  # tf.train.Checkpoint does not look into lists
+        self.pooler = Projection(H, H, std, name="pooler", dtype=dtype)
+        self.dropout_seeds = keras.random.SeedGenerator()
+        # TensorFlow saves a training function only if it finds this variable among the attributes.
+        self._dropout_state = self.dropout_seeds.state.value
+        self.built = True
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
+        training: bool | None = None,
+        dropout_seed: tf.Tensor | None = None,
+        output_attentions: bool = False,
+    ) -> dict[str, Any]:
+        """Encodes a batch of token sequences.
+
+        Args:
+            inputs: `input_ids`, int32 [B, S], alone or in a dictionary with any of `input_mask`
+                (int32 [B, S]; 1 = real token, 0 = padding; all ones if left out) and
+                `segment_ids` (int32 [B, S]; zeros if left out). Other keys are ignored.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; decides every dropout mask of this call. Left out, a training
+                call takes the next seed of the encoder's own generator.
+            output_attentions: whether to return the attention probabilities as well.
+
+        Returns:
+            A dictionary of float tensors: `pooled_output` [B, H]; `sequence_output` [B, S, H];
+            `encoder_outputs`, a list with the output of every block run, L * inner_group_num
+            tensors [B, S, H] (of fewer layers inside `at_depth`); `embedding_output` and
+            `word_embedding_output` [B, S, E]; and `attention_probs`, as many as `encoder_outputs`,
+            [B, N, S, S], if asked for.
+
+        Raises:
+            ValueError: there are no `input_ids`, they are not integers or too many for the
+                position table, or an input has the name another library gives it.
+        """
+        if not isinstance(inputs, Mapping):
+            inputs = {"input_ids": inputs}
+        _check_inputs(inputs)
+        input_ids = tf.cast(inputs["input_ids"], tf.int32)
+        attention_mask = inputs.get("input_mask")
+        if attention_mask is None:
+            attention_mask = tf.ones_like(input_ids)
+        segment_ids = inputs.get("segment_ids")
+        if segment_ids is None:
+            segment_ids = tf.zeros_like(input_ids)
+
+        embedding_seed, *block_seeds = split_seed(
+            self._dropout_seed(training, dropout_seed), 1 + self._num_block_runs
+        )
+        embedded, words = self.embeddings(input_ids, tf.cast(segment_ids, tf.int32), embedding_seed)
+        x = embedded if self.embedding_projection is None else self.embedding_projection(embedded)
+
+        if self.remat and training and not output_attentions:
+            encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds))
+        else:
+            encoder_outputs, attention_probs = self._run(x, attention_mask, block_seeds)
+        x = encoder_outputs[-1]
+
+        outputs = {
+            "pooled_output": tf.tanh(self.pooler(x[:, 0])),
+            "sequence_output": x,
+            "encoder_outputs": encoder_outputs,
+            "embedding_output": embedded,
+            "word_embedding_output": words,
+        }
+        if output_attentions:
+            outputs["attention_probs"] = attention_probs
+        return outputs
+
+    @contextmanager
+    def at_depth(self, num_layers: int | None) -> Iterator[None]:
+        """Inside, calls apply the first layers alone; variables stay as they are.
+
+        A call inside a `tf.function` takes the depth at which it is traced.
+
+        Args:
+            num_layers: 1..L; None for all.
+        """
+        before = self._depth
+        self._depth = num_layers or self.config.num_hidden_layers
+        try:
+            yield
+        finally:
+            self._depth = before
+
+    def _create_blocks(self) -> list[TransformerBlock]:
+        """The different blocks; some may share their attention or their feed-forward part."""
+        blocks: dict[BlockPlace, TransformerBlock] = {}
+        for place in block_places(self.config):
+            first = blocks.get(place._replace(attention=1, feed_forward=1))
+            group, number = place.layer
+            suffix = f"_layer_{number}" if number > 1 else ""
+            blocks[place] = TransformerBlock(
+                self.config,
+                attention_of=first if place.attention == 1 else None,
+                feed_forward_of=first if place.feed_forward == 1 else None,
+                name=f"group_{group}_inner_group_{place.inner}{suffix}",
+                dtype=self.dtype_policy,
+            )
+        return list(blocks.values())
+
+    def _run(
+        self, x: tf.Tensor, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Output and attention probabilities of every block run."""
+        encoder_outputs, attention_probs = [], []
+        for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
+            x, probabilities = block(x, attention_mask, seed)
+            encoder_outputs.append(x)
+            attention_probs.append(probabilities)
+        return encoder_outputs, attention_probs
+
+    def _runs(self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[Run]:
+        """The block runs, for rematerialisation."""
+        runs = []
+        for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
+            inputs = (attention_mask,) if seed is None else (attention_mask, seed)
+            # Defaults bind the block of this turn.
+            runs.append(Run(lambda *args, block=block: block(*args)[0], inputs, block.weights))
+        return runs
+
+    @property
+    def _num_block_runs(self) -> int:
+        return self._depth * self.config.inner_group_num
+
+    def _blocks_in_order(self) -> list[TransformerBlock]:
+        """The block of every run; which runs share one, the configuration decides."""
+        blocks = dict(zip(block_places(self.config), self.blocks, strict=True))
+        return [blocks[place] for place in block_runs(self.config)[: self._num_block_runs]]
+
+    def _dropout_seed(
+        self, training: bool | None, dropout_seed: tf.Tensor | None
+    ) -> tf.Tensor | None:
+        """The seed of this call's dropout, or None where nothing is dropped."""
+        drops = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob
+        if not training or not drops:
+            return None
+        if dropout_seed is None:
+            dropout_seed = tf.cast(self.dropout_seeds.next(), tf.int32)
+        return dropout_seed
+
+
+# What other libraries call the inputs. Ignored like any other key, they would leave padding
+# unmasked or every token in the first segment, and nothing would show.
+_FOREIGN_NAMES = {
+    "input_word_ids": "input_ids",
+    "token_ids": "input_ids",
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+}
+
+
+def _check_inputs(inputs: Mapping[str, tf.Tensor]) -> None:
+    for name in inputs:
+        if name in _FOREIGN_NAMES:
+            raise ValueError(f"The input {name!r} is named {_FOREIGN_NAMES[name]!r} here.")
+    if "input_ids" not in inputs:
+        raise ValueError(f"The encoder needs 'input_ids'. Received: {sorted(inputs)}")
+    # Floating point could hold ids, but under a mixed-precision policy they would come rounded.
+    dtype = tf.convert_to_tensor(inputs["input_ids"]).dtype
+    if not dtype.is_integer:
+        raise ValueError(
+            f"'input_ids' must be integers (keras.Input: dtype='int32'). Received: {dtype.name}"
+        )

@@ -1,0 +1,296 @@
+"""What stands on the encoder, one class a job. Scores are float32, whatever comes before them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling import kernels
+from albert_tf.modeling.layers import ConfiguredLayer, dropout, matrix_initializer, register
+
+# What a position that cannot be chosen scores; half precision has no such number.
+MASKED_LOGIT = -1e30
+
+
+@register
+class MaskedLmHead(ConfiguredLayer):
+    """Scores the whole vocabulary at the masked positions, with the word embeddings as weights.
+
+    Source: run_pretraining.py of the original release, get_masked_lm_output.
+    """
+
+    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        H, E = self.config.hidden_size, self.config.embedding_size
+        self.transform = self._projection(H, E, "transform", self.config.hidden_act)
+        self.layer_norm = self._layer_norm(E, "LayerNorm")
+        self.output_bias = self.add_weight(
+            name="output_bias",
+            shape=(self.config.vocab_size,),
+            initializer="zeros",
+            autocast=False,
+        )
+        self.built = True
+
+    def call(
+        self,
+        sequence_output: tf.Tensor,
+        masked_lm_positions: tf.Tensor,
+        word_embeddings: tf.Tensor,
+    ) -> tf.Tensor:
+        """Computes the scores of every token at the given positions.
+
+        Args:
+            sequence_output: float [B, S, H].
+            masked_lm_positions: int32 [B, P], in 0..S-1; padding reads position 0.
+            word_embeddings: float [V, E], the embedding table of the encoder.
+
+        Returns:
+            Logits, float32 [B, P, V].
+        """
+        gathered = tf.gather(sequence_output, masked_lm_positions, batch_dims=1)
+        rows = tf.reshape(gathered, [-1, self.config.hidden_size])
+        transformed = self.layer_norm(self.transform(rows))
+        logits = tf.matmul(transformed, tf.convert_to_tensor(word_embeddings), transpose_b=True)
+        logits = kernels.widened(logits) + kernels.widened(self.output_bias)
+        shape = tf.concat([tf.shape(masked_lm_positions), [self.config.vocab_size]], axis=0)
+        return tf.reshape(logits, shape)
+
+
+@register
+class ClassificationHead(ConfiguredLayer):
+    """Scores K labels from the pooled output: classes, a number (K = 1), the order of segments.
+
+    Args:
+        config: the model's configuration.
+        num_labels: K.
+        dropout_prob: dropout of the pooled output.
+        initializer_range: standard deviation of the truncated normal the weights start from; the
+            original's classifiers take 0.02 whatever the configuration says.
+
+    Source: classifier_utils.py of the original release, create_model; run_pretraining.py,
+    get_sentence_order_output.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        num_labels: int,
+        dropout_prob: float = 0.0,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        if num_labels < 1:
+            raise ValueError(f"A head needs at least 1 label. Received: num_labels={num_labels}")
+        if not 0 <= dropout_prob < 1:
+            raise ValueError(f"A dropout rate must be in [0, 1). Received: {dropout_prob!r}")
+        self.num_labels = num_labels
+        self.dropout_prob = dropout_prob
+        self.initializer_range = initializer_range
+        # [K, H]: the original keeps this matrix transposed, and so do its checkpoints.
+        self.output_weights = self.add_weight(
+            name="output_weights",
+            shape=(num_labels, self.config.hidden_size),
+            initializer=matrix_initializer(initializer_range),
+        )
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(num_labels,), initializer="zeros", autocast=False
+        )
+        self.built = True
+
+    def call(self, pooled_output: tf.Tensor, dropout_seed: tf.Tensor | None = None) -> tf.Tensor:
+        """Scores the labels.
+
+        Args:
+            pooled_output: float [B, H].
+            dropout_seed: int32 [2], or None for no dropout.
+
+        Returns:
+            Logits, float32 [B, K].
+        """
+        kept = dropout(pooled_output, self.dropout_prob, dropout_seed)
+        logits = tf.matmul(kept, self.output_weights, transpose_b=True)
+        return kernels.widened(logits) + kernels.widened(self.output_bias)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_labels": self.num_labels,
+            "dropout_prob": self.dropout_prob,
+            "initializer_range": self.initializer_range,
+        }
+
+
+@register
+class SpanHead(ConfiguredLayer):
+    """Scores every position as the first and as the last token of an answer.
+
+    Source: squad_utils.py of the original release, create_v1_model.
+    """
+
+    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        # [2, H], transposed as in the original; its standard deviation is 0.02 for every model.
+        self.output_weights = self.add_weight(
+            name="output_weights",
+            shape=(2, self.config.hidden_size),
+            initializer=matrix_initializer(0.02),
+        )
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(2,), initializer="zeros", autocast=False
+        )
+        self.built = True
+
+    def call(self, sequence_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Maps float [B, S, H] to the scores of starts and of ends, float32 [B, S] each."""
+        rows = tf.reshape(sequence_output, [-1, self.config.hidden_size])
+        logits = tf.matmul(rows, self.output_weights, transpose_b=True)
+        logits = kernels.widened(logits) + kernels.widened(self.output_bias)
+        logits = tf.reshape(logits, tf.concat([tf.shape(sequence_output)[:2], [2]], axis=0))
+        start_logits, end_logits = tf.unstack(logits, axis=-1)
+        return start_logits, end_logits
+
+
+@register
+class SpanBeamHead(ConfiguredLayer):
+    """Scores starts, ends given a start, and whether there is no answer.
+
+    Args:
+        config: the model's configuration.
+        start_n_top: K, the best starts for which ends are looked for.
+        end_n_top: M, the best ends for each of them.
+        dropout_prob: dropout before the score of having no answer.
+
+    Raises:
+        ValueError: a beam without entries, or a rate that is none.
+
+    Source: squad_utils.py of the original release, create_v2_model.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        start_n_top: int = 5,
+        end_n_top: int = 5,
+        dropout_prob: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        if start_n_top < 1 or end_n_top < 1:
+            raise ValueError(
+                "A beam needs at least 1 start and 1 end. Received: "
+                f"start_n_top={start_n_top}, end_n_top={end_n_top}"
+            )
+        if not 0 <= dropout_prob < 1:
+            raise ValueError(f"A dropout rate must be in [0, 1). Received: {dropout_prob!r}")
+        self.start_n_top = start_n_top
+        self.end_n_top = end_n_top
+        self.dropout_prob = dropout_prob
+        H = self.config.hidden_size
+        self.start_dense = self._projection(H, 1, "start_dense")
+        self.end_dense_0 = self._projection(2 * H, H, "end_dense_0")
+        self.end_layer_norm = self._layer_norm(H, "end_layer_norm")
+        self.end_dense_1 = self._projection(H, 1, "end_dense_1")
+        self.answer_dense_0 = self._projection(2 * H, H, "answer_dense_0")
+        self.answer_weights = self.add_weight(
+            name="answer_weights",
+            shape=(H, 1),
+            initializer=matrix_initializer(self.config.initializer_range),
+        )
+        self.built = True
+
+    def call(
+        self,
+        sequence_output: tf.Tensor,
+        p_mask: tf.Tensor,
+        start_positions: tf.Tensor | None = None,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Scores positions where the starts are known, and looks for the best spans elsewhere.
+
+        Args:
+            sequence_output: float [B, S, H]; to look for spans, S is at least K and M.
+            p_mask: [B, S]; 1 = no answer starts or ends here.
+            start_positions: int32 [B], in 0..S-1, or None.
+            dropout_seed: int32 [2], or None for no dropout.
+
+        Returns:
+            `cls_logits` float32 [B], higher where there is no answer. Given starts,
+            `start_log_probs` and `end_log_probs` float32 [B, S]; else `start_top_log_probs`
+            float32 and `start_top_index` int32 [B, K], best first, and `end_top_log_probs` and
+            `end_top_index` [B, K * M], of start i at i * M and after, best first.
+        """
+        p_mask = tf.cast(p_mask, tf.float32)
+        start_log_probs = _masked_log_softmax(
+            tf.squeeze(self.start_dense(sequence_output), -1), p_mask
+        )
+        answer_class = {
+            "cls_logits": self._cls_logits(sequence_output, start_log_probs, dropout_seed)
+        }
+        if start_positions is not None:
+            starts = tf.cast(start_positions, tf.int32)[:, None]
+            end_log_probs = self._end_log_probs(sequence_output, starts, p_mask)
+            return {
+                "start_log_probs": start_log_probs,
+                "end_log_probs": tf.squeeze(end_log_probs, 1),
+                **answer_class,
+            }
+        top_starts, starts = tf.math.top_k(start_log_probs, self.start_n_top)
+        end_log_probs = self._end_log_probs(sequence_output, starts, p_mask)
+        top_ends, ends = tf.math.top_k(end_log_probs, self.end_n_top)
+        num_spans = self.start_n_top * self.end_n_top
+        return {
+            "start_top_log_probs": top_starts,
+            "start_top_index": starts,
+            "end_top_log_probs": tf.reshape(top_ends, [-1, num_spans]),
+            "end_top_index": tf.reshape(ends, [-1, num_spans]),
+            **answer_class,
+        }
+
+    def _end_log_probs(
+        self, sequence_output: tf.Tensor, starts: tf.Tensor, p_mask: tf.Tensor
+    ) -> tf.Tensor:
+        """Float32 [B, K, S]: the ends, given each of the starts int32 [B, K]."""
+        # What the kernel does to a pair of tokens is the sum of what its halves do to each: a token
+        # is then multiplied once, not once a start.
+        end_kernel, start_kernel = tf.split(tf.convert_to_tensor(self.end_dense_0.kernel), 2)
+        start_features = tf.gather(sequence_output, starts, batch_dims=1)
+        by_start = tf.einsum("bkh,hi->bki", start_features, start_kernel)
+        by_end = kernels.add_bias(
+            tf.einsum("bsh,hi->bsi", sequence_output, end_kernel), self.end_dense_0.bias
+        )
+        hidden = tf.tanh(by_end[:, None] + by_start[:, :, None])
+        logits = self.end_dense_1(self.end_layer_norm(hidden))
+        return _masked_log_softmax(tf.squeeze(logits, -1), p_mask[:, None])
+
+    def _cls_logits(
+        self,
+        sequence_output: tf.Tensor,
+        start_log_probs: tf.Tensor,
+        dropout_seed: tf.Tensor | None,
+    ) -> tf.Tensor:
+        """Float32 [B]: how little the likely starts and the first token look like an answer."""
+        probabilities = tf.cast(tf.exp(start_log_probs), sequence_output.dtype)
+        start_feature = tf.einsum("bs,bsh->bh", probabilities, sequence_output)
+        features = tf.concat([start_feature, sequence_output[:, 0]], axis=-1)
+        hidden = dropout(tf.tanh(self.answer_dense_0(features)), self.dropout_prob, dropout_seed)
+        return tf.cast(tf.squeeze(tf.matmul(hidden, self.answer_weights), -1), tf.float32)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "start_n_top": self.start_n_top,
+            "end_n_top": self.end_n_top,
+            "dropout_prob": self.dropout_prob,
+        }
+
+
+def _masked_log_softmax(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
+    """Log-probabilities over the last axis, float32; about -1e30 where `p_mask` is 1."""
+    logits = tf.cast(logits, tf.float32)
+    return tf.nn.log_softmax(logits * (1.0 - p_mask) + MASKED_LOGIT * p_mask)

@@ -1,0 +1,195 @@
+"""What stands between matrix products; above all functions with gradients of their own.
+
+Differentiated by TensorFlow, GELU and layer normalisation keep half a dozen tensors of the size of
+their input alive until the backward pass and read each again; written out, they keep one or two.
+An embedding look-up yields a sparse gradient whose parts are not summed, so that the global norm
+taken over it is not the norm of the gradient (the original release clips by that other norm except
+on TPU); here the gradient is dense and summed.
+
+Half-precision arguments (bfloat16, float16) are computed in single precision and the results cast
+back: sums over a batch stall in bfloat16 as soon as they reach 256 times a term.
+
+Inside `fused_kernels.fusing` some are compiled into one loop each, with another rounding of sums.
+
+Arguments that a gradient uses pass through `tf.identity` first: inside `tf.cond` they may belong to
+the graph around it, where the gradient must not look for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from albert_tf.modeling import fused_kernels
+
+Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor, ...]]
+
+
+def widened(x: tf.Tensor | keras.Variable) -> tf.Tensor:
+    """Returns half precision as float32, everything else as it is."""
+    x = tf.convert_to_tensor(x)
+    return tf.cast(x, tf.float32) if x.dtype in (tf.bfloat16, tf.float16) else x
+
+
+@tf.custom_gradient
+def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+    """Gaussian error linear unit in its tanh approximation, element by element.
+
+    The forward pass is `tf.nn.gelu`, the form that TensorFlow's graph rewriter fuses into the
+    matrix product before it where no gradient is taken (and where precision is single).
+
+    Source: modeling.py of the original release.
+    """
+    inner_x = tf.identity(x)
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        return upstream * tf.cast(fused_kernels.gelu_slope(widened(inner_x)), x.dtype)
+
+    # The name matters for speed: the rewriter sorts the factors of a product by name, and knows the
+    # function only if x comes first. "intermediate/..." sorts before this, but not before "Gelu".
+    result = tf.nn.gelu(widened(x), approximate=True, name="tanh_gelu")
+    return tf.cast(result, x.dtype), gradient
+
+
+def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
+    """Returns x + bias, in the precision of x.
+
+    Args:
+        x: float [..., K].
+        bias: float [K]; float32 beside half precision, or its gradient is rounded once more.
+    """
+    return tf.cast(widened(x) + widened(bias), x.dtype)
+
+
+def biased_gelu(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
+    """Returns `gelu(x + bias)`; see `gelu` and `add_bias`."""
+    if fused_kernels.fuses():
+        return fused_kernels.biased_gelu(x, tf.convert_to_tensor(bias))
+    return gelu(add_bias(x, bias))
+
+
+def biased_heads(
+    x: tf.Tensor, bias: tf.Tensor | keras.Variable, scale: float, heads: int
+) -> tf.Tensor:
+    """Returns (x + bias) * scale, split into heads.
+
+    Args:
+        x: float [B, S, N * D], head-major.
+        bias: float [N * D].
+        scale: of the result.
+        heads: N.
+
+    Returns:
+        Float [B, N, S, D].
+    """
+    if fused_kernels.fuses():
+        return fused_kernels.biased_heads(x, tf.convert_to_tensor(bias), scale, heads)
+    biased = add_bias(x, bias)
+    if scale != 1.0:
+        biased *= scale
+    batch, length = tf.unstack(tf.shape(x)[:2])
+    split = tf.reshape(biased, [batch, length, heads, x.shape[-1] // heads])
+    return tf.transpose(split, [0, 2, 1, 3])
+
+
+def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: float) -> tf.Tensor:
+    """Softmax over the keys, those of padding lowered.
+
+    Args:
+        scores: float [B, N, S, T].
+        attention_mask: [B, T] of any number type; 1 = a key to attend to, 0 = padding.
+        masked_score: added to the scores of padding.
+
+    Returns:
+        Float [B, N, S, T], in the precision of the scores.
+    """
+    wide = widened(scores)
+    lowered = (1.0 - tf.cast(attention_mask, wide.dtype)) * masked_score
+    if fused_kernels.fuses():
+        return fused_kernels.masked_softmax(scores, lowered)
+    # Not lowered[:, None, None, :], which LiteRT does not have.
+    lowered = tf.expand_dims(tf.expand_dims(lowered, 1), 1)
+    return tf.cast(tf.nn.softmax(wide + lowered), scores.dtype)
+
+
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Layer normalisation over the last axis: gamma * (x - mean) / sqrt(var + epsilon) + beta.
+
+    Args:
+        x: float [..., H].
+        gamma: float [H], scale.
+        beta: float [H], offset.
+        epsilon: added to the (biased) variance.
+    """
+
+    @tf.custom_gradient
+    def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        gamma = tf.identity(gamma)
+        centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        inverse_deviation = tf.math.rsqrt(variance + epsilon)
+        normalized = centered * inverse_deviation
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            scaled = upstream * gamma
+            mean = tf.reduce_mean(scaled, axis=-1, keepdims=True)
+            along = tf.reduce_mean(scaled * normalized, axis=-1, keepdims=True)
+            to_x = inverse_deviation * (scaled - mean - normalized * along)
+            rows = list(range(x.shape.rank - 1))
+            return (
+                to_x,
+                tf.reduce_sum(upstream * normalized, axis=rows),
+                tf.reduce_sum(upstream, axis=rows),
+            )
+
+        return normalized * gamma + beta, gradient
+
+    return tf.cast(normalize(widened(x), widened(gamma), widened(beta)), x.dtype)
+
+
+def residual_norm(
+    x: tf.Tensor,
+    rows: tf.Tensor,
+    bias: tf.Tensor | keras.Variable,
+    gamma: tf.Tensor | keras.Variable,
+    beta: tf.Tensor | keras.Variable,
+    epsilon: float,
+) -> tf.Tensor:
+    """Returns `layer_norm(x + rows + bias)`.
+
+    Args:
+        x: float [B, S, H].
+        rows: float [B * S, H].
+        bias: float [H].
+        gamma: see `layer_norm`.
+        beta: see `layer_norm`.
+        epsilon: see `layer_norm`.
+    """
+    bias, gamma, beta = map(tf.convert_to_tensor, (bias, gamma, beta))
+    if fused_kernels.fuses():
+        flat = tf.reshape(x, tf.shape(rows))
+        normalized = fused_kernels.residual_norm(flat, rows, bias, gamma, beta, epsilon)
+        return tf.reshape(normalized, tf.shape(x))
+    return layer_norm(x + tf.reshape(add_bias(rows, bias), tf.shape(x)), gamma, beta, epsilon)
+
+
+@tf.custom_gradient
+def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+    """Rows of an embedding table, with a dense gradient.
+
+    Args:
+        table: float [V, E].
+        ids: int32 of any shape, in 0..V-1.
+
+    Returns:
+        Float [..., E].
+    """
+    inner_ids, num_rows = tf.identity(ids), tf.shape(table)[0]
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        summed = tf.math.unsorted_segment_sum(widened(upstream), inner_ids, num_rows)
+        return tf.cast(summed, table.dtype), None
+
+    return tf.gather(table, ids), gradient

@@ -1,0 +1,468 @@
+"""The layers of ALBERT, each a section of its own: embedding, attention, feed-forward, block.
+
+Axis letters, here and everywhere in the package: B batch, S sequence, T sequence (keys), E
+embedding, H hidden, N heads, D head size, F feed-forward, V vocabulary, P predictions.
+
+Every size is known from the configuration, so a layer creates its variables when it is
+constructed: weights can be loaded before the first call. Matrices are two-dimensional and one
+variable stands for one variable of the original release, because LAMB's trust ratio is taken per
+variable and because converting weights is then a map of names alone.
+
+Under a mixed-precision policy (`keras.DTypePolicy`, "mixed_bfloat16" or "mixed_float16") matrix
+products are in half precision; softmax, layer normalisation, GELU, the draws of dropout and all
+sums over a batch are in float32. Variables that only ever meet such sums (`autocast=False`: biases,
+layer norms, small tables) are not rounded to half precision at all.
+
+Dropout is stateless. A layer that drops takes `dropout_seed`, int32 [2]: the same seed gives the
+same mask, in a recomputed layer and in a resumed run too; None means no dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling import kernels
+from albert_tf.modeling.fused_kernels import FusingPrecision
+
+LAYER_NORM_EPSILON = 1e-12
+
+MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
+
+register = keras.saving.register_keras_serializable(package="albert_tf")
+
+
+def as_config(config: AlbertConfig | dict[str, Any]) -> AlbertConfig:
+    """Returns a configuration given as itself or, from a saved model, as its dictionary."""
+    return config if isinstance(config, AlbertConfig) else AlbertConfig.from_dict(config)
+
+
+def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the element-wise function that `hidden_act` names; case does not matter.
+
+    Raises:
+        ValueError: no activation has that name.
+
+    Source: modeling.py of the original release; its gelu is the tanh approximation.
+    """
+    functions = {
+        "gelu": kernels.gelu,
+        "relu": tf.nn.relu,
+        "tanh": tf.tanh,
+        "linear": tf.identity,
+        "": tf.identity,
+    }
+    if name.lower() not in functions:
+        raise ValueError(
+            f"Unknown activation. Expected one of {list(functions)}, received {name!r}"
+        )
+    return functions[name.lower()]
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+    """Zeroes each entry with probability `rate` and scales the others by 1 / (1 - rate).
+
+    Args:
+        x: float tensor of any shape.
+        rate: in [0, 1).
+        seed: int32 [2], decides the mask; None returns `x` as it is.
+    """
+    if seed is None or rate == 0.0:
+        return x
+    # The draws take the precision of their argument: in bfloat16 there would be 128 different ones,
+    # and a rate of 0.1 would mean 0.102.
+    wide = kernels.widened(x)
+    kept = tf.nn.experimental.stateless_dropout(wide, rate, seed, rng_alg="auto_select")
+    return tf.cast(kept, x.dtype)
+
+
+def split_seed(seed: tf.Tensor | None, num: int) -> list[tf.Tensor | None]:
+    """Returns `num` independent seeds, int32 [2] each, drawn from one (Nones from None)."""
+    if seed is None:
+        return [None] * num
+    return tf.unstack(tf.random.experimental.stateless_split(seed, num), num=num)
+
+
+def rows_of(x: tf.Tensor) -> tf.Tensor:
+    """[..., K] -> [R, K]."""
+    return tf.reshape(x, [-1, x.shape[-1]])
+
+
+@register
+class Projection(FusingPrecision, keras.layers.Layer):
+    """activation(x W + b) over the last axis, as one matrix product of all rows.
+
+    Args:
+        input_size: size of the last axis of the input.
+        output_size: size of the last axis of the output.
+        initializer_range: standard deviation of the truncated normal the kernel starts from.
+        activation: see `activation_function`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        initializer_range: float,
+        activation: str = "linear",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.input_size = input_size
+        self.output_size = output_size
+        self.initializer_range = initializer_range
+        self.activation = activation
+        self._activate = activation_function(activation)
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(input_size, output_size),
+            initializer=matrix_initializer(initializer_range),
+        )
+        self.bias = self.add_weight(
+            name="bias", shape=(output_size,), initializer="zeros", autocast=False
+        )
+        self.built = True
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps float [..., input_size] to float [..., output_size]."""
+        if x.shape.rank == 2:
+            return self._project(x)
+        # No reshape between product and activation: it would keep TensorFlow's graph rewriter from
+        # fusing them.
+        projected = self._project(rows_of(x))
+        return tf.reshape(projected, tf.concat([tf.shape(x)[:-1], [self.output_size]], axis=0))
+
+    def _project(self, rows: tf.Tensor) -> tf.Tensor:
+        product = self.product(rows)
+        if self._activate is kernels.gelu:
+            return kernels.biased_gelu(product, self.bias)
+        # Not tf.nn.bias_add: its gradient, in bfloat16 on a CPU, stops growing after 512 rows.
+        return self._activate(kernels.add_bias(product, self.bias))
+
+    def product(self, rows: tf.Tensor) -> tf.Tensor:
+        """Returns x W alone, of float [R, input_size]: for what adds the bias in its own pass."""
+        return tf.matmul(rows, self.kernel)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "input_size": self.input_size,
+            "output_size": self.output_size,
+            "initializer_range": self.initializer_range,
+            "activation": self.activation,
+        }
+
+
+def matrix_initializer(initializer_range: float) -> keras.initializers.Initializer:
+    """Truncated normal with the given standard deviation, as the original release uses."""
+    return keras.initializers.TruncatedNormal(stddev=initializer_range)
+
+
+@register
+class LayerNorm(FusingPrecision, keras.layers.Layer):
+    """Layer normalisation over the last axis, with the original's epsilon of 1e-12.
+
+    Args:
+        size: H, size of the last axis.
+    """
+
+    def __init__(self, size: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.size = size
+        self.beta = self.add_weight(name="beta", shape=(size,), initializer="zeros", autocast=False)
+        self.gamma = self.add_weight(
+            name="gamma", shape=(size,), initializer="ones", autocast=False
+        )
+        self.built = True
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps float [..., H] to float [..., H]."""
+        gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
+        return kernels.layer_norm(x, gamma, beta, LAYER_NORM_EPSILON)
+
+    def of_sum(self, x: tf.Tensor, rows: tf.Tensor, bias: keras.Variable) -> tf.Tensor:
+        """Returns the norm of x + rows + bias, float [B, S, H].
+
+        Args:
+            x: float [B, S, H].
+            rows: float [B * S, H].
+            bias: float [H].
+        """
+        return kernels.residual_norm(x, rows, bias, self.gamma, self.beta, LAYER_NORM_EPSILON)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "size": self.size}
+
+
+class ConfiguredLayer(FusingPrecision, keras.layers.Layer):
+    """A layer whose constructor takes an `AlbertConfig`, saved and restored with it."""
+
+    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = as_config(config)
+
+    def _projection(
+        self, input_size: int, output_size: int, name: str, activation: str = "linear"
+    ) -> Projection:
+        """A projection with this layer's precision."""
+        std, dtype = self.config.initializer_range, self.dtype_policy
+        return Projection(input_size, output_size, std, activation, name=name, dtype=dtype)
+
+    def _layer_norm(self, size: int, name: str) -> LayerNorm:
+        """A layer normalisation with this layer's precision."""
+        return LayerNorm(size, name=name, dtype=self.dtype_policy)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; the configuration as its JSON."""
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+
+@register
+class FactorizedEmbedding(ConfiguredLayer):
+    """Sum of word, segment and position embeddings of width E, normalised.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: look words up by a matrix product with one-hot vectors, which a
+            TPU does faster than a gather; the numbers are the same.
+
+    Source: paper section 3.1, "Factorized embedding parameterization".
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.word_embeddings = self._add_table("word_embeddings", self.config.vocab_size)
+        self.token_type_embeddings = self._add_table(
+            "token_type_embeddings", self.config.type_vocab_size, autocast=False
+        )
+        self.position_embeddings = self._add_table(
+            "position_embeddings", self.config.max_position_embeddings, autocast=False
+        )
+        self.layer_norm = self._layer_norm(self.config.embedding_size, "LayerNorm")
+        self.built = True
+
+    def _add_table(self, name: str, rows: int, autocast: bool = True) -> keras.Variable:
+        return self.add_weight(
+            name=name,
+            shape=(rows, self.config.embedding_size),
+            initializer=matrix_initializer(self.config.initializer_range),
+            autocast=autocast,
+        )
+
+    def _look_up(self, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
+        table = tf.convert_to_tensor(table)
+        if self.use_one_hot_embeddings:
+            return tf.matmul(tf.one_hot(ids, table.shape[0], dtype=table.dtype), table)
+        return kernels.embedding_lookup(table, ids)
+
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Embeds a batch of token sequences.
+
+        Args:
+            input_ids: int32 [B, S], in 0..V-1.
+            segment_ids: int32 [B, S], in 0..type_vocab_size-1.
+            dropout_seed: int32 [2], or None for no dropout.
+
+        Returns:
+            The embedding output and the bare word embeddings, both float [B, S, E].
+
+        Raises:
+            ValueError: S exceeds the position table (tf.errors.InvalidArgumentError where S is
+                known only when the graph runs).
+        """
+        length = self._checked_length(input_ids)
+        words = self._look_up(self.word_embeddings, input_ids)
+        segments = self._look_up(self.token_type_embeddings, segment_ids)
+        positions = tf.convert_to_tensor(self.position_embeddings)[:length]
+        embedded = self.layer_norm(
+            kernels.widened(words) + kernels.widened(segments) + kernels.widened(positions)
+        )
+        return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
+
+    def _checked_length(self, input_ids: tf.Tensor) -> int | tf.Tensor:
+        """S, once it is known that there are positions enough."""
+        if input_ids.shape[1] is not None:
+            self.config.check_sequence_length(input_ids.shape[1], "The sequence length")
+            return input_ids.shape[1]
+        length = tf.shape(input_ids)[1]
+        positions = self.config.max_position_embeddings
+        check = tf.debugging.assert_less_equal(
+            length,
+            positions,
+            f"The sequence is longer than the model has positions: {positions} "
+            "(max_position_embeddings).",
+        )
+        # What uses the length has to wait, or it fails first, with a message nobody understands.
+        with tf.control_dependencies([check]):
+            return tf.identity(length)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "use_one_hot_embeddings": self.use_one_hot_embeddings}
+
+
+@register
+class SelfAttention(ConfiguredLayer):
+    """Multi-head self-attention with its output projection.
+
+    Source: modeling.py of the original release, attention_layer and attention_ffn_block.
+    """
+
+    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        H = self.config.hidden_size
+        self.query = self._projection(H, H, "query")
+        self.key = self._projection(H, H, "key")
+        self.value = self._projection(H, H, "value")
+        self.output_projection = self._projection(H, H, "dense")
+        self.built = True
+
+    def call(
+        self,
+        x: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Lets every position attend to the real tokens of its sequence.
+
+        Args:
+            x: float [B, S, H].
+            attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row
+                of zeros attends as a row of ones, as in the original: every score is lowered
+                alike.
+            dropout_seed: int32 [2], or None for no dropout.
+
+        Returns:
+            The projected context, float [B, S, H], and the attention probabilities before
+            dropout, float [B, N, S, S].
+        """
+        context, probabilities = self.context(x, attention_mask, dropout_seed)
+        return self.output_projection(context), probabilities
+
+    def context(
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """What `call` computes, the context, float [B, S, H], not projected yet."""
+        query = self._heads(self.query, x, scale=self.config.head_size**-0.5)
+        key = self._heads(self.key, x)
+        value = self._heads(self.value, x)
+
+        scores = tf.matmul(query, key, transpose_b=True)
+        probabilities = kernels.masked_softmax(scores, attention_mask, MASKED_SCORE)
+        kept = dropout(probabilities, self.config.attention_probs_dropout_prob, dropout_seed)
+
+        context = tf.transpose(tf.matmul(kept, value), [0, 2, 1, 3])
+        return tf.reshape(context, tf.shape(x)), probabilities
+
+    def _heads(self, projection: Projection, x: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
+        """Projects, scales and splits: [B, S, H] -> [B, N, S, D]; kernels are head-major."""
+        product = tf.reshape(projection.product(rows_of(x)), tf.shape(x))
+        return kernels.biased_heads(
+            product, projection.bias, scale, self.config.num_attention_heads
+        )
+
+
+@register
+class FeedForward(ConfiguredLayer):
+    """Two projections, H to F and back, with the activation between them."""
+
+    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        H, F = self.config.hidden_size, self.config.intermediate_size
+        self.intermediate = self._projection(H, F, "intermediate", self.config.hidden_act)
+        self.output_projection = self._projection(F, H, "output")
+        self.built = True
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps float [B, S, H] to float [B, S, H]."""
+        return self.output_projection(self.intermediate(x))
+
+
+@register
+class TransformerBlock(ConfiguredLayer):
+    """Self-attention and feed-forward, each followed by dropout, residual sum and layer norm.
+
+    Args:
+        config: the model's configuration.
+        attention_of: a block whose attention and the layer norm after it are this one's as well;
+            None for parameters of its own.
+        feed_forward_of: the same for the feed-forward part.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        attention_of: TransformerBlock | None = None,
+        feed_forward_of: TransformerBlock | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        H, dtype = self.config.hidden_size, self.dtype_policy
+        if attention_of is None:
+            self.attention = SelfAttention(self.config, name="attention", dtype=dtype)
+            self.attention_norm = self._layer_norm(H, "LayerNorm")
+        else:
+            self.attention = attention_of.attention
+            self.attention_norm = attention_of.attention_norm
+        if feed_forward_of is None:
+            self.feed_forward = FeedForward(self.config, name="ffn", dtype=dtype)
+            self.feed_forward_norm = self._layer_norm(H, "LayerNorm_1")
+        else:
+            self.feed_forward = feed_forward_of.feed_forward
+            self.feed_forward_norm = feed_forward_of.feed_forward_norm
+        self.built = True
+
+    def call(
+        self,
+        x: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Runs one block.
+
+        Args:
+            x: float [B, S, H].
+            attention_mask: [B, S]; 1 = a key to attend to, 0 = padding.
+            dropout_seed: int32 [2], or None for no dropout.
+
+        Returns:
+            Float [B, S, H], and the attention probabilities, float [B, N, S, S].
+        """
+        seeds = split_seed(dropout_seed, 3)
+        attention, feed_forward = self.attention, self.feed_forward
+        context, probabilities = attention.context(x, attention_mask, seeds[0])
+        x = self._add(x, attention.output_projection, context, self.attention_norm, seeds[1])
+        hidden = feed_forward.intermediate(x)
+        x = self._add(x, feed_forward.output_projection, hidden, self.feed_forward_norm, seeds[2])
+        return x, probabilities
+
+    def _add(
+        self,
+        x: tf.Tensor,
+        projection: Projection,
+        inner: tf.Tensor,
+        norm: LayerNorm,
+        seed: tf.Tensor | None,
+    ) -> tf.Tensor:
+        """Returns norm(x + dropout(projection(inner))), float [B, S, H]."""
+        rate = self.config.hidden_dropout_prob
+        if seed is None or rate == 0.0:
+            return norm.of_sum(x, projection.product(rows_of(inner)), projection.bias)
+        return norm(x + dropout(projection(inner), rate, seed))

@@ -1,0 +1,469 @@
+"""Encoder and heads of one job, wired together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
+from albert_tf.modeling.heads import (
+    MASKED_LOGIT,
+    ClassificationHead,
+    MaskedLmHead,
+    SpanBeamHead,
+    SpanHead,
+)
+from albert_tf.modeling.layers import register
+
+# Folded into a call's seed for the head's own dropout; the encoder splits the seed instead.
+_HEAD = 1
+
+_OF_TOKENS = ("input_ids", "input_mask", "segment_ids")
+
+
+class EncoderAndHead(ConfiguredModel):
+    """A model of an encoder and one head, which may drop as well.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    """
+
+    def __init__(
+        self, config: AlbertConfig | dict[str, Any], use_one_hot_embeddings: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        self.encoder = AlbertEncoder(
+            self.config, use_one_hot_embeddings, name="encoder", dtype=self.dtype_policy
+        )
+
+    def seeds(
+        self, training: bool | None, dropout_seed: tf.Tensor | None
+    ) -> tuple[tf.Tensor | None, tf.Tensor | None]:
+        """Returns the seeds of encoder and head, int32 [2]; the head's is None outside training."""
+        if not training:
+            return dropout_seed, None
+        if dropout_seed is None:
+            dropout_seed = tf.cast(self.encoder.dropout_seeds.next(), tf.int32)
+        return dropout_seed, tf.random.experimental.stateless_fold_in(dropout_seed, _HEAD)
+
+
+@register
+class AlbertForPretraining(ConfiguredModel):
+    """The encoder with the masked-LM head and, if wanted, the sentence-order head.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        has_sentence_order_head: whether two segments are judged as well: swapped or not, or, in a
+            model of next-sentence prediction, following each other or not.
+    """
+
+    position_inputs = ("masked_lm_positions",)
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        use_one_hot_embeddings: bool = False,
+        has_sentence_order_head: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        self.has_sentence_order_head = has_sentence_order_head
+        config, dtype = self.config, self.dtype_policy
+        self.encoder = AlbertEncoder(config, use_one_hot_embeddings, name="encoder", dtype=dtype)
+        self.masked_lm_head = MaskedLmHead(config, name="masked_lm_head", dtype=dtype)
+        if has_sentence_order_head:
+            self.sentence_order_head = ClassificationHead(
+                config,
+                num_labels=2,
+                initializer_range=config.initializer_range,
+                name="sentence_order_head",
+                dtype=dtype,
+            )
+        self.built = True
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor],
+        training: bool | None = None,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Runs encoder and heads.
+
+        Args:
+            inputs: what the encoder takes, and `masked_lm_positions`, int32 [B, P].
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+
+        Returns:
+            The encoder's outputs, `masked_lm_logits` float32 [B, P, V] and, with that head,
+            `sentence_order_logits` float32 [B, 2].
+        """
+        outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
+        masked_lm_logits = self.masked_lm_head(
+            outputs["sequence_output"],
+            tf.cast(inputs["masked_lm_positions"], tf.int32),
+            self.encoder.embeddings.word_embeddings,
+        )
+        outputs = {**outputs, "masked_lm_logits": masked_lm_logits}
+        if self.has_sentence_order_head:
+            outputs["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
+        return outputs
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "has_sentence_order_head": self.has_sentence_order_head}
+
+
+@register
+class AlbertForClassification(EncoderAndHead):
+    """The encoder with a classifier, or a regression, on its pooled output.
+
+    Args:
+        config: the model's configuration.
+        num_labels: K, number of classes; 1 for a regression.
+        classifier_dropout_prob: dropout of the pooled output in training.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        num_labels: int,
+        classifier_dropout_prob: float = 0.1,
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        self.num_labels = num_labels
+        self.classifier_dropout_prob = classifier_dropout_prob
+        self.classifier = ClassificationHead(
+            self.config,
+            num_labels,
+            classifier_dropout_prob,
+            name="classifier",
+            dtype=self.dtype_policy,
+        )
+        self.built = True
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
+        training: bool | None = None,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Runs encoder and classifier.
+
+        Args:
+            inputs: what the encoder takes.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+
+        Returns:
+            The encoder's outputs, and `logits` float32 [B, K].
+        """
+        dropout_seed, head_seed = self.seeds(training, dropout_seed)
+        outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
+        return {**outputs, "logits": self.classifier(outputs["pooled_output"], head_seed)}
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_labels": self.num_labels,
+            "classifier_dropout_prob": self.classifier_dropout_prob,
+        }
+
+
+@register
+class AlbertForMultipleChoice(EncoderAndHead):
+    """The encoder with one score for each of the options of an example.
+
+    Args:
+        config: the model's configuration.
+        dropout_prob: dropout of the pooled output in training.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        dropout_prob: float = 0.1,
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        self.dropout_prob = dropout_prob
+        self.classifier = ClassificationHead(
+            self.config, 1, dropout_prob, name="classifier", dtype=self.dtype_policy
+        )
+        self.built = True
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
+        training: bool | None = None,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Scores the options of every example, or options one by one.
+
+        Args:
+            inputs: what the encoder takes, but [B, C, S], C options an example. Where an
+                example has fewer, the `input_mask` of the missing ones is all zeros. Inputs
+                [B, S] are B options, scored alone: options can be sorted by length this way.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+
+        Returns:
+            The encoder's outputs, of B * C sequences, and `logits` float32 [B, C], -1e30 for an
+            option that is missing; from [B, S] `logits` float32 [B].
+
+        Source: race_utils.py of the original release, create_model.
+        """
+        if not isinstance(inputs, Mapping):
+            inputs = {"input_ids": inputs}
+        dropout_seed, head_seed = self.seeds(training, dropout_seed)
+        outputs = self.encoder(_one_by_one(inputs), training=training, dropout_seed=dropout_seed)
+        logits = self.classifier(outputs["pooled_output"], head_seed)
+        return {**outputs, "logits": _by_example(logits, inputs)}
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "dropout_prob": self.dropout_prob}
+
+
+def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The inputs with the options [B, C, S] of all examples one below the other, [B * C, S].
+
+    Raises:
+        ValueError: neither [B, C, S] nor [B, S].
+    """
+    flat = dict(inputs)
+    for name in _OF_TOKENS:
+        if inputs.get(name) is None:
+            continue
+        rank = len(inputs[name].shape)
+        if rank not in (2, 3):
+            raise ValueError(
+                f"The options are {name!r} [B, C, S], or [B, S] one by one. Received: "
+                f"{inputs[name].shape}"
+            )
+        if rank == 3:
+            flat[name] = tf.reshape(inputs[name], [-1, tf.shape(inputs[name])[-1]])
+    return flat
+
+
+def _by_example(logits: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Scores [B * C, 1] as [B, C], those of missing options put out of reach; or as [B]."""
+    ids = tf.convert_to_tensor(inputs["input_ids"])
+    if ids.shape.rank == 2:
+        return logits[:, 0]
+    logits = tf.reshape(logits, tf.shape(ids)[:2])
+    logits = tf.ensure_shape(logits, ids.shape[:2])
+    mask = inputs.get("input_mask")
+    if mask is None:
+        return logits
+    is_there = tf.reduce_any(tf.not_equal(mask, 0), axis=-1)
+    return tf.where(is_there, logits, MASKED_LOGIT)
+
+
+class _SpanModel(EncoderAndHead):
+    """Encoder and a head on the single tokens."""
+
+    def __init__(
+        self, config: AlbertConfig | dict[str, Any], use_one_hot_embeddings: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        # No score depends on the pooler. Marked so, it gets no moments from an optimizer, and
+        # checkpoints have none of it, as those of the original.
+        self.encoder.pooler.trainable = False
+
+
+@register
+class AlbertForSpans(_SpanModel):
+    """The encoder with scores of where the answer starts and ends: SQuAD 1.1.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        self.span_head = SpanHead(self.config, name="span_head", dtype=self.dtype_policy)
+        self.built = True
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
+        training: bool | None = None,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Runs encoder and head.
+
+        Args:
+            inputs: what the encoder takes.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+
+        Returns:
+            The encoder's outputs, and `start_logits` and `end_logits` float32 [B, S]. Question
+            and padding have scores like the context: nothing is masked, as in the original.
+        """
+        outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
+        start_logits, end_logits = self.span_head(outputs["sequence_output"])
+        return {**outputs, "start_logits": start_logits, "end_logits": end_logits}
+
+
+@register
+class AlbertForSpanBeams(_SpanModel):
+    """The encoder with the best spans, and how likely there is no answer: SQuAD 2.0.
+
+    Args:
+        config: the model's configuration.
+        start_n_top: K, the best starts for which ends are looked for.
+        end_n_top: M, the best ends for each of them.
+        dropout_prob: dropout before the score of having no answer, in training.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+
+    Raises:
+        ValueError: beams wider than the position table.
+    """
+
+    position_inputs = ("start_positions",)
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        start_n_top: int = 5,
+        end_n_top: int = 5,
+        dropout_prob: float = 0.1,
+        use_one_hot_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        longest = self.config.max_position_embeddings
+        if max(start_n_top, end_n_top) > longest:
+            raise ValueError(
+                f"Beams cannot be wider than the {longest} positions of the model "
+                f"(max_position_embeddings). Received: --start_n_top={start_n_top}, "
+                f"--end_n_top={end_n_top}"
+            )
+        self.start_n_top = start_n_top
+        self.end_n_top = end_n_top
+        self.dropout_prob = dropout_prob
+        self.span_head = SpanBeamHead(
+            self.config,
+            start_n_top,
+            end_n_top,
+            dropout_prob,
+            name="span_head",
+            dtype=self.dtype_policy,
+        )
+        self.built = True
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor],
+        training: bool | None = None,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Scores given starts and the ends after them, or looks for the best spans.
+
+        Args:
+            inputs: what the encoder takes, and any of `start_positions`, int32 [B], the true
+                starts, for which ends are scored; `p_mask`, int32 [B, S]; 1 = no answer starts or
+                ends here. Without it, answers are in segment 1, its last token left out, or the
+                first token of all, as the original makes its features.
+            training: whether to apply dropout; then the starts must be given.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+
+        Returns:
+            The encoder's outputs, and those of `SpanBeamHead.call`. Where spans are looked for,
+            sequences shorter than a beam is wide are padded first: no result depends on how
+            much padding there is.
+
+        Raises:
+            ValueError: an input that is needed is not there.
+        """
+        self._check_inputs(inputs, training)
+        start_positions = inputs.get("start_positions")
+        inputs = _completed(inputs)
+        if start_positions is None:
+            inputs = _padded(inputs, max(self.start_n_top, self.end_n_top))
+        dropout_seed, head_seed = self.seeds(training, dropout_seed)
+        outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
+        spans = self.span_head(
+            outputs["sequence_output"], inputs["p_mask"], start_positions, head_seed
+        )
+        return {**outputs, **spans}
+
+    def _check_inputs(self, inputs: Mapping[str, tf.Tensor], training: bool | None) -> None:
+        has_names = isinstance(inputs, Mapping) and "input_ids" in inputs
+        if not has_names or not {"segment_ids", "p_mask"} & inputs.keys():
+            raise ValueError(
+                "The model needs a dictionary of 'input_ids' and 'segment_ids' (or 'p_mask'), to "
+                "tell the context from the question. Received: "
+                f"{sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__}"
+            )
+        if training and "start_positions" not in inputs:
+            raise ValueError(
+                "Training needs 'start_positions': ends are learnt given the true start. "
+                f"Received: {sorted(inputs)}"
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "start_n_top": self.start_n_top,
+            "end_n_top": self.end_n_top,
+            "dropout_prob": self.dropout_prob,
+        }
+
+
+def _completed(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The inputs with `input_mask` and `p_mask`, where they were left out."""
+    completed = dict(inputs)
+    if completed.get("input_mask") is None:
+        completed["input_mask"] = tf.ones_like(inputs["input_ids"])
+    if completed.get("p_mask") is None:
+        completed["p_mask"] = position_mask(completed["input_mask"], inputs["segment_ids"])
+    return completed
+
+
+def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
+    """Marks where no answer can start or end.
+
+    Args:
+        input_mask: [B, S]; 1 = real token, 0 = padding.
+        segment_ids: [B, S]; 1 = the context and the separator after it.
+
+    Returns:
+        int32 [B, S]; 0 at the first token and at those of the context, else 1.
+    """
+    next_is_real = tf.pad(tf.not_equal(input_mask[:, 1:], 0), [[0, 0], [0, 1]])
+    is_context = tf.equal(segment_ids, 1) & next_is_real
+    is_first = tf.equal(tf.range(tf.shape(segment_ids)[1]), 0)
+    return tf.cast(~(is_context | is_first), tf.int32)
+
+
+def _padded(inputs: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
+    """The inputs of a token each, [B, S], padded until S is at least `length`."""
+    missing = tf.maximum(0, length - tf.shape(inputs["input_ids"])[1])
+    padded = dict(inputs)
+    for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
+        if padded.get(name) is not None:
+            # `p_mask` marks what is left out, all others mark what is there.
+            filling = tf.cast(name == "p_mask", inputs[name].dtype)
+            padded[name] = tf.pad(inputs[name], [[0, 0], [0, missing]], constant_values=filling)
+    return padded

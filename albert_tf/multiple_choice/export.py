@@ -1,0 +1,176 @@
+"""A model of multiple choice as a SavedModel that needs nothing but TensorFlow to run."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.modeling.models import AlbertForMultipleChoice
+from albert_tf.multiple_choice.data import BLANK
+from albert_tf.multiple_choice.features import check_lengths
+from albert_tf.serving.packing import SpecialIds, first_tokens, joined, last_tokens
+from albert_tf.serving.saved_model import (
+    DEFAULT_SIGNATURE,
+    TEXT_FOLDER,
+    TOKENS_SIGNATURE,
+    Outputs,
+    float32_copy,
+    texts_function,
+    tokens_function,
+    write_saved_model,
+)
+from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.tokenization.base import Tokenizer
+
+_SPECIAL_TOKENS = 3  # [CLS] context [SEP] ending [SEP]
+
+
+def export_choice(model: AlbertForMultipleChoice, export_dir: str) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
+
+    It computes in float32 without dropout, whatever the precision of `model`, and holds the
+    weights alone. Its signature, called `tokens` and `serving_default`, takes `input_ids`,
+    `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, C, S] each: B questions,
+    C options of each, S any length up to the model's `max_position_embeddings`. Where a question
+    has fewer options, the masks of the missing ones, which come last, are all zeros.
+
+    It gives `probabilities`, float32 [B, C], 0 for missing options, and `predictions`, int32 [B],
+    the likeliest option, counted from 0.
+
+    Args:
+        model: is left as it is.
+        export_dir: created if need be; the subfolder is named after the time, in seconds.
+
+    Returns:
+        Path of the subfolder.
+
+    Raises:
+        ValueError: nothing can be written there.
+
+    Differs: the original does not export models of multiple choice.
+    """
+    copy = float32_copy(model)
+    function = tokens_function(partial(choice_outputs, copy), rank=3)
+    signatures = {DEFAULT_SIGNATURE: function, TOKENS_SIGNATURE: function}
+    path = write_saved_model(copy, signatures, export_dir)
+    logging.info("Exported the model to %s", path)
+    return path
+
+
+def choice_outputs(model: AlbertForMultipleChoice, inputs: Outputs) -> Outputs:
+    """Returns `probabilities` and `predictions` of options, see `export_choice`."""
+    logits = model(inputs, training=False)["logits"]
+    return {
+        "probabilities": tf.nn.softmax(logits),
+        "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+    }
+
+
+def export_text_choice(
+    model: AlbertForMultipleChoice,
+    tokenizer: Tokenizer,
+    export_dir: str,
+    max_seq_length: int,
+    max_qa_length: int,
+) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`/text, complete or not at all.
+
+    It needs TensorFlow and the operations of TensorFlow Text, computes in float32 without dropout,
+    and tokenizes and cuts texts as `data.choice_features.choice_features` does. Its signature
+    `serving_default` takes `contexts` and `questions`, string [B], and `options`, string [B, C],
+    all UTF-8. Where a question has fewer than C options, the missing ones are "" (an option that
+    is there and has no text is " ").
+
+    It gives `probabilities`, float32 [B, C], 0 for missing options; `predictions`, int32 [B], the
+    likeliest option, counted from 0; `predicted_options`, string [B], its text.
+
+    Args:
+        model: is left as it is.
+        tokenizer: the one it was trained with.
+        export_dir: created if need be; the subfolder is named after the time, in seconds.
+        max_seq_length: tokens of a sequence at most.
+        max_qa_length: tokens of question and option at most.
+
+    Returns:
+        Path of the subfolder.
+
+    Raises:
+        ValueError: a length is too small, or exceeds the model's positions, the tokenizer has no
+            counterpart in a graph, or nothing can be written there.
+
+    Differs: the original does not export models of multiple choice.
+    """
+    check_lengths(max_seq_length, max_qa_length)
+    model.config.check_sequence_length(max_seq_length, "--max_seq_length")
+    copy = float32_copy(model)
+    graph_tokenizer = GraphTokenizer(tokenizer)
+
+    def choose(texts: Outputs) -> Outputs:
+        inputs = choice_inputs(
+            graph_tokenizer,
+            texts,
+            max_seq_length=max_seq_length,
+            max_qa_length=max_qa_length,
+        )
+        outputs = choice_outputs(copy, inputs)
+        chosen = tf.gather(texts["options"], outputs["predictions"], batch_dims=1)
+        return {**outputs, "predicted_options": chosen}
+
+    path = write_saved_model(
+        copy,
+        {DEFAULT_SIGNATURE: texts_function(choose, {"contexts": 1, "questions": 1, "options": 2})},
+        os.path.join(export_dir, TEXT_FOLDER),
+        tokenizer=graph_tokenizer,
+    )
+    logging.info("Exported the model for texts to %s", path)
+    return path
+
+
+def choice_inputs(
+    tokenizer: Any, texts: Outputs, *, max_seq_length: int, max_qa_length: int
+) -> Outputs:
+    """Makes a batch of token ids, int32 [B, C, S]; the mask of a missing option is all zeros.
+
+    Args:
+        tokenizer: a `GraphTokenizer`, or what has its methods and ids.
+        texts: `contexts` and `questions`, string [B]; `options`, string [B, C].
+        max_seq_length: tokens of a sequence at most.
+        max_qa_length: tokens of question and option at most.
+    """
+    shape = tf.shape(texts["options"])
+    owners = tf.repeat(tf.range(shape[0]), shape[1])
+    room = max_seq_length - _SPECIAL_TOKENS
+    flat = tf.reshape(texts["options"], [-1])
+    is_there = tf.strings.length(flat) > 0
+    endings = tokenizer.tokenize(_endings(tokenizer, texts["questions"], flat, owners))
+    endings = last_tokens(endings, min(max_qa_length, room))
+    contexts = tf.gather(first_tokens(tokenizer.tokenize(texts["contexts"]), room), owners)
+    contexts = first_tokens(contexts, room - endings.row_lengths())
+    special = SpecialIds(tokenizer.cls_id, tokenizer.sep_id)
+    inputs = joined(contexts, endings, special, ends_empty=True).padded()
+    return {
+        name: tf.reshape(
+            values * tf.cast(is_there, tf.int32)[:, None],
+            tf.concat([shape, tf.shape(values)[1:]], axis=0),
+        )
+        for name, values in inputs.items()
+    }
+
+
+def _endings(
+    tokenizer: Any, questions: tf.Tensor, options: tf.Tensor, owners: tf.Tensor
+) -> tf.Tensor:
+    """Puts every option into its question; see `ChoiceExample.endings`."""
+    questions, options = tokenizer.clean(questions), tokenizer.clean(options)
+    parts = tf.gather(tf.strings.split(questions, BLANK), owners)
+    # In the place of each mark, before every part but the first, stands the option.
+    is_first = tf.equal(tf.ragged.range(parts.row_lengths()).flat_values, 0)
+    between = tf.where(is_first, "", tf.gather(options, parts.value_rowids()))
+    joined_parts = tf.strings.join([between, parts.flat_values])
+    filled = tf.strings.reduce_join(parts.with_flat_values(joined_parts), axis=1)
+    appended = tf.strings.join([tf.gather(questions, owners), options], separator=" ")
+    return tf.where(parts.row_lengths() > 1, filled, appended)

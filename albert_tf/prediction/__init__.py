@@ -1,1 +1,0 @@
-"""What a trained model says: of sequences, texts, questions, and at masks."""

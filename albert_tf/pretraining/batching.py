@@ -1,0 +1,384 @@
+"""From record files to batches of parsed features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.data.files import file_size
+from albert_tf.data.records import example_features, parse_batch
+from albert_tf.data.tf_examples import FeatureSpec
+from albert_tf.data.tfrecord import RecordError, read_records
+from albert_tf.pretraining.instances import PREDICTION_FEATURES
+from albert_tf.pretraining.segments import NONE, NSP, SOP
+from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Shard
+
+# In a batch, string [B], of the rows of all workers: what was left out before each example; lines
+# `file TAB first TAB last`, numbers of records, the last one -1 for the rest of the file.
+SKIPPED = "skipped_records"
+
+_REST = -1
+
+_FRAME_BYTES = 16  # of a record, besides its payload
+
+# Changes a batch, told the place of each example in the stream, int64 [B]: one number for an
+# example and a pass, whatever the size of the batches.
+Features = dict[str, tf.Tensor]
+Transform = Callable[[Features, tf.Tensor], Features]
+
+_MAX_OPEN_FILES = 16  # read in turn, so that neighbours in a file are not neighbours in a batch
+
+# A masked record without a prediction is rare (no word was small enough), not impossible.
+_RECORDS_TO_ASK = 16
+
+
+def files_and_sizes(files: Sequence[str]) -> tf.data.Dataset:
+    """What `good_records` is to be mapped over."""
+    sizes = [file_size(path) for path in files]
+    return tf.data.Dataset.from_tensor_slices((list(files), tf.constant(sizes, tf.int64)))
+
+
+def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec]) -> tf.data.Dataset:
+    """The records of a file that can be read and parsed.
+
+    Args:
+        path: of a TFRecord file, a string.
+        size: of the file in bytes, int64.
+        specs: the features that a record must have.
+
+    Returns:
+        A data set of pairs: payload, and what was left out before it (see `SKIPPED`). Empty
+        records are left out, so an empty payload only stands for the end of a file that is damaged
+        there: `carry_places` takes such elements out.
+    """
+
+    def number(state: Any, payload: tf.Tensor) -> Any:
+        count, offset = state
+        end = offset + _FRAME_BYTES + tf.cast(tf.strings.length(payload), tf.int64)
+        return (count + 1, end), (payload, count + 1, offset, end)
+
+    def check(payload: tf.Tensor, *place: tf.Tensor) -> Any:
+        with tf.control_dependencies(list(parse_batch(payload[None], specs).values())):
+            return tf.identity(payload), *place
+
+    def find_gaps(state: Any, element: Any) -> Any:
+        last, end_of_last = state
+        payload, record, start, end = element
+        is_end = record == _REST
+        final = tf.where(is_end, record, record - 1)
+        fields = [path, tf.strings.as_string(last + 1), tf.strings.as_string(final)]
+        skipped = tf.where(start > end_of_last, tf.strings.join(fields, "\t"), "")
+        return (record, end), (payload, skipped)
+
+    # A file that is not there `ignore_errors` would try to open for ever.
+    there = tf.io.matching_files(tf.strings.regex_replace(path, r"[*?\[\\]", r"\\\0"))
+    with tf.control_dependencies([tf.debugging.assert_positive(tf.size(there), "no such file")]):
+        path = tf.identity(path)
+    zero = tf.constant(0, tf.int64)
+    end = tf.data.Dataset.from_tensors(("", tf.constant(_REST, tf.int64), size, size))
+    records = tf.data.TFRecordDataset(path).scan((zero, zero), number).map(check).ignore_errors()
+    found = records.concatenate(end).scan((zero, zero), find_gaps)
+    return found.filter(lambda payload, skipped: (payload != "") | (skipped != ""))
+
+
+def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
+    """Gives the next record what an element without one says, and takes that element out.
+
+    Args:
+        records: the pairs of `good_records`, in any order.
+
+    Returns:
+        The same pairs, every payload a record.
+    """
+
+    def carry(pending: tf.Tensor, element: Any) -> Any:
+        payload, skipped = element
+        lines = tf.strings.join([pending, skipped], "\n")
+        return tf.where(payload == "", lines, ""), (payload, lines)
+
+    return records.scan("", carry).filter(lambda payload, _: payload != "")
+
+
+def files_that_begin_well(files: Iterable[str]) -> list[str]:
+    """Those files whose first record, if there is one, can be read; the others are named."""
+    return [path for path in files if _begins_well(path)]
+
+
+def _begins_well(path: str) -> bool:
+    try:
+        for payload in islice(read_records(path), 1):
+            example_features(payload, path, 1)
+    except RecordError as error:
+        logging.warning("--skip_damaged_records: %s", error)
+        return False
+    return True
+
+
+class SkippedRecords:
+    """Tells of every place once, however often the input comes by, and counts.
+
+    Args:
+        places: what was told of already.
+
+    Attributes:
+        places: lines as in `SKIPPED`.
+    """
+
+    def __init__(self, places: Iterable[str] = ()) -> None:
+        self.places: dict[str, None] = dict.fromkeys(places)
+
+    def take_from(self, batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+        """Notes what a batch tells of, and returns the batch without that."""
+        if SKIPPED not in batch:
+            return batch
+        for lines in filter(None, batch[SKIPPED].numpy()):
+            for line in filter(None, lines.decode().split("\n")):
+                self._add(line)
+        return {name: values for name, values in batch.items() if name != SKIPPED}
+
+    def _add(self, line: str) -> None:
+        if line in self.places:
+            return
+        self.places[line] = None
+        path, first, last = line.split("\t")
+        what = f"record {first}" if last == first else f"records {first} to {last}"
+        if int(last) == _REST:
+            what = f"record {first} and all after it"
+        logging.warning("Skipped as damaged: %s, %s", path, what)
+
+    @property
+    def count(self) -> int:
+        """Records left out; the rest of a file, whose records nobody can count, is one."""
+        spans = [map(int, line.split("\t")[1:]) for line in self.places]
+        return sum(1 if last == _REST else last - first + 1 for first, last in spans)
+
+
+def training_batches(
+    files: Sequence[str],
+    specs: Sequence[FeatureSpec],
+    batch_size: int,
+    *,
+    seed: int,
+    shuffle_buffer_size: int,
+    transform: Transform | None = None,
+    shard: Shard = WHOLE,
+    skip_damaged: bool = False,
+) -> tf.data.Dataset:
+    """Endless batches in an order that the seed decides, another one in every pass.
+
+    All workers read the same records, and each parses its own: the position of one's iterator is
+    that of everyone's, whatever their number.
+
+    Args:
+        files: TFRecord files.
+        specs: the features to read.
+        batch_size: B, examples of every batch.
+        seed: decides the order.
+        shuffle_buffer_size: records among which the next one is drawn.
+        transform: see `Transform`; None leaves the features as they are.
+        shard: the worker's; B is a multiple of the number of workers.
+        skip_damaged: leave out records that cannot be read; their places are then in the batches,
+            see `damaged_records`. The order of the others stays.
+
+    Returns:
+        A data set of features, each [B / workers, length], and `example_weights` float32
+        [B / workers].
+    """
+    sources = (
+        files_and_sizes(files) if skip_damaged else tf.data.Dataset.from_tensor_slices(list(files))
+    )
+    records = (
+        sources.shuffle(len(files), seed=seed)
+        .interleave(
+            partial(good_records, specs=specs) if skip_damaged else tf.data.TFRecordDataset,
+            cycle_length=min(len(files), _MAX_OPEN_FILES),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        .shuffle(shuffle_buffer_size, seed=seed)
+        .repeat()
+    )
+    if skip_damaged:
+        records = carry_places(records)
+    # Only where the numbers are used: they are part of the saved position.
+    records = records.enumerate() if transform else records
+    batches = records.batch(batch_size, drop_remainder=True).prefetch(2)
+
+    # Last, and not in parallel, so that no rows made ahead are part of the position: they would be
+    # those of one worker alone.
+    options = _options()
+    options.experimental_optimization.map_parallelization = False
+    options.experimental_optimization.inject_prefetch = False
+    return batches.map(_parser(specs, transform, shard.rows(batch_size))).with_options(options)
+
+
+def evaluation_batches(
+    files: Sequence[str],
+    specs: Sequence[FeatureSpec],
+    batch_size: int,
+    transform: Transform | None = None,
+) -> tf.data.Dataset:
+    """Every example once, in the order of the files; the last batch may be shorter.
+
+    Args:
+        files: TFRecord files.
+        specs: the features to read.
+        batch_size: B, examples of every batch but the last.
+        transform: as of `training_batches`.
+
+    Returns:
+        A data set of features, each [B, length], and `example_weights` float32 [B].
+    """
+    records = tf.data.TFRecordDataset(list(files))
+    records = records.enumerate() if transform else records
+    parse = _parser(specs, transform, slice(None))
+    parsed = records.batch(batch_size).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    return parsed.prefetch(2).with_options(_options())
+
+
+def _parser(
+    specs: Sequence[FeatureSpec], transform: Transform | None, rows: slice
+) -> Callable[..., Features]:
+    """What makes features of some rows of a batch of records, or of numbered records."""
+
+    @tf.autograph.experimental.do_not_convert  # takes a second, and nothing here needs it
+    def parse(serialized: tf.Tensor, *skipped: tf.Tensor) -> Features:
+        serialized = serialized[rows]
+        weights = tf.ones(tf.shape(serialized)[0])
+        features = {**parse_batch(serialized, specs), EXAMPLE_WEIGHTS: weights}
+        # Of all rows: the chief tells of what every worker leaves out.
+        return {**features, **({SKIPPED: skipped[0]} if skipped else {})}
+
+    @tf.autograph.experimental.do_not_convert
+    def parse_numbered(numbers: tf.Tensor, records: Any) -> Features:
+        assert transform is not None
+        return transform(parse(*tf.nest.flatten(records)), numbers[rows])
+
+    return parse_numbered if transform else parse
+
+
+def _options() -> tf.data.Options:
+    options = tf.data.Options()
+    options.deterministic = True
+    return options
+
+
+def are_masked(path: str, mask_id: int | None = None) -> bool | None:
+    """Whether the first records of a file were masked when they were made.
+
+    Args:
+        path: TFRecord file.
+        mask_id: id of [MASK], which tells where the features of predictions were left out.
+
+    Returns:
+        None where the file does not tell: it is empty, damaged, or holds no pretraining records.
+    """
+    answer = None
+    for features in islice(_features(path), _RECORDS_TO_ASK):
+        if "input_ids" not in features or "token_boundary" not in features:
+            return None
+        if PREDICTION_FEATURES[-1] in features:
+            answer = any(features[PREDICTION_FEATURES[-1]].float_list.value)
+        else:
+            answer = mask_id is not None and mask_id in features["input_ids"].int64_list.value
+        if answer:
+            break
+    return answer
+
+
+def _features(path: str) -> Iterator[Any]:
+    """Features of the records up to the first that cannot be read: others report that one."""
+    try:
+        for number, payload in enumerate(read_records(path), start=1):
+            yield example_features(payload, path, number)
+    except RecordError:
+        return
+
+
+def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
+    """Whether records to evaluate on are masked; all files must be alike.
+
+    Raises:
+        RecordError: names a file of each kind.
+    """
+    first = {are_masked(path, mask_id): path for path in reversed(files)}
+    if True in first and False in first:
+        raise RecordError(
+            f"{first[True]} holds records that are masked already and {first[False]} plain ones: "
+            "evaluate on files of one kind (--eval_input_file)."
+        )
+    return True in first
+
+
+def check_plain(files: Sequence[str], mask_id: int) -> None:
+    """Refuses files whose records are masked already.
+
+    Raises:
+        RecordError: names the file.
+    """
+    for path in files:
+        if are_masked(path, mask_id):
+            raise RecordError(
+                f"{path}: its records were masked when they were made, and --masked_lm_prob (or "
+                "--masked_lm_budget) would mask them again. Leave that flag out, or make plain "
+                "records: create_pretraining_data.py --masked_lm_prob=0."
+            )
+
+
+def check_masked(files: Sequence[str]) -> None:
+    """Refuses files whose records have nothing to predict.
+
+    Raises:
+        RecordError: names the file.
+    """
+    for path in files:
+        if are_masked(path) is False:
+            raise RecordError(
+                f"{path}: its records are plain, no token is masked. Give --masked_lm_prob=0.15 to "
+                "mask them while training, or make masked records: create_pretraining_data.py "
+                "without --masked_lm_prob=0."
+            )
+
+
+def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
+    """Compares the first record of each file with the sentence loss.
+
+    Records of pairs have segment ids 1, records of single runs have none. Records of swapped parts
+    and of parts from elsewhere look alike.
+
+    Args:
+        files: TFRecord files with the features of pretraining.
+        sentence_loss: one of `SENTENCE_LOSSES`.
+
+    Raises:
+        RecordError: a file of single runs, from which no sentence loss can be learnt, or one whose
+            first record cannot be read.
+    """
+    are_pairs = {
+        path: _is_pair(payload, path) for path in files for payload in islice(read_records(path), 1)
+    }
+    if sentence_loss != NONE:
+        for path, is_pair in are_pairs.items():
+            if not is_pair:
+                raise RecordError(
+                    f"{path} holds single runs of text (made with --sentence_loss={NONE}), no pairs"
+                    f" of segments: --sentence_loss={sentence_loss} has nothing to learn there. "
+                    f"Give --sentence_loss={NONE}, or records made with {SOP} or {NSP}."
+                )
+    elif any(are_pairs.values()):
+        logging.info(
+            "%d of %d files hold pairs of segments: with --sentence_loss=%s their masked tokens "
+            "alone are learnt",
+            sum(are_pairs.values()),
+            len(files),
+            NONE,
+        )
+
+
+def _is_pair(payload: bytes, path: str) -> bool:
+    return any(example_features(payload, path, 1)["segment_ids"].int64_list.value)

@@ -1,0 +1,444 @@
+"""From text files to files of pretraining records, in many processes and in bounded memory.
+
+Each pass over each block of documents is a job with random numbers of its own. Jobs run in random
+order wherever there is a free process; their records come back in the order of the jobs and are
+shuffled in chunks as large as memory is meant to be. So the bytes written depend on text, settings
+and seed, not on the number of processes, and `data.beam` writes the same ones on a cluster.
+"""
+
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import groupby, tee
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from albert_tf.data.files import (
+    check_file,
+    is_remote,
+    real_name,
+    temporary_folder,
+    write_then_rename,
+)
+from albert_tf.data.jobs import available_cores, worker_processes
+from albert_tf.data.tfrecord import frame_records
+from albert_tf.pretraining.corpus import (
+    BLOCK_BYTES,
+    Block,
+    check_block,
+    cut_into_blocks,
+    read_documents,
+)
+from albert_tf.pretraining.instances import (
+    PretrainingDataSettings,
+    make_examples,
+    masking_vocabulary,
+    mix_seed,
+)
+from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.pretraining.segments import ADJACENT, NO_RECORD, NONE, Documents
+from albert_tf.tokenization.base import Tokenizer
+
+SHUFFLE_BYTES = 256 << 20  # about 95,000 records of 512 tokens
+
+
+@dataclass(frozen=True)
+class CreationReport:
+    """Counts of one run; see `count_instances` and `create_pretraining_data` for the keys.
+
+    Attributes:
+        settings: what was asked for.
+        counts: what was read and made.
+        seconds: how long it took.
+    """
+
+    settings: PretrainingDataSettings
+    counts: Counter[str]
+    seconds: float
+
+    def lines(self) -> list[str]:
+        """The report, one `key=value` group a line."""
+        c = self.counts
+        padding = c["positions"] - c["tokens"]
+        return [
+            f"read: documents={c['documents']:,} segments={c['segments']:,} "
+            f"tokens={c['text_tokens']:,} one_segment_documents={c['one_segment_documents']:,} "
+            f"documents_cut={c['documents_cut']:,}",
+            f"made: instances={c['instances']:,} passes={self.settings.dupe_factor} "
+            f"tokens={c['tokens']:,} padding={_share(padding, c['positions'])} "
+            f"tokens_cut={_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])}",
+            f"masking: {self._masking()}",
+            f"sentence pairs: {self._pairs()}",
+            f"speed: tokens_per_second={c['tokens'] / self.seconds:,.0f} "
+            f"seconds={self.seconds:,.1f}",
+        ]
+
+    def _pairs(self) -> str:
+        """What the sentence loss is, and the shares of the two kinds of negatives."""
+        c, loss = self.counts, self.settings.segments.sentence_loss
+        if loss == NONE:
+            return f"sentence_loss={loss} (a sequence is one run of text)"
+        return (
+            f"sentence_loss={loss} sentence_pairs={self.settings.segments.sentence_pairs} "
+            f"swapped={_share(c['swapped'], c['instances'])} "
+            f"random_document={_share(c['random_parts'], c['instances'])}"
+        )
+
+    def _masking(self) -> str:
+        """How much is masked, and in which n-grams."""
+        c, settings = self.counts, self.settings.masking
+        if not settings.masked_lm_prob:
+            return "none, for masking while training"
+        return (
+            f"predictions={c['predictions']:,} "
+            f"masked_fraction={_share(c['predictions'], c['tokens'])} "
+            f"prediction_slots={settings.prediction_slots} {self._ngrams()}"
+        )
+
+    def _ngrams(self) -> str:
+        """Share of each n-gram length among the masked n-grams."""
+        numbers = {n: self.counts[f"ngram_{n}"] for n in range(1, self.settings.masking.ngram + 1)}
+        total = sum(numbers.values())
+        return " ".join(f"{n}-grams={_share(number, total)}" for n, number in numbers.items())
+
+    def warnings(self) -> Iterator[str]:
+        """What the user should know about these records."""
+        c = self.counts
+        if c["random_parts_of_only_document"]:
+            yield (
+                f"{c['random_parts_of_only_document']:,} of {c['random_parts']:,} random second "
+                "parts come from the document of the first part, because there was no other. Put "
+                "empty lines between documents, or give more of them."
+            )
+        is_adjacent = self.settings.segments.sentence_pairs == ADJACENT
+        if is_adjacent and 2 * c["one_segment_documents"] > c["documents"]:
+            yield (
+                f"{c['one_segment_documents']:,} of {c['documents']:,} documents have one line, "
+                f"of which --sentence_pairs={ADJACENT} makes no pair. Has the text one sentence a "
+                "line, and empty lines between documents alone?"
+            )
+        if c["tokens_cut"] > c["tokens"]:
+            yield (
+                f"{_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])} of the tokens did not "
+                "fit into --max_seq_length and are lost. Has the text one sentence a line?"
+            )
+        if c["documents_cut"]:
+            yield (
+                f"Documents were cut at {c['documents_cut']:,} places because they are longer than "
+                "a block of text. Are the empty lines between documents missing?"
+            )
+        if not self.settings.masking.masked_lm_prob:
+            yield (
+                "The records are plain (--masked_lm_prob=0): train on them with "
+                "run_pretraining.py --masked_lm_prob=0.15, which masks them anew in every pass."
+            )
+        elif self.settings.masking.do_permutation:
+            yield (
+                "Permutation doubles the prediction slots: train on these records with "
+                f"--max_predictions_per_seq={self.settings.masking.prediction_slots}."
+            )
+
+
+def masking_limit_warning(length: int, masking: MaskingSettings) -> str | None:
+    """Says so when --max_predictions_per_seq allows less than --masked_lm_prob asks for.
+
+    Args:
+        length: positions of a full sequence.
+        masking: what is asked for.
+    """
+    limit, fraction = masking.max_predictions_per_seq, masking.masked_lm_prob
+    wanted = round(length * fraction)
+    if wanted <= limit:
+        return None
+    return (
+        f"--masked_lm_prob={fraction:g} asks for {wanted} predictions in {length} tokens, but "
+        f"--max_predictions_per_seq={limit} allows {limit}: {limit / length:.1%} will be masked. "
+        f"The released models were trained so; --max_predictions_per_seq={wanted} masks all."
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / max(whole, 1):.2%}"
+
+
+def chunk_numbers(sizes: Iterable[int], capacity: int) -> Iterator[int]:
+    """Says for each job which chunk it belongs to.
+
+    Args:
+        sizes: bytes that each job made. Taken one at a time.
+        capacity: a chunk is full when it has so many bytes.
+    """
+    number = filled = 0
+    for size in sizes:
+        yield number
+        filled += size
+        if filled >= capacity:
+            number, filled = number + 1, 0
+
+
+def shuffled_order(count: int, seed: int, chunk: int) -> np.ndarray:
+    """The order of the records of a chunk.
+
+    Args:
+        count: N, records of the chunk.
+        seed: any integer.
+        chunk: its number.
+
+    Returns:
+        int64 [N]: which record comes first, second and so on.
+    """
+    # Raw bits, because only these are promised to stay the same in all versions of NumPy.
+    keys = np.random.SFC64(mix_seed([seed, chunk])).random_raw(count)
+    return np.argsort(keys, kind="stable")
+
+
+def shuffled(jobs: Iterable[list[bytes]], capacity: int, seed: int) -> Iterator[bytes]:
+    """Yields records in random order.
+
+    Args:
+        jobs: the records of each job.
+        capacity: bytes of records to shuffle at a time; held in memory, and those of one more job.
+        seed: decides the order.
+    """
+    measured, jobs = tee(jobs)
+    numbers = chunk_numbers((sum(map(len, records)) for records in measured), capacity)
+    for number, group in groupby(zip(numbers, jobs, strict=True), itemgetter(0)):
+        chunk = [record for _, records in group for record in records]
+        for index in shuffled_order(len(chunk), seed, number).tolist():
+            yield chunk[index]
+        del chunk  # before the next one is gathered
+
+
+class Job(NamedTuple):
+    """One pass over one block.
+
+    Attributes:
+        pass_number: from 0 to dupe_factor - 1.
+        block_number: number of the block in the corpus.
+        block: where its text is.
+    """
+
+    pass_number: int
+    block_number: int
+    block: Block
+
+
+@dataclass(frozen=True)
+class RecordMaker:
+    """What every process needs to turn jobs into records.
+
+    Attributes:
+        tokenizer: text to ids.
+        settings: what instances look like.
+        folder: where tokenized blocks are kept for the next pass; None if there is only one.
+    """
+
+    tokenizer: Tokenizer
+    settings: PretrainingDataSettings
+    folder: str | None = None
+
+    def make(self, job: Job) -> tuple[list[bytes], Counter[str]]:
+        """The framed records of a job, and counts of what they hold and what was read."""
+        records: list[bytes] = []
+        counts: Counter[str] = Counter()
+        for framed, made in self.make_batches(self._documents(job), job):
+            records += framed
+            counts.update(made)
+        return records, counts
+
+    def make_batches(
+        self, documents: Documents, job: Job
+    ) -> Iterator[tuple[list[bytes], Counter[str]]]:
+        """Yields what `make` returns, in parts; `documents` are those of the job's block."""
+        if job.pass_number == 0:
+            yield [], _count_documents(documents, job.block)
+        seed = self.settings.random_seed, job.pass_number, job.block_number
+        vocabulary = masking_vocabulary(self.tokenizer)
+        for examples, counts in make_examples(documents, self.settings, vocabulary, seed):
+            yield frame_records(examples), counts
+
+    def _documents(self, job: Job) -> Documents:
+        if self.folder is None:
+            return read_documents(job.block, self.tokenizer)
+        path = os.path.join(self.folder, f"{job.block_number}.npz")
+        if os.path.exists(path):
+            return Documents.load(path)
+        documents = read_documents(job.block, self.tokenizer)
+        with write_then_rename(path) as file:
+            documents.save(file)
+        return documents
+
+
+def _count_documents(documents: Documents, block: Block) -> Counter[str]:
+    return Counter(
+        documents=documents.count,
+        one_segment_documents=int(np.count_nonzero(np.diff(documents.document_starts) == 1)),
+        segments=len(documents.segment_starts) - 1,
+        text_tokens=len(documents.ids),
+        documents_cut=int(block.cuts_document),
+    )
+
+
+def create_pretraining_data(
+    input_files: Sequence[str],
+    output_files: Sequence[str],
+    tokenizer: Tokenizer,
+    settings: PretrainingDataSettings,
+    num_workers: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    shuffle_bytes: int = SHUFFLE_BYTES,
+) -> CreationReport:
+    """Writes the pretraining records of a corpus.
+
+    Args:
+        input_files: text, one sentence a line, an empty line between documents.
+        output_files: records go to them in turn. They appear when everything is done.
+        tokenizer: text to ids.
+        settings: what instances look like; its seed alone decides every random choice.
+        num_workers: processes; None takes one for each core. Does not change what is written.
+        block_bytes: text a job works on. A random second part comes from the same block.
+        shuffle_bytes: records that are shuffled at a time; smaller outputs are shuffled completely.
+
+    Returns:
+        Counts of what was read and made.
+
+    Raises:
+        ValueError: an input is empty or no text, or an output cannot be written.
+
+    Source: `main` of the original's create_pretraining_data.
+    Differs: the original does everything in one process and in memory, with one generator for all
+        documents and another, unseeded one for n-gram lengths; here every job has its own. A random
+        second part comes from the same block, not from the whole corpus. The end
+        of a file ends its last document.
+    """
+    check_outputs(input_files, output_files)
+    start = time.monotonic()
+    processes = num_workers or available_cores()
+    blocks = check_text(input_files, processes, block_bytes)
+    counts: Counter[str] = Counter()
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(write_then_rename(path, "--output_file")) for path in output_files
+        ]
+        folder = stack.enter_context(_token_folder(output_files[0], settings.dupe_factor))
+        maker = RecordMaker(tokenizer, settings, folder)
+        run = stack.enter_context(worker_processes(processes, maker))
+        jobs = shuffled_jobs(blocks, settings)
+        made = _collect(jobs, run(RecordMaker.make, jobs), counts)
+        for number, record in enumerate(shuffled(made, shuffle_bytes, settings.random_seed)):
+            writers[number % len(writers)].write(record)
+        if not counts["instances"]:
+            raise ValueError(f"{NO_RECORD} Files: {', '.join(input_files)}")
+    return CreationReport(settings, counts, time.monotonic() - start)
+
+
+def no_text_error(input_files: Sequence[str]) -> ValueError:
+    """What is said of nothing but white space."""
+    return ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
+
+
+def check_text(
+    input_files: Sequence[str], num_workers: int, block_bytes: int = BLOCK_BYTES
+) -> list[Block]:
+    """Reads all text, so that bad input is found before anything is written.
+
+    Args:
+        input_files: see `create_pretraining_data`.
+        num_workers: processes.
+        block_bytes: see `create_pretraining_data`.
+
+    Returns:
+        The blocks of the text.
+
+    Raises:
+        ValueError: a file is no text, or there is none in any.
+    """
+    blocks = cut_into_blocks(input_files, block_bytes)
+    has_text = False
+    with (
+        worker_processes(max(1, min(num_workers, len(blocks))), None) as run,
+        _progress("checking", blocks) as progress,
+    ):
+        for block, found in zip(blocks, run(_check, blocks), strict=True):
+            has_text |= found
+            progress.update(block.size)
+    if not has_text:
+        raise no_text_error(input_files)
+    return blocks
+
+
+def _check(shared: None, block: Block) -> bool:
+    return check_block(block)
+
+
+def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> None:
+    """Refuses output names that would destroy an input or each other, or cannot be written."""
+    if not output_files:
+        raise ValueError("--output_file names no file.")
+    inputs = {real_name(path): path for path in input_files}
+    seen: set[str] = set()
+    for path in output_files:
+        name = real_name(path)
+        if name in inputs:
+            raise ValueError(f"--output_file would overwrite the input {inputs[name]}.")
+        if name in seen:
+            raise ValueError(f"--output_file names {path} twice; give each file its own name.")
+        if os.path.isdir(path):
+            raise ValueError(f"--output_file: {path} is a folder; give the name of a file in it.")
+        check_file(path, "--output_file")
+        seen.add(name)
+
+
+@contextmanager
+def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
+    """A folder beside the output for tokenized blocks, if there is more than one pass."""
+    if passes == 1:
+        yield None
+        return
+    beside = os.path.join(os.path.dirname(os.path.abspath(output_file)), "tokens")
+    is_elsewhere = is_remote(output_file)
+    with tempfile.TemporaryDirectory() if is_elsewhere else temporary_folder(beside) as folder:
+        yield folder
+
+
+def shuffled_jobs(blocks: Sequence[Block], settings: PretrainingDataSettings) -> list[Job]:
+    """Every pass over every block, in the order in which records are put together."""
+    jobs = [
+        Job(pass_number, block_number, block)
+        for pass_number in range(settings.dupe_factor)
+        for block_number, block in enumerate(blocks)
+    ]
+    random.Random(mix_seed([settings.random_seed])[0]).shuffle(jobs)
+    return jobs
+
+
+def _collect(
+    jobs: Sequence[Job],
+    results: Iterable[tuple[list[bytes], Counter[str]]],
+    counts: Counter[str],
+) -> Iterator[list[bytes]]:
+    """Yields the records of each job, adds up the counts and shows the progress."""
+    start = time.monotonic()
+    with _progress("creating", [job.block for job in jobs]) as progress:
+        for job, (records, made) in zip(jobs, results, strict=True):
+            yield records
+            counts.update(made)
+            rate = counts["tokens"] / (time.monotonic() - start)
+            progress.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
+            progress.update(job.block.size)
+
+
+def _progress(name: str, blocks: Iterable[Block]) -> tqdm:
+    """A bar over the bytes of text, with rate and time left."""
+    total = sum(block.size for block in blocks)
+    interval = 0.5 if sys.stderr.isatty() else 30
+    return tqdm(total=total, desc=name, unit="B", unit_scale=True, mininterval=interval)

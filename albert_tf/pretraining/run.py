@@ -1,0 +1,439 @@
+"""What `run_pretraining` does: trains and evaluates as its flags say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import flags, logging
+
+from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
+from albert_tf.checkpoints.depth_schedule import DepthSchedule
+from albert_tf.checkpoints.directory_lock import EVALUATION
+from albert_tf.checkpoints.load_weights import read_global_step
+from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
+from albert_tf.checkpoints.model_source import EVAL_FLAG, OUTPUT_FLAG, ModelSettings, resolve_model
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.run_records import read_run_config
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.cli.devices import check_device_flags, strategy_from_flags
+from albert_tf.cli.dry_run import is_dry_run
+from albert_tf.cli.flags import (
+    online_masking_settings,
+    optimizer_config_from_flags,
+    trainer_config_from_flags,
+)
+from albert_tf.config import AlbertConfig, OptimizerConfig
+from albert_tf.data.files import check_folder, match_files
+from albert_tf.data.tfrecord import estimate_records
+from albert_tf.pretraining.create_records import masking_limit_warning
+from albert_tf.pretraining.online_masking import OnlineMasking
+from albert_tf.pretraining.task import (
+    BEST_METRIC,
+    SENTENCE_LOSS_KEY,
+    PretrainingTask,
+    check_continued_loss,
+    warn_of_another_loss,
+)
+from albert_tf.training.distribution import is_chief, is_tpu
+from albert_tf.training.evaluation import (
+    BestCheckpoint,
+    Evaluator,
+    evaluate_checkpoints,
+    load_complete,
+    train_and_evaluate,
+    write_results,
+)
+from albert_tf.training.plan import TrainingPlan
+from albert_tf.training.precision import build_model
+from albert_tf.training.run_log import RunLog
+from albert_tf.training.trainer import Trainer, check_training_folder
+from albert_tf.training.workers import wait_for_workers
+
+PAPER_BATCH_SIZE = 4096  # with LAMB at a learning rate of 0.00176
+
+FLAG = "--scale_from_batch_size"
+
+_EVALUATION = "evaluation"  # in the settings of a run
+
+
+def scale_to_batch_size(
+    config: OptimizerConfig, batch_size: int, reference: int
+) -> OptimizerConfig:
+    """Carries settings over to another batch: as many examples in all, at a suitable rate.
+
+    Steps are multiplied by reference / batch_size, the learning rate by the root of
+    batch_size / reference; the warm-up keeps its number of steps.
+
+    Args:
+        config: settings for batches of `reference` examples.
+        batch_size: examples of a step over all devices; at least 1.
+        reference: at least 1.
+
+    Source: the square root and the warm-up, whose epochs grow with the batch so that its steps stay
+        the same, are the rules of LAMB's authors (https://arxiv.org/abs/1904.00962); issue 111 of
+        the original release advises the same.
+    """
+
+    def steps(count: int) -> int:
+        return round(count * reference / batch_size)
+
+    return dataclasses.replace(
+        config,
+        learning_rate=config.learning_rate * math.sqrt(batch_size / reference),
+        num_train_steps=max(1, steps(config.num_train_steps)),
+        start_warmup_step=steps(config.start_warmup_step),
+        num_decay_steps=config.num_decay_steps and max(1, steps(config.num_decay_steps)),
+    )
+
+
+def scaling_report(
+    given: OptimizerConfig, used: OptimizerConfig, batch_size: int, reference: int
+) -> list[str]:
+    """What was scaled and why, line by line, for people."""
+    lines = [
+        f"The settings are taken as those of batches of {FLAG}={reference} examples, and scaled to "
+        f"--train_batch_size={batch_size}; with {FLAG} left out they are used as they are given:",
+        f"--learning_rate={given.learning_rate:g} becomes {used.learning_rate:g}: times the square "
+        f"root of {batch_size}/{reference}, LAMB's rule",
+    ]
+    for flag, name in (
+        (given.STEPS_FLAG, "num_train_steps"),
+        ("--start_warmup_step", "start_warmup_step"),
+        ("--num_decay_steps", "num_decay_steps"),
+    ):
+        before, after = getattr(given, name), getattr(used, name)
+        if before:
+            lines.append(
+                f"{flag}={before} becomes {after}: times {reference}/{batch_size}, for as many "
+                "examples"
+            )
+    if given.num_warmup_steps:
+        lines.append(f"{given.WARMUP_FLAG}={given.num_warmup_steps} stays as it is, LAMB's rule")
+    if given.optimizer != "lamb":
+        lines.append(f"No rule was published for --optimizer={given.optimizer}: watch the loss")
+    return lines
+
+
+def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
+    """One line for those who change the published batch alone; None where it says nothing new."""
+    is_published = config.optimizer == "lamb" and math.isclose(
+        config.learning_rate, OptimizerConfig.learning_rate
+    )
+    if not is_published or batch_size == PAPER_BATCH_SIZE:
+        return None
+    scaled = scale_to_batch_size(config, batch_size, PAPER_BATCH_SIZE)
+    return (
+        f"--learning_rate={config.learning_rate:g} was published for batches of "
+        f"{PAPER_BATCH_SIZE}, not for --train_batch_size={batch_size}; "
+        f"{FLAG}={PAPER_BATCH_SIZE} would train at {scaled.learning_rate:g} for "
+        f"{scaled.num_train_steps} steps, {scaled.num_warmup_steps} of them warm-up"
+    )
+
+
+def run() -> None:
+    """Trains and evaluates as the flags say."""
+    values = flags.FLAGS
+    _check_flags(values)
+    trainer_config = dataclasses.replace(
+        trainer_config_from_flags(values), depth_schedule=values.depth_schedule
+    )
+    optimizer_config = _optimizer_config(values)
+    model = resolve_model(_model_settings(values))
+    config = model.config
+    strategy = strategy_from_flags(values)
+    model_directory = ModelDirectory(
+        values.output_dir, config, model.config_file or "", model.tokenizer
+    )
+    task = _task(values, config, _masking(values, model_directory), strategy)
+    if values.do_train:
+        trainer = Trainer(task, trainer_config, optimizer_config, strategy)
+        _train(values, task, trainer, model_directory)
+    else:
+        model = build_model(task.build_model, values.precision, strategy)
+        if is_chief(strategy):
+            evaluator = _evaluator(values, task, model, strategy)
+            _evaluate(values, task, evaluator, optimizer_config.num_train_steps)
+    wait_for_workers(strategy)
+
+
+def _check_flags(values: flags.FlagValues) -> None:
+    check_device_flags(values)
+    if not (values.do_train or values.do_eval):
+        raise ValueError("Nothing to do: give --do_train, --do_eval or both.")
+
+
+def _model_settings(values: flags.FlagValues) -> ModelSettings:
+    """What the flags say of the model: nothing of weights where a training goes on by itself."""
+    directory = TrainingDirectory(values.output_dir)
+    resumes = directory.newest() or directory.best()
+    evaluates = not values.do_train and values.eval_checkpoint not in CHOICES
+    return ModelSettings(
+        albert_config_file=values.albert_config_file,
+        init_checkpoint=None if resumes else values.init_checkpoint or None,
+        eval_checkpoint=values.eval_checkpoint if evaluates else None,
+        output_dir=values.output_dir,
+        spm_model_file=values.spm_model_file,
+        vocab_file=values.vocab_file,
+    )
+
+
+def _masking(values: flags.FlagValues, model_directory: ModelDirectory) -> OnlineMasking | None:
+    """Masking while training, None for records that are masked already.
+
+    Raises:
+        ValueError: a flag is out of range, or there is no tokenizer to tell the id of [MASK].
+    """
+    settings = online_masking_settings(values)
+    if settings is None:
+        return None
+    tokenizer = model_directory.tokenizer or find_tokenizer(values.output_dir)
+    if tokenizer is None:
+        raise ValueError(
+            "--masked_lm_prob needs the tokenizer the records were made with, for its [MASK]: give "
+            "--spm_model_file or --vocab_file."
+        )
+    if warning := masking_limit_warning(values.max_seq_length, settings):
+        logging.warning(warning)
+    return OnlineMasking(settings, tokenizer.mask_id, tokenizer.vocab_size)
+
+
+def _optimizer_config(values: flags.FlagValues) -> OptimizerConfig:
+    """What the flags say, carried over to the batch, and told, if they are for another one."""
+    given = dataclasses.replace(
+        optimizer_config_from_flags(values), num_decay_steps=values.num_decay_steps
+    )
+    batch_size, reference = values.train_batch_size, values.scale_from_batch_size
+    if reference is None:
+        advice = scaling_advice(given, batch_size) if values.do_train else None
+        if advice:
+            logging.info(advice)
+        return given
+    used = scale_to_batch_size(given, batch_size, reference)
+    for line in scaling_report(given, used, batch_size, reference):
+        logging.info(line)
+    return used
+
+
+def _task(
+    values: flags.FlagValues,
+    config: AlbertConfig,
+    masking: OnlineMasking | None,
+    strategy: tf.distribute.Strategy,
+) -> PretrainingTask:
+    eval_flag = "eval_input_file" if values.eval_input_file else "input_file"
+    return PretrainingTask(
+        config,
+        train_files=match_files(values.input_file, "--input_file") if values.do_train else (),
+        eval_files=match_files(getattr(values, eval_flag), f"--{eval_flag}")
+        if values.do_eval
+        else (),
+        max_seq_length=values.max_seq_length,
+        max_predictions_per_seq=values.max_predictions_per_seq,
+        shuffle_buffer_size=values.shuffle_buffer_size,
+        sentence_loss=values.sentence_loss,
+        skip_damaged_records=values.skip_damaged_records,
+        masking=masking,
+        use_one_hot_embeddings=is_tpu(strategy),
+    )
+
+
+def _train(
+    values: flags.FlagValues,
+    task: PretrainingTask,
+    trainer: Trainer,
+    model_directory: ModelDirectory,
+) -> None:
+    """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
+    evaluator = (
+        _evaluator(values, task, trainer.model, trainer.strategy) if values.do_eval else None
+    )
+    if trainer.is_chief:
+        check_training_folder(values.output_dir, OUTPUT_FLAG)
+    dry_run = is_dry_run(values)
+    with trainer.locked(evaluates=values.do_eval, dry_run=dry_run):
+        best = _begin(values, task, trainer)
+        if trainer.is_chief:
+            TrainingPlan(
+                trainer,
+                estimate_records(task.train_files),
+                max_predictions_per_seq=task.max_predictions_per_seq,
+                keeps_best=values.do_eval,
+            ).log()
+        if dry_run:
+            return
+        evaluation = read_run_config(values.output_dir).get(_EVALUATION)
+        if trainer.is_chief:
+            model_directory.write()
+        if evaluator is not None:
+            evaluation = _evaluation_input(task, evaluation, best)
+        log = _run_log(values, task, trainer, evaluation)
+
+        def record(step: int, results: Mapping[str, float]) -> None:
+            write_results(values.output_dir, step, results)
+            best.offer(step, results, trainer.model)
+
+        try:
+            if evaluator is None:
+                trainer.train(log)
+            else:
+                evaluate = partial(_evaluate_trained, trainer, evaluator)
+                train_and_evaluate(trainer, log, evaluate, record, best.last_step)
+        finally:
+            log.close()
+
+
+def _evaluation_input(
+    task: PretrainingTask, earlier: dict[str, Any] | None, best: BestCheckpoint
+) -> dict[str, Any]:
+    """What is evaluated on. A best checkpoint that was chosen on something else is not kept.
+
+    Args:
+        task: knows its files.
+        earlier: what the run was evaluated on before, None where that is not known.
+        best: the best checkpoint so far.
+    """
+    now = task.describe_evaluation()
+    is_other = earlier is not None and json.dumps(earlier) != json.dumps(now)
+    if is_other and best.step >= 0:
+        logging.warning(
+            "The best checkpoint, of step %d, was chosen on other examples (--eval_input_file, "
+            "their length or masking): the next one evaluated takes its place",
+            best.step,
+        )
+        best.forget()
+    return now
+
+
+def _evaluate_trained(trainer: Trainer, evaluator: Evaluator) -> dict[str, float]:
+    """Evaluates the model as it is being trained: with the layers of the last step."""
+    if trainer.depth_schedule.changes:
+        evaluator.depth = trainer.depth_schedule.of_checkpoint(trainer.step)
+    return evaluator.evaluate()
+
+
+def _begin(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) -> BestCheckpoint:
+    """Settles where the training starts; returns the best checkpoint so far."""
+    if trainer.directory.newest() is not None:
+        check_continued_loss(values.output_dir, task.sentence_loss)
+    trainer.initialize(
+        values.init_checkpoint,
+        init_from_group0=values.init_from_group0,
+        allow_partial=values.allow_partial_checkpoint,
+    )
+    earlier = DepthSchedule.recorded(values.output_dir, task.config)
+    if earlier is not None:
+        trainer.depth_schedule.check_continues(earlier, trainer.step, values.output_dir)
+    return BestCheckpoint(trainer.directory, BEST_METRIC)
+
+
+def _run_log(
+    values: flags.FlagValues,
+    task: PretrainingTask,
+    trainer: Trainer,
+    evaluation: dict[str, Any] | None,
+) -> RunLog:
+    """The log of the run, its settings written."""
+    num_train_steps = trainer.optimizer_config.num_train_steps
+    log = RunLog(values.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
+    log.write_config(
+        {
+            "model": task.config.to_dict(),
+            SENTENCE_LOSS_KEY: task.sentence_loss,
+            "trainer": dataclasses.asdict(trainer.config),
+            "optimizer": dataclasses.asdict(trainer.optimizer_config),
+            "scale_from_batch_size": values.scale_from_batch_size,
+            "input": task.describe_input(),
+            _EVALUATION: evaluation,
+        }
+    )
+    return log
+
+
+def _evaluator(
+    values: flags.FlagValues,
+    task: PretrainingTask,
+    model: keras.Model,
+    strategy: tf.distribute.Strategy,
+) -> Evaluator:
+    return Evaluator(task, model, strategy, values.eval_batch_size, values.max_eval_steps)
+
+
+def _evaluate(
+    values: flags.FlagValues, task: PretrainingTask, evaluator: Evaluator, last_step: int
+) -> None:
+    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
+    schedule = DepthSchedule.parse(values.depth_schedule, task.config)
+    directory = TrainingDirectory(values.output_dir)
+    check_folder(values.output_dir, OUTPUT_FLAG)
+    dry_run = is_dry_run(values)
+    with directory.locked(EVALUATION, dry_run=dry_run):
+        prefixes, best = _to_evaluate(values, directory, last_step)
+        if dry_run:
+            if values.eval_checkpoint == "all" and values.watch_secs > 0:
+                prefixes = iter(directory.checkpoints())  # there may be none yet
+            for prefix in islice(_prepared(prefixes, evaluator, task.sentence_loss, schedule), 1):
+                load_complete(evaluator.model, prefix)
+            return
+        make_output_dir(values.output_dir)
+
+        def record(step: int, results: Mapping[str, float]) -> None:
+            write_results(values.output_dir, step, results)
+            if values.eval_checkpoint == "all":
+                best.offer(step, results, evaluator.model)
+
+        prepared = _prepared(prefixes, evaluator, task.sentence_loss, schedule)
+        evaluate_checkpoints(directory, prepared, evaluator.model, evaluator.evaluate, record)
+
+
+def _to_evaluate(
+    values: flags.FlagValues, directory: TrainingDirectory, last_step: int
+) -> tuple[Iterator[str], BestCheckpoint]:
+    """Prefixes of the checkpoints to evaluate, and the best one so far."""
+    prefixes = choose_checkpoints(
+        directory,
+        values.eval_checkpoint,
+        values.init_checkpoint,
+        flag=EVAL_FLAG,
+        last_step=last_step,
+        watch_secs=values.watch_secs,
+    )
+    return prefixes, BestCheckpoint(directory, BEST_METRIC)
+
+
+def _prepared(
+    prefixes: Iterable[str], evaluator: Evaluator, sentence_loss: str, given: DepthSchedule
+) -> Iterator[str]:
+    """The same checkpoints, one by one, the evaluator set to the layers each was trained with.
+
+    Of one trained with another loss a warning comes first.
+    """
+    for prefix in prefixes:
+        warn_of_another_loss(prefix, sentence_loss)
+        with suppress(LoadError):  # which loading it will raise again
+            evaluator.depth = _trained_depth(prefix, given, evaluator.model.config)
+        yield prefix
+
+
+def _trained_depth(prefix: str, given: DepthSchedule, config: AlbertConfig) -> int | None:
+    """Layers that the last step of a checkpoint applied: its run says so, or else the flag.
+
+    Raises:
+        LoadError: the checkpoint is damaged.
+        ValueError: the flag contradicts the run.
+    """
+    directory, step = os.path.dirname(prefix), read_global_step(prefix)
+    recorded = DepthSchedule.recorded(directory, config)
+    if recorded and given.changes:
+        given.check_continues(recorded, step, directory)
+    schedule = recorded or given
+    return schedule.of_checkpoint(step) if schedule.changes else None

@@ -1,0 +1,285 @@
+"""Pretraining: masked-LM and, on records of sentence pairs, sentence-order prediction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.run_records import read_run_config
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import file_size
+from albert_tf.data.records import check_record_files, explain_read_errors
+from albert_tf.data.tf_examples import FeatureSpec
+from albert_tf.modeling.losses import (
+    LossSum,
+    accuracy,
+    classification_loss,
+    masked_lm_loss,
+    pretraining_loss,
+)
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.pretraining.batching import (
+    Transform,
+    are_masked_alike,
+    check_masked,
+    check_plain,
+    check_sentence_pairs,
+    evaluation_batches,
+    files_that_begin_well,
+    training_batches,
+)
+from albert_tf.pretraining.instances import plain_feature_specs, pretraining_feature_specs
+from albert_tf.pretraining.online_masking import TOKEN_BOUNDARY, OnlineMasking
+from albert_tf.pretraining.segments import NSP, SENTENCE_LOSSES, SOP, check_sentence_loss
+from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
+
+BEST_METRIC = "masked_lm_accuracy"
+
+_LABELS = "next_sentence_labels"  # 1 = the segments are not as in the text
+
+# What the loss and the accuracy of two segments are called.
+_SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}
+
+_EVAL_MASK_SEED = 0  # not that of the run: every evaluation meets the same masks
+
+_PIPELINE = 2  # to be raised when the saved position of an iterator means something else
+
+SENTENCE_LOSS_KEY = "sentence_loss"  # in the settings of a run
+
+
+class PretrainingTask:
+    """The task of `run_pretraining.py`.
+
+    Args:
+        config: the model.
+        train_files: records to train on; may be empty where nothing is trained.
+        eval_files: records to evaluate on; may be empty where nothing is evaluated.
+        max_seq_length: S of the records.
+        max_predictions_per_seq: P of the records.
+        shuffle_buffer_size: records among which the next training example is drawn.
+        sentence_loss: what is learnt of two segments: "sop", "nsp" (the same, under other names) or
+            "none", which trains a model without that head.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        skip_damaged_records: leave out records to train on that cannot be read.
+        masking: masks plain records while training; None reads records that are masked already.
+            Records to evaluate on may be masked already in both cases; plain ones are masked the
+            same way every time.
+
+    Raises:
+        ValueError: sequences longer than the model's position table; no such `sentence_loss`.
+        RecordError: the first record of a file is not what the other arguments say.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        train_files: Sequence[str] = (),
+        eval_files: Sequence[str] = (),
+        max_seq_length: int = 512,
+        max_predictions_per_seq: int = 20,
+        shuffle_buffer_size: int = 1000,
+        sentence_loss: str = SOP,
+        use_one_hot_embeddings: bool = False,
+        masking: OnlineMasking | None = None,
+        skip_damaged_records: bool = False,
+    ) -> None:
+        config.check_sequence_length(max_seq_length, "--max_seq_length")
+        check_sentence_loss(sentence_loss)
+        self.config = config
+        self.train_files = list(train_files)
+        self.eval_files = list(eval_files)
+        self.max_seq_length = max_seq_length
+        self.max_predictions_per_seq = max_predictions_per_seq
+        self.shuffle_buffer_size = shuffle_buffer_size
+        self.sentence_loss = sentence_loss
+        self._sentence = _SENTENCE_NAMES.get(sentence_loss)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.masking = masking
+        self.skip_damaged_records = skip_damaged_records
+        specs = [
+            spec
+            for spec in pretraining_feature_specs(
+                max_seq_length, max_predictions_per_seq, config.vocab_size, config.type_vocab_size
+            )
+            if self._sentence or spec.name != _LABELS
+        ]
+        # Of files to train on, what they begin with is looked at; where that is to be skipped, not.
+        readable = files_that_begin_well(self.train_files) if skip_damaged_records else []
+        self._files_to_check = readable or self.train_files
+        if masking:
+            check_plain(self._files_to_check, masking.mask_id)
+        else:
+            check_masked([*self._files_to_check, *self.eval_files])
+        self._mask_evaluation = masking is not None and not are_masked_alike(
+            self.eval_files, masking.mask_id
+        )
+        self.specs = _specs_to_read(specs, masked=masking is None)
+        self.eval_specs = _specs_to_read(specs, masked=not self._mask_evaluation)
+        inputs = (
+            (self._files_to_check, self.specs, 1 if skip_damaged_records else 256),
+            (self.eval_files, self.eval_specs, 256),
+        )
+        for files, read, num_records in inputs:
+            if files:
+                check_record_files(files, read, num_records=num_records)
+                check_sentence_pairs(files, sentence_loss)
+
+    def _inputs(self) -> list[tuple[list[str], list[FeatureSpec]]]:
+        """Files that are read, and what is read of them."""
+        inputs = (self.train_files, self.specs), (self.eval_files, self.eval_specs)
+        return [(files, specs) for files, specs in inputs if files]
+
+    def _transform(self, seed: int) -> Transform | None:
+        return partial(self.masking, seed=seed) if self.masking else None
+
+    def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
+        """See `Task`."""
+        return training_batches(
+            self.train_files,
+            self.specs,
+            batch_size,
+            seed=seed,
+            shuffle_buffer_size=self.shuffle_buffer_size,
+            transform=self._transform(seed),
+            shard=shard,
+            skip_damaged=self.skip_damaged_records,
+        )
+
+    def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
+        """See `Task`."""
+        transform = self._transform(_EVAL_MASK_SEED) if self._mask_evaluation else None
+        return evaluation_batches(self.eval_files, self.eval_specs, batch_size, transform)
+
+    @contextmanager
+    def explain_read_errors(self) -> Iterator[None]:
+        """See `Task`."""
+        with ExitStack() as contexts:
+            for files, specs in self._inputs():
+                contexts.enter_context(explain_read_errors(files, specs))
+            yield
+
+    def describe_input(self) -> dict[str, Any]:
+        """See `Task`."""
+        description: dict[str, Any] = {
+            "pipeline": _PIPELINE,
+            "files": [[path, file_size(path)] for path in self.train_files],
+            "shuffle_buffer_size": self.shuffle_buffer_size,
+            "features": [[spec.name, spec.length] for spec in self.specs],
+        }
+        # Keys are left out where they say nothing, as in runs made before there were any.
+        if self.masking:
+            description["masking"] = self.masking.describe()
+        if self.skip_damaged_records:
+            description["skip_damaged_records"] = True
+        return description
+
+    def describe_evaluation(self) -> dict[str, Any]:
+        """Returns what decides the examples to evaluate on, as JSON: scores on others differ."""
+        return {
+            "files": [[path, file_size(path)] for path in self.eval_files],
+            "features": [[spec.name, spec.length] for spec in self.eval_specs],
+            "masking": self.masking.describe() if self.masking and self._mask_evaluation else None,
+        }
+
+    def build_model(self) -> keras.Model:
+        """See `Task`."""
+        return AlbertForPretraining(
+            self.config,
+            self.use_one_hot_embeddings,
+            has_sentence_order_head=self._sentence is not None,
+        )
+
+    def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
+        """See `Task`."""
+        weights = {"masked_lm_loss": tf.reduce_sum(features["masked_lm_weights"])}
+        if self._sentence:
+            weights[f"{self._sentence}_loss"] = tf.reduce_sum(features[EXAMPLE_WEIGHTS])
+        return weights
+
+    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """See `Task`."""
+        losses = {
+            "masked_lm_loss": masked_lm_loss(
+                outputs["masked_lm_logits"],
+                features["masked_lm_ids"],
+                features["masked_lm_weights"],
+            )
+        }
+        if self._sentence:
+            losses[f"{self._sentence}_loss"] = classification_loss(
+                outputs["sentence_order_logits"], features[_LABELS][:, 0], features[EXAMPLE_WEIGHTS]
+            )
+        return losses
+
+    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
+        """See `Task`."""
+        sentence = losses[f"{self._sentence}_loss"] if self._sentence else None
+        return pretraining_loss(losses["masked_lm_loss"], sentence)
+
+    def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """See `Task`."""
+        metrics = {
+            "masked_lm_accuracy": accuracy(
+                outputs["masked_lm_logits"],
+                features["masked_lm_ids"],
+                features["masked_lm_weights"],
+            )
+        }
+        if self._sentence:
+            metrics[f"{self._sentence}_accuracy"] = accuracy(
+                outputs["sentence_order_logits"], features[_LABELS][:, 0], features[EXAMPLE_WEIGHTS]
+            )
+        return metrics
+
+
+def _specs_to_read(specs: Sequence[FeatureSpec], masked: bool) -> list[FeatureSpec]:
+    """Word starts are read for masking, predictions of records that are masked already."""
+    if not masked:
+        return list(plain_feature_specs(specs))
+    return [spec for spec in specs if spec.name != TOKEN_BOUNDARY]
+
+
+def trained_sentence_loss(directory: str) -> str | None:
+    """Returns one of `SENTENCE_LOSSES`, or None where the directory does not say."""
+    known = read_run_config(directory).get(SENTENCE_LOSS_KEY)
+    return known if known in SENTENCE_LOSSES else None
+
+
+def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
+    """Refuses to go on with another loss than the run began with.
+
+    Raises:
+        ValueError: names the flag.
+    """
+    known = trained_sentence_loss(output_dir)
+    if known not in (None, sentence_loss):
+        raise ValueError(
+            f"--output_dir {output_dir!r} holds a run with --sentence_loss={known}, which cannot go"
+            f" on with --sentence_loss={sentence_loss}. Give the same loss; or a fresh --output_dir"
+            ", with a checkpoint of that run as --init_checkpoint."
+        )
+
+
+def warn_of_another_loss(checkpoint: str, sentence_loss: str) -> None:
+    """Says so when a checkpoint to be evaluated was trained with another loss.
+
+    Args:
+        checkpoint: its prefix.
+        sentence_loss: what it is evaluated as.
+    """
+    known = trained_sentence_loss(os.path.dirname(checkpoint))
+    if known not in (None, sentence_loss):
+        logging.warning(
+            "%s was trained with --sentence_loss=%s and is evaluated with --sentence_loss=%s",
+            checkpoint,
+            known,
+            sentence_loss,
+        )

@@ -1,0 +1,378 @@
+"""Models as LiteRT (TensorFlow Lite) files, for telephones and other small machines.
+
+The converter is given a graph whose weights are constants. Then it stores each once, however often
+a shared block runs, and finds the operations it has fast code for; variables it would leave as
+variables that nothing fills. What it gives is run and compared with the model before it is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import check_file, write_then_rename
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining, AlbertForSpans
+from albert_tf.serving.saved_model import INPUTS, Outputs, float32_copy
+
+QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
+
+# Of a model of SQuAD 1.1, where the original puts it.
+ORIGINAL_FILE = "albert_model.tflite"
+
+_LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants has 2 GB at most
+
+_CPU = "/CPU:0"  # to compare with: an accelerator may round products
+
+_BATCHES, _ROWS, _LENGTHS = 3, 3, (24, 7, 16)  # that file and model are compared on
+
+# Largest difference of single precision, for numbers up to 1; larger ones have as many digits.
+# ALBERT-xlarge comes to a third of it: sums of thousands of terms, in another order.
+_TOLERANCE = 3e-5
+
+# A quantized model below and above these has nothing to do with what it was made from.
+_LEAST_COSINE, _LARGE_DIFFERENCE = 0.5, 0.1
+
+Arrays = dict[str, np.ndarray]
+
+Compute = Callable[[dict[str, tf.Tensor]], Outputs]
+
+
+class Agreement(NamedTuple):
+    """How near one output of two models is.
+
+    Attributes:
+        difference: the largest, of all numbers that are not of padding.
+        cosine: of the angle between all numbers of one and all of the other; 1 = the same.
+        largest: the number farthest from 0 that was to come out.
+    """
+
+    difference: float
+    cosine: float
+    largest: float
+
+
+def export_litert(
+    model: keras.Model,
+    output_file: str,
+    *,
+    quantization: str = NONE,
+    max_seq_length: int | None = None,
+    batch_size: int | None = 1,
+    labels: Labels | None = None,
+    flag: str = "--output_file",
+) -> dict[str, Agreement]:
+    """Writes a LiteRT file, run and compared with the model before it gets its name.
+
+    It has built-in operations only, and one signature: `input_ids`, `input_mask` (1 = real token,
+    0 = padding) and `segment_ids`, int32 [B, S]; it gives
+
+    * of an encoder, or a pretrained model, whose heads are left out: `sequence_output`, float32
+      [B, S, H], and `pooled_output`, float32 [B, H];
+    * of a classifier: `probabilities`, float32 [B, K], and `predictions`, int32 [B], the likeliest
+      class; of a regression the number, float32 [B, 1] and [B];
+    * of SQuAD 1.1: `start_log_prob` and `end_log_prob`, float32 [B, S], which are logits. Nothing
+      is masked.
+
+    Args:
+        model: is left as it is.
+        output_file: appears when it is complete.
+        quantization: "none" keeps float32; "float16" stores weights so; "int8" stores matrices so,
+            and finds the range of what they are multiplied with while it runs.
+        max_seq_length: S; None for any up to the model's `max_position_embeddings`.
+        batch_size: B; None for any.
+        labels: of a classifier; the names of its classes are written beside the file.
+        flag: where `output_file` came from, for errors.
+
+    Returns:
+        How near the outputs are to those of the model, by name.
+
+    Raises:
+        ValueError: a value is out of range, the model is of another kind or too large, or the file
+            cannot be written or does not give what it should.
+
+    Source: run_squad_v1.py of the original release, main.
+    Differs: the original writes float32, SQuAD 1.1, one sequence of one length.
+    """
+    return LiteRTExport(
+        model, output_file, quantization, max_seq_length, batch_size, labels, flag
+    ).write()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LiteRTExport:
+    """An export that has been checked, and of which nothing is written yet; see `export_litert`.
+
+    Raises:
+        ValueError: a value is out of range, the model is of another kind or too large, or nothing
+            may be written there.
+    """
+
+    model: keras.Model
+    output_file: str
+    quantization: str = NONE
+    max_seq_length: int | None = None
+    batch_size: int | None = 1
+    labels: Labels | None = None
+    flag: str = "--output_file"
+
+    def __post_init__(self) -> None:
+        """Checks all that can be known before anything is converted."""
+        _check_model(self.exported, self.labels)
+        if self.quantization not in QUANTIZATIONS:
+            raise ValueError(
+                f"--quantization must be one of {', '.join(QUANTIZATIONS)}. Received: "
+                f"{self.quantization!r}"
+            )
+        if self.max_seq_length is not None:
+            self.exported.config.check_sequence_length(self.max_seq_length, "--max_seq_length")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"--batch_size must be at least 1. Received: {self.batch_size}")
+        check_file(self.output_file, self.flag)
+
+    @property
+    def exported(self) -> keras.Model:
+        """What is exported: of a pretrained model the encoder."""
+        is_pretrained = isinstance(self.model, AlbertForPretraining)
+        return self.model.encoder if is_pretrained else self.model
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """What is written beside the file; empty for models of something else than classes."""
+        is_classifier = isinstance(self.exported, AlbertForClassification)
+        return self.labels.names if self.labels and is_classifier else ()
+
+    def write(self) -> dict[str, Agreement]:
+        """Does what `export_litert` does."""
+        if self.exported is not self.model:
+            logging.info("Of the pretrained model the encoder is exported, without its heads.")
+        length, batch_size = self.max_seq_length, self.batch_size
+        with tf.device(_CPU):
+            copy = float32_copy(self.exported)
+            compute = outputs_of(copy)
+            converted = _convert(copy, compute, self.quantization, length, batch_size)
+            batches = _check_batches(copy.config, batch_size, length)
+            is_exact = self.quantization == NONE
+            agreements = check(run(converted, batches), compute, batches, is_exact=is_exact)
+        _write(self.output_file, converted, self.class_names, self.flag)
+        _report(self.output_file, len(converted), self.quantization, agreements)
+        return agreements
+
+
+def _write(path: str, converted: bytes, names: Sequence[str], flag: str) -> None:
+    """Writes the file, and the names of its classes if there are any; both or neither."""
+    with write_then_rename(path, flag) as file:
+        file.write(converted)
+        file.flush()  # what there is no room for fails before the names are there
+        if names:
+            with write_then_rename(labels_file(path), flag) as beside:
+                beside.write(json.dumps(names, ensure_ascii=False, indent=1).encode())
+
+
+def labels_file(output_file: str) -> str:
+    """Returns where the names of classes stand, in the order of the probabilities."""
+    return f"{os.path.splitext(output_file)[0]}.labels.json"
+
+
+def _report(path: str, size: int, quantization: str, agreements: dict[str, Agreement]) -> None:
+    logging.info("Exported %s: quantization=%s size=%.1f MB", path, quantization, size / 1e6)
+    for name, found in agreements.items():
+        logging.info(
+            "%s: max_difference=%.3g of=%.3g cosine=%.6f",
+            name,
+            found.difference,
+            found.largest,
+            found.cosine,
+        )
+
+
+def _check_model(model: keras.Model, labels: Labels | None) -> None:
+    if not isinstance(model, (AlbertEncoder, AlbertForClassification, AlbertForSpans)):
+        raise ValueError(
+            "LiteRT files are made of encoders, pretrained models, classifiers and models of SQuAD "
+            f"1.1, not of {type(model).__name__}. --export_dir of run_squad.py and run_race.py "
+            "writes those of SQuAD 2.0 and of multiple choice as a SavedModel."
+        )
+    is_classifier = isinstance(model, AlbertForClassification)
+    if labels is not None and is_classifier and labels.num_outputs != model.num_labels:
+        raise ValueError(
+            f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
+            f"{', '.join(labels.names) or 'one number'}"
+        )
+    size = 4 * _parameters(model)
+    if size > _LARGEST_MODEL:
+        raise ValueError(
+            f"The model's weights are {size / 1e9:.1f} GB in single precision, and the converter "
+            "to LiteRT takes 2 GB at most. Models that share their parameters are smaller."
+        )
+
+
+def _parameters(model: keras.Model) -> int:
+    return sum(math.prod(variable.shape) for variable in original_names(model).values())
+
+
+def outputs_of(model: keras.Model) -> Compute:
+    """Returns what gives a model's outputs by the names they have in the file."""
+
+    def compute(inputs: dict[str, tf.Tensor]) -> Outputs:
+        values = model(inputs, training=False)
+        if isinstance(model, AlbertForSpans):
+            return {
+                "start_log_prob": values["start_logits"],
+                "end_log_prob": values["end_logits"],
+            }
+        if isinstance(model, AlbertForClassification):
+            return _classifier_outputs(values["logits"])
+        return {name: values[name] for name in ("sequence_output", "pooled_output")}
+
+    return compute
+
+
+def _classifier_outputs(logits: tf.Tensor) -> Outputs:
+    if logits.shape[-1] == 1:
+        return {"probabilities": logits, "predictions": logits[:, 0]}
+    return {
+        "probabilities": tf.nn.softmax(logits),
+        "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+    }
+
+
+def _convert(
+    model: keras.Model,
+    compute: Compute,
+    quantization: str,
+    length: int | None,
+    batch_size: int | None,
+) -> bytes:
+    specs = [tf.TensorSpec([batch_size, length], tf.int32, name) for name in INPUTS]
+    weights = [(variable, variable.numpy()) for variable in original_names(model).values()]
+
+    def from_tokens(*inputs: tf.Tensor) -> Outputs:
+        if None in (batch_size, length):
+            # A row for all sequences would be accepted, and give something else than was meant.
+            inputs = tuple(tf.reshape(values, tf.shape(inputs[0])) for values in inputs)
+        constants = [(variable, tf.constant(values)) for variable, values in weights]
+        with keras.StatelessScope(state_mapping=constants):
+            return compute(dict(zip(INPUTS, inputs, strict=True)))
+
+    function = tf.function(from_tokens, specs, autograph=False).get_concrete_function()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], tf.Module())
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    if quantization != NONE:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantization == FLOAT16:
+        converter.target_spec.supported_types = [tf.float16]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of TensorFlow's own use of its interpreter
+        return converter.convert()
+
+
+def _check_batches(
+    config: AlbertConfig, batch_size: int | None, length: int | None
+) -> list[Arrays]:
+    """Ragged batches of ids at random; the first row of the first is full, others less and less."""
+    random = np.random.default_rng(3)
+    rows = batch_size or _ROWS
+    batches = []
+    for number in range(_BATCHES):
+        columns = length or min(_LENGTHS[number], config.max_position_embeddings)
+        share = 1 - (number * rows + np.arange(rows)) / (_BATCHES * rows)
+        lengths = np.maximum(np.round(share * columns), 1)[:, None]
+        positions = np.arange(columns)
+        mask = positions < lengths
+        segments = (positions >= lengths // 2) & mask & (config.type_vocab_size > 1)
+        ids = random.integers(0, config.vocab_size, mask.shape) * mask
+        arrays = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+        batches.append({name: values.astype(np.int32) for name, values in arrays.items()})
+    return batches
+
+
+def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
+    """Gives a LiteRT model's outputs for each batch.
+
+    Raises:
+        ValueError: the model does not run.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that LiteRT's own interpreter is its successor
+        try:
+            runner = tf.lite.Interpreter(model_content=converted).get_signature_runner()
+            return [runner(**batch) for batch in batches]
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"the LiteRT model does not run: {error}") from error
+
+
+def check(
+    found: Sequence[Arrays],
+    compute: Callable[[dict[str, tf.Tensor]], Mapping[str, tf.Tensor]],
+    batches: Sequence[Arrays],
+    *,
+    is_exact: bool,
+) -> dict[str, Agreement]:
+    """Compares the outputs of a LiteRT model with those of the one it was made from.
+
+    Args:
+        found: its outputs for each batch.
+        compute: gives the outputs of the one it was made from.
+        batches: the inputs.
+        is_exact: whether it holds numbers of single precision.
+
+    Returns:
+        The agreement of each output of floating-point numbers.
+
+    Raises:
+        ValueError: it gives something else.
+    """
+    pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for batch, outputs in zip(batches, found, strict=True):
+        is_real = batch["input_mask"] == 1
+        for name, expected in compute({k: tf.constant(v) for k, v in batch.items()}).items():
+            values, wanted = outputs[name], expected.numpy()
+            if values.shape != wanted.shape:
+                raise ValueError(f"{name} is {values.shape}, and should be {wanted.shape}.")
+            if values.shape[:2] == is_real.shape:
+                values, wanted = values[is_real], wanted[is_real]
+            if np.issubdtype(wanted.dtype, np.floating):
+                pairs.setdefault(name, []).append((values.ravel(), wanted.ravel()))
+    agreements = {}
+    for name, parts in pairs.items():
+        values, wanted = (np.concatenate(side) for side in zip(*parts, strict=True))
+        if not np.isfinite(values).all():
+            raise ValueError(f"the LiteRT model gives {name} that is not finite.")
+        agreements[name] = near = agreement(values, wanted)
+        # Of a source that is not finite neither comparison holds.
+        if not (
+            near.difference <= _TOLERANCE * max(1.0, near.largest)
+            if is_exact
+            else near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
+        ):
+            raise ValueError(
+                f"the LiteRT model's {name} is not that of the model it was made from: it differs "
+                f"by {near.difference:.3g}, where the largest number is {near.largest:.3g}; the "
+                f"cosine of both is {near.cosine:.3f}."
+            )
+    return agreements
+
+
+def agreement(values: np.ndarray, wanted: np.ndarray) -> Agreement:
+    """Compares two sets of numbers of one shape."""
+    first, second = values.ravel().astype(np.float64), wanted.ravel().astype(np.float64)
+    scale = np.linalg.norm(first) * np.linalg.norm(second)
+    return Agreement(
+        difference=float(np.abs(first - second).max()),
+        cosine=float(first @ second / scale) if scale else float(np.array_equal(first, second)),
+        largest=float(np.abs(second).max()),
+    )

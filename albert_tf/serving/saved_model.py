@@ -1,0 +1,148 @@
+"""What all exports share: a copy of the weights alone, signatures, and a folder that is complete.
+
+Exported models take token ids: `input_ids`, `input_mask` (1 = real token, 0 = padding) and
+`segment_ids`, int32, of any number of examples and any length up to the model's
+`max_position_embeddings`. They compute in float32 without dropout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.model_directory import CONFIG_FILE
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.data.files import explain_write_errors, temporary_folder, write_then_rename
+from albert_tf.modeling.models import EncoderAndHead
+
+DEFAULT_SIGNATURE = "serving_default"
+
+TOKENS_SIGNATURE = "tokens"
+
+TEXT_FOLDER = "text"  # where models that take texts lie, beside those that take token ids
+
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+# The folder of a SavedModel for files that TensorFlow itself does not read.
+_EXTRA_FOLDER = "assets.extra"
+
+Outputs = dict[str, tf.Tensor]
+
+_Model = TypeVar("_Model", bound=EncoderAndHead)
+
+
+def float32_copy(model: _Model) -> _Model:
+    """Returns a model of its own weights, in float32 and on one device.
+
+    The weights of a model to export may be of another precision, or spread over replicas.
+
+    Args:
+        model: is left as it is.
+    """
+    settings = {"dtype": "float32", "use_one_hot_embeddings": False}
+    copy = type(model).from_config({**model.get_config(), **settings})
+    variables = original_names(copy)
+    for name, variable in original_names(model).items():
+        variables[name].assign(tf.cast(tf.convert_to_tensor(variable), tf.float32))
+    return copy
+
+
+def tokens_function(compute: Callable[[Outputs], Outputs], rank: int = 2) -> Callable:
+    """Makes a signature of token ids.
+
+    Args:
+        compute: gives outputs by name; takes `input_ids`, `input_mask` and `segment_ids`.
+        rank: 2 for [B, S], 3 for [B, C, S].
+
+    Returns:
+        A function whose inputs have these names, and all have to have one shape.
+    """
+
+    def from_tokens(*inputs: tf.Tensor) -> Outputs:
+        for name, values in zip(INPUTS[1:], inputs[1:], strict=True):
+            # A row for all examples would be accepted, and give something else than was meant.
+            tf.debugging.assert_equal(
+                tf.shape(values), tf.shape(inputs[0]), f"{name} must have the shape of input_ids."
+            )
+        return compute(dict(zip(INPUTS, inputs, strict=True)))
+
+    specs = [tf.TensorSpec([None] * rank, tf.int32, name=name) for name in INPUTS]
+    return tf.function(from_tokens, specs, autograph=False)
+
+
+def texts_function(compute: Callable[[Outputs], Outputs], ranks: Mapping[str, int]) -> Callable:
+    """Makes a signature of texts.
+
+    Args:
+        compute: gives outputs by name; takes the texts by name.
+        ranks: 1 for string [B], 2 for string [B, C], by the names of the inputs.
+
+    Returns:
+        A function whose inputs have these names, and all have to have one B.
+    """
+    names = list(ranks)
+
+    def from_texts(*inputs: tf.Tensor) -> Outputs:
+        for name, values in zip(names[1:], inputs[1:], strict=True):
+            counts = (tf.shape(texts)[0] for texts in (values, inputs[0]))
+            tf.debugging.assert_equal(*counts, f"There must be as many {name} as {names[0]}.")
+        return compute(dict(zip(names, inputs, strict=True)))
+
+    specs = [tf.TensorSpec([None] * rank, tf.string, name) for name, rank in ranks.items()]
+    return tf.function(from_texts, specs, autograph=False)
+
+
+def write_saved_model(
+    model: EncoderAndHead,
+    signatures: Mapping[str, Callable],
+    export_dir: str,
+    extra_files: Mapping[str, str] | None = None,
+    tokenizer: tf.Module | None = None,
+) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
+
+    The weights have the names of the original in it; of the Keras model there is nothing else. With
+    them and its configuration, in `assets.extra`, it can be read as a model again.
+
+    Args:
+        model: whose variables the signatures read, see `float32_copy`.
+        signatures: functions of TensorFlow by the names they get.
+        export_dir: created if need be (--export_dir).
+        extra_files: texts by the names they get in `assets.extra`.
+        tokenizer: what the signatures tokenize with.
+
+    Returns:
+        Path of the subfolder, named after the time, in seconds.
+
+    Raises:
+        WriteError: there is no room, or nothing may be written there.
+    """
+    root = tf.Module()
+    root.weights = {name: variable.value for name, variable in original_names(model).items()}
+    if tokenizer is not None:
+        root.tokenizer = tokenizer
+    config = json.dumps(model.config.to_dict(), indent=2)
+    with (
+        explain_write_errors(export_dir, "--export_dir"),
+        temporary_folder(os.path.join(export_dir, "export")) as temporary,  # servers pass it over
+    ):
+        tf.saved_model.save(root, temporary, dict(signatures))
+        for name, text in {CONFIG_FILE: config, **(extra_files or {})}.items():
+            with write_then_rename(os.path.join(temporary, _EXTRA_FOLDER, name)) as file:
+                file.write(text.encode())
+        path = _unused_folder(export_dir)
+        tf.io.gfile.rename(temporary, path)
+        return path
+
+
+def _unused_folder(export_dir: str) -> str:
+    """The first second from now on that no export is named after."""
+    second = int(time.time())
+    while tf.io.gfile.exists(os.path.join(export_dir, str(second))):
+        second += 1
+    return os.path.join(export_dir, str(second))

@@ -1,0 +1,283 @@
+"""Text as arrays of code points inside a graph: decoding, replacing character by character.
+
+What a character becomes is looked up in a table that Python filled, with the functions that the
+Python tokenizers use. So graph and Python agree by construction, whatever Unicode version the
+libraries inside TensorFlow were built with.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+# Entries of every character table; further ones hold other replacements.
+ITSELF, NOTHING, BLANK, OTHER_BLANK = range(4)
+
+_SELF = "\uffff"  # no character; in a replacement it stands for the one replaced
+
+_NO_CODE = -1
+
+_RESERVED = (_SELF, "", " ", " ")
+
+_CODES = sys.maxunicode + 1
+
+_PAGE_BITS = 7
+
+_PAGE = 1 << _PAGE_BITS
+
+_FINAL_SIGMA, _SIGMA, _CAPITAL_SIGMA = 0x3C2, 0x3C3, 0x3A3
+
+_CASED, _IGNORABLE = 1, 2
+
+Replacement = Callable[[str], "str | int"]
+
+
+class Characters(NamedTuple):
+    """The characters of many texts, one text after the other.
+
+    Attributes:
+        codes: code points, int32 [N].
+        rows: which text each belongs to, int32 [N].
+        splits: where in these arrays each text begins, and where the last ends, int32 [B + 1].
+        starts: first byte of each character in the UTF-8 of its raw text, int32 [N].
+        ends: one past its last byte, int32 [N].
+    """
+
+    codes: tf.Tensor
+    rows: tf.Tensor
+    splits: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+    def strings(self) -> tf.Tensor:
+        """The texts in UTF-8, string [B]."""
+        splits = tf.cast(self.splits, tf.int64)
+        ragged = tf.RaggedTensor.from_row_splits(self.codes, splits, validate=False)
+        return tf.strings.unicode_encode(ragged, "UTF-8")
+
+    def at_row_starts(self) -> tf.Tensor:
+        """For each character, where in the arrays its text begins, int32 [N]."""
+        return tf.gather(self.splits, self.rows)
+
+    def at_row_ends(self) -> tf.Tensor:
+        """For each character, where in the arrays its text ends, int32 [N]."""
+        return tf.gather(self.splits, self.rows + 1)
+
+
+class Located(NamedTuple):
+    """Pieces and where they come from; flat arrays of P pieces of B texts.
+
+    Attributes:
+        ids: int32 [P].
+        splits: where the pieces of each text begin and the last ones end, int32 [B + 1].
+        starts: first position of each piece, int32 [P].
+        ends: one past the last, int32 [P].
+    """
+
+    ids: tf.Tensor
+    splits: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+
+def decode(texts: tf.Tensor) -> Characters:
+    """Takes UTF-8 texts, string [B], apart; bytes that are not UTF-8 become U+FFFD."""
+    ragged, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
+    codes, splits = ragged.values, tf.cast(ragged.row_splits, tf.int32)
+    size = tf.size(codes)
+    rows = segment_ids(splits, size)
+    starts = tf.cast(offsets.values, tf.int32)
+    is_last = tf.gather(splits, rows + 1) == tf.range(1, size + 1)
+    lengths = tf.gather(tf.strings.length(texts), rows)
+    ends = tf.where(is_last, lengths, tf.concat([starts[1:], starts[:1]], 0))
+    return Characters(codes, rows, splits, starts, ends)
+
+
+def segment_ids(splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """For each of `size` places, how many of splits[1:] are not after it, int32 [size]."""
+    ends = tf.minimum(splits[1:], size)[:, None]
+    passed = tf.scatter_nd(ends, tf.ones_like(ends[:, 0]), [size + 1])
+    return tf.cumsum(passed)[:size]
+
+
+def byte_lengths(codes: tf.Tensor) -> tf.Tensor:
+    """How many bytes each character has in UTF-8, int32 [N]."""
+    return 1 + sum(tf.cast(codes >= bound, tf.int32) for bound in (0x80, 0x800, 0x10000))
+
+
+def first_from(mask: tf.Tensor) -> tf.Tensor:
+    """For each of N places, the first place from there on that the mask marks, or N."""
+    size = tf.size(mask)
+    places = tf.cast(tf.where(mask)[:, 0], tf.int32)
+    return tf.gather(tf.concat([places, [size]], 0), tf.cumsum(tf.cast(mask, tf.int32), 0, True))
+
+
+def last_before(mask: tf.Tensor) -> tf.Tensor:
+    """For each of N places, the last place before it that the mask marks, or -1."""
+    places = tf.cast(tf.where(mask)[:, 0], tf.int32)
+    return tf.gather(tf.concat([[-1], places], 0), tf.cumsum(tf.cast(mask, tf.int32), 0, True))
+
+
+class CodeMap(tf.Module):
+    """One small number for each code point; equal pages are stored once."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        """Takes the number of every code point, int [0x110000]."""
+        super().__init__()
+        rows = values.astype(np.int32).reshape(-1, _PAGE)
+        places: dict[bytes, int] = {}
+        pages = [places.setdefault(row.tobytes(), len(places)) * _PAGE for row in rows]
+        self.pages = constant(pages)
+        self.values = constant(np.frombuffer(b"".join(places), np.int32))
+
+    def __call__(self, codes: tf.Tensor) -> tf.Tensor:
+        """Looks code points up, int32 [N] to int32 [N]."""
+        page = tf.gather(self.pages, tf.bitwise.right_shift(codes, _PAGE_BITS))
+        return tf.gather(self.values, page + tf.bitwise.bitwise_and(codes, _PAGE - 1))
+
+
+class CharacterTable(tf.Module):
+    """What each character is replaced by: any number of characters."""
+
+    def __init__(self, replace: Replacement) -> None:
+        """Asks a function about every character.
+
+        Args:
+            replace: a function without a state; gives the replacement of a character as text, or
+                one of the reserved entries. Text never shares a reserved entry, so that those
+                tell blanks from characters that become a blank.
+        """
+        super().__init__()
+        entries, texts = _replacements(replace)
+        lengths = list(map(len, texts))
+        self._entries = CodeMap(entries)
+        self._ends = constant(np.cumsum(lengths))
+        self._starts = constant(np.cumsum(lengths) - lengths)
+        codes = np.array([ord(c) for text in texts for c in text])
+        self._codes = constant(np.where(codes == ord(_SELF), _NO_CODE, codes))
+
+    def entries(self, codes: tf.Tensor) -> tf.Tensor:
+        """Which entry of the table each code point has, int32 [N]."""
+        return self._entries(codes)
+
+    def replace(
+        self, text: Characters, entries: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+    ) -> tuple[Characters, tf.Tensor]:
+        """Replaces every character by what its entry says.
+
+        Args:
+            text: N characters.
+            entries: entry of each, int32 [N].
+            starts: first raw byte that the replacement stands for, int32 [N].
+            ends: one past the last, int32 [N].
+
+        Returns:
+            The new characters, M of them, and which old one each came from, int32 [M].
+        """
+        first, after = tf.gather(self._starts, entries), tf.gather(self._ends, entries)
+        places = tf.ragged.range(first, after, row_splits_dtype=tf.int32)
+        codes = tf.gather(self._codes, places.values)
+        sources = segment_ids(places.row_splits, tf.size(codes))
+        codes = tf.where(codes == _NO_CODE, tf.gather(text.codes, sources), codes)
+        new = Characters(
+            codes,
+            tf.gather(text.rows, sources),
+            tf.gather(places.row_splits, text.splits),
+            tf.gather(starts, sources),
+            tf.gather(ends, sources),
+        )
+        return new, sources
+
+
+class SigmaLowering(tf.Module):
+    """Lower-cases the capital sigma, the one letter of which its neighbours decide."""
+
+    def __init__(self, is_dropped: Callable[[str], bool] | None = None) -> None:
+        """Prepares what has to be known of the neighbours.
+
+        Args:
+            is_dropped: names characters that the text will have lost when it is lower-cased.
+        """
+        super().__init__()
+        classes = _case_classes()
+        if is_dropped:
+            dropped = [code for code in possible_codes() if is_dropped(chr(code))]
+            classes = classes.copy()
+            classes[dropped] = _IGNORABLE
+        self._classes = CodeMap(classes)
+
+    def __call__(self, text: Characters) -> Characters:
+        """Lower-cases every capital sigma of texts whose other letters may be of any case."""
+        is_sigma = text.codes == _CAPITAL_SIGMA
+        codes = tf.cond(
+            tf.reduce_any(is_sigma), lambda: self._lower(text, is_sigma), lambda: text.codes
+        )
+        return text._replace(codes=codes)
+
+    def _lower(self, text: Characters, is_sigma: tf.Tensor) -> tf.Tensor:
+        classes = self._classes(text.codes)
+        counts = classes != _IGNORABLE
+        is_cased = tf.concat([classes == _CASED, [False]], 0)  # so that place N and -1 exist
+        before = last_before(counts)
+        # A capital sigma counts itself, so the first that counts is looked for one later.
+        after = tf.concat([first_from(counts)[1:], [tf.size(counts)]], 0)
+        follows = (before >= text.at_row_starts()) & tf.gather(is_cased, tf.maximum(before, 0))
+        ends = (after >= text.at_row_ends()) | ~tf.gather(is_cased, after)
+        lower = tf.where(follows & ends, _FINAL_SIGMA, _SIGMA)
+        return tf.where(is_sigma, lower, text.codes)
+
+
+def constant(values: Any) -> tf.Tensor:
+    """A table for graphs, int32, kept where string operations run."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        return tf.constant(np.asarray(values, np.int32))
+
+
+@cache
+def possible_codes() -> tuple[int, ...]:
+    """The code points of which anything can be made.
+
+    In the planes of letters and ideographs blocks count as a whole. Beyond them are a few that
+    exist, empty planes and private ones.
+    """
+    letters = (*range(0xD800), *range(0xE000, 0x30000))  # surrogates are none
+    others = (*range(0x30000, 0x40000), *range(0xE0000, 0xF0000))
+    return (*letters, *(code for code in others if unicodedata.category(chr(code)) != "Cn"))
+
+
+@cache
+def _replacements(replace: Replacement) -> tuple[np.ndarray, list[str]]:
+    """The entry of every code point, int32 [0x110000], and the texts of the entries."""
+    entries = np.zeros(_CODES, np.int32)
+    places: dict[str, int] = {}
+    for code in possible_codes():
+        character = chr(code)
+        new = replace(character)
+        if isinstance(new, int):
+            entries[code] = new
+        elif new != character:
+            new = new.replace(character, _SELF)
+            entries[code] = places.setdefault(new, len(_RESERVED) + len(places))
+    return entries, [*_RESERVED, *places]
+
+
+@cache
+def _case_classes() -> np.ndarray:
+    """How each character counts beside a capital sigma, found by asking Python, int32 [0x110000].
+
+    Python looks past some characters and then asks whether what it finds has a case.
+    """
+    classes = np.zeros(_CODES, np.int32)
+    for code in possible_codes():
+        character = chr(code)
+        if f"AΣ{character}".lower()[1] != "ς":
+            classes[code] = _CASED
+        elif f"AΣ{character}A".lower()[1] != "ς":
+            classes[code] = _IGNORABLE
+    return classes

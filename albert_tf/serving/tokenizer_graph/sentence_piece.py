@@ -1,0 +1,301 @@
+"""The SentencePiece tokenizer as a graph: clean-up, SentencePiece, digit-comma rule, positions."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+from albert_tf.serving.tokenizer_graph.characters import (
+    BLANK,
+    NOTHING,
+    OTHER_BLANK,
+    Characters,
+    CharacterTable,
+    Located,
+    Replacement,
+    SigmaLowering,
+    byte_lengths,
+    constant,
+    decode,
+    first_from,
+    segment_ids,
+)
+from albert_tf.tokenization.cleaning import clean_text
+from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
+
+_NO_CHARACTER = "\0"  # stands where a text is over; whatever it finds is not asked for
+
+_ASCII = r"[\x00-\x7f]*"
+
+# What str.split takes for white space, among ASCII. A single blank needs no replacing.
+_ASCII_BLANKS = r"\t-\r\x1c-\x20"
+
+_ASCII_GAP = rf"[\t-\r\x1c-\x1f][{_ASCII_BLANKS}]*|\x20[{_ASCII_BLANKS}]+"
+
+
+class CommaRule(tf.Module):
+    """ALBERT's rule for pieces like "9,": the parts of every piece, most of which have one."""
+
+    def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
+        super().__init__()
+        parts = tokenizer.digit_comma_parts
+        of_pieces = [parts.get(i, [(i, "")]) for i in range(tokenizer.vocab_size)]
+        counts = np.array([len(row) for row in of_pieces])
+        self._part_ids = constant([part_id for row in of_pieces for part_id, _ in row])
+        self._ends = constant(np.cumsum(counts))
+        self._starts = constant(np.cumsum(counts) - counts)
+        self._bounds = constant([bound for row in of_pieces for bound in _bounds(row)])
+        texts = ["".join(text for _, text in parts[i]) for i in sorted(parts)]
+        self._rows = constant(_rows(tokenizer.vocab_size, parts))
+        self._longest = max(map(len, texts), default=0)
+        padded = [text.ljust(self._longest, _NO_CHARACTER) for text in ["", *texts]]
+        self._codes = constant([[ord(c) for c in text] for text in padded])
+
+    def apply(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Takes pieces apart, int32 [B, (tokens)] to int32 [B, (tokens)]."""
+        ids, splits, _, _ = self._parts(pieces.values, tf.cast(pieces.row_splits, tf.int32))
+        splits = tf.cast(splits, tf.int64)
+        return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
+
+    def locate(self, pieces: Located, codes: tf.Tensor) -> Located:
+        """Takes pieces apart that cover clean characters, and finds where each part lies."""
+        ids, splits, places, sources = self._parts(pieces.ids, pieces.splits)
+        starts, ends = tf.gather(pieces.starts, sources), tf.gather(pieces.ends, sources)
+        located = Located(ids, splits, starts, ends)
+        if not self._longest:
+            return located
+        is_part = tf.gather(self._rows, tf.gather(pieces.ids, sources)) > 0
+        return tf.cond(
+            tf.reduce_any(is_part),
+            lambda: self._locate_parts(located, pieces, places, sources, codes),
+            lambda: located,
+        )
+
+    def _parts(self, ids: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Gives part ids, their splits, places in the tables, and the piece each came from."""
+        first, after = tf.gather(self._starts, ids), tf.gather(self._ends, ids)
+        places = tf.ragged.range(first, after, row_splits_dtype=tf.int32)
+        sources = segment_ids(places.row_splits, tf.size(places.values))
+        part_ids = tf.gather(self._part_ids, places.values)
+        return part_ids, tf.gather(places.row_splits, splits), places.values, sources
+
+    def _locate_parts(
+        self,
+        located: Located,
+        pieces: Located,
+        places: tf.Tensor,
+        sources: tf.Tensor,
+        codes: tf.Tensor,
+    ) -> Located:
+        rows = tf.gather(self._rows, pieces.ids)
+        taken = tf.where(rows > 0)[:, 0]
+        starts, ends = tf.gather(pieces.starts, taken), tf.gather(pieces.ends, taken)
+        marks = self._follow(tf.gather(rows, taken), starts, ends, codes)
+        taken_of_piece = tf.cumsum(tf.cast(rows > 0, tf.int32)) - 1
+        row = tf.gather(taken_of_piece, sources)
+        is_part = tf.gather(rows, sources) > 0
+        row = tf.where(is_part, row, 0)
+        bounds = tf.gather(self._bounds, places)
+        begin = tf.gather_nd(marks, tf.stack([row, bounds[:, 0]], 1))
+        end = tf.gather_nd(marks, tf.stack([row, bounds[:, 1]], 1))
+        return located._replace(
+            starts=tf.where(is_part, located.starts + begin, located.starts),
+            ends=tf.where(is_part, located.starts + end, located.ends),
+        )
+
+    def _follow(
+        self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, codes: tf.Tensor
+    ) -> tf.Tensor:
+        """Finds the characters of pieces, one after the other, in the text that they cover.
+
+        Returns:
+            For each piece the place after each number of its characters, int32 [A, longest + 1];
+            a character that is not there, such as a mark where there is no blank, moves nothing.
+        """
+        columns = tf.range(tf.reduce_max(ends - starts))
+        places = starts[:, None] + columns
+        window = tf.gather(codes, tf.minimum(places, tf.size(codes) - 1))
+        window = tf.where(places < ends[:, None], window, -1)
+        place = tf.zeros_like(starts)
+        found = [place]
+        wanted = tf.gather(self._codes, rows)
+        for column in range(self._longest):
+            hits = (window == wanted[:, column, None]) & (columns >= place[:, None])
+            position = tf.argmax(hits, 1, tf.int32)
+            place = tf.where(tf.reduce_any(hits, 1), position + 1, place)
+            found.append(place)
+        return tf.stack(found, 1)
+
+
+def _bounds(parts: list[tuple[int, str]]) -> Iterator[tuple[int, int]]:
+    """Between which of its piece's characters each part lies."""
+    return pairwise(accumulate((len(text) for _, text in parts), initial=0))
+
+
+def _rows(vocab_size: int, taken_apart: Iterable[int]) -> np.ndarray:
+    """Counts the pieces that are taken apart, from 1; 0 for all others, int32 [V]."""
+    rows = np.zeros(vocab_size, np.int32)
+    for row, piece in enumerate(sorted(taken_apart), 1):
+        rows[piece] = row
+    return rows
+
+
+class SentencePieceGraph(tf.Module):
+    """What `SentencePieceTokenizer` does, in TensorFlow."""
+
+    def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
+        super().__init__()
+        self._lowers = tokenizer.do_lower_case
+        self._characters = CharacterTable(_replacement(tokenizer.do_lower_case))
+        self._sigmas = SigmaLowering()
+        self._model = tensorflow_text.SentencepieceTokenizer(tokenizer.model_proto)
+        self._comma_rule = CommaRule(tokenizer)
+        self._mark_id = tokenizer.convert_tokens_to_ids([WORD_START])[0]
+        taken_apart = tokenizer.digit_comma_parts
+        has_mark = [token.startswith(WORD_START) for token in tokenizer.tokens]
+        self._has_mark = constant(has_mark)
+        self._is_tied = constant([m and i not in taken_apart for i, m in enumerate(has_mark)])
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Gives the ids of each text, int32 [B, (tokens)]."""
+        pieces = self._model.tokenize(self.clean(texts))
+        return self._comma_rule.apply(pieces)
+
+    def tokenize_with_offsets(self, texts: tf.Tensor) -> Located:
+        """Gives ids and positions, in bytes of the raw texts."""
+        raw = decode(texts)
+        gaps = _Gaps.find(raw, self._characters.entries(raw.codes))
+        clean = self._replace(raw, gaps)
+        pieces = self._locate(clean)
+        pieces = self._comma_rule.locate(pieces, clean.codes)
+        starts, ends = _raw_ranges(pieces, clean)
+        return self._with_leading_blanks(pieces._replace(starts=starts, ends=ends), raw, gaps)
+
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+        """Cleans texts, string [B]; those in ASCII, which are most, take the shorter way."""
+        is_ascii = tf.strings.regex_full_match(texts, _ASCII)
+        simple = tf.strings.regex_replace(tf.where(is_ascii, texts, ""), _ASCII_GAP, " ")
+        simple = tf.strings.strip(simple)
+        if self._lowers:
+            simple = tf.strings.lower(simple)
+        others = tf.where(~is_ascii)
+        raw = decode(tf.gather_nd(texts, others))
+        clean = self._replace(raw, _Gaps.find(raw, self._characters.entries(raw.codes)))
+        return tf.tensor_scatter_nd_update(simple, others, clean.strings())
+
+    def _replace(self, raw: Characters, gaps: _Gaps) -> Characters:
+        clean, _ = self._characters.replace(raw, gaps.entries, gaps.starts, gaps.ends)
+        return self._sigmas(clean) if self._lowers else clean
+
+    def _locate(self, clean: Characters) -> Located:
+        """Gives the pieces of clean texts and the clean characters that each comes from."""
+        ids, starts, ends = self._model.tokenize_with_offsets(clean.strings())
+        splits, size = tf.cast(ids.row_splits, tf.int32), tf.size(ids.values)
+        lengths = byte_lengths(clean.codes)
+        bytes_before = tf.concat([[0], tf.cumsum(lengths)], 0)
+        characters = segment_ids(bytes_before, bytes_before[-1] + 1)
+        bases = tf.gather(tf.gather(bytes_before, clean.splits), segment_ids(splits, size))
+        start = tf.gather(characters, bases + tf.cast(starts.values, tf.int32))
+        end = tf.gather(characters, bases + tf.cast(ends.values, tf.int32))
+        return self._without_odd_blanks(Located(ids.values, splits, start, end), clean.codes)
+
+    def _without_odd_blanks(self, pieces: Located, codes: tf.Tensor) -> Located:
+        """Ties the mark of a piece to one blank, where SentencePiece joined several characters."""
+        next_blank = tf.concat([first_from(codes == ord(" ")), [tf.size(codes)]], 0)
+        blank = tf.gather(next_blank, pieces.starts)
+        is_tied = (tf.gather(self._is_tied, pieces.ids) > 0) & (blank < pieces.ends)
+        starts = tf.where(is_tied, blank, pieces.starts)
+        is_mark = is_tied & (pieces.ids == self._mark_id)
+        ends = tf.where(is_mark, blank + 1, pieces.ends)
+        return pieces._replace(starts=starts, ends=ends)
+
+    def _with_leading_blanks(self, pieces: Located, raw: Characters, gaps: _Gaps) -> Located:
+        """Gives the white space before a text to its first piece, if that begins with a mark."""
+        has_pieces = pieces.splits[1:] > pieces.splits[:-1]
+        rows = tf.where(has_pieces)[:, 0]
+        first, begin = tf.gather(pieces.splits, rows), tf.gather(raw.splits, rows)
+        is_led = tf.gather(gaps.is_white, begin)
+        is_led &= tf.gather(self._has_mark, tf.gather(pieces.ids, first)) > 0
+        first, begin = tf.boolean_mask(first, is_led), tf.boolean_mask(begin, is_led)
+        starts, ends = tf.gather(pieces.starts, first), tf.gather(pieces.ends, first)
+        ends = tf.where(starts == ends, tf.gather(gaps.ends, begin), ends)
+        return pieces._replace(
+            starts=tf.tensor_scatter_nd_update(
+                pieces.starts, first[:, None], tf.gather(gaps.starts, begin)
+            ),
+            ends=tf.tensor_scatter_nd_update(pieces.ends, first[:, None], ends),
+        )
+
+
+class _Gaps(NamedTuple):
+    """What becomes of white space.
+
+    Attributes:
+        is_white: bool [N].
+        entries: entries of the character table, but for blanks that go, int32 [N].
+        starts, ends: raw bytes of each character; at the first character of a gap, those of the
+            blank that it becomes, int32 [N].
+    """
+
+    is_white: tf.Tensor
+    entries: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+    @classmethod
+    def find(cls, raw: Characters, entries: tf.Tensor) -> _Gaps:
+        """Decides on each gap: one blank between words, nothing around them."""
+        size = tf.size(entries)
+        is_white = (entries == BLANK) | (entries == OTHER_BLANK)
+        goes_on = tf.concat([[False], is_white[:-1]], 0)[:size]
+        is_first = raw.at_row_starts() == tf.range(size)
+        begins = is_white & (is_first | ~goes_on)
+        word = tf.minimum(first_from(~is_white), raw.at_row_ends())
+        is_kept = begins & ~is_first & (word < raw.at_row_ends())
+        blank = first_from(entries == BLANK)
+        has_blank = blank < word
+        blank, last = tf.minimum(blank, size - 1), tf.maximum(word - 1, 0)
+        starts = tf.where(has_blank, tf.gather(raw.starts, blank), raw.starts)
+        ends = tf.gather(raw.ends, tf.where(has_blank, blank, last))
+        return cls(
+            is_white,
+            tf.where(is_white & ~is_kept, NOTHING, entries),
+            tf.where(begins, starts, raw.starts),
+            tf.where(begins, ends, raw.ends),
+        )
+
+
+def _raw_ranges(pieces: Located, clean: Characters) -> tuple[tf.Tensor, tf.Tensor]:
+    """Turns ranges of clean characters into ranges of raw bytes; empty ones stay empty."""
+    rows = segment_ids(pieces.splits, tf.size(pieces.ids))
+    is_empty = pieces.starts == pieces.ends
+    at_end = pieces.starts == tf.gather(clean.splits, rows + 1)
+    last = tf.maximum(tf.where(is_empty, pieces.starts, pieces.ends) - 1, 0)
+    last_end = tf.gather(clean.ends, last)
+    starts = tf.concat([clean.starts, [0]], 0)
+    start = tf.where(is_empty & at_end, last_end, tf.gather(starts, pieces.starts))
+    return start, tf.where(is_empty, start, last_end)
+
+
+@cache
+def _replacement(do_lower_case: bool) -> Replacement:
+    """The same function for the same setting, so that its table is made once."""
+    return partial(_replace, do_lower_case)
+
+
+def _replace(do_lower_case: bool, character: str) -> str | int:
+    if character.isspace():
+        is_blank = unicodedata.normalize("NFKD", character) == " "
+        return BLANK if is_blank else OTHER_BLANK
+    clean = clean_text(character, False, collapse_blanks=False)
+    if not do_lower_case:
+        return clean
+    # Which sigma it becomes is seen when the whole text is there.
+    return "Σ".join(part.lower() for part in clean.split("Σ"))

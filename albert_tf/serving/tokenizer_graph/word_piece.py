@@ -1,0 +1,194 @@
+"""The WordPiece tokenizer as a graph: clean-up, splitting into words, pieces, positions."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+from albert_tf.serving.tokenizer_graph.characters import (
+    BLANK,
+    Characters,
+    CharacterTable,
+    CodeMap,
+    Located,
+    Replacement,
+    SigmaLowering,
+    byte_lengths,
+    decode,
+    possible_codes,
+    segment_ids,
+)
+from albert_tf.tokenization.splitting import is_dropped, spread_words
+from albert_tf.tokenization.word_piece import CONTINUATION, MAX_WORD_LENGTH, WordPieceTokenizer
+
+# No word holds it, for it is dropped; so it stands for a word that no piece may match.
+_NO_WORD = "\0"
+
+_NO_LIMIT = 1 << 30
+
+_CLASSES = 256  # canonical combining classes
+
+
+class WordPieceGraph(tf.Module):
+    """What `WordPieceTokenizer` does, in TensorFlow."""
+
+    def __init__(self, tokenizer: WordPieceTokenizer) -> None:
+        super().__init__()
+        self._lowers = tokenizer.do_lower_case
+        self._characters = CharacterTable(_replacement(tokenizer.do_lower_case))
+        self._sigmas = SigmaLowering(is_dropped)
+        self._marks = _MarkOrder()
+        self._model = tensorflow_text.FastWordpieceTokenizer(
+            tokenizer.tokens,
+            suffix_indicator=CONTINUATION,
+            max_bytes_per_word=_NO_LIMIT,  # ours counts characters
+            token_out_type=tf.int32,
+            unknown_token=tokenizer.tokens[tokenizer.unk_id],
+            no_pretokenization=True,
+        )
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Gives the ids of each text, int32 [B, (tokens)]."""
+        words = self._split(texts)
+        pieces = self._model.tokenize(words.strings())
+        return tf.RaggedTensor.from_row_splits(
+            pieces.values, tf.gather(pieces.row_splits, words.of_texts), validate=False
+        )
+
+    def tokenize_with_offsets(self, texts: tf.Tensor) -> Located:
+        """Gives ids and positions, in bytes of the raw texts."""
+        words = self._split(texts)
+        ids, starts, _ = self._model.tokenize_with_offsets(words.strings())
+        word = segment_ids(tf.cast(ids.row_splits, tf.int32), tf.size(ids.values))
+        bytes_before = tf.concat([[0], tf.cumsum(byte_lengths(words.codes))], 0)
+        characters = segment_ids(bytes_before, bytes_before[-1] + 1)
+        base = tf.gather(bytes_before, tf.gather(words.splits, word))
+        # Pieces cover the characters of all words without a gap, so their starts say everything.
+        start = tf.gather(characters, base + tf.cast(starts.values, tf.int32))
+        piece = segment_ids(tf.concat([start, [tf.size(words.codes)]], 0), tf.size(words.codes))
+        # Marks may have changed places, so a piece's first character need not come first.
+        return Located(
+            ids.values,
+            tf.cast(tf.gather(ids.row_splits, words.of_texts), tf.int32),
+            tf.math.segment_min(words.starts, piece),
+            tf.math.segment_max(words.ends, piece),
+        )
+
+    def _split(self, texts: tf.Tensor) -> _Words:
+        raw = decode(texts)
+        if self._lowers:
+            raw = self._sigmas(raw)
+        entries = self._characters.entries(raw.codes)
+        text, sources = self._characters.replace(raw, entries, raw.starts, raw.ends)
+        if self._lowers:
+            text = self._marks(text, raw, sources)
+        return _Words.find(text)
+
+
+class _Words(NamedTuple):
+    """The words of many texts, one after the other.
+
+    Attributes:
+        codes: the code points of all words, int32 [N].
+        splits: where each word begins and the last ends, int32 [W + 1].
+        of_texts: where the words of each text begin and the last ones end, int32 [B + 1].
+        starts, ends: raw bytes of each character, int32 [N].
+    """
+
+    codes: tf.Tensor
+    splits: tf.Tensor
+    of_texts: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+    @classmethod
+    def find(cls, text: Characters) -> _Words:
+        """Splits at blanks and where texts end."""
+        size = tf.size(text.codes)
+        is_solid = text.codes != ord(" ")
+        goes_on = tf.concat([[False], is_solid[:-1]], 0)[:size]
+        begins = is_solid & (~goes_on | (text.at_row_starts() == tf.range(size)))
+        words_before = tf.concat([[0], tf.cumsum(tf.cast(begins, tf.int32))], 0)
+        codes, starts, ends = (
+            tf.boolean_mask(values, is_solid) for values in (text.codes, text.starts, text.ends)
+        )
+        first = tf.cast(tf.where(tf.boolean_mask(begins, is_solid))[:, 0], tf.int32)
+        splits = tf.concat([first, [tf.size(codes)]], 0)
+        return cls(codes, splits, tf.gather(words_before, text.splits), starts, ends)
+
+    @property
+    def are_short(self) -> tf.Tensor:
+        """Whether each word is short enough to be looked up, bool [W]."""
+        return self.splits[1:] - self.splits[:-1] <= MAX_WORD_LENGTH
+
+    def strings(self) -> tf.Tensor:
+        """The words in UTF-8, string [W]; those that are too long are none at all."""
+        splits = tf.cast(self.splits, tf.int64)
+        ragged = tf.RaggedTensor.from_row_splits(self.codes, splits, validate=False)
+        return tf.where(self.are_short, tf.strings.unicode_encode(ragged, "UTF-8"), _NO_WORD)
+
+
+class _MarkOrder(tf.Module):
+    """Brings combining marks into canonical order: those that are kept, which are rare.
+
+    Accents are dropped. What is left of a decomposed text can be out of order only where marks of
+    other categories (musical stems, some vowel signs) stand side by side.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        orders, begins = _mark_orders()
+        self._orders = CodeMap(orders)
+        self._begins = CodeMap(begins)
+
+    def __call__(self, text: Characters, raw: Characters, sources: tf.Tensor) -> Characters:
+        """Sorts each run of marks; stable, as the canonical order is."""
+        orders = self._orders(text.codes)
+
+        def sort() -> tuple[tf.Tensor, ...]:
+            # A text opens a run as well, whatever it begins with.
+            is_start = raw.at_row_starts() == tf.range(tf.size(raw.codes))
+            begins = tf.where(is_start, 1, self._begins(raw.codes))
+            runs = tf.gather(tf.cumsum(begins), sources)
+            keys = tf.cast(runs, tf.int64) * _CLASSES + tf.cast(orders, tf.int64)
+            places = tf.argsort(keys, stable=True)
+            return tuple(tf.gather(v, places) for v in (text.codes, text.starts, text.ends))
+
+        codes, starts, ends = tf.cond(
+            tf.reduce_any(orders > 0), sort, lambda: (text.codes, text.starts, text.ends)
+        )
+        return text._replace(codes=codes, starts=starts, ends=ends)
+
+
+@cache
+def _mark_orders() -> tuple[np.ndarray, np.ndarray]:
+    """The combining class of marks that are kept, and which raw characters open a new run."""
+    orders = np.zeros(sys.maxunicode + 1, np.int32)
+    begins = np.ones_like(orders)
+    for code in possible_codes():
+        character = chr(code)
+        if unicodedata.combining(character) and unicodedata.category(character) != "Mn":
+            orders[code] = unicodedata.combining(character)
+        first = unicodedata.normalize("NFD", character)[0]
+        if unicodedata.combining(first) or is_dropped(character):
+            begins[code] = 0
+    return orders, begins
+
+
+@cache
+def _replacement(do_lower_case: bool) -> Replacement:
+    """The same function for the same setting, so that its table is made once."""
+    return partial(_replace, do_lower_case)
+
+
+def _replace(do_lower_case: bool, character: str) -> str | int:
+    if do_lower_case and character == "Σ":
+        return character  # lower-cased before, in view of the whole text
+    spread = spread_words(character, do_lower_case)
+    return BLANK if spread.isspace() else spread

@@ -1,0 +1,245 @@
+"""A model that finds answers as a SavedModel that needs nothing but TensorFlow to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.serving.packing import SpecialIds
+from albert_tf.serving.saved_model import (
+    DEFAULT_SIGNATURE,
+    TEXT_FOLDER,
+    TOKENS_SIGNATURE,
+    Outputs,
+    float32_copy,
+    texts_function,
+    tokens_function,
+    write_saved_model,
+)
+from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.squad.answers import OUTPUTS, AnswerSettings, check_sizes
+from albert_tf.squad.features import check_lengths
+from albert_tf.squad.graph_windows import (
+    Contexts,
+    Spans,
+    SpanWindows,
+    best_answers,
+    found_beams,
+    logit_beams,
+    possible_spans,
+    span_windows,
+)
+from albert_tf.tokenization.base import Tokenizer
+
+# Where the original puts it: a file of another format finds room beside it.
+FOLDER = "saved_model"
+
+# What the original calls the logits, which are no log-probabilities.
+_ORIGINAL_OUTPUTS = {"start_logits": "start_log_prob", "end_logits": "end_log_prob"}
+
+_TOKENS_AT_ONCE = 8192  # a long context has more windows than the memory for one batch
+
+
+def export_spans(model: AlbertForSpans | AlbertForSpanBeams, export_dir: str) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`/saved_model, complete or not at all.
+
+    It computes in float32 without dropout, whatever the precision of `model`, and holds the
+    weights alone. Its signatures take `input_ids`, `input_mask` (1 = real token, 0 = padding) and
+    `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S] each, B being the number
+    of sequences and S any length up to the model's `max_position_embeddings`.
+
+    * `tokens` of SQuAD 1.1 gives `start_logits` and `end_logits`, float32 [B, S]. Nothing is
+      masked: what may be an answer is for the caller to tell. `serving_default` gives the same
+      under the names it has in the original, `start_log_prob` and `end_log_prob`.
+    * `tokens` and `serving_default` of SQuAD 2.0 give what `SpanBeamHead.call` finds: the K best
+      starts, `start_top_log_probs` float32 and `start_top_index` int32 [B, K]; the M best ends of
+      each, `end_top_log_probs` and `end_top_index` [B, K * M], those of start i from i * M on;
+      and `cls_logits` float32 [B], above 0 where an answer is unlikely. Where less than K or M
+      positions can be chosen, log-probabilities of about -1e30 mark what is none.
+
+    Args:
+        model: is left as it is.
+        export_dir: created if need be; the subfolder is named after the time, in seconds.
+
+    Returns:
+        Path of the subfolder.
+
+    Raises:
+        ValueError: nothing can be written there.
+
+    Source: run_squad_v1.py of the original release, main.
+    Differs: the original takes one sequence of one length, and does not export SQuAD 2.0.
+    """
+    copy = float32_copy(model)
+    has_beams = isinstance(model, AlbertForSpanBeams)
+    names = OUTPUTS[2 if has_beams else 1]
+
+    def outputs(inputs: dict[str, tf.Tensor]) -> Outputs:
+        values = copy(inputs, training=False)
+        return {name: values[name] for name in names}
+
+    def named_as_original(inputs: dict[str, tf.Tensor]) -> Outputs:
+        return {_ORIGINAL_OUTPUTS[name]: values for name, values in outputs(inputs).items()}
+
+    signatures = {
+        DEFAULT_SIGNATURE: tokens_function(outputs if has_beams else named_as_original),
+        TOKENS_SIGNATURE: tokens_function(outputs),
+    }
+    path = write_saved_model(copy, signatures, os.path.join(export_dir, FOLDER))
+    logging.info("Exported the model to %s", path)
+    return path
+
+
+def export_text_spans(
+    model: AlbertForSpans | AlbertForSpanBeams,
+    tokenizer: Tokenizer,
+    settings: AnswerSettings,
+    export_dir: str,
+) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`/text, complete or not at all.
+
+    It needs TensorFlow and the operations of TensorFlow Text, computes in float32 without dropout,
+    and answers as `squad_prediction.QuestionAnswerer` does. Its signature `serving_default` takes
+    `questions` and `contexts`, string [B] each, UTF-8, and gives, B being the number of questions
+    and N `n_best_size`:
+
+    * `answers` string [B], "" where there is none; `probabilities` float32 [B], among the
+      candidates of the question; `start` and `end` int32 [B], so that context[start:end] is the
+      answer in characters (Unicode code points); `start_byte` and `end_byte`, the same in bytes.
+      Without an answer 0 and -1.
+    * of SQuAD 2.0, `is_answered` bool [B], and `null_odds` float32 [B], the higher the less likely
+      there is an answer.
+    * all candidates, best first, [B, N]: `n_best_answers`, `n_best_probabilities`, `n_best_start`,
+      `n_best_end`, `n_best_start_byte`, `n_best_end_byte`; "", 0 and -1 where there are no more.
+
+    Args:
+        model: is left as it is.
+        tokenizer: the one it was trained with.
+        settings: how questions are answered; the lengths should be those of the training.
+        export_dir: created if need be; the subfolder is named after the time, in seconds.
+
+    Returns:
+        Path of the subfolder.
+
+    Raises:
+        ValueError: a setting is out of range, the tokenizer has no counterpart in a graph, or
+            nothing can be written there.
+
+    Differs: the original cannot export it.
+    """
+    check_lengths(settings.max_seq_length, settings.doc_stride, settings.max_query_length)
+    check_sizes(settings.n_best_size, settings.max_answer_length)
+    copy = float32_copy(model)
+    graph_tokenizer = GraphTokenizer(tokenizer)
+    answers = GraphAnswerer(graph_tokenizer, lambda inputs: copy(inputs, training=False), settings)
+    signature = texts_function(answers, {"questions": 1, "contexts": 1})
+    path = write_saved_model(
+        copy,
+        {DEFAULT_SIGNATURE: signature},
+        os.path.join(export_dir, TEXT_FOLDER),
+        tokenizer=graph_tokenizer,
+    )
+    logging.info("Exported the model for texts to %s", path)
+    return path
+
+
+class GraphAnswerer:
+    """From questions and contexts to answers, in a graph.
+
+    Args:
+        tokenizer: a `GraphTokenizer`, or what has its methods and ids.
+        model: takes a batch of token ids, and gives what `squad_answers.OUTPUTS` says.
+        settings: see `AnswerSettings`.
+    """
+
+    def __init__(
+        self, tokenizer: Any, model: Callable[[Outputs], Outputs], settings: AnswerSettings
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._model = model
+        self._settings = settings
+
+    def __call__(self, texts: Outputs) -> Outputs:
+        """Answers `questions` about `contexts`; see `export_text_spans`."""
+        settings, tokenizer = self._settings, self._tokenizer
+        ids, starts, ends = tokenizer.tokenize_with_offsets(texts["contexts"])
+        contexts = Contexts(texts["contexts"], tf.cast(starts, tf.int32), tf.cast(ends, tf.int32))
+        windows = span_windows(
+            tokenizer.tokenize(texts["questions"]),
+            ids,
+            SpecialIds(tokenizer.cls_id, tokenizer.sep_id),
+            max_seq_length=settings.max_seq_length,
+            doc_stride=settings.doc_stride,
+            max_query_length=settings.max_query_length,
+        )
+        spans, odds = self._portion_by_portion(windows, contexts)
+        found = best_answers(spans, contexts, settings.n_best_size)
+        best = {name.removeprefix("n_best_"): values[:, 0] for name, values in found.items()}
+        is_answered = best["start"] >= 0
+        if settings.version == 2:
+            # Every question has a window.
+            count = tf.shape(contexts.texts)[0]
+            odds = tf.math.unsorted_segment_min(odds, windows.questions, count)
+            if settings.threshold is not None:
+                is_answered &= odds < settings.threshold
+            found |= {"null_odds": odds, "is_answered": is_answered}
+        return found | _only(best, is_answered)
+
+    def _portion_by_portion(
+        self, windows: SpanWindows, contexts: Contexts
+    ) -> tuple[Spans, tf.Tensor]:
+        """The spans of all windows, and float32 [N] null odds, 0 for SQuAD 1.1.
+
+        Windows of like lengths share a batch, so little is padding.
+        """
+        rows = tf.argsort(windows.sequences.ids.row_lengths(), direction="DESCENDING")
+        size = max(1, _TOKENS_AT_ONCE // self._settings.max_seq_length)
+        count = (tf.shape(rows)[0] + size - 1) // size
+        dtypes = [tf.int32, tf.int32, tf.float64, tf.int32, tf.string, tf.float32]
+        arrays = [
+            tf.TensorArray(dtype, count, infer_shape=False, element_shape=[None])
+            for dtype in dtypes
+        ]
+
+        def step(number: tf.Tensor, *arrays: tf.TensorArray) -> tuple:
+            portion = rows[number * size : (number + 1) * size]
+            spans, odds = self._spans(windows, portion, contexts)
+            columns = (*spans, odds)
+            written = (
+                array.write(number, column) for array, column in zip(arrays, columns, strict=True)
+            )
+            return number + 1, *written
+
+        _, *arrays = tf.while_loop(
+            lambda number, *_: number < count, step, (0, *arrays), parallel_iterations=1
+        )
+        *columns, odds = (array.concat() for array in arrays)
+        return Spans(*columns), tf.gather(odds, tf.argsort(rows))
+
+    def _spans(
+        self, windows: SpanWindows, rows: tf.Tensor, contexts: Contexts
+    ) -> tuple[Spans, tf.Tensor]:
+        """The spans and null odds of some windows."""
+        inputs = windows.sequences.rows(rows).padded()
+        outputs = self._model(inputs)
+        if self._settings.version == 1:
+            beams = logit_beams(outputs, inputs["input_mask"], self._settings.n_best_size)
+            odds = tf.zeros_like(rows, tf.float32)
+        else:
+            beams, odds = found_beams(outputs), outputs["cls_logits"]
+        length = self._settings.max_answer_length
+        return possible_spans(beams, windows, rows, contexts, length), odds
+
+
+def _only(best: Outputs, is_answered: tf.Tensor) -> Outputs:
+    """The best answers, where there is an answer."""
+    missing = {tf.string: "", tf.float32: 0.0, tf.int32: -1}
+    return {
+        name: tf.where(is_answered, values, tf.constant(missing[values.dtype], values.dtype))
+        for name, values in best.items()
+    }

@@ -1,0 +1,535 @@
+"""From questions and contexts to windows: token sequences with the characters they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf.data.jobs import OrderedMap, worker_processes
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.squad.data import Question, SquadData
+from albert_tf.tokenization.base import Tokenizer
+
+_CONTEXTS_AT_ONCE = 64
+
+_QUESTIONS_AT_ONCE = 4096
+
+_SECONDS_WITHOUT_BAR = 3
+
+_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
+
+_WINDOWS_AT_ONCE = 8192  # whose places in the text are held in memory, eight bytes a token
+
+_IDS_NAMED = 5
+
+
+class _Tokens(NamedTuple):
+    """Tokens of some texts: ids, first characters, ends and the number of each text's tokens."""
+
+    ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    lengths: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class SquadTokens:
+    """Tokens of all contexts (T) and all questions, one after the other.
+
+    Attributes:
+        context_ids: int32 [T].
+        starts: int32 [T]; first character of the context that a token comes from.
+        ends: int32 [T]; one past the last such character.
+        paragraph_offsets: int64 [contexts + 1]; where a context begins in these.
+        question_ids: int32; of all questions, cut off.
+        question_offsets: int64 [questions + 1]; where a question begins in these.
+    """
+
+    context_ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    paragraph_offsets: np.ndarray
+    question_ids: np.ndarray
+    question_offsets: np.ndarray
+
+
+def squad_tokens(
+    data: SquadData, tokenizer: Tokenizer, max_query_length: int, num_workers: int
+) -> SquadTokens:
+    """Tokenizes.
+
+    Args:
+        data: questions and contexts.
+        tokenizer: what the model was trained with.
+        max_query_length: tokens of a question at most.
+        num_workers: processes; with 1 this one does the work.
+    """
+    questions = [question.question for question in data.questions]
+    with worker_processes(num_workers, tokenizer) as run:
+        contexts = _tokenized(run, _encode_contexts, data.contexts, _CONTEXTS_AT_ONCE, "contexts")
+        asked = _tokenized(run, _encode_questions, questions, _QUESTIONS_AT_ONCE, "questions")
+    kept = np.minimum(asked.lengths, max_query_length)
+    begins = np.cumsum(asked.lengths) - asked.lengths
+    is_kept = np.arange(len(asked.ids)) < np.repeat(begins + kept, asked.lengths)
+    return SquadTokens(
+        contexts.ids,
+        contexts.starts,
+        contexts.ends,
+        _offsets(contexts.lengths),
+        asked.ids[is_kept],
+        _offsets(kept),
+    )
+
+
+def _tokenized(
+    run: OrderedMap,
+    encode: Callable[[Tokenizer, Sequence[str]], _Tokens],
+    texts: Sequence[str],
+    at_once: int,
+    name: str,
+) -> _Tokens:
+    """Tokenizes texts in batches; the result does not depend on the number of processes."""
+    batches = (texts[begin : begin + at_once] for begin in range(0, len(texts), at_once))
+    parts = []
+    with tqdm(
+        total=len(texts),
+        desc=f"tokenizing {name}",
+        unit="text",
+        delay=_SECONDS_WITHOUT_BAR,
+        disable=None,
+        leave=False,
+    ) as bar:
+        for part in run(encode, batches):
+            parts.append(part)
+            bar.update(len(part.lengths))
+    return _Tokens(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _encode_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> _Tokens:
+    encodings = [tokenizer.encode_with_offsets(text) for text in texts]
+    ids, starts, ends = (_flat(lists) for lists in zip(*encodings, strict=True))
+    return _Tokens(ids, starts, ends, _lengths(encoding.ids for encoding in encodings))
+
+
+def _encode_questions(tokenizer: Tokenizer, texts: Sequence[str]) -> _Tokens:
+    ids = tokenizer.encode_batch(texts)
+    nothing = np.zeros(0, np.int32)
+    return _Tokens(_flat(ids), nothing, nothing, _lengths(ids))
+
+
+def _flat(lists: Sequence[list[int]]) -> np.ndarray:
+    return np.fromiter(chain.from_iterable(lists), np.int32)
+
+
+def _lengths(lists: Iterable[list[int]]) -> np.ndarray:
+    return np.fromiter(map(len, lists), np.int64)
+
+
+def _offsets(lengths: np.ndarray) -> np.ndarray:
+    """Where pieces of these lengths begin, and where the last one ends."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The windows of all questions, those of one question one after the other.
+
+    Attributes:
+        questions: int32 [N]; whose they are.
+        numbers: int32 [N]; counted within a question, from 0.
+        starts: int32 [N]; first token, counted within the context.
+        lengths: int32 [N]; context tokens.
+    """
+
+    questions: np.ndarray
+    numbers: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int) -> Windows:
+    """Cuts the context of every question into windows, up to the first that reaches its end.
+
+    Args:
+        context_lengths: integer [Q]; tokens of each question's context.
+        rooms: integer [Q], at least 1; context tokens that fit beside each question.
+        doc_stride: tokens by which a window begins behind the one before, if it is not shorter.
+
+    Returns:
+        At least one window of each question, empty if its context is.
+    """
+    steps = np.minimum(rooms, doc_stride)
+    rest = np.maximum(context_lengths - rooms, 0)
+    counts = 1 + -(-rest // steps)
+    questions = np.repeat(np.arange(len(counts)), counts)
+    numbers = np.arange(len(questions)) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = numbers * steps[questions]
+    lengths = np.minimum(rooms[questions], context_lengths[questions] - starts)
+    return Windows(*(values.astype(np.int32) for values in (questions, numbers, starts, lengths)))
+
+
+def answer_tokens(
+    questions: Sequence[Question], tokens: SquadTokens
+) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the first and the last token of every answer.
+
+    A character that no token comes from is passed over, towards the middle of the answer.
+
+    Returns:
+        Two of int64 [Q], counted within the context; both -1 if there is no answer or no token.
+    """
+    paragraphs = np.array([question.paragraph for question in questions], np.int64)
+    ranges = np.array([_first_and_last_character(question) for question in questions], np.int64)
+    offsets = tokens.paragraph_offsets
+    # Characters of all contexts in one row, so that one search serves them all.
+    width = 2 + max(int(tokens.ends.max(initial=0)), int(ranges.max(initial=0)))
+    owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * width
+    keys = ranges + paragraphs[:, None] * width
+    # Ends can go back where the clean-up has reordered characters; what counts is the furthest.
+    furthest = np.maximum.accumulate(owners + tokens.ends)
+    first = np.searchsorted(furthest, keys[:, 0], side="right") - offsets[paragraphs]
+    last = np.searchsorted(owners + tokens.starts, keys[:, 1], side="right") - 1
+    counts = np.diff(offsets)[paragraphs]
+    first = np.clip(first, 0, counts - 1)
+    last = np.clip(last - offsets[paragraphs], first, counts - 1)
+    has_none = (ranges[:, 0] < 0) | (counts == 0)
+    first[has_none] = last[has_none] = -1
+    return first, last
+
+
+def answers_through_tokens(data: SquadData, tokens: SquadTokens) -> Iterator[tuple[str, str, str]]:
+    """Takes every reference answer to its tokens and back: what a perfect model would answer.
+
+    Yields:
+        The question's id, the reference answer, and the characters that its tokens come from,
+        which are more where a token reaches over the end of the answer.
+    """
+    asked = [
+        replace(question, answers=(answer,), is_impossible=False)
+        for question in data.questions
+        for answer in question.answers
+    ]
+    offsets = tokens.paragraph_offsets
+    for question, first, last in zip(asked, *answer_tokens(asked, tokens), strict=True):
+        context = data.contexts[question.paragraph]
+        begin = tokens.starts[offsets[question.paragraph] + first]
+        end = tokens.ends[offsets[question.paragraph] + last]
+        yield question.qas_id, question.answers[0][0], context[begin:end] if first >= 0 else ""
+
+
+def _first_and_last_character(question: Question) -> tuple[int, int]:
+    if question.is_impossible or not question.answers:
+        return -1, -1
+    text, start = question.answers[0]
+    return start, start + len(text) - 1
+
+
+def window_positions(
+    windows: Windows, first: np.ndarray, last: np.ndarray, before_context: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Finds the answers in the windows.
+
+    Args:
+        windows: N windows of Q questions.
+        first: integer [Q]; first token of each answer, counted within the context; -1 for none.
+        last: integer [Q]; last token itself.
+        before_context: integer [Q]; tokens of the sequence before the context.
+
+    Returns:
+        int32 [N] positions of first and last token in the sequences, 0 where the window does not
+        hold all of the answer, and bool [N] where that is so.
+    """
+    first, last = first[windows.questions], last[windows.questions]
+    is_whole = (first >= windows.starts) & (last < windows.starts + windows.lengths) & (first >= 0)
+    shifts = before_context[windows.questions] - windows.starts
+    starts, ends = (
+        np.where(is_whole, tokens + shifts, 0).astype(np.int32) for tokens in (first, last)
+    )
+    return starts, ends, ~is_whole
+
+
+@dataclass(frozen=True, eq=False)
+class SquadFeatures:
+    """The windows of all questions: [CLS] question [SEP] part of the context [SEP].
+
+    Each question has at least one, and its windows stand together. One of a context without a
+    token is [CLS] question [SEP].
+
+    Attributes:
+        sequences: N windows.
+        question_indices: int32 [N]; places in `SquadData.questions`, never decreasing.
+        doc_span_index: int32 [N]; number of a window among those of its question, from 0.
+        paragraph_indices: int32 [N]; places in `SquadData.contexts`.
+        window_starts: int32 [N]; the window's first token among those of its context.
+        token_starts: int32 [T]; for the tokens of all contexts the first character, in the
+            context, that they come from.
+        token_ends: int32 [T]; the last such character itself.
+        paragraph_offsets: int64 [contexts + 1]; where the tokens of a context begin in these two.
+        start_positions: int32 [N]; place of the answer's first token in the sequence, 0 in windows
+            without the whole answer; None unless to train on.
+        end_positions: int32 [N]; the same for the last token itself.
+        is_impossible: bool [N]; windows without the whole answer; None unless to train on.
+    """
+
+    sequences: TokenSequences
+    question_indices: np.ndarray
+    doc_span_index: np.ndarray
+    paragraph_indices: np.ndarray
+    window_starts: np.ndarray
+    token_starts: np.ndarray
+    token_ends: np.ndarray
+    paragraph_offsets: np.ndarray
+    start_positions: np.ndarray | None = None
+    end_positions: np.ndarray | None = None
+    is_impossible: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        """N, the number of windows."""
+        return len(self.sequences)
+
+    @property
+    def first_context_position(self) -> np.ndarray:
+        """int32 [N]; place in the sequence of its first context token."""
+        return self.sequences.first_lengths
+
+    def context_lengths(self, rows: np.ndarray) -> np.ndarray:
+        """How many context tokens windows have, int32 of the shape of `rows`."""
+        second = self.sequences.lengths[rows] - self.sequences.first_lengths[rows]
+        return np.maximum(second - 1, 0)
+
+    def is_max_context(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Whether no other window shows a token with more context around it.
+
+        The context of a token is what there is less of, tokens before or tokens behind it; of two
+        windows with as much, the longer counts, then the first.
+
+        Args:
+            rows: integer [n]; which windows.
+            positions: integer [n, ...]; places in these sequences.
+
+        Returns:
+            bool, the shape of `positions`; False for what is no context token.
+        """
+        shape = (-1,) + (1,) * (positions.ndim - 1)
+        tokens = positions + (self.window_starts - self.first_context_position)[rows].reshape(shape)
+        own = self._context_scores(rows.reshape(shape), tokens)
+        is_best = own >= 0
+        for distance in range(1, self._most_overlaps + 1):
+            for step in (-distance, distance):
+                others = np.clip(rows + step, 0, len(self) - 1)
+                is_other = (others != rows) & (
+                    self.question_indices[others] == self.question_indices[rows]
+                )
+                scores = self._context_scores(others.reshape(shape), tokens)
+                better = scores >= own if step < 0 else scores > own
+                is_best &= ~(is_other.reshape(shape) & better & (scores >= 0))
+        return is_best
+
+    def _context_scores(self, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Context of tokens, counted in their paragraph, in a window; negative if not in it."""
+        lengths = self.context_lengths(rows)
+        before = tokens - self.window_starts[rows]
+        behind = lengths - 1 - before
+        least = np.minimum(before, behind)
+        return np.where(least < 0, -1.0, least + 0.01 * lengths)
+
+    @cached_property
+    def _most_overlaps(self) -> int:
+        """How far apart two windows of a question can be that share a token."""
+        ends = self.window_starts + self.context_lengths(np.arange(len(self)))
+        for distance in range(1, len(self)):
+            is_same = self.question_indices[distance:] == self.question_indices[:-distance]
+            if not np.any(is_same & (self.window_starts[distance:] < ends[:-distance])):
+                return distance - 1
+        return max(len(self) - 1, 0)
+
+
+def squad_features(
+    data: SquadData,
+    tokenizer: Tokenizer,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    is_training: bool,
+    num_workers: int = 1,
+    is_logged: bool = True,
+) -> SquadFeatures:
+    """Tokenizes questions and contexts and cuts the contexts into windows.
+
+    Every context is tokenized once. The answer's tokens are those that its characters, or the
+    nearest characters of the answer that have a token, come from.
+
+    Args:
+        data: questions and contexts.
+        tokenizer: what the model was trained with.
+        max_seq_length: tokens of a window at most, the question and three special tokens included.
+        doc_stride: tokens by which a window begins behind the one before.
+        max_query_length: tokens of a question at most; what is more is cut off.
+        is_training: whether to give positions of answers.
+        num_workers: processes that tokenize; the features do not depend on it.
+        is_logged: whether to log how much there is of what.
+
+    Returns:
+        At least one window of every question.
+
+    Raises:
+        ValueError: the lengths leave no room, or no window has an answer to train on.
+
+    Source: `convert_examples_to_features` of the original's squad_utils.
+    Differs: the original aligns text and tokens for every question, and leaves questions out whose
+        context it cannot align or that has no token.
+    """
+    check_lengths(max_seq_length, doc_stride, max_query_length)
+    tokens = squad_tokens(data, tokenizer, max_query_length, num_workers)
+    paragraphs = np.array([question.paragraph for question in data.questions], np.int64)
+    windows = cut_windows(
+        np.diff(tokens.paragraph_offsets)[paragraphs],
+        max_seq_length - _SPECIAL_TOKENS - np.diff(tokens.question_offsets),
+        doc_stride,
+    )
+    labels = _labels(data, tokens, windows) if is_training else {}
+    if is_logged:
+        logging.info(
+            "questions=%d contexts=%d windows=%d max_seq_length=%d doc_stride=%d",
+            len(data.questions),
+            len(data.contexts),
+            len(windows.starts),
+            max_seq_length,
+            doc_stride,
+        )
+    features = SquadFeatures(
+        sequences=_sequences(tokens, windows, paragraphs, tokenizer),
+        question_indices=windows.questions,
+        doc_span_index=windows.numbers,
+        paragraph_indices=paragraphs[windows.questions].astype(np.int32),
+        window_starts=windows.starts,
+        token_starts=tokens.starts,
+        # A token made from no character ends before it begins, as the original has it.
+        token_ends=np.maximum(tokens.ends - 1, 0),
+        paragraph_offsets=tokens.paragraph_offsets,
+        **labels,
+    )
+    if is_logged:
+        cut = cut_questions(data, features, tokenizer, max_query_length)
+        what = f"longer than --max_query_length={max_query_length} tokens, cut off"
+        _warn_of_questions(data, cut, what)
+    return features
+
+
+def cut_questions(
+    data: SquadData, features: SquadFeatures, tokenizer: Tokenizer, max_query_length: int
+) -> list[int]:
+    """Returns which questions were cut off, as places in `data.questions`.
+
+    Args:
+        data: the questions.
+        features: their windows.
+        tokenizer: that made them; one that fills the length may just fit, and is tokenized again.
+        max_query_length: see `squad_features`.
+    """
+    is_full = features.first_context_position - 2 == max_query_length
+    full = features.question_indices[is_full & (features.doc_span_index == 0)].tolist()
+    ids = tokenizer.encode_batch([data.questions[index].question for index in full])
+    return [
+        index for index, tokens in zip(full, ids, strict=True) if len(tokens) > max_query_length
+    ]
+
+
+def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
+    """Raises ValueError unless a window has room for a token beside the longest question."""
+    for flag, value in (("--doc_stride", doc_stride), ("--max_query_length", max_query_length)):
+        if value < 1:
+            raise ValueError(f"{flag} must be at least 1. Received: {value}")
+    if max_query_length + _SPECIAL_TOKENS >= max_seq_length:
+        raise ValueError(
+            f"--max_seq_length={max_seq_length} leaves no room for the context beside a question "
+            f"of --max_query_length={max_query_length} tokens, [CLS] and two [SEP]: make the first "
+            f"at least {max_query_length + _SPECIAL_TOKENS + 1}, or the second smaller."
+        )
+
+
+def _sequences(
+    tokens: SquadTokens, windows: Windows, paragraphs: np.ndarray, tokenizer: Tokenizer
+) -> TokenSequences:
+    """Lays all windows out, some at a time."""
+    pool = np.concatenate([tokens.question_ids, tokens.context_ids])
+    parts = []
+    for begin in range(0, len(windows.starts), _WINDOWS_AT_ONCE):
+        chosen = slice(begin, begin + _WINDOWS_AT_ONCE)
+        questions = windows.questions[chosen]
+        context_begins = tokens.paragraph_offsets[paragraphs[questions]] + windows.starts[chosen]
+        begins = np.stack(
+            [tokens.question_offsets[questions], len(tokens.question_ids) + context_begins], axis=1
+        )
+        question_lengths = np.diff(tokens.question_offsets)[questions]
+        lengths = np.stack([question_lengths, windows.lengths[chosen]], axis=1)
+        # Place of every token in the pool: where its piece begins, and its number in the piece.
+        flat = lengths.ravel()
+        shifts = begins.ravel() - (np.cumsum(flat) - flat)
+        places = np.repeat(shifts, flat) + np.arange(flat.sum())
+        parts.append(
+            TokenSequences.from_segments(
+                pool[places], lengths, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
+            )
+        )
+    return TokenSequences.concatenate(parts)
+
+
+def _labels(data: SquadData, tokens: SquadTokens, windows: Windows) -> dict[str, np.ndarray]:
+    """Positions of the answers in the windows, and which windows have none."""
+    question_lengths = np.diff(tokens.question_offsets)
+    first, last = answer_tokens(data.questions, tokens)
+    starts, ends, is_impossible = window_positions(windows, first, last, question_lengths + 2)
+    if is_impossible.all():
+        answered = sum(not question.is_impossible for question in data.questions)
+        raise ValueError(
+            f"{data.path}: no window holds a whole answer, so there is nothing to train on: "
+            f"{answered} of {len(data.questions)} questions have an answer."
+            + " A larger --max_seq_length makes longer windows."
+            * (answered > 0)
+        )
+    hidden = _hidden_answers(data, windows.questions, is_impossible)
+    what = "with an answer that is whole in no window, trained as unanswerable"
+    _warn_of_questions(data, hidden, what)
+    return {"start_positions": starts, "end_positions": ends, "is_impossible": is_impossible}
+
+
+def _hidden_answers(
+    data: SquadData, question_indices: np.ndarray, is_impossible: np.ndarray
+) -> list[int]:
+    """Returns which questions have an answer that no window holds, as places in `data.questions`.
+
+    Args:
+        data: the questions.
+        question_indices: see `SquadFeatures`.
+        is_impossible: see `SquadFeatures`.
+    """
+    shown = set(question_indices[~is_impossible].tolist())
+    return [
+        index
+        for index, question in enumerate(data.questions)
+        if index not in shown and not question.is_impossible
+    ]
+
+
+def _warn_of_questions(data: SquadData, places: list[int], what: str) -> None:
+    """Warns of questions, if there are any, and names the first."""
+    if places:
+        logging.warning(
+            "%s: questions=%d %s (ids %s%s)",
+            data.path,
+            len(places),
+            what,
+            ", ".join(data.questions[place].qas_id for place in places[:_IDS_NAMED]),
+            ", ..." if len(places) > _IDS_NAMED else "",
+        )

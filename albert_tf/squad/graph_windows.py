@@ -1,0 +1,367 @@
+"""Questions and long contexts as windows, in a graph: what `data.squad_features` does with arrays.
+
+Q is the number of questions, N that of all windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.serving.packing import Sequences, SpecialIds, first_tokens, joined, row_parts
+from albert_tf.serving.saved_model import Outputs
+
+_SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
+
+# What Python's `str.strip` takes away.
+_BLANKS = (
+    r"[\x{9}-\x{D}\x{1C}-\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}"
+    r"\x{205F}\x{3000}]+"
+)
+
+
+class SpanWindows(NamedTuple):
+    """The windows of all questions, those of one question one after the other.
+
+    Attributes:
+        sequences: N windows, [CLS] question [SEP] part of the context [SEP].
+        questions: int32 [N]; whose they are, never decreasing.
+        starts: int32 [N]; first token, counted within the context.
+        lengths: int32 [N]; context tokens.
+        most_overlaps: how far apart two windows of a question can be that share a token.
+    """
+
+    sequences: Sequences
+    questions: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+    most_overlaps: int
+
+    @property
+    def before_context(self) -> tf.Tensor:
+        """int32 [N]; tokens of the sequence before the context."""
+        return self.sequences.first_lengths
+
+    def context_tokens(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """Turns places in windows into places among the tokens of their contexts.
+
+        Args:
+            rows: int32 [n]; which windows.
+            positions: int32 [n, ...]; places in these sequences.
+        """
+        shifts = tf.gather(self.starts - self.before_context, rows)
+        return positions + tf.reshape(shifts, [-1] + [1] * (positions.shape.rank - 1))
+
+    def is_max_context(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """Whether no other window shows a token with more context around it.
+
+        Args:
+            rows: int32 [n]; which windows.
+            positions: int32 [n, m]; places in these sequences.
+
+        Returns:
+            bool [n, m]; see `SquadFeatures.is_max_context`.
+        """
+        tokens = self.context_tokens(rows, positions)[:, :, None]
+        own = self._context_scores(rows[:, None, None], tokens)
+        distances = [step for step in range(-self.most_overlaps, self.most_overlaps + 1) if step]
+        if not distances:
+            return own[:, :, 0] >= 0
+        steps = tf.constant(distances)
+        others = rows[:, None] + steps
+        inside = tf.clip_by_value(others, 0, tf.shape(self.questions)[0] - 1)
+        is_other = tf.equal(others, inside) & tf.equal(
+            tf.gather(self.questions, inside), tf.gather(self.questions, rows)[:, None]
+        )
+        scores = self._context_scores(inside[:, None, :], tokens)
+        is_better = tf.where(steps < 0, scores >= own, scores > own) & (scores >= 0)
+        return (own[:, :, 0] >= 0) & ~tf.reduce_any(is_better & is_other[:, None, :], axis=2)
+
+    def _context_scores(self, rows: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+        """Context of tokens, counted in their context, in a window; negative if not in it."""
+        lengths = tf.gather(self.lengths, rows)
+        before = tokens - tf.gather(self.starts, rows)
+        least = tf.minimum(before, lengths - 1 - before)
+        scores = tf.cast(least, tf.float64) + 0.01 * tf.cast(lengths, tf.float64)
+        return tf.where(least < 0, tf.constant(-1.0, tf.float64), scores)
+
+
+def span_windows(
+    questions: tf.RaggedTensor,
+    contexts: tf.RaggedTensor,
+    special: SpecialIds,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+) -> SpanWindows:
+    """Cuts every context into windows, at least one, up to the first that reaches its end.
+
+    Args:
+        questions: int32 [Q, (tokens)].
+        contexts: int32 [Q, (tokens)].
+        special: ids of [CLS] and [SEP].
+        max_seq_length: see `data.squad_features.squad_features`.
+        doc_stride: likewise.
+        max_query_length: likewise.
+    """
+    questions = first_tokens(questions, max_query_length)
+    context_lengths = tf.cast(contexts.row_lengths(), tf.int32)
+    rooms = max_seq_length - _SPECIAL_TOKENS - tf.cast(questions.row_lengths(), tf.int32)
+    steps = tf.minimum(rooms, doc_stride)
+    rest = tf.maximum(context_lengths - rooms, 0)
+    numbers = tf.ragged.range((rest + steps - 1) // steps + 1)
+    owners = tf.cast(numbers.value_rowids(), tf.int32)
+    starts = numbers.flat_values * tf.gather(steps, owners)
+    lengths = tf.minimum(
+        tf.gather(rooms, owners), tf.maximum(tf.gather(context_lengths, owners) - starts, 0)
+    )
+    sequences = joined(
+        tf.gather(questions, owners),
+        row_parts(contexts, starts, lengths, owners),
+        special,
+    )
+    longest_room = max_seq_length - _SPECIAL_TOKENS
+    overlaps = max(-(-longest_room // doc_stride) - 1, 0)
+    return SpanWindows(sequences, owners, starts, lengths, overlaps)
+
+
+class Contexts(NamedTuple):
+    """Where answers are looked for.
+
+    Attributes:
+        texts: string [Q], UTF-8.
+        starts: int32 [Q, (tokens)]; first byte that a token comes from.
+        ends: int32 [Q, (tokens)]; one past the last such byte.
+    """
+
+    texts: tf.Tensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+
+
+class Spans(NamedTuple):
+    """Parts of contexts that may be answers, [T] each.
+
+    Attributes:
+        windows: int32; of which window.
+        questions: int32; of which question.
+        scores: float64; the sum of what the model says of start and end.
+        starts: int32; first byte, without white space before the text.
+        texts: string; without white space around it.
+    """
+
+    windows: tf.Tensor
+    questions: tf.Tensor
+    scores: tf.Tensor
+    starts: tf.Tensor
+    texts: tf.Tensor
+
+    def rows(self, rows: tf.Tensor) -> Spans:
+        """Returns some of them, integer [t]."""
+        return Spans(*(tf.gather(column, rows) for column in self))
+
+
+class Beams(NamedTuple):
+    """Starts and ends to be tried, best first, of n windows.
+
+    Attributes:
+        starts: int32 [n, K]; places in the sequence; -1 = none.
+        start_scores: float32 [n, K].
+        ends: int32 [n, K, M], or [n, 1, M] for all starts; -1 = none.
+        end_scores: float32, the same shape.
+    """
+
+    starts: tf.Tensor
+    start_scores: tf.Tensor
+    ends: tf.Tensor
+    end_scores: tf.Tensor
+
+
+def logit_beams(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor, n_best_size: int) -> Beams:
+    """Takes the best starts and ends of SQuAD 1.1, the first of equals first; no padding.
+
+    Args:
+        outputs: `start_logits` and `end_logits`, float32 [n, S].
+        mask: int32 [n, S]; 1 = real token.
+        n_best_size: K and M.
+    """
+    starts, start_scores = _best(outputs["start_logits"], mask, n_best_size)
+    ends, end_scores = _best(outputs["end_logits"], mask, n_best_size)
+    return Beams(starts, start_scores, ends[:, None], end_scores[:, None])
+
+
+def _best(logits: tf.Tensor, mask: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    logits = tf.where(mask > 0, logits, -float("inf"))
+    missing = tf.maximum(0, count - tf.shape(logits)[1])
+    logits = tf.pad(logits, [[0, 0], [0, missing]], constant_values=-float("inf"))
+    scores, places = tf.math.top_k(logits, count)
+    return tf.where(tf.math.is_finite(scores), places, -1), scores
+
+
+def found_beams(outputs: Mapping[str, tf.Tensor]) -> Beams:
+    """Takes the beams that a model of SQuAD 2.0 has found; see `SpanBeamHead.call`."""
+    starts = outputs["start_top_index"]
+    shape = tf.concat([tf.shape(starts), [-1]], axis=0)
+    return Beams(
+        starts,
+        outputs["start_top_log_probs"],
+        tf.reshape(outputs["end_top_index"], shape),
+        tf.reshape(outputs["end_top_log_probs"], shape),
+    )
+
+
+def possible_spans(
+    beams: Beams, windows: SpanWindows, rows: tf.Tensor, contexts: Contexts, max_answer_length: int
+) -> Spans:
+    """Gives the pairs of a start and an end that can be answers; see `AnswerSelector`.
+
+    Args:
+        beams: of n windows.
+        windows: all there are.
+        rows: int32 [n]; which of them.
+        contexts: of all questions.
+        max_answer_length: longest answer, in tokens.
+    """
+    starts, ends = beams.starts[:, :, None], beams.ends
+    context_ends = tf.gather(windows.before_context + windows.lengths, rows)
+    is_span = (
+        windows.is_max_context(rows, beams.starts)[:, :, None]
+        & (ends >= starts)
+        & (ends < context_ends[:, None, None])
+        & (ends - starts < max_answer_length)
+    )
+    places = tf.where(is_span)
+    # The ends of SQuAD 1.1 are those of every start.
+    beam = tf.minimum(places[:, 1], tf.shape(ends, tf.int64)[1] - 1)
+    end_places = tf.stack([places[:, 0], beam, places[:, 2]], axis=1)
+    chosen = tf.gather(rows, places[:, 0])
+    scores = [
+        tf.cast(values, tf.float64)
+        for values in (
+            tf.gather_nd(beams.start_scores, places[:, :2]),
+            tf.gather_nd(beams.end_scores, end_places),
+        )
+    ]
+    first, last = (
+        windows.context_tokens(chosen, positions)
+        for positions in (
+            tf.gather_nd(beams.starts, places[:, :2]),
+            tf.gather_nd(beams.ends, end_places),
+        )
+    )
+    questions = tf.gather(windows.questions, chosen)
+    starts, texts = _cut_out(contexts, windows, rows, places[:, 0], first, last)
+    return Spans(chosen, questions, scores[0] + scores[1], starts, texts)
+
+
+def _cut_out(
+    contexts: Contexts,
+    windows: SpanWindows,
+    rows: tf.Tensor,
+    places: tf.Tensor,
+    first: tf.Tensor,
+    last: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """First byte and text of spans, without the white space around them.
+
+    Args:
+        contexts: of all questions.
+        windows: all there are.
+        rows: int32 [n]; those that have spans.
+        places: int64 [T]; place in `rows` of each span.
+        first: int32 [T]; first token, counted within the context.
+        last: int32 [T]; last token itself.
+    """
+    questions = tf.gather(windows.questions, rows)
+    texts = tf.gather(contexts.texts, questions)
+    # Only the windows' parts are copied for every span: contexts may be very long.
+    token_begins = tf.gather(contexts.starts.row_starts(), questions)
+    offsets = tf.gather(token_begins, places)
+    starts = tf.gather(contexts.starts.flat_values, offsets + tf.cast(first, tf.int64))
+    ends = tf.gather(contexts.ends.flat_values, offsets + tf.cast(last, tf.int64))
+    # A token made from no character ends before it begins, as the original has it; so one that
+    # would end before the first character holds that.
+    lengths = tf.strings.length(tf.strings.substr(texts, 0, 1, unit="UTF8_CHAR"))
+    ends = tf.where(ends == 0, tf.gather(lengths, places), ends)
+    count = tf.shape(rows)[0]
+    base = tf.math.unsorted_segment_min(starts, places, count)
+    limit = tf.math.unsorted_segment_max(tf.maximum(starts, ends), places, count)
+    base = tf.minimum(base, tf.strings.length(texts))  # a window without spans has the largest
+    parts = tf.strings.substr(texts, base, tf.maximum(limit, base) - base)
+    pieces = tf.strings.substr(
+        tf.gather(parts, places),
+        starts - tf.gather(base, places),
+        tf.maximum(ends - starts, 0),
+    )
+    begun = tf.strings.regex_replace(pieces, f"^{_BLANKS}", "")
+    stripped = tf.strings.regex_replace(begun, f"{_BLANKS}$", "")
+    is_text = tf.strings.length(stripped) > 0
+    blanks = tf.strings.length(pieces) - tf.strings.length(begun)
+    return tf.where(is_text, starts + blanks, starts), stripped
+
+
+def best_answers(spans: Spans, contexts: Contexts, n_best_size: int) -> Outputs:
+    """Picks the best answers of every question; each text counts once, for its best span.
+
+    Args:
+        spans: of all questions, in any order.
+        contexts: of all questions.
+        n_best_size: N, most answers of a question.
+
+    Returns:
+        Best first: `n_best_answers` string [Q, N], `n_best_probabilities` float32 [Q, N];
+        `n_best_start`, `n_best_end`, `n_best_start_byte`, `n_best_end_byte` int32 [Q, N], places
+        in the context in characters (code points) and in bytes. Where there are less than N: "",
+        0, -1.
+    """
+    # Of equals the first window, start and end is first.
+    spans = spans.rows(_stable_order(-spans.windows))
+    spans = spans.rows(_stable_order(spans.scores))
+    spans = spans.rows(_stable_order(-spans.questions))
+    keys = tf.strings.join([tf.strings.as_string(spans.questions), spans.texts], separator=" ")
+    keys, groups = tf.unique(keys)
+    places = tf.range(tf.shape(groups)[0])
+    spans = spans.rows(tf.math.unsorted_segment_min(places, groups, tf.shape(keys)[0]))
+    count = tf.shape(contexts.texts, tf.int64)[0]
+
+    def by_question(column: tf.Tensor, missing: object) -> tf.Tensor:
+        owners = tf.cast(spans.questions, tf.int64)
+        rows = tf.RaggedTensor.from_value_rowids(column, owners, count, validate=False)
+        return rows.to_tensor(missing, shape=[None, n_best_size])
+
+    texts = by_question(spans.texts, "")
+    starts = by_question(spans.starts, -1)
+    ends = tf.where(starts < 0, -1, starts + tf.strings.length(texts))
+    return {
+        "n_best_answers": texts,
+        "n_best_probabilities": _softmax(by_question(spans.scores, -float("inf"))),
+        "n_best_start": _characters(contexts.texts, starts),
+        "n_best_end": _characters(contexts.texts, ends),
+        "n_best_start_byte": starts,
+        "n_best_end_byte": ends,
+    }
+
+
+def _stable_order(values: tf.Tensor) -> tf.Tensor:
+    """The places of values [T] from the largest down, the first of equals first."""
+    return tf.math.top_k(values, tf.shape(values)[0]).indices
+
+
+def _softmax(scores: tf.Tensor) -> tf.Tensor:
+    """Float32 probabilities of the last axis of float64 scores; 0 where all are -inf."""
+    is_there = tf.math.is_finite(scores)
+    best = tf.reduce_max(tf.where(is_there, scores, scores.dtype.min), axis=-1, keepdims=True)
+    exponentials = tf.where(is_there, tf.exp(tf.where(is_there, scores - best, 0.0)), 0.0)
+    sums = tf.reduce_sum(exponentials, axis=-1, keepdims=True)
+    return tf.cast(tf.math.divide_no_nan(exponentials, sums), tf.float32)
+
+
+def _characters(texts: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Places [Q, N] in UTF-8 texts [Q] counted in characters instead of bytes; -1 stays."""
+    count = tf.shape(places)[1]
+    copies = tf.repeat(texts[:, None], count, axis=1)
+    before = tf.strings.substr(copies, tf.zeros_like(places), tf.maximum(places, 0))
+    return tf.where(places < 0, -1, tf.strings.length(before, unit="UTF8_CHAR"))

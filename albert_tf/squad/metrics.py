@@ -1,0 +1,286 @@
+"""Scores of answers to questions, by the definitions of SQuAD 1.1, SQuAD 2.0 and CMRC 2018.
+
+Each is a percentage over all questions; a question without a prediction scores 0.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+
+import numpy as np
+from absl import logging
+
+from albert_tf.squad.data import Question
+
+_NO_ANSWER_LIMIT = 1.0  # the official program's, meant for probabilities
+
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+
+# What CMRC's program takes for punctuation: it stands alone, and does not count.
+_CMRC_PUNCTUATION = re.compile(r"[-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）－～『』]")
+
+_CHINESE = "\u4e00-\u9fff"
+
+_SEGMENT = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
+
+
+def normalize_answer(text: str) -> str:
+    """Returns the words of an answer: in lower case, without ASCII punctuation and articles."""
+    words = text.lower().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(_ARTICLE.sub(" ", words).split())
+
+
+def exact_match(prediction: str, references: Sequence[str]) -> float:
+    """Returns 1 where the prediction is one of the references after normalisation, else 0.
+
+    Args:
+        prediction: the answer given.
+        references: right answers, at least one.
+    """
+    words = normalize_answer(prediction)
+    return float(any(words == normalize_answer(reference) for reference in references))
+
+
+def f1(prediction: str, references: Sequence[str], version: int) -> float:
+    """Returns the F1 of the words of the prediction and of the reference nearest to it.
+
+    Args:
+        prediction: the answer given.
+        references: right answers, at least one.
+        version: 1 or 2, of SQuAD. Two answers without a word get 0 in the first, 1 in the second.
+    """
+    words = normalize_answer(prediction).split()
+    return max(_word_f1(words, normalize_answer(text).split(), version) for text in references)
+
+
+def _word_f1(predicted: list[str], wanted: list[str], version: int) -> float:
+    if not predicted or not wanted:
+        return float(version == 2 and predicted == wanted)
+    return _harmonic_mean(sum((Counter(predicted) & Counter(wanted)).values()), predicted, wanted)
+
+
+def _harmonic_mean(common: int, predicted: Sequence[str], wanted: Sequence[str]) -> float:
+    if not common:
+        return 0.0
+    precision, recall = common / len(predicted), common / len(wanted)
+    return 2 * precision * recall / (precision + recall)
+
+
+def has_references(questions: Sequence[Question], version: int) -> bool:
+    """Whether there is anything to score predictions with.
+
+    Args:
+        questions: as read.
+        version: 1 or 2; in the second a question that is marked impossible has its answer.
+    """
+    return any(
+        question.answers or (version == 2 and question.is_impossible) for question in questions
+    )
+
+
+def is_chinese(questions: Sequence[Question]) -> bool:
+    """Whether most of the questions that have a reference have one with Chinese characters."""
+    firsts = [question.answers[0][0] for question in questions if question.answers]
+    return sum(bool(re.search(f"[{_CHINESE}]", text)) for text in firsts) * 2 > len(firsts)
+
+
+def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
+    """Scores answers by SQuAD 1.1's definition.
+
+    Args:
+        questions: with their references. Those without any are left out, and counted in a warning.
+        predictions: an answer for each question's id; one that lacks scores 0.
+
+    Returns:
+        `exact_match` and `f1`, 0 to 100. Where most references are Chinese, whose words nothing
+        separates, also `char_exact_match` and `char_f1` by the definition of CMRC 2018.
+
+    Raises:
+        ValueError: no question has a reference.
+
+    Differs: the official program ends with an error at a question without references. That of
+        CMRC 2018 splits words of Latin letters with NLTK, here blanks separate them.
+    """
+    _check_references(questions, 1)
+    scored = [question for question in questions if question.answers]
+    if len(scored) < len(questions):
+        _warn(questions, [q for q in questions if not q.answers], "no reference: left out")
+    _warn_of_missing(scored, predictions)
+    pairs = [
+        (predictions.get(question.qas_id), [text for text, _ in question.answers])
+        for question in scored
+    ]
+    scores = {
+        "exact_match": [p is not None and exact_match(p, r) for p, r in pairs],
+        "f1": [0.0 if p is None else f1(p, r, 1) for p, r in pairs],
+    }
+    if is_chinese(questions):
+        scores["char_exact_match"] = [p is not None and _cmrc_exact(p, r) for p, r in pairs]
+        scores["char_f1"] = [0.0 if p is None else _cmrc_f1(p, r) for p, r in pairs]
+    return {name: 100.0 * sum(values) / len(pairs) for name, values in scores.items()}
+
+
+def _cmrc_exact(prediction: str, references: Sequence[str]) -> bool:
+    texts = [_CMRC_PUNCTUATION.sub("", text.lower().strip()) for text in (prediction, *references)]
+    return texts[0] in texts[1:]
+
+
+def _cmrc_f1(prediction: str, references: Sequence[str]) -> float:
+    """F1 of the longest run of segments that prediction and reference share; the best reference."""
+    predicted, *wanted = (
+        _SEGMENT.findall(_CMRC_PUNCTUATION.sub(" ", text.lower()))
+        for text in (prediction, *references)
+    )
+    matcher: SequenceMatcher[str] = SequenceMatcher(None, predicted, autojunk=False)
+    scores = []
+    for segments in wanted:
+        matcher.set_seq2(segments)
+        scores.append(_harmonic_mean(matcher.find_longest_match().size, predicted, segments))
+    return max(scores)
+
+
+def v2_scores(
+    questions: Sequence[Question],
+    answers: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    threshold: float | None = None,
+) -> dict[str, float]:
+    """Scores answers, or the decision to give none, by SQuAD 2.0's definition.
+
+    Args:
+        questions: with their references; one without is unanswerable.
+        answers: the best answer for each question's id, no threshold applied; a question whose
+            answer lacks scores 0, whatever its reference.
+        null_odds: for each question's id, the higher the less it looks answerable.
+        threshold: null odds from which on no answer is given; None takes `best_f1_thresh`.
+
+    Returns:
+        `exact`, `f1` and `total`, also with `HasAns_` and `NoAns_` before them of the questions
+        with and without an answer: at the threshold, as the original reports them, that is, null
+        odds above 1.0 count as no answer whatever the threshold.
+        `predictions_exact`, `predictions_f1`: without that rule, what the official program says of
+        the answers written. `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`: the
+        best threshold on these very questions, one exactly at it counted as answered.
+        `null_score_diff_threshold`: the threshold used.
+
+    Raises:
+        ValueError: nothing tells which answers are right, or null odds lack.
+
+    Source: squad_utils.py of the original release, evaluate_v2, and the official program. The
+        threshold is 0 where it is best to answer nothing. Of an id that occurs twice, the last
+        counts.
+    """
+    _check_references(questions, 2)
+    questions = list({question.qas_id: question for question in questions}.values())
+    unmarked = [q for q in questions if not q.answers and not q.is_impossible]
+    if unmarked:
+        _warn(questions, unmarked, "neither a reference nor is_impossible: taken as unanswerable")
+    _warn_of_missing(questions, answers)
+    lacking = [q.qas_id for q in questions if q.qas_id in answers and q.qas_id not in null_odds]
+    if lacking:
+        raise ValueError(f"{len(lacking)} answers have no null odds, the first is {lacking[0]!r}.")
+    table = _ScoreTable(questions, answers, null_odds)
+    best = table.best("exact") | table.best("f1")
+    if threshold is None:
+        threshold = best["best_f1_thresh"]
+    written = {name: table.at(threshold, name) for name in table.raw}
+    is_none = table.odds > _NO_ANSWER_LIMIT
+    final = {
+        name: np.where(is_none, table.is_given & ~table.has_answer, values)
+        for name, values in written.items()
+    }
+    parts = {"": np.ones(len(questions), bool)}
+    parts |= {"HasAns_": table.has_answer, "NoAns_": ~table.has_answer}
+    results: dict[str, float] = {}
+    for prefix, part in parts.items():
+        if part.any():
+            results |= {f"{prefix}{name}": _percent(values[part]) for name, values in final.items()}
+            results[f"{prefix}total"] = int(part.sum())
+    results |= {f"predictions_{name}": _percent(values) for name, values in written.items()}
+    return {**results, **best, "null_score_diff_threshold": threshold}
+
+
+class _ScoreTable:
+    """What each of Q questions scores if answered, and if not.
+
+    Attributes:
+        is_given: bool [Q]; whether there is a prediction at all.
+        has_answer: bool [Q]; whether there is a reference.
+        odds: float64 [Q]; null odds.
+        raw: float64 [Q] by name, `exact` and `f1`; the scores of the answers.
+    """
+
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        answers: Mapping[str, str],
+        null_odds: Mapping[str, float],
+    ) -> None:
+        ids = [question.qas_id for question in questions]
+        given = [answers.get(qas_id) for qas_id in ids]
+        references = [
+            [text for text, _ in question.answers if normalize_answer(text)] or [""]
+            for question in questions
+        ]
+        pairs = list(zip(given, references, strict=True))
+        self.raw = {
+            "exact": np.array([0.0 if p is None else exact_match(p, r) for p, r in pairs]),
+            "f1": np.array([0.0 if p is None else f1(p, r, 2) for p, r in pairs]),
+        }
+        self.is_given = np.array([prediction is not None for prediction in given])
+        self.has_answer = np.array([bool(question.answers) for question in questions])
+        self.odds = np.array([null_odds.get(qas_id, np.inf) for qas_id in ids], np.float64)
+        self._is_empty = np.array([not prediction for prediction in given])
+        self._empty_scores = self.is_given & np.array([r == [""] for r in references])
+
+    def at(self, threshold: float, name: str) -> np.ndarray:
+        """Scores where questions from this threshold on are not answered, float64 [Q]."""
+        return np.where(self.odds >= threshold, self._empty_scores, self.raw[name])
+
+    def best(self, name: str) -> dict[str, float]:
+        """The best score with any threshold, and that threshold, which answers what is at it."""
+        is_unanswerable = self.is_given & ~self.has_answer
+        gains = np.where(is_unanswerable, -1.0 * ~self._is_empty, self.raw[name])
+        order = np.argsort(self.odds, kind="stable")
+        # Entry n: the n questions that look most answerable are answered, the others are not.
+        totals = np.cumsum(np.concatenate([[is_unanswerable.sum()], gains[order]]))
+        number = int(totals.argmax())
+        threshold = self.odds[order[number - 1]] if number else 0.0
+        return {
+            f"best_{name}": 100.0 * float(totals[number]) / len(self.odds),
+            f"best_{name}_thresh": float(threshold),
+        }
+
+
+def _percent(values: np.ndarray) -> float:
+    return 100.0 * float(values.sum(dtype=np.float64)) / len(values)
+
+
+def _check_references(questions: Sequence[Question], version: int) -> None:
+    if not has_references(questions, version):
+        raise ValueError(
+            f"None of the {len(questions)} questions has a reference answer: there is nothing to "
+            "score predictions with."
+        )
+
+
+def _warn_of_missing(questions: Sequence[Question], predictions: Mapping[str, str]) -> None:
+    missing = [question for question in questions if question.qas_id not in predictions]
+    if missing:
+        _warn(questions, missing, "no prediction: they score 0")
+
+
+def _warn(questions: Sequence[Question], chosen: Sequence[Question], what: str) -> None:
+    logging.warning(
+        "%d of %d questions have %s. The first is %r.",
+        len(chosen),
+        len(questions),
+        what,
+        chosen[0].qas_id,
+    )

@@ -1,0 +1,159 @@
+"""Question answering: where in a text the answer starts and ends, and whether there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.finetuning.task import InMemoryTask, TrainingData
+from albert_tf.modeling.losses import (
+    LossSum,
+    accuracy,
+    binary_loss,
+    classification_loss,
+    position_loss,
+)
+from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.squad.features import SquadFeatures
+from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
+
+START, END, ANSWERABILITY = "start_loss", "end_loss", "answerability_loss"
+
+
+class SquadTask(InMemoryTask):
+    """The task of `run_squad.py`, as the trainer sees it; an example is a window of a context.
+
+    Args:
+        config: the model.
+        version: 1, where every question has an answer, or 2.
+        train: what to train on; None where nothing is trained.
+        max_seq_length: S that no sequence exceeds.
+        padding: see `training_batches`. Version 1 chooses among all positions, padding too, so
+            its loss is that of the original with "max" alone.
+        start_n_top: K, starts for which ends are looked for; version 2 alone.
+        end_n_top: M, ends for each of them; version 2 alone.
+        dropout_prob: dropout before the score of having no answer; version 2 alone.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+
+    Raises:
+        ValueError: no such version, sequences longer than the model's position table, or nothing
+            to learn from.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        version: int,
+        train: SquadFeatures | None = None,
+        *,
+        max_seq_length: int,
+        padding: str = "longest",
+        start_n_top: int = 5,
+        end_n_top: int = 5,
+        dropout_prob: float = 0.1,
+        use_one_hot_embeddings: bool = False,
+    ) -> None:
+        super().__init__(
+            config,
+            max_seq_length=max_seq_length,
+            padding=padding,
+            use_one_hot_embeddings=use_one_hot_embeddings,
+        )
+        if version not in (1, 2):
+            raise ValueError(f"--squad_version must be 1 or 2. Received: {version!r}")
+        self.version = version
+        self.train = train
+        self.start_n_top = start_n_top
+        self.end_n_top = end_n_top
+        self.dropout_prob = dropout_prob
+        if train is not None:
+            self._training_data()
+
+    def _training_data(self) -> TrainingData:
+        if self.train is None:
+            raise ValueError("This task was given nothing to train on.")
+        train = self.train
+        if (
+            train.start_positions is None
+            or train.end_positions is None
+            or train.is_impossible is None
+            or not len(train.sequences)
+        ):
+            raise ValueError(
+                "Training needs windows with answer positions. Received: "
+                f"{len(train.sequences)} windows"
+                f"{' without' if train.start_positions is None else ''}"
+            )
+        columns = {"start_positions": train.start_positions, "end_positions": train.end_positions}
+        if self.version == 2:
+            columns["is_impossible"] = train.is_impossible.astype(np.float32)
+        return train.sequences, columns
+
+    def describe_input(self) -> dict[str, Any]:
+        """See `Task`."""
+        return {**super().describe_input(), "version": self.version}
+
+    def build_model(self) -> keras.Model:
+        """See `Task`."""
+        if self.version == 1:
+            return AlbertForSpans(self.config, self.use_one_hot_embeddings)
+        return AlbertForSpanBeams(
+            self.config,
+            self.start_n_top,
+            self.end_n_top,
+            self.dropout_prob,
+            self.use_one_hot_embeddings,
+        )
+
+    def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
+        """See `Task`."""
+        weight = tf.reduce_sum(features[EXAMPLE_WEIGHTS])
+        names = (START, END) if self.version == 1 else (START, END, ANSWERABILITY)
+        return dict.fromkeys(names, weight)
+
+    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """See `Task`."""
+        starts, ends = features["start_positions"], features["end_positions"]
+        weights = features[EXAMPLE_WEIGHTS]
+        if self.version == 1:
+            return {
+                START: classification_loss(outputs["start_logits"], starts, weights),
+                END: classification_loss(outputs["end_logits"], ends, weights),
+            }
+        return {
+            START: position_loss(outputs["start_log_probs"], starts, weights),
+            END: position_loss(outputs["end_log_probs"], ends, weights),
+            ANSWERABILITY: binary_loss(outputs["cls_logits"], features["is_impossible"], weights),
+        }
+
+    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
+        """See `Task`.
+
+        Source: squad_utils.py of the original release, v1_model_fn_builder, v2_model_fn_builder.
+        """
+        spans = 0.5 * (losses[START].mean() + losses[END].mean())
+        return spans if self.version == 1 else spans + 0.5 * losses[ANSWERABILITY].mean()
+
+    def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """See `Task`; of ends in version 2, given the true start."""
+        weights = features[EXAMPLE_WEIGHTS]
+        scores = "logits" if self.version == 1 else "log_probs"
+        metrics = {
+            f"{side}_accuracy": accuracy(
+                outputs[f"{side}_{scores}"], features[f"{side}_positions"], weights
+            )
+            for side in ("start", "end")
+        }
+        if self.version == 2:
+            unanswerable = outputs["cls_logits"]
+            metrics["answerability_accuracy"] = accuracy(
+                tf.stack([tf.zeros_like(unanswerable), unanswerable], axis=-1),
+                tf.cast(features["is_impossible"], tf.int32),
+                weights,
+            )
+        return metrics

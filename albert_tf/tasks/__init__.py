@@ -1,1 +1,0 @@
-"""One module a job: its data, model, loss and score behind the Task protocol."""

@@ -1,0 +1,107 @@
+"""The metrics of a run against the step: a panel for each, a color for what it was measured on."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Panels = Mapping[str, Sequence[str]]  # what a panel shows, and the metrics drawn in it
+
+# Parts of the names of metrics that are worth a curve, in the order of their panels.
+_DRAWN = ("loss", "MSE", "accuracy", "f1", "exact", "corr", "pearson", "spearman")
+
+_DRAWN_LAST = ("learning_rate", "gradient_norm", "loss_scale")
+
+_COLUMNS = 2
+
+_PHASES = {"train": ("tab:blue", "training"), "eval": ("tab:orange", "held-out")}
+
+_STYLES = ("-", "--", ":")  # of the metrics in one panel
+
+
+def png(figure: Any, dpi: int = 100) -> bytes:
+    """Returns a figure of Matplotlib as a PNG image.
+
+    Args:
+        figure: a `matplotlib.figure.Figure`.
+        dpi: pixels an inch.
+    """
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=dpi)
+    return image.getvalue()
+
+
+def draw_curves(
+    records: Sequence[Mapping[str, Any]], panels: Panels | None = None, columns: int = _COLUMNS
+) -> bytes:
+    """Draws what a run reported.
+
+    Args:
+        records: lines of `metrics.jsonl`.
+        panels: what to draw; without it, losses, scores, learning rate and gradient norm, each in a
+            panel of its own.
+        columns: of panels.
+
+    Returns:
+        A PNG image.
+
+    Raises:
+        ValueError: nothing was recorded of a panel that was asked for.
+    """
+    from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
+
+    panels = _panels(records) if panels is None else panels
+    columns = min(max(len(panels), 1), columns)
+    lines = -(-max(len(panels), 1) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3 * lines), layout="constrained")
+    places = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for axes, (title, names) in zip(places, panels.items(), strict=False):
+        _draw_panel(axes, names, records)
+        axes.set(xlabel="step", ylabel=title)
+    for axes in places[len(panels) :]:
+        axes.set_visible(False)
+    return png(figure)
+
+
+def _panels(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """A panel for each metric, whether measured while training or on held-out data."""
+    names = {name for record in records for name in record if _rank(name) is not None}
+    panels: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: (_rank(name), name.removeprefix("eval_"))):
+        panels.setdefault(_title(name), []).append(name)
+    return panels
+
+
+def _rank(name: str) -> int | None:
+    """Where the panel of a metric comes; None for what says nothing as a curve."""
+    if name in _DRAWN_LAST:
+        return len(_DRAWN) + _DRAWN_LAST.index(name)
+    if "thresh" in name:
+        return None
+    return next((rank for rank, part in enumerate(_DRAWN) if part in name), None)
+
+
+def _title(name: str) -> str:
+    return name.removeprefix("eval_").replace("_", " ")
+
+
+def _draw_panel(axes: Any, names: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
+    kinds = list(dict.fromkeys(_title(name) for name in names))
+    for phase, (color, measured_on) in _PHASES.items():
+        for name in names:
+            points = [
+                (record["step"], record[name])
+                for record in records
+                if record["phase"] == phase and record.get(name) is not None
+            ]
+            if points:
+                style = _STYLES[kinds.index(_title(name)) % len(_STYLES)]
+                label = measured_on if len(kinds) == 1 else f"{_title(name)}, {measured_on}"
+                axes.plot(*zip(*points, strict=True), style, color=color, marker=".", label=label)
+    if not axes.lines:
+        known = sorted({name for record in records for name in record})
+        raise ValueError(f"Nothing was recorded of {', '.join(names)}; but: {', '.join(known)}")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize="small", frameon=False)

@@ -1,0 +1,461 @@
+"""Where a run computes: the only module that names a strategy class.
+
+A run has one process, or one on each machine of a cluster: its workers. Each worker drives one or
+more devices, the replicas. What a user must not notice is where a batch was computed: the same
+global batch gives the same weights. The chief, the first of the workers, is the only one that
+writes what all share.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.config import STRATEGIES
+from albert_tf.data.strict_json import as_whole_number, parse_json, shown
+from albert_tf.training.interruption import die_on_signals
+from albert_tf.training.task import WHOLE, Shard
+
+TF_CONFIG = "TF_CONFIG"
+
+_JOBS = ("chief", "worker")
+
+_USELESS_JOBS = {
+    "ps": "there are no parameter servers here",
+    "evaluator": "the chief evaluates (--do_eval)",
+}
+
+_LOCAL_TPU = "local"  # that of the machine the program runs on
+
+_PORT_SECONDS = 10.0
+
+_SECONDS_BETWEEN_WORDS = 30.0
+
+
+class LostWorkerError(ConnectionError):
+    """Another worker has ended, or cannot be reached any more."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers of a training, and which of them this process is.
+
+    Attributes:
+        workers: addresses, host:port; that of the chief first.
+        index: place of this process among them.
+    """
+
+    workers: tuple[str, ...]
+    index: int
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes what all share."""
+        return self.index == 0
+
+
+def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Cluster | None:
+    """Reads TF_CONFIG; returns None where it is not set, or names no cluster.
+
+    Args:
+        environment: variables by name.
+
+    Raises:
+        ValueError: it is malformed, or has tasks that nothing here uses.
+    """
+    text = environment.get(TF_CONFIG, "").strip()
+    if not text:
+        return None
+    config = _mapping(_parsed(text), "the whole")
+    jobs = _mapping(config.get("cluster") or {}, '"cluster"')
+    if not jobs:
+        return None
+    for job in jobs:
+        if job not in _JOBS:
+            reason = _USELESS_JOBS.get(job, "only chief and worker are known")
+            raise _error(f"The cluster has tasks of type {shown(job)}: {reason}. Leave them out")
+    addresses = {job: _addresses(job, jobs.get(job, [])) for job in _JOBS}
+    if len(addresses["chief"]) > 1:
+        raise _error(f"A cluster has one chief at most, not {len(addresses['chief'])}")
+    workers = (*addresses["chief"], *addresses["worker"])
+    twice = sorted({address for address in workers if workers.count(address) > 1})
+    if twice:
+        raise _error(f"Every worker needs an address of its own; used twice: {', '.join(twice)}")
+    job, index = _task(config, addresses)
+    return Cluster(workers, index + (len(addresses["chief"]) if job == "worker" else 0))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return parse_json(text, TF_CONFIG)
+    except ValueError as error:
+        raise _error(str(error).removesuffix(".")) from error
+
+
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise _error(f"{what} must be a JSON object, not {shown(value)}")
+    return value
+
+
+def _addresses(job: str, addresses: Any) -> list[str]:
+    if not isinstance(addresses, list):
+        raise _error(f"The addresses of {job!r} must be a list, not {shown(addresses)}")
+    for address in addresses:
+        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+        if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
+            raise _error(f"{shown(address)} is no address; one is host:port, such as 10.0.0.1:2222")
+    return addresses
+
+
+def _task(config: Mapping[str, Any], addresses: Mapping[str, list[str]]) -> tuple[str, int]:
+    """Type and index of this process."""
+    if "task" not in config:
+        raise _error('It does not say which worker this process is: "task" is missing')
+    task = _mapping(config["task"], '"task"')
+    job, index = str(task.get("type")), task.get("index")
+    if job not in addresses:
+        reason = _USELESS_JOBS.get(job, "one of chief and worker is known")
+        raise _error(f'The "type" of this task is {shown(job)}: {reason}')
+    if isinstance(index, str) and re.fullmatch("[0-9]{1,9}", index):
+        index = int(index)
+    number = as_whole_number(index)
+    if number is None or number < 0:
+        raise _error(f'The "index" of this task must be a number from 0, not {shown(index)}')
+    if number >= len(addresses[job]):
+        raise _error(
+            f"This process is {job} {shown(number)}, but the cluster has {len(addresses[job])} of "
+            f"type {job!r}, counted from 0"
+        )
+    return job, number
+
+
+def _error(what: str) -> ValueError:
+    return ValueError(
+        f"The environment variable {TF_CONFIG} is wrong. {what}. What would be right, for the "
+        'first of two workers: {"cluster": {"worker": ["one:2222", "two:2222"]}, '
+        '"task": {"type": "worker", "index": 0}}'
+    )
+
+
+@dataclass(frozen=True)
+class TpuAddress:
+    """Which TPU to compute on.
+
+    Attributes:
+        name: its name, its address (grpc://host:port), or "local" for that of this machine.
+        zone: of a TPU with a name; None for that of this machine.
+        project: of a TPU with a name; None for that of this machine.
+        num_cores: cores it must have; None takes what there is.
+    """
+
+    name: str | None = None
+    zone: str | None = None
+    project: str | None = None
+    num_cores: int | None = None
+
+
+def split_cpu(num_devices: int) -> None:
+    """Makes the CPU appear as several devices, to try distribution without accelerators.
+
+    Args:
+        num_devices: at least 1; 1 changes nothing.
+
+    Raises:
+        ValueError: TensorFlow has already settled its devices.
+    """
+    if num_devices == 1:
+        return
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    parts = [tf.config.LogicalDeviceConfiguration() for _ in range(num_devices)]
+    try:
+        tf.config.set_logical_device_configuration(cpu, parts)
+    except RuntimeError as error:
+        raise ValueError(f"--num_logical_cpu_devices came too late: {error}") from error
+
+
+def settle_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
+    """Decides what "auto" is, as far as TF_CONFIG decides it, and checks what goes together.
+
+    Args:
+        name: one of `config.STRATEGIES`.
+        num_logical_cpu_devices: see `split_cpu`.
+
+    Returns:
+        The strategy; "auto" where it depends on the devices of this machine.
+
+    Raises:
+        ValueError: the name is no strategy, TF_CONFIG is malformed, or one contradicts the other.
+    """
+    if name not in STRATEGIES:
+        raise ValueError(
+            f"--distribution_strategy must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
+        )
+    cluster = cluster_from_environment()
+    num_workers = len(cluster.workers) if cluster else 1
+    if name == "auto" and num_workers > 1:
+        name = "multi_worker"
+    if name == "multi_worker":
+        if cluster is None:
+            raise ValueError(
+                "--distribution_strategy=multi_worker needs the addresses of the workers in the "
+                f"environment variable {TF_CONFIG}; for the first of two: "
+                '{"cluster": {"worker": ["one:2222", "two:2222"]}, '
+                '"task": {"type": "worker", "index": 0}}'
+            )
+        if num_logical_cpu_devices > 1:
+            raise ValueError(
+                "--num_logical_cpu_devices does not go with several workers: TensorFlow uses one "
+                "CPU device of each. Start more workers instead."
+            )
+    elif num_workers > 1:
+        raise ValueError(
+            f"{TF_CONFIG} names {num_workers} workers, but with --distribution_strategy={name} each"
+            " would train for itself, in the same --output_dir. Give "
+            f"--distribution_strategy=multi_worker, or unset {TF_CONFIG}."
+        )
+    return name
+
+
+def create_strategy(name: str = "auto", tpu: TpuAddress | None = None) -> tf.distribute.Strategy:
+    """Returns the strategy a flag names.
+
+    Several workers must be the first thing TensorFlow is asked for in a process.
+
+    Args:
+        name: "one_device", the first GPU or else the CPU; "mirrored", all GPUs or else all logical
+            CPU devices of this machine; "multi_worker", those of all machines in TF_CONFIG; "tpu",
+            the cores of a TPU; "auto", multi_worker where TF_CONFIG names several workers, else
+            mirrored where there is more than one GPU.
+        tpu: which TPU.
+
+    Raises:
+        ValueError: the name is none of these, or what it needs is not there.
+    """
+    name = settle_strategy(name)
+    if name == "multi_worker":
+        return _multi_worker()
+    if name == "tpu":
+        return _tpu(tpu or TpuAddress())
+    return _local(name)
+
+
+def create_strategy_of_one_worker() -> tf.distribute.Strategy:
+    """Returns what computes in this process where it is one of several workers.
+
+    To plan a training of several workers: the others need not have been started.
+    """
+    return _local("auto")
+
+
+def _local(name: str) -> tf.distribute.Strategy:
+    gpus = tf.config.list_logical_devices("GPU")
+    devices = [device.name for device in gpus or tf.config.list_logical_devices("CPU")]
+    if name == "mirrored" or (name == "auto" and len(gpus) > 1):
+        return _mirrored(tuple(devices))
+    return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+@cache
+def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
+    """One strategy a process: a second one would number its reductions like the first.
+
+    TensorFlow takes reductions of one number for the same, and fails where their shapes differ.
+    """
+    return tf.distribute.MirroredStrategy(devices)
+
+
+@cache
+def _multi_worker() -> tf.distribute.MultiWorkerMirroredStrategy:
+    cluster = _own_cluster()
+    logging.info(
+        "This is worker %d of %d (%s); waiting for the others to start: %s",
+        cluster.index,
+        len(cluster.workers),
+        cluster.workers[cluster.index],
+        ", ".join(a for a in cluster.workers if a != cluster.workers[cluster.index]),
+    )
+    if not cluster.is_chief:
+        _wait_for_port(cluster.workers[0])
+    try:
+        # TensorFlow notes SIGTERM from then on and does nothing: handlers are set again afterwards.
+        with die_on_signals():
+            return tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise ValueError(
+            f"Several workers cannot be used any more in this process: {error}"
+        ) from error
+    except tf.errors.OpError as error:
+        raise LostWorkerError(
+            f"The workers of {TF_CONFIG} ({', '.join(cluster.workers)}) did not come together: "
+            f"{_first_line(error)}"
+        ) from error
+
+
+def _wait_for_port(address: str) -> None:
+    """Returns when the chief is there; waiting for it in TensorFlow cannot be interrupted."""
+    next_word = time.monotonic() + _SECONDS_BETWEEN_WORDS
+    while (reason := _unreachable(address)) is not None:
+        if time.monotonic() > next_word:
+            logging.warning("The chief does not answer at %s yet: %s", address, reason)
+            next_word += _SECONDS_BETWEEN_WORDS
+        time.sleep(0.2)
+
+
+def _own_cluster() -> Cluster:
+    """The cluster this process belongs to."""
+    cluster = cluster_from_environment()
+    assert cluster is not None
+    return cluster
+
+
+@cache
+def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
+    """The strategy of a TPU; a second start would lose what the first has on it."""
+    name = address.name or _LOCAL_TPU
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            name, zone=address.zone, project=address.project
+        )
+        # TensorFlow would wait for ever.
+        reason = _unreachable(resolver.master().removeprefix("grpc://"))
+        if reason is not None:
+            raise reason
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (tf.errors.OpError, RuntimeError, ValueError, OSError, ImportError) as error:
+        raise ValueError(
+            f"No TPU can be reached as --tpu_name={name}: {_first_line(error)} Give the name of a "
+            "TPU with --tpu_zone and --gcp_project, its address as --tpu_name=grpc://host:8470, or "
+            "on a TPU machine itself --tpu_name=local. Without a TPU leave out --use_tpu."
+        ) from error
+    strategy = tf.distribute.TPUStrategy(resolver)
+    if address.num_cores not in (None, strategy.num_replicas_in_sync):
+        raise ValueError(
+            f"The TPU {name} has {strategy.num_replicas_in_sync} cores. Received: "
+            f"--num_tpu_cores={address.num_cores}; leave it out, or give that number."
+        )
+    return strategy
+
+
+def _unreachable(address: str) -> OSError | None:
+    """Why nothing answers at host:port; None where something does, or there is no port to ask."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()):
+        return None
+    try:
+        socket.create_connection((host, int(port)), timeout=_PORT_SECONDS).close()
+    except OSError as error:
+        return error
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return line if line.endswith(".") else f"{line}."
+
+
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether the replicas are cores of a TPU, for which everything is compiled by shape."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def worker_shard(strategy: tf.distribute.Strategy) -> Shard:
+    """Returns which share of each global batch this process computes."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return WHOLE
+    cluster = _own_cluster()
+    return Shard(cluster.index, len(cluster.workers))
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes what all share; where there is but one, it does."""
+    return worker_shard(strategy).index == 0
+
+
+def local_replicas(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of replicas this process drives."""
+    return strategy.num_replicas_in_sync // worker_shard(strategy).count
+
+
+def check_batch_size(replicas: int, batch_size: int, flag: str, *, micro_batches: int = 1) -> None:
+    """Raises ValueError unless the replicas, and then their micro-batches, share a batch evenly."""
+    parts = replicas * micro_batches
+    if not batch_size % parts:
+        return
+    sharers = [f"{replicas} replicas"] if replicas > 1 else []
+    what = "replicas"
+    if micro_batches > 1:
+        sharers.append(f"--gradient_accumulation_steps={micro_batches}")
+        what = "replicas and accumulation steps"
+    raise ValueError(
+        f"{flag} is the batch of all {what} together and must be a multiple of their number"
+        f"{', multiplied' if len(sharers) > 1 else ''}. Received: {flag}={batch_size} with "
+        f"{' and '.join(sharers)}; {batch_size + parts - batch_size % parts} would do."
+    )
+
+
+def split_batch(
+    strategy: tf.distribute.Strategy, features: Mapping[str, tf.Tensor]
+) -> Mapping[str, tf.Tensor]:
+    """Gives each replica of this process its rows.
+
+    Args:
+        strategy: drives R replicas in this process.
+        features: the rows of this process, each [B, ...], B a multiple of R.
+
+    Returns:
+        Per-replica values, [B / R, ...] each, for `strategy.run`.
+    """
+    replicas = local_replicas(strategy)
+    if strategy.num_replicas_in_sync == 1:
+        return features
+
+    def rows(context: tf.distribute.ValueContext, values: tf.Tensor) -> tf.Tensor:
+        share = values.shape[0] // replicas
+        start = context.replica_id_in_sync_group % replicas * share
+        return values[start : start + share]
+
+    return {
+        name: strategy.experimental_distribute_values_from_function(
+            lambda context, values=values: rows(context, values)
+        )
+        for name, values in features.items()
+    }
+
+
+def split_batch_spec(
+    strategy: tf.distribute.Strategy, element_spec: Mapping[str, tf.TensorSpec]
+) -> dict[str, tf.TypeSpec]:
+    """What `split_batch` makes of any batch, to trace one graph for batches of every length.
+
+    Args:
+        strategy: R replicas.
+        element_spec: of the batches, each [B, ...], B a multiple of R; None is what differs.
+    """
+
+    def split_zeros(unknown: int) -> Mapping[str, tf.Tensor]:
+        return split_batch(
+            strategy,
+            {
+                name: tf.zeros([unknown if n is None else n for n in spec.shape], spec.dtype)
+                for name, spec in element_spec.items()
+            },
+        )
+
+    one, other = split_zeros(1), split_zeros(2)
+    return {
+        name: tf.type_spec_from_value(one[name]).most_specific_common_supertype(
+            [tf.type_spec_from_value(other[name])]
+        )
+        for name in element_spec
+    }

@@ -1,0 +1,293 @@
+"""Evaluation of the checkpoints of a run: when, on what, and which is the best.
+
+Evaluating beside training or afterwards is the same for every job; how a model is scored is a
+function the job hands over, `Evaluator.evaluate` for one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf.checkpoints.load_weights import load_weights, read_global_step
+from albert_tf.checkpoints.model_directory import warn_of_another_config
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.run_records import BEST_FILE, BestTrial
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.data.files import write_then_rename
+from albert_tf.modeling.losses import means
+from albert_tf.training.distribution import check_batch_size, local_replicas, split_batch
+from albert_tf.training.run_log import RunLog
+from albert_tf.training.task import EvaluatedTask, Features
+from albert_tf.training.trainer import Trainer
+
+RESULTS_FILE = "eval_results.txt"
+
+# Scores that replace the one the original chooses by; the file names them, which has the form of
+# the original else.
+_NAMED_METRICS = frozenset({"char_f1"})
+
+Evaluate = Callable[[], Mapping[str, float]]  # scores the model as it is
+
+Record = Callable[[int, Mapping[str, float]], None]  # keeps the results of a step
+
+
+def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
+    """Fills a batch up with rows of zeros, whose `example_weights` are zero as well.
+
+    Args:
+        features: each [B, ...] with B <= batch_size.
+        batch_size: rows of the result.
+    """
+    missing = batch_size - int(next(iter(features.values())).shape[0])
+    if missing == 0:
+        return dict(features)
+    return {
+        name: tf.pad(values, [[0, missing]] + [[0, 0]] * (values.shape.rank - 1))
+        for name, values in features.items()
+    }
+
+
+class Evaluator:
+    """Evaluates a model, any number of times, on the devices of this process alone.
+
+    Args:
+        task: data and metrics.
+        model: made under `strategy`.
+        strategy: the replicas.
+        batch_size: examples of a batch over all replicas of this process.
+        max_batches: cap on the batches evaluated, reported where it bites; None takes all.
+
+    Attributes:
+        depth: layers of the model that are applied, reported with the results; None for all.
+
+    Raises:
+        ValueError: the batch cannot be shared by the replicas.
+    """
+
+    def __init__(
+        self,
+        task: EvaluatedTask,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        batch_size: int,
+        max_batches: int | None = None,
+    ) -> None:
+        check_batch_size(local_replicas(strategy), batch_size, "--eval_batch_size")
+        self.task = task
+        self.model = model
+        self.strategy = strategy
+        self.batch_size = batch_size
+        self.max_batches = max_batches
+        self.depth: int | None = None
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the mean losses and metrics, weighted over the whole data, and `loss`.
+
+        `loss` is the plain mean of the losses of the batches, a shorter last one counting like the
+        others, as the original release reports it; so it depends a little on the batch size.
+
+        Raises:
+            ValueError: there is not one example.
+            RecordError: a record cannot be read; the message names it.
+        """
+        batches: list[Mapping[str, Any]] = []
+        data = self.task.eval_dataset(self.batch_size)
+        with self.task.explain_read_errors():
+            for batch in tqdm(data, desc="evaluating", unit="batch", disable=None, leave=False):
+                if len(batches) == self.max_batches:
+                    logging.warning(
+                        "Only the first %d examples are evaluated, not all: --max_eval_steps=%d",
+                        self.max_batches * self.batch_size,
+                        self.max_batches,
+                    )
+                    break
+                padded = pad_batch(batch, self.batch_size)
+                sums = self._sums(split_batch(self.strategy, padded), self.depth)
+                batches.append(tf.nest.map_structure(float, sums))
+        if not batches:
+            raise ValueError("There is no example to evaluate on.")
+        losses = [float(self.task.total_loss(batch)) for batch in batches]
+        depth = {} if self.depth is None else {"depth": float(self.depth)}
+        return {"loss": sum(losses) / len(losses), **means(batches), **depth}
+
+    @tf.function(autograph=False)
+    def _sums(self, batch: Features, depth: int | None) -> Mapping[str, Any]:
+        """The sums of one batch over the replicas of this process; other workers are not asked."""
+
+        def replica_sums(features: Features) -> Mapping[str, Any]:
+            with self.model.encoder.at_depth(depth):
+                outputs = self.model(features, training=False)
+            return {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
+
+        results = self.strategy.run(replica_sums, args=(batch,))
+        return tf.nest.map_structure(
+            lambda value: tf.add_n(self.strategy.experimental_local_results(value)), results
+        )
+
+
+def result_lines(step: int, results: Mapping[str, float]) -> list[str]:
+    """Returns a line `key = value` for each result and for the step, in alphabetical order."""
+    return [f"{key} = {value}" for key, value in sorted({**results, "global_step": step}.items())]
+
+
+def write_results(output_dir: str, step: int, results: Mapping[str, float]) -> None:
+    """Writes `eval_results.txt`, in place of that of an earlier evaluation.
+
+    Args:
+        output_dir: created if need be.
+        step: finished training steps of the model that was evaluated.
+        results: values by name.
+    """
+    with write_then_rename(os.path.join(output_dir, RESULTS_FILE)) as file:
+        file.write("".join(f"{line}\n" for line in result_lines(step, results)).encode())
+
+
+class BestCheckpoint:
+    """Keeps the weights that scored highest as `model.ckpt-best`.
+
+    `best_trial.txt` remembers the score for runs to come: last step, best step and best value,
+    with colons between them, and the name of a score that the original would not choose by. A
+    best checkpoint that was chosen by another score is not compared with.
+
+    Args:
+        directory: where the checkpoints are.
+        metric: name of the score; higher is better.
+
+    Attributes:
+        last_step: step of the last checkpoint offered, -1 before the first.
+        step: step of the best one, -1 before the first.
+        value: its score.
+    """
+
+    def __init__(self, directory: TrainingDirectory, metric: str) -> None:
+        self.directory = directory
+        self.metric = metric
+        self.last_step, self.step, self.value = self._read()
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self.directory.path, BEST_FILE)
+
+    def _read(self) -> tuple[int, int, float]:
+        if self.directory.best() is None or not tf.io.gfile.exists(self._path):
+            return -1, -1, -math.inf
+        found = BestTrial.read(self._path)
+        if found.metric == self._name:
+            return found.last_step, found.step, found.value
+        logging.warning(
+            "%s: the best checkpoint was not chosen by %s; the next one evaluated takes its place",
+            self._path,
+            self.metric,
+        )
+        return found.last_step, -1, -math.inf
+
+    @property
+    def _name(self) -> str | None:
+        """The score in `best_trial.txt`, if it is named there."""
+        return self.metric if self.metric in _NAMED_METRICS else None
+
+    def forget(self) -> None:
+        """Lets the next checkpoint offered take the best one's place, whatever its score."""
+        self.step, self.value = -1, -math.inf
+        self._write(self.last_step)
+
+    def offer(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
+        """Keeps the model's weights if their score is the best so far; NaN never is.
+
+        Returns:
+            Whether they are the best so far.
+        """
+        self.last_step = step
+        is_best = results[self.metric] > self.value
+        if is_best:
+            self.step, self.value = step, results[self.metric]
+            self.directory.save_best(step, model)
+            logging.info("best_step=%d %s=%g", step, self.metric, self.value)
+        self._write(step)
+        return is_best
+
+    def _write(self, last_step: int) -> None:
+        with write_then_rename(self._path) as file:
+            file.write(BestTrial(last_step, self.step, self.value, self._name).to_text().encode())
+
+
+def train_and_evaluate(
+    trainer: Trainer, log: RunLog, evaluate: Evaluate, record: Record, last_evaluated: int
+) -> None:
+    """Trains, and evaluates at every checkpoint: the chief does, while other workers wait.
+
+    Args:
+        trainer: initialized.
+        log: of the run.
+        evaluate: scores the trainer's model.
+        record: keeps the results of a step.
+        last_evaluated: step of the last evaluation of an earlier start, -1 where there was none.
+    """
+
+    def on_checkpoint(step: int) -> None:
+        results = evaluate()
+        trainer.directory.check_there(f"the evaluation of step {step}")
+        log.evaluation(step, results)
+        record(step, results)
+
+    # The run that wrote the checkpoint to go on from may have ended before it was evaluated.
+    is_missed = trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
+    if trainer.is_chief and is_missed:
+        on_checkpoint(trainer.step)
+    trainer.train(log, on_checkpoint=on_checkpoint)
+
+
+def evaluate_checkpoints(
+    directory: TrainingDirectory,
+    prefixes: Iterable[str],
+    model: keras.Model,
+    evaluate: Evaluate,
+    record: Record,
+) -> None:
+    """Loads one checkpoint after the other into the model and evaluates it.
+
+    Args:
+        directory: takes the results; locked.
+        prefixes: of checkpoints; one that a training run removes meanwhile is left out.
+        model: takes the weights.
+        evaluate: scores `model`.
+        record: keeps the results of a step.
+
+    Raises:
+        DirectoryRemovedError: the directory was removed or replaced.
+        LoadError: a checkpoint is damaged, or does not hold the whole model.
+    """
+    for prefix in prefixes:
+        try:
+            step = load_complete(model, prefix)
+        except LoadError:
+            directory.check_there(f"the evaluation of {prefix}")
+            if tf.io.gfile.exists(prefix + ".index"):
+                raise
+            logging.warning("%s was removed while it was read: not evaluated", prefix)
+            continue
+        logging.info("Evaluating %s", prefix)
+        results = evaluate()
+        directory.check_there(f"the evaluation of step {step}")
+        for line in result_lines(step, results):
+            logging.info(line)
+        record(step, results)
+
+
+def load_complete(model: keras.Model, prefix: str) -> int:
+    """Fills the whole model, heads included, and returns the checkpoint's training step.
+
+    Raises:
+        LoadError: the checkpoint is damaged, or leaves a variable as it was.
+    """
+    warn_of_another_config(prefix, model.config)
+    load_weights(model, prefix).check_complete()
+    return read_global_step(prefix)

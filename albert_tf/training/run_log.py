@@ -1,0 +1,336 @@
+"""What a run tells people while it trains, and leaves behind for them.
+
+In the output directory: `run_config.json` (settings, versions, devices, command line),
+`metrics.jsonl` (one JSON object a line), `tensorboard/` and `training_curves.png`. On the terminal:
+one `key=value` line an interval and a progress bar. Metrics have the same names everywhere.
+
+A run that resumes from step s, or goes back to it, forgets what was recorded after s, so no step
+appears twice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf.checkpoints.run_records import (
+    METRICS_FILE,
+    RUN_CONFIG_FILE,
+    Record,
+    parse_records,
+    read_run_config,
+    to_line,
+)
+from albert_tf.data.files import explain_write_errors, open_binary, write_then_rename
+from albert_tf.data.strict_json import parse_json
+from albert_tf.training.curves import draw_curves
+from albert_tf.version import __version__
+
+CURVES_FILE = "training_curves.png"
+
+TENSORBOARD_FOLDER = "tensorboard"
+
+_SECONDS_BETWEEN_PICTURES = 30.0  # drawing takes as long as some evaluations
+
+
+class RunLog:
+    """The log of one run.
+
+    Args:
+        output_dir: directory of the run; created if missing.
+        total_steps: step at which training ends.
+        start_step: finished steps of the checkpoint the run resumes from; 0 for a new run.
+        unit: what a batch counts, in the plural.
+        write: False on every worker but the chief: nothing is written or shown.
+        clock: returns the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        total_steps: int,
+        start_step: int = 0,
+        *,
+        unit: str = "examples",
+        write: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._output_dir = output_dir
+        self._total_steps = total_steps
+        self._unit = unit
+        self._write = write
+        self._clock = clock
+        self._interval_step = start_step
+        self._interval_start = clock()
+        self._drawn_at = clock()
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        self._records: dict[tuple[str, int], Record] = {}
+        if write:
+            with explain_write_errors(output_dir):
+                tf.io.gfile.makedirs(output_dir)
+            self._forget_after(start_step)
+        self._bar = tqdm(
+            total=total_steps,
+            initial=start_step,
+            unit="step",
+            disable=None if write else True,  # None: shown on a terminal, and nowhere else
+        )
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Writes `run_config.json`: `config` and the circumstances of this start.
+
+        A warning tells of every setting in which a resumed run differs from its last start.
+
+        Args:
+            config: settings of the run; values that JSON cannot hold are written as text.
+        """
+        if not self._write:
+            return
+        self._tell_changes(parse_json(json.dumps(config, default=str), "config"))
+        content = {
+            "time": _iso_time(self._clock()),
+            "start_step": self._interval_step,
+            "command_line": sys.argv,
+            "versions": {
+                "albert_tf": __version__,
+                "python": platform.python_version(),
+                "tensorflow": tf.__version__,
+                "keras": keras.__version__,
+            },
+            "devices": device_names(),
+            "config": config,
+        }
+        self._replace_file(RUN_CONFIG_FILE, json.dumps(content, indent=2, default=str) + "\n")
+
+    def _tell_changes(self, config: Mapping[str, Any]) -> None:
+        """Compares settings with those of the last start; a new run has none."""
+        if self._interval_step == 0:
+            return
+        before, now = _leaves(read_run_config(self._output_dir)), _leaves(config)
+        for name, value in now.items():
+            if name in before and before[name] != value:
+                logging.warning(
+                    "%s changes at step %d: %.80r until now, %.80r from now on",
+                    name,
+                    self._interval_step,
+                    before[name],
+                    value,
+                )
+
+    def advance(self, step: int) -> None:
+        """Moves the progress bar to `step` finished steps."""
+        self._bar.update(step - self._bar.n)
+
+    def train(
+        self, step: int, metrics: Mapping[str, float], count: int, steps_left: float | None = None
+    ) -> None:
+        """Reports the training since the last report.
+
+        Adds the rates `examples_per_second` (or another unit) and `steps_per_second`, which leave
+        out the time spent in `pause`; the terminal also shows `seconds_left`.
+
+        Args:
+            step: finished steps.
+            metrics: what was measured over the steps since the last report.
+            count: examples (or another unit) trained on since the last report.
+            steps_left: what is to be done, in steps that take as long as those since the last
+                report; None where all steps take as long.
+        """
+        if not self._write:
+            return
+        seconds = max(self._clock() - self._interval_start, 1e-9)
+        steps_per_second = (step - self._interval_step) / seconds
+        rates = {
+            f"{self._unit}_per_second": count / seconds,
+            "steps_per_second": steps_per_second,
+        }
+        self._interval_step, self._interval_start = step, self._clock()
+        self.advance(step)
+        losses = {name: value for name, value in metrics.items() if name == "loss"}
+        self._bar.set_postfix({**losses, f"{self._unit}/s": count / seconds}, refresh=False)
+        steps_left = self._total_steps - step if steps_left is None else steps_left
+        left = steps_left / steps_per_second if steps_per_second else math.inf
+        self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
+
+    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Reports an evaluation of the weights after `step` steps.
+
+        Now and then it draws the curves so far as well; `close` always does.
+        """
+        if not self._write:
+            return
+        self._report("eval", step, metrics)
+        if self._clock() - self._drawn_at >= _SECONDS_BETWEEN_PICTURES:
+            self._draw_curves()
+
+    def roll_back(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Forgets what was reported after `step`, which training went back to; reports that.
+
+        Args:
+            step: finished steps from now on.
+            metrics: how often, how far; a record of phase "roll_back".
+        """
+        if not self._write:
+            return
+        self._close_writers()
+        self._forget_after(step)
+        self._bar.n = step
+        self._interval_step, self._interval_start = step, self._clock()
+        self._report("roll_back", step, metrics)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Keeps the time spent inside (evaluating, saving) out of the rates of training."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self._interval_start += self._clock() - start
+
+    def close(self) -> None:
+        """Draws the curves and closes everything; nothing can be reported afterwards.
+
+        That something cannot be written is told as a warning: a run may be ending because of that.
+        """
+        self._bar.close()
+        try:
+            self._close_writers()
+            # The directory may have been removed, and is not to be made again.
+            if self._records and tf.io.gfile.exists(self._path(METRICS_FILE)):
+                self._draw_curves()
+        except (OSError, tf.errors.OpError) as error:
+            logging.warning("The curves of the run cannot be written: %s", error)
+
+    def _close_writers(self) -> None:
+        for phase, writer in self._writers.items():
+            with explain_write_errors(self._path(TENSORBOARD_FOLDER, phase)):
+                writer.close()
+        self._writers.clear()
+
+    def _report(
+        self,
+        phase: str,
+        step: int,
+        metrics: Mapping[str, float],
+        shown_only: Mapping[str, float] | None = None,
+    ) -> None:
+        values = {name: float(value) for name, value in metrics.items()}
+        self._log_line(phase, step, {**values, **(shown_only or {})})
+        record = {"step": step, "phase": phase, "time": _iso_time(self._clock()), **values}
+        is_repeated = (phase, step) in self._records
+        self._records[phase, step] = record
+        if is_repeated:
+            self._rewrite_metrics()
+        else:
+            path = self._path(METRICS_FILE)
+            with explain_write_errors(path), tf.io.gfile.GFile(path, "a") as file:
+                file.write(to_line(record))
+        self._write_summaries(phase, step, values)
+
+    def _log_line(self, phase: str, step: int, values: Mapping[str, float]) -> None:
+        pairs = " ".join(f"{name}={value:.6g}" for name, value in values.items())
+        self._bar.clear()  # or the line would be appended to the bar
+        logging.info("phase=%s step=%d/%d %s", phase, step, self._total_steps, pairs)
+        self._bar.refresh()
+
+    def _write_summaries(self, phase: str, step: int, values: Mapping[str, float]) -> None:
+        folder = self._path(TENSORBOARD_FOLDER, phase)
+        with explain_write_errors(folder):
+            if phase not in self._writers:
+                self._writers[phase] = tf.summary.create_file_writer(folder)
+            with self._writers[phase].as_default(step=step):
+                for name, value in values.items():
+                    tf.summary.scalar(name, value)
+            self._writers[phase].flush()
+
+    def _forget_after(self, step: int) -> None:
+        """Reads back what an earlier start recorded up to `step` and removes the rest."""
+        path = self._path(METRICS_FILE)
+        if not tf.io.gfile.exists(path):
+            return
+        with open_binary(path, "rb") as file:
+            data = file.read()
+        found, damages = parse_records(data, path)
+        if damages:
+            self._set_aside(path, data, damages)
+        records = [record for record in found if record["step"] <= step]
+        self._records = {(record["phase"], record["step"]): record for record in records}
+        self._rewrite_metrics()
+        # An event file cannot be cut, so those of an earlier start are written anew.
+        for phase in {phase for phase, _ in self._records} | {"train", "eval"}:
+            folder = self._path(TENSORBOARD_FOLDER, phase)
+            if tf.io.gfile.exists(folder):
+                with explain_write_errors(folder):
+                    tf.io.gfile.rmtree(folder)
+        for record in records:
+            self._write_summaries(record["phase"], record["step"], _metrics(record))
+
+    def _set_aside(self, path: str, data: bytes, damages: Sequence[str]) -> None:
+        """Keeps a damaged file under a name that no other file has."""
+        names = (f"{METRICS_FILE}.damaged{number or ''}" for number in itertools.count())
+        name = next(name for name in names if not tf.io.gfile.exists(self._path(name)))
+        self._replace_file(name, data)
+        logging.warning(
+            "%s is damaged; the run goes on without %d of its lines, and the whole file is kept as "
+            "%s. %s",
+            path,
+            len(damages),
+            name,
+            damages[0],
+        )
+
+    def _rewrite_metrics(self) -> None:
+        self._replace_file(METRICS_FILE, "".join(map(to_line, self._records.values())))
+
+    def _draw_curves(self) -> None:
+        self._replace_file(CURVES_FILE, draw_curves(list(self._records.values())))
+        self._drawn_at = self._clock()
+
+    def _replace_file(self, name: str, content: str | bytes) -> None:
+        with write_then_rename(self._path(name)) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+
+    def _path(self, *names: str) -> str:
+        return os.path.join(self._output_dir, *names)
+
+
+def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings by dotted names: {"optimizer": {"beta_1": b}} -> {"optimizer.beta_1": b}."""
+    leaves = {}
+    for name, value in config.items():
+        below = _leaves(value) if isinstance(value, dict) else {"": value}
+        leaves.update({f"{name}.{key}".rstrip("."): leaf for key, leaf in below.items()})
+    return leaves
+
+
+def _metrics(record: Record) -> dict[str, float]:
+    return {key: value for key, value in record.items() if isinstance(value, float)}
+
+
+def _iso_time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+def device_names() -> list[str]:
+    """Kind and model of every accelerator, or the CPU where there is none."""
+    devices = [d for d in tf.config.list_physical_devices() if d.device_type != "CPU"]
+    details = [tf.config.experimental.get_device_details(device) for device in devices]
+    names = [
+        f"{device.device_type} {detail.get('device_name', '')}".strip()
+        for device, detail in zip(devices, details, strict=True)
+    ]
+    return names or [f"CPU {platform.machine()}, {os.cpu_count()} cores"]

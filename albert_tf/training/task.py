@@ -1,0 +1,105 @@
+"""What the trainer, and the evaluation by losses, ask of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling.losses import LossSum
+
+# Added to every batch: 1 for an example, 0 for a row that only fills the batch up.
+EXAMPLE_WEIGHTS = "example_weights"
+
+
+Features = Mapping[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which rows of every global batch a worker computes: equal shares, in the workers' order.
+
+    Attributes:
+        index: of the worker.
+        count: of all workers.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def rows(self, batch_size: int) -> slice:
+        """Returns the worker's rows of a batch whose size is a multiple of `count`."""
+        share = batch_size // self.count
+        return slice(self.index * share, (self.index + 1) * share)
+
+
+WHOLE = Shard()
+
+
+class Task(Protocol):
+    """Data, model and loss of one job: what the trainer needs.
+
+    Attributes:
+        config: the model's configuration.
+        max_seq_length: S that no sequence exceeds.
+    """
+
+    config: AlbertConfig
+    max_seq_length: int
+
+    def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
+        """Returns endless training batches of `batch_size` examples, in the seed's order.
+
+        Of each batch only the rows of `shard` are made. The state of the iterator must not depend
+        on the shard: the chief's is saved, and every worker restores it.
+        """
+        ...
+
+    def explain_read_errors(self) -> AbstractContextManager[None]:
+        """Returns a context in which an error of reading names the file and the record."""
+        ...
+
+    def describe_input(self) -> dict[str, Any]:
+        """Returns what decides the training input, as JSON: a resumed run compares it."""
+        ...
+
+    def build_model(self) -> keras.Model:
+        """Returns the model with fresh weights."""
+        ...
+
+    def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns the weight of every loss of a batch, known before the model has run.
+
+        Dividing by the sum of these over all replicas makes the gradients of replicas add up to
+        the gradient of the whole batch.
+        """
+        ...
+
+    def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """Returns the losses of a batch; their weights are those of `loss_weights`."""
+        ...
+
+    def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
+        """Returns what is minimised, linear in the sums of the losses.
+
+        Args:
+            losses: as `losses` returns them, of tensors or of numbers.
+        """
+        ...
+
+    def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
+        """Returns what else is reported of a batch, each a weighted mean as a sum and a weight."""
+        ...
+
+
+class EvaluatedTask(Task, Protocol):
+    """A task whose scores are weighted means over batches: what the evaluator needs besides."""
+
+    def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
+        """Returns every evaluation example once; the last batch may be shorter."""
+        ...

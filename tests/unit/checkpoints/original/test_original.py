@@ -1,0 +1,412 @@
+"""Checkpoints of the original release: found, read, reported on, written."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.load_weights import (
+    load_weights,
+    match_names,
+    open_checkpoint,
+    read_global_step,
+)
+from albert_tf.checkpoints.original.files import (
+    find_checkpoint,
+    slot_variables,
+    write_checkpoint,
+)
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.data.files import WriteError
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
+from albert_tf.training.optimization import Lamb
+from tests.full_disk import file_size_limit
+from tests.golden.reference import CONFIGURATIONS, Reference
+from tests.small_model import small_config
+
+DATA = ".data-00000-of-00001"
+
+
+@pytest.fixture(scope="module")
+def reference(golden):
+    return Reference(golden, "config_3")  # three groups
+
+
+@pytest.fixture(scope="module")
+def shared(golden):
+    return Reference(golden, "config_0")  # one group
+
+
+def write(prefix, step=5, **variables):
+    write_checkpoint(str(prefix), variables or {"x": np.arange(3.0)}, step)
+    return str(prefix)
+
+
+def contents(prefix):
+    """Every variable of a checkpoint, read by TensorFlow's own reader."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same_contents(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert (value.dtype, value.shape) == (theirs[name].dtype, theirs[name].shape), name
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def weights(model):
+    return [v.numpy() for v in model.trainable_variables]
+
+
+def assert_loading_fails(model, path, message, **options):
+    """Fails unless the load is refused and the model is left as it was."""
+    before = weights(model)
+    with pytest.raises(LoadError, match=message):
+        load_weights(model, str(path), **options)
+    for now, then in zip(weights(model), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+class TestFinding:
+    @pytest.mark.parametrize("suffix", ["", ".index", ".meta", DATA])
+    def test_a_prefix_or_one_of_its_files(self, tmp_path, suffix):
+        prefix = write(tmp_path / "model.ckpt-100")
+        assert find_checkpoint(prefix + suffix) == prefix
+
+    def test_a_directory_stands_for_its_newest(self, tmp_path):
+        for name in ("model.ckpt-best", "model.ckpt-20", "model.ckpt-100"):
+            write(tmp_path / name)
+        tf.compat.v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-20")
+        assert find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-20")
+        assert find_checkpoint(f"{tmp_path}/") == f"{tmp_path}/model.ckpt-20"
+
+    def test_a_copied_directory_stands_for_the_copy(self, tmp_path):
+        there, here = tmp_path / "there", tmp_path / "here"
+        for name in ("model.ckpt-20", "model.ckpt-30"):
+            write(there / name)
+        (there / "checkpoint").write_text(f'model_checkpoint_path: "{there}/model.ckpt-20"')
+        shutil.copytree(there, here)
+        assert find_checkpoint(str(here)) == str(here / "model.ckpt-20")
+
+    def test_else_for_its_best_else_for_its_only_one(self, tmp_path):
+        only = write(tmp_path / "model.ckpt-7")
+        assert find_checkpoint(str(tmp_path)) == only
+        tf.compat.v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-99")  # long gone
+        assert find_checkpoint(str(tmp_path)) == only
+        best = write(tmp_path / "model.ckpt-best")
+        assert find_checkpoint(str(tmp_path)) == best
+
+    @pytest.mark.parametrize("content", [b"", b"\xff", b'model_checkpoint_path: "a\xff"'])
+    def test_a_damaged_state_file_is_named_and_passed_over(self, tmp_path, caplog, content):
+        (tmp_path / "model.ckpt-20.index").touch()
+        (tmp_path / "checkpoint").write_bytes(content)
+        assert find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-20")
+        assert str(tmp_path / "checkpoint") in caplog.text
+
+    def test_what_a_crash_left_is_no_checkpoint(self, tmp_path):
+        partial = write(tmp_path / "model.ckpt-9.partial")
+        with pytest.raises(LoadError, match="no model in the directory"):
+            find_checkpoint(str(tmp_path))
+        whole = write(tmp_path / "model.ckpt-8")
+        assert find_checkpoint(str(tmp_path)) == whole != partial
+
+    def test_several_need_a_choice(self, tmp_path):
+        prefixes = [write(tmp_path / f"model.ckpt-{step}") for step in (1, 2)]
+        with pytest.raises(LoadError, match=r"found 2: .*Give the prefix") as error:
+            find_checkpoint(str(tmp_path))
+        assert all(prefix in str(error.value) for prefix in prefixes)
+
+    def test_the_flag_is_named_where_there_is_none(self, tmp_path):
+        with pytest.raises(LoadError, match=r"no checkpoint '.*/nowhere' \(--predict_checkpoint\)"):
+            find_checkpoint(str(tmp_path / "nowhere"), "--predict_checkpoint")
+
+
+class TestLoading:
+    def test_reports_a_complete_load(self, reference):
+        report = load_weights(AlbertForPretraining(reference.config), str(reference.folder))
+        assert report.source == reference.checkpoint
+        assert report.mapped == {name: name for name in report.mapped}
+        assert len(report.mapped) == 64
+        assert [report.missing, report.ignored, report.mismatched] == [[], [], []]
+        assert report.summary() == f"{reference.checkpoint}: 64 of 64 variables restored"
+        report.check_complete()
+
+    def test_an_encoder_takes_its_part_and_says_what_it_leaves(self, reference):
+        encoder = AlbertEncoder(reference.config)
+        report = load_weights(encoder, reference.checkpoint)
+        assert len(report.mapped) == 57
+        assert sorted(report.ignored) == [
+            "cls/predictions/output_bias",
+            "cls/predictions/transform/LayerNorm/beta",
+            "cls/predictions/transform/LayerNorm/gamma",
+            "cls/predictions/transform/dense/bias",
+            "cls/predictions/transform/dense/kernel",
+            "cls/seq_relationship/output_bias",
+            "cls/seq_relationship/output_weights",
+        ]
+        stored = contents(reference.checkpoint)
+        for name, variable in original_names(encoder).items():
+            np.testing.assert_array_equal(variable, stored[name], err_msg=name)
+
+    def test_heads_that_are_missing_stay_as_they_are(self, reference, tmp_path):
+        encoder_part = {k: v for k, v in contents(reference.checkpoint).items() if "bert/" in k}
+        write_checkpoint(str(tmp_path / "encoder"), encoder_part, 3)
+        model = AlbertForPretraining(reference.config)
+        before = original_names(model)["cls/seq_relationship/output_weights"].numpy()
+        report = load_weights(model, str(tmp_path))
+        assert len(report.missing) == 7
+        assert "freshly initialised: cls/predictions/output_bias" in report.summary()
+        after = original_names(model)["cls/seq_relationship/output_weights"]
+        np.testing.assert_array_equal(after, before)
+        with pytest.raises(LoadError, match="does not hold the whole model"):
+            report.check_complete()
+
+    @pytest.mark.parametrize("name", ["lamb_base_checkpoint", "adamw_base_checkpoint"])
+    def test_slots_and_step_of_a_training_run_are_not_weights(self, golden, shared, name):
+        model = AlbertForPretraining(shared.config)
+        report = load_weights(model, str(golden / "optimization" / name))
+        assert len(report.mapped) == 32
+        assert not report.ignored
+        assert read_global_step(report.source) == 8
+        trained = np.load(golden / "optimization" / name.replace("_checkpoint", ".npz"))
+        for variable, value in original_names(model).items():
+            np.testing.assert_array_equal(value, trained[f"step_8/{variable}"], err_msg=variable)
+
+
+class TestClassifierHeads:
+    """A classifier starts from pretraining, or from a classifier with other labels."""
+
+    HEAD = ("output_weights", "output_bias")
+
+    @pytest.fixture
+    def three_labels(self, tmp_path):
+        model = AlbertForClassification(small_config(), num_labels=3)
+        model.classifier.output_bias.assign([1.0, 2.0, 3.0])
+        write_checkpoint(str(tmp_path / "model.ckpt-7"), original_names(model), 7)
+        return str(tmp_path / "model.ckpt-7")
+
+    def assert_fresh_head(self, model, report):
+        assert len(report.mapped) == len(original_names(model)) - 2
+        np.testing.assert_array_equal(model.classifier.output_bias, np.zeros(model.num_labels))
+        with pytest.raises(LoadError, match="does not hold the whole model"):
+            report.check_complete()
+
+    def test_pretraining_leaves_the_head_fresh(self, reference):
+        model = AlbertForClassification(reference.config, num_labels=2)
+        report = load_weights(model, reference.checkpoint)
+        self.assert_fresh_head(model, report)
+        assert report.missing == list(self.HEAD)
+        summary = report.summary()
+        assert "not in the checkpoint, freshly initialised: output_weights\n" in summary
+        assert "in the checkpoint only, not used: cls/predictions/output_bias, " in summary
+
+    def test_another_number_of_labels_leaves_the_head_fresh(self, three_labels):
+        model = AlbertForClassification(small_config(), num_labels=2)
+        report = load_weights(model, three_labels)
+        self.assert_fresh_head(model, report)
+        assert (
+            "another shape, freshly initialised: output_weights is [3, 12] in the checkpoint, "
+            "[2, 12] in the model"
+        ) in report.summary()
+
+    def test_other_labels_leave_the_head_fresh_on_request(self, three_labels):
+        model = AlbertForClassification(small_config(), num_labels=3)
+        why = "trained on other labels"
+        report = load_weights(model, three_labels, skip=dict.fromkeys(self.HEAD, why))
+        self.assert_fresh_head(model, report)
+        assert report.skipped == dict.fromkeys(self.HEAD, why)
+        assert [report.missing, report.ignored, report.mismatched] == [[], [], []]
+        summary = report.summary()
+        assert "trained on other labels, freshly initialised: output_weights\n" in summary
+
+    def test_the_same_labels_take_the_head(self, three_labels):
+        model = AlbertForClassification(small_config(), num_labels=3)
+        load_weights(model, three_labels).check_complete()
+        np.testing.assert_array_equal(model.classifier.output_bias, [1.0, 2.0, 3.0])
+
+    def test_skipping_what_a_model_has_not_changes_nothing(self, reference):
+        model = AlbertForPretraining(reference.config)
+        load_weights(model, reference.checkpoint, skip={"output_bias": "none"}).check_complete()
+
+
+class TestRefusals:
+    @pytest.fixture
+    def model(self, reference):
+        return AlbertForPretraining(reference.config)
+
+    def test_files_that_are_no_checkpoint(self, model, tmp_path):
+        (tmp_path / "model.ckpt.index").write_text("words, many words " * 50)
+        (tmp_path / f"model.ckpt{DATA}").write_text("more words")
+        assert_loading_fails(model, tmp_path / "model.ckpt", "cannot be read as a checkpoint")
+
+    @pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
+    def test_a_damaged_data_file(self, model, reference, tmp_path, damage):
+        for suffix in (".index", DATA):
+            shutil.copy(reference.checkpoint + suffix, tmp_path / f"model.ckpt{suffix}")
+        data = tmp_path / f"model.ckpt{DATA}"
+        content = bytearray(data.read_bytes())
+        if damage == "cut":
+            data.write_bytes(content[: len(content) // 2])
+        elif damage == "flipped":
+            content[-9] ^= 0xFF
+            data.write_bytes(content)
+        else:
+            data.unlink()
+        assert_loading_fails(model, tmp_path / "model.ckpt", "is damaged")
+
+    def test_another_size(self, shared, reference):
+        model = AlbertForPretraining(shared.config.replace(hidden_size=28))
+        message = (
+            r"(?s)--albert_config_file.*pooler/dense/kernel is \[36, 36\] in the checkpoint, \[28"
+        )
+        assert_loading_fails(model, reference.checkpoint, message)
+
+    def test_another_vocabulary(self, reference):
+        model = AlbertForPretraining(reference.config.replace(vocab_size=81))
+        message = (
+            r"(?s)1 of its variables would keep random values.*"
+            r"word_embeddings is \[80, 12\] in the checkpoint, \[81, 12\] in the model"
+        )
+        assert_loading_fails(model, reference.checkpoint, message)
+
+    def test_more_groups_than_stored(self, shared):
+        model = AlbertForPretraining(shared.config.replace(num_hidden_groups=2))
+        assert_loading_fails(
+            model, shared.checkpoint, "16 of its variables would.*init_from_group0"
+        )
+
+    def test_nothing_in_common(self, model, tmp_path):
+        write(tmp_path / "other", layer=np.ones(3))
+        assert_loading_fails(model, tmp_path / "other", "no variable of this model.*layer")
+        assert_loading_fails(model, tmp_path / "other", "no variable", allow_partial=True)
+
+    def test_gaps_can_be_accepted(self, reference):
+        model = AlbertForPretraining(reference.config.replace(vocab_size=81))
+        report = load_weights(model, reference.checkpoint, allow_partial=True)
+        assert {name for name, *_ in report.mismatched} == {
+            "bert/embeddings/word_embeddings",
+            "cls/predictions/output_bias",
+        }
+        stored = contents(reference.checkpoint)["bert/pooler/dense/kernel"]
+        np.testing.assert_array_equal(model.encoder.pooler.kernel, stored)
+
+
+class TestGroupZero:
+    def test_fills_every_group_from_the_first(self, shared):
+        model = AlbertForPretraining(shared.config.replace(num_hidden_groups=3))
+        report = load_weights(model, shared.checkpoint, init_from_group0=True)
+        report.check_complete()
+        stored = contents(shared.checkpoint)
+        for name, variable in original_names(model).items():
+            source = name.replace("group_1/", "group_0/").replace("group_2/", "group_0/")
+            np.testing.assert_array_equal(variable, stored[source], err_msg=name)
+        scope = "bert/encoder/transformer/group_{}/*"
+        line = f"  from another name: {scope.format(2)} <- {scope.format(0)} (16 variables)"
+        assert line in report.summary()
+
+    def test_without_it_only_equal_names_match(self):
+        stored = ["a/group_0/inner_group_0/ffn_1/x", "module/b"]
+        wanted = [*stored, "a/group_1/inner_group_0/ffn_1/x", "b", "c"]
+        assert match_names(wanted, stored) == {
+            **{name: name for name in stored},
+            "b": "module/b",
+        }
+
+
+class TestWriting:
+    @pytest.mark.parametrize("name", CONFIGURATIONS)
+    def test_what_was_read_is_written_alike(self, golden, tmp_path, name):
+        reference = Reference(golden, name)
+        step = read_global_step(reference.checkpoint)
+        write_checkpoint(str(tmp_path / "copy"), original_names(reference.model()), step)
+        assert_same_contents(contents(tmp_path / "copy"), contents(reference.checkpoint))
+
+    def test_moments_are_written_under_the_names_of_the_original(self, golden, shared, tmp_path):
+        model = shared.model()
+        optimizer = Lamb()
+        optimizer.build(list(original_names(model).values()))
+        slots = slot_variables(model, optimizer)
+        write_checkpoint(str(tmp_path / "ours"), {**original_names(model), **slots}, 8)
+        ours = contents(tmp_path / "ours")
+        theirs = contents(golden / "optimization" / "lamb_base_checkpoint" / "model.ckpt-8")
+        assert {k: (v.dtype, v.shape) for k, v in ours.items()} == {
+            k: (v.dtype, v.shape) for k, v in theirs.items()
+        }
+
+    def test_the_step_is_a_long_integer(self, tmp_path):
+        prefix = write(tmp_path / "new_folder" / "model.ckpt", step=2**40)
+        step = contents(prefix)["global_step"]
+        assert (step.dtype, step.shape, step) == (np.int64, (), 2**40)
+        assert read_global_step(prefix) == 2**40
+
+    def test_a_checkpoint_that_does_not_say_is_at_step_zero(self, tmp_path):
+        tf.raw_ops.SaveV2(
+            prefix=str(tmp_path / "bare"),
+            tensor_names=["x"],
+            shape_and_slices=[""],
+            tensors=[tf.ones(2)],
+        )
+        assert read_global_step(str(tmp_path / "bare")) == 0
+        assert open_checkpoint(str(tmp_path / "bare"))[1] == {"x": [2]}
+
+    def test_replaces_an_older_one_and_leaves_nothing_else(self, tmp_path):
+        write(tmp_path / "model.ckpt", step=1)
+        write(tmp_path / "model.ckpt", step=2, y=np.ones(2))
+        assert contents(tmp_path / "model.ckpt").keys() == {"y", "global_step"}
+        assert {path.name for path in tmp_path.iterdir()} == {
+            "model.ckpt.index",
+            f"model.ckpt{DATA}",
+        }
+
+    # Bytes that suffice for nothing, for all but the last values, for all but the index.
+    @pytest.mark.parametrize("size", [0, 3000, 4030])
+    def test_a_failed_write_leaves_the_old_one(self, tmp_path, size):
+        prefix = write(tmp_path / "model.ckpt", step=1)
+        values = {f"{k}{'long' * 90}": np.ones(0) for k in range(15)}
+        values["y"] = np.ones(1000, np.float32)
+        with file_size_limit(size), pytest.raises(WriteError, match=prefix):
+            write(prefix, step=2, **values)
+        assert read_global_step(prefix) == 1
+        assert len(list(tmp_path.iterdir())) == 2
+
+    def test_the_index_goes_first_and_comes_last(self, tmp_path, monkeypatch):
+        prefix = write(tmp_path / "model.ckpt", step=1)
+        rename, had_index = os.replace, []
+
+        def watch(source, target):
+            had_index.append(os.path.exists(prefix + ".index"))
+            rename(source, target)
+
+        monkeypatch.setattr(os, "replace", watch)
+        write(prefix, step=2)
+        assert had_index == [False, False]
+        assert read_global_step(prefix) == 2
+
+
+def test_names_do_not_depend_on_the_model_around_the_encoder():
+    model = AlbertForPretraining(small_config())
+    assert original_names(model.encoder).items() <= original_names(model).items()
+
+
+def test_a_head_that_one_side_lacks_is_reported(tmp_path):
+    head = ["cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights"]
+    models = [
+        AlbertForPretraining(small_config(), has_sentence_order_head=has_head)
+        for has_head in (False, True)
+    ]
+    prefixes = [str(tmp_path / f"model.ckpt-{number}") for number in (0, 1)]
+    for number, (prefix, model) in enumerate(zip(prefixes, models, strict=True)):
+        write_checkpoint(prefix, original_names(model), global_step=number)
+    fresh = original_names(models[1])[head[1]].numpy()
+    report = load_weights(models[1], prefixes[0])
+    assert sorted(report.missing) == head
+    assert not report.ignored
+    np.testing.assert_array_equal(original_names(models[1])[head[1]], fresh)
+    report = load_weights(models[0], prefixes[1])
+    assert sorted(report.ignored) == head
+    report.check_complete()

@@ -1,0 +1,342 @@
+"""Conversions end whole and proved, or not at all."""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from albert_tf.checkpoints import convert as conversion
+from albert_tf.checkpoints import convert_proof as conversion_proof
+from albert_tf.checkpoints import formats
+from albert_tf.checkpoints.convert import convert, new_directory
+from albert_tf.checkpoints.convert_proof import model_outputs, ragged_batch, tokenizer_outputs
+from albert_tf.checkpoints.load_tokenizer import load_tokenizer
+from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.loading import load
+from albert_tf.checkpoints.original import directory as release_directory
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import WriteError
+from albert_tf.training.optimization import Lamb
+from tests.full_disk import file_size_limit
+from tests.killed import Writer
+
+
+@pytest.fixture
+def hub(golden, tmp_path):
+    return shutil.copytree(golden / "hub", tmp_path / "hub")
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "out" / "model"
+
+
+def content_of(folder):
+    """A digest of every file below a folder."""
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    return {path: hashlib.sha256(path.read_bytes()).digest() for path in files}
+
+
+def in_this_process(monkeypatch, change=lambda outputs: None):
+    """Proves without a fresh process, which takes seconds; `change` may falsify the outputs.
+
+    In a fresh one, tests/e2e/test_formats.py converts.
+    """
+
+    def outputs(format_name, directory, batch, folder):
+        paths = [f"{folder}/batch.npz", f"{folder}/outputs.npz"]
+        np.savez(paths[0], **batch)
+        conversion_proof.main(format_name, directory, *paths)
+        with np.load(paths[1]) as file:
+            computed = dict(file)
+        change(computed)
+        return computed
+
+    monkeypatch.setattr(conversion, "outputs_in_fresh_process", outputs)
+
+
+def test_the_result_has_all_that_a_training_needs_to_go_on(hub, target, monkeypatch):
+    """The optimizer's slots and the step too."""
+    in_this_process(monkeypatch)
+    before = content_of(hub)
+    report = convert(str(hub / "albert_directory"), "original", str(target), with_optimizer=True)
+    assert content_of(hub) == before
+    assert sorted(path.name for path in target.iterdir()) == [
+        "30k-clean.model",
+        "30k-clean.vocab",
+        "albert_config.json",
+        "checkpoint",
+        "model.ckpt-125000.data-00000-of-00001",
+        "model.ckpt-125000.index",
+    ]
+    assert list(target.parent.iterdir()) == [target]
+    old, shapes = open_checkpoint(str(hub / "albert_directory" / "model.ckpt-best"))
+    new, new_shapes = open_checkpoint(str(target / "model.ckpt-125000"))
+    assert new_shapes == shapes
+    for name in shapes:
+        np.testing.assert_array_equal(new.get_tensor(name), old.get_tensor(name), err_msg=name)
+    assert set(report.differences) == {
+        "sequence_output",
+        "pooled_output",
+        "masked_lm_logits",
+        "sentence_order_logits",
+    }
+    assert max(report.differences.values()) == 0
+    assert report.has_tokenizer
+    model = load(target)
+    optimizer = Lamb(1e-3)
+    optimizer.build(model.trainable_variables)
+    restored = TrainingDirectory(str(target)).restore_newest(model, optimizer)
+    assert restored == (str(target / "model.ckpt-125000"), 125000)
+
+
+def test_the_report_names_every_weight_with_its_shape(hub, target, monkeypatch):
+    in_this_process(monkeypatch)
+    report = "\n".join(convert(str(hub / "albert_directory"), "original", str(target)).lines())
+    assert "mapped: 32\n" in report
+    assert "  cls/seq_relationship/output_weights [2, 24]\n" in report
+    assert "optimizer slots in the source: 64" in report
+    assert "tokenizer: the same" in report
+    assert "masked_lm_logits: 0.00e+00" in report
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("pooled_output", 2e-5, r"pooled_output differs by 2.\d*e-05"),
+        ("sequence_output", np.nan, r"sequence_output differs by nan"),
+    ],
+)
+def test_a_difference_is_an_error_and_nothing_is_left(
+    hub, target, monkeypatch, name, value, message
+):
+    def change(outputs):
+        outputs[name][1, 1] += value
+
+    in_this_process(monkeypatch, change)
+    with pytest.raises(ValueError, match=message):
+        convert(str(hub / "module"), "original", str(target))
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("largest", "difference", "is_accepted"),
+    [(100.0, 9e-4, True), (100.0, 2e-3, False), (0.1, 9e-6, True), (0.1, 2e-5, False)],
+)
+def test_the_difference_of_a_large_output_is_that_of_its_size(
+    hub, target, monkeypatch, largest, difference, is_accepted
+):
+    values = np.array([[largest, 0.5], [0.0, -0.1]])
+    texts = tokenizer_outputs(load_tokenizer(hub / "module"))
+    actual = values + np.array([[0.0, difference], [0.0, 0.0]])
+    outputs = {"logits": actual, **texts}
+    monkeypatch.setattr(conversion, "model_outputs", lambda *_, **__: {"logits": values})
+    monkeypatch.setattr(conversion, "outputs_in_fresh_process", lambda *_: outputs)
+    if not is_accepted:
+        with pytest.raises(ValueError, match="logits differs by 2"):
+            convert(str(hub / "module"), "original", str(target))
+        return
+    report = convert(str(hub / "module"), "original", str(target))
+    np.testing.assert_allclose(report.differences["logits"], 9e-6, rtol=1e-3)
+
+
+def test_another_case_is_another_tokenizer(hub, target, monkeypatch):
+    """Its tokens are the same."""
+    read = release_directory.read
+
+    def read_as_cased(path, flag):
+        return dataclasses.replace(read(path, flag), do_lower_case=False)
+
+    in_this_process(monkeypatch)
+    monkeypatch.setattr(release_directory, "read", read_as_cased)
+    with pytest.raises(ValueError, match="another tokenizer than the source, or another do_lower"):
+        convert(str(hub / "module"), "original", str(target))
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["masked_lm_logits", "tokens", "ids"])
+def test_what_is_lost_without_a_word_is_an_error(hub, target, monkeypatch, name):
+    in_this_process(monkeypatch, lambda outputs: outputs.pop(name))
+    with pytest.raises(ValueError, match=r"gives no masked_lm_logits|another tokenizer"):
+        convert(str(hub / "module"), "original", str(target))
+    assert list(target.parent.iterdir()) == []
+
+
+def test_weights_a_format_cannot_hold_are_reported_and_not_compared(hub, target, monkeypatch):
+    in_this_process(monkeypatch)
+
+    class Encoders:
+        def left_out(self, contents):
+            return [name for name in contents.weights if not name.startswith("bert/")]
+
+        def write(self, directory, contents):
+            held = {k: v for k, v in contents.weights.items() if k.startswith("bert/")}
+            release_directory.write(directory, dataclasses.replace(contents, weights=held))
+            return self.left_out(contents)
+
+    monkeypatch.setattr(conversion, "format_module", lambda name: Encoders())
+    report = convert(str(hub / "module"), "original", str(target))
+    assert len(report.left_out) == 7
+    assert set(report.differences) == {"sequence_output", "pooled_output"}
+    assert "  cls/predictions/output_bias [1000]" in list(report.lines())
+
+
+def test_a_full_disk_leaves_nothing(hub, target):
+    before = content_of(hub)
+    with file_size_limit(20000), pytest.raises(WriteError, match=rf"--output_dir: {target} "):
+        convert(str(hub / "module"), "original", str(target))
+    assert list(target.parent.iterdir()) == []
+    assert content_of(hub) == before
+
+
+def test_a_target_with_something_in_it_is_refused(hub, target):
+    target.mkdir(parents=True)
+    (target / "mine").write_text("kept")
+    with pytest.raises(ValueError, match=r"--output_dir=.* exists already"):
+        convert(str(hub / "module"), "original", str(target))
+    assert (target / "mine").read_text() == "kept"
+    with pytest.raises(ValueError, match=r"--output_dir=.* exists already"):
+        convert(str(hub / "module"), "original", str(target / "mine"))
+
+
+def test_what_a_killed_conversion_left_goes_with_the_next(hub, target, monkeypatch):
+    in_this_process(monkeypatch)
+    target.parent.mkdir()
+    Writer("folder", target).kill()
+    assert len(list(target.parent.iterdir())) == 1
+    convert(str(hub / "module"), "original", str(target))
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_an_empty_target_is_taken(hub, target, monkeypatch):
+    in_this_process(monkeypatch)
+    target.mkdir(parents=True)
+    convert(str(hub / "module"), "original", f"{target}/")
+    assert (target / "albert_config.json").exists()
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_the_result(hub, tmp_path, monkeypatch, exists):
+    in_this_process(monkeypatch)
+    real, link = tmp_path / "real", tmp_path / "link"
+    if exists:
+        real.mkdir()
+    link.symlink_to("real")
+    convert(str(hub / "albert_directory"), "original", f"{link}/")
+    assert link.is_symlink()
+    assert (real / "model.ckpt-best.index").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"hub", "link", "real"}
+
+
+def test_a_failed_proof_shows_why(hub, target, monkeypatch):
+    original = formats.format_module("original").write
+
+    def without_config(directory, contents):
+        left_out = original(directory, contents)
+        Path(directory, "albert_config.json").unlink()
+        return left_out
+
+    monkeypatch.setattr(release_directory, "write", without_config)
+    in_this_process(monkeypatch)
+    with pytest.raises(ValueError, match=r"came without albert_config\.json"):
+        convert(str(hub / "module"), "original", str(target))
+    assert list(target.parent.iterdir()) == []
+
+
+def test_moments_need_a_format_and_a_source_that_hold_them(hub, target):
+    with pytest.raises(ValueError, match=r"--with_optimizer.*--format=keras_hub"):
+        convert(str(hub / "albert_directory"), "keras_hub", str(target), with_optimizer=True)
+    with pytest.raises(ValueError, match=r"--with_optimizer: .*holds no moments"):
+        convert(str(hub / "module"), "original", str(target), with_optimizer=True)
+
+
+def test_half_precision_is_stored_and_proved_as_rounded(hub, target, monkeypatch):
+    in_this_process(monkeypatch)
+    source = str(hub / "albert_directory")
+    report = convert(source, "huggingface", str(target), dtype="float16")
+    assert set(report.differences.values()) <= {0.0}
+    stored = load_file(target / "model.safetensors")
+    assert {values.dtype for values in stored.values()} == {np.dtype("float16")}
+    assert json.loads((target / "config.json").read_text())["dtype"] == "float32"
+    before, after = (original_names(load(str(path))) for path in (source, target))
+    for name, variable in before.items():
+        expected = variable.numpy().astype(np.float16).astype(np.float32)
+        np.testing.assert_array_equal(after[name], expected)
+        assert after[name].dtype == "float32"
+
+
+def test_half_precision_needs_a_format_and_values_for_it(hub, target, monkeypatch):
+    with pytest.raises(ValueError, match=r"--dtype=float16.*--format=keras_hub"):
+        convert(str(hub / "albert_directory"), "keras_hub", str(target), dtype="float16")
+    read = conversion.read_contents
+
+    def with_a_large_value(*args, **kwargs):
+        contents, report = read(*args, **kwargs)
+        weights = {name: value.copy() for name, value in contents.weights.items()}
+        weights["bert/pooler/dense/bias"][0] = -65600
+        return dataclasses.replace(contents, weights=weights), report
+
+    monkeypatch.setattr(conversion, "read_contents", with_a_large_value)
+    with pytest.raises(ValueError, match=r"--dtype=float16: bert/pooler/dense/bias .*65600"):
+        convert(str(hub / "albert_directory"), "huggingface", str(target), dtype="float16")
+    assert not target.exists()
+
+
+def test_a_damaged_source_is_refused_before_anything_is_written(hub, target):
+    data = hub / "module" / "variables" / "variables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-5000])
+    with pytest.raises(LoadError, match="damaged"):
+        convert(str(hub / "module"), "original", str(target))
+    assert not target.parent.exists()
+
+
+class TestBatch:
+    def test_it_is_ragged_with_pairs(self):
+        config = AlbertConfig(vocab_size=50, max_position_embeddings=20)
+        batch = ragged_batch(config)
+        lengths = batch["input_mask"].sum(1)
+        assert lengths.tolist() == [20, 13, 6]
+        for row, length in enumerate(lengths):
+            segments = batch["segment_ids"][row]
+            assert segments[: length // 2].tolist() == [0] * (length // 2)
+            assert set(segments[length // 2 : length]) == {1}
+            assert not segments[length:].any()
+            assert batch["masked_lm_positions"][row].max() < length
+        assert batch["input_ids"].max() < 50
+
+    def test_outputs_see_tokens_segments_and_lengths(self, hub):
+        model = load(hub / "albert_directory")
+        batch = ragged_batch(model.config)
+        expected = model_outputs(model, batch)
+        for name in ("input_ids", "segment_ids", "input_mask"):
+            changed = {key: value.copy() for key, value in batch.items()}
+            changed[name][2, 3] ^= 1
+            outputs = model_outputs(model, changed)
+            assert np.abs(outputs["pooled_output"] - expected["pooled_output"]).max() > 1e-4
+
+    def test_padding_counts_for_nothing(self, hub):
+        model = load(hub / "albert_directory")
+        batch = ragged_batch(model.config)
+        expected = model_outputs(model, batch)
+        batch["input_ids"] = np.where(batch["input_mask"], batch["input_ids"], 9).astype(np.int32)
+        for name, values in model_outputs(model, batch).items():
+            np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+def test_of_two_directories_the_one_that_failed_is_named(tmp_path):
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    with (
+        pytest.raises(WriteError, match=rf"^--second: {second} "),
+        new_directory(first, "--first"),
+        new_directory(second, "--second"),
+    ):
+        raise OSError(28, "No space left on device")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,132 @@
+"""Configuration and tokenizer beside the checkpoints, and whose a directory is."""
+
+import os
+
+import pytest
+from absl import logging
+
+from albert_tf.checkpoints.model_directory import (
+    ModelDirectory,
+    find_tokenizer,
+    make_output_dir,
+    warn_of_another_config,
+)
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import WriteError
+from albert_tf.tokenization.loading import load_tokenizer
+from tests.full_disk import file_size_limit
+from tests.small_model import small_config
+
+CONFIG_FILE = "albert_config.json"
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A folder with a configuration and a WordPiece vocabulary of 31 entries."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    small_config().to_json_file(str(folder / CONFIG_FILE))
+    write_vocabulary(folder / "vocab.txt")
+    return folder
+
+
+def write_vocabulary(path, last="z"):
+    letters = [chr(ord("a") + n) for n in range(25)]
+    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, last]))
+
+
+def directory_of(path, source, **config):
+    return ModelDirectory(str(path), small_config(**config), str(source / CONFIG_FILE))
+
+
+def test_nothing_is_written_before_it_is_asked_for(tmp_path, source):
+    directory = directory_of(tmp_path / "run", source)
+    assert not (tmp_path / "run").exists()
+    directory.write()
+    assert sorted(os.listdir(tmp_path / "run")) == [CONFIG_FILE, "vocab.txt"]
+    assert AlbertConfig.from_json_file(str(tmp_path / "run" / CONFIG_FILE)) == small_config()
+    tokens = find_tokenizer(str(tmp_path / "run")).tokens
+    assert tokens == load_tokenizer(vocab_file=source / "vocab.txt").tokens
+
+
+def test_a_sentencepiece_model_gets_the_names_of_the_original(golden, tmp_path):
+    small_config(vocab_size=1000).to_json_file(str(tmp_path / CONFIG_FILE))
+    model = golden / "tokenizer" / "small_1000.model"
+    tokenizer = load_tokenizer(spm_model_file=model)
+    ModelDirectory(
+        str(tmp_path / "run"),
+        small_config(vocab_size=1000),
+        str(tmp_path / CONFIG_FILE),
+        tokenizer,
+    ).write()
+    assert sorted(os.listdir(tmp_path / "run")) == [
+        "30k-clean.model",
+        "30k-clean.vocab",
+        CONFIG_FILE,
+    ]
+    assert (tmp_path / "run" / "30k-clean.model").read_bytes() == model.read_bytes()
+
+
+def test_the_directory_of_the_configuration_may_be_that_of_the_run(source):
+    before = (source / "vocab.txt").read_text()
+    directory_of(source, source).write()
+    assert (source / "vocab.txt").read_text() == before
+
+
+def test_another_architecture_is_refused(tmp_path, source):
+    directory_of(tmp_path / "run", source).write()
+    message = "belongs to another model.*num_hidden_layers is 4 there, 6 now"
+    with pytest.raises(ValueError, match=message):
+        directory_of(tmp_path / "run", source, num_hidden_layers=6)
+
+
+def test_what_shapes_cannot_tell_is_told_by_the_configuration_beside(tmp_path, source, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: warnings.append(text % args))
+    checkpoint = str(source / "model.ckpt-3")
+    warn_of_another_config(checkpoint, small_config(hidden_dropout_prob=0.1))
+    warn_of_another_config(str(tmp_path / "model.ckpt-3"), small_config(num_hidden_layers=6))
+    assert warnings == []
+    warn_of_another_config(checkpoint, small_config(num_hidden_layers=6, hidden_act="relu"))
+    (warning,) = warnings
+    assert warning.startswith(f"{source / CONFIG_FILE}, beside the checkpoint, differs")
+    assert "hidden_act is" in warning
+    assert "num_hidden_layers is 4 there, 6 now" in warning
+
+
+def test_dropout_and_keys_the_model_does_not_use_may_change(tmp_path, source):
+    directory_of(tmp_path / "run", source, hidden_dropout_prob=0.1).write()
+    directory_of(tmp_path / "run", source, extra={"net_structure_type": 0}).write()
+    written = AlbertConfig.from_json_file(str(tmp_path / "run" / CONFIG_FILE))
+    assert written == small_config(extra={"net_structure_type": 0})
+    assert written.hidden_dropout_prob == 0.0
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(tmp_path, source):
+    directory_of(tmp_path / "run", source).write()
+    write_vocabulary(source / "vocab.txt", last="other")
+    with pytest.raises(ValueError, match=r"belongs to another model: its vocabulary .*/run/vocab"):
+        directory_of(tmp_path / "run", source)
+
+
+def test_a_vocabulary_of_another_size_is_refused(tmp_path, source):
+    with pytest.raises(ValueError, match=r"vocab\.txt has 31 entries, but .* vocab_size 30"):
+        directory_of(tmp_path / "run", source, vocab_size=30)
+
+
+def test_a_full_disk_leaves_no_half_of_a_vocabulary(tmp_path, source):
+    write_vocabulary(source / "vocab.txt", last="z" * 1000)
+    directory, copy = directory_of(tmp_path / "run", source), tmp_path / "run" / "vocab.txt"
+    with file_size_limit(800), pytest.raises(WriteError, match=f"{copy} "):
+        directory.write()
+    assert os.listdir(tmp_path / "run") == [CONFIG_FILE]
+    directory.write()
+    assert copy.read_bytes() == (source / "vocab.txt").read_bytes()
+
+
+def test_a_directory_that_cannot_be_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"--output_dir .*/file/run' cannot be written to"):
+        make_output_dir(str(tmp_path / "file" / "run"))
+    make_output_dir(str(tmp_path / "new" / "run"))
+    assert list((tmp_path / "new" / "run").iterdir()) == []

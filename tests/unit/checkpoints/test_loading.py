@@ -1,0 +1,257 @@
+"""Models from a path: the class that the heads say, and what does not belong together."""
+
+import shutil
+
+import numpy as np
+import pytest
+from absl import logging
+
+import albert_tf
+from albert_tf.checkpoints import loading
+from albert_tf.checkpoints.loading import build_model, read_contents
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+    AlbertForSpanBeams,
+    AlbertForSpans,
+)
+from tests.small_model import small_config
+
+CONFIG = small_config(num_hidden_layers=2, inner_group_num=1)
+MODELS = {
+    "encoder": (lambda: AlbertEncoder(CONFIG), None),
+    "pretraining": (lambda: AlbertForPretraining(CONFIG), None),
+    "masked lm": (lambda: AlbertForPretraining(CONFIG, has_sentence_order_head=False), None),
+    "classifier": (
+        lambda: AlbertForClassification(CONFIG, 3),
+        TrainedTask("mnli", Labels(("a", "b", "c"))),
+    ),
+    "regression": (lambda: AlbertForClassification(CONFIG, 1), None),
+    "choices": (lambda: AlbertForMultipleChoice(CONFIG), TrainedTask("race")),
+    "spans": (lambda: AlbertForSpans(CONFIG), TrainedTask("squad1.1")),
+    "beams": (
+        lambda: AlbertForSpanBeams(CONFIG, start_n_top=4, end_n_top=3),
+        TrainedTask("squad2.0", settings={"start_n_top": 4, "end_n_top": 3}),
+    ),
+}
+
+
+@pytest.fixture
+def hub(golden, tmp_path):
+    return shutil.copytree(golden / "hub", tmp_path / "hub")
+
+
+def write_model(folder, model, config=CONFIG, task=None, prefix="", without=()):
+    """Writes a checkpoint and what belongs beside it; returns the weights."""
+    folder.mkdir(exist_ok=True)
+    config.to_json_file(str(folder / "albert_config.json"))
+    weights = {
+        f"{prefix}{name}": np.asarray(variable)
+        for name, variable in original_names(model).items()
+        if not name.startswith(tuple(without) or "?")
+    }
+    write_checkpoint(str(folder / "model.ckpt-best"), weights, global_step=7)
+    if task:
+        task.write(str(folder))
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix"), [*((kind, "") for kind in MODELS), ("classifier", "module/")]
+)
+def test_the_class_is_the_one_of_the_heads(tmp_path, kind, prefix):
+    make, task = MODELS[kind]
+    model = make()
+    weights = write_model(tmp_path, model, task=task, prefix=prefix)
+    loaded = albert_tf.load(tmp_path)
+    assert type(loaded) is type(model)
+    own = {key: value for key, value in model.get_config().items() if key != "name"}
+    assert {key: loaded.get_config()[key] for key in own} == own
+    for name, variable in original_names(loaded).items():
+        np.testing.assert_array_equal(variable, weights[f"{prefix}{name}"], err_msg=name)
+
+
+def test_one_score_a_text_is_a_regression_unless_a_task_says_otherwise(tmp_path):
+    write_model(tmp_path, AlbertForMultipleChoice(CONFIG))
+    assert type(albert_tf.load(tmp_path)) is AlbertForClassification
+
+
+@pytest.mark.parametrize("kind", ["spans", "masked lm"])
+def test_a_pooler_that_nothing_uses_may_be_missing(tmp_path, kind):
+    """Other libraries leave it out. What stands for it is the same in every run."""
+    write_model(tmp_path, MODELS[kind][0](), without=["bert/pooler"])
+    contents, report = read_contents(str(tmp_path))
+    assert report.missing == ["bert/pooler/dense/kernel", "bert/pooler/dense/bias"]
+    again, _ = read_contents(str(tmp_path))
+    for name, value in contents.weights.items():
+        np.testing.assert_array_equal(again.weights[name], value)
+    assert 0.1 < contents.weights["bert/pooler/dense/kernel"].std() < 0.3  # initializer_range 0.2
+
+
+@pytest.mark.parametrize("kind", ["classifier", "pretraining", "encoder"])
+def test_a_pooler_that_is_used_may_not(tmp_path, kind):
+    write_model(tmp_path, MODELS[kind][0](), without=["bert/pooler"])
+    with pytest.raises(LoadError, match=r"(?s)does not fill the encoder: 2 .*bert/pooler"):
+        albert_tf.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "without"),
+    [
+        ("pretraining", "cls/predictions/transform/LayerNorm/gamma"),
+        ("pretraining", "cls/predictions/output_bias"),
+        ("pretraining", "cls/seq_relationship/output_weights"),
+        ("pretraining", "cls/seq_relationship/output_bias"),
+        ("classifier", "output_bias"),
+        ("spans", "cls/squad/output_weights"),
+        ("beams", "answer_class/dense_1/kernel"),
+    ],
+)
+def test_half_a_head_is_refused(tmp_path, kind, without):
+    make, task = MODELS[kind]
+    write_model(tmp_path, make(), task=task, without=[without])
+    for read in (albert_tf.load, lambda path: read_contents(str(path))):
+        with pytest.raises(LoadError, match=rf"half a head. Missing: {without};"):
+            read(tmp_path)
+
+
+def test_a_head_of_another_vocabulary_is_refused(tmp_path):
+    weights = write_model(tmp_path, MODELS["pretraining"][0]())
+    weights["cls/predictions/output_bias"] = weights["cls/predictions/output_bias"][:-1]
+    write_checkpoint(str(tmp_path / "model.ckpt-best"), weights, global_step=7)
+    with pytest.raises(LoadError, match=r"output_bias is \[30\] instead of \[31\]"):
+        albert_tf.load(tmp_path)
+
+
+def test_loading_makes_one_model(hub, monkeypatch):
+    """Of the largest released one, a second would take a gigabyte more."""
+    made = []
+    empty_model = loading.empty_model
+    monkeypatch.setattr(
+        loading, "empty_model", lambda *given: made.append(empty_model(*given)) or made[-1]
+    )
+    assert [albert_tf.load(hub / "albert_directory")] == made
+
+
+def test_a_missing_pooler_is_the_same_in_either_way_of_loading(tmp_path):
+    write_model(tmp_path, MODELS["masked lm"][0](), without=["bert/pooler"])
+    loaded = original_names(albert_tf.load(tmp_path))
+    contents, _ = read_contents(str(tmp_path))
+    for name, value in contents.weights.items():
+        np.testing.assert_array_equal(loaded[name], value, err_msg=name)
+
+
+def test_contents_are_a_model(hub):
+    contents, report = read_contents(str(hub / "albert_directory"))
+    assert len(contents.weights) == len(report.mapped) == 32
+    assert contents.global_step == 125000
+    assert contents.tokenizer.vocab_size == 1000
+    assert {value.dtype for value in contents.weights.values()} == {np.dtype(np.float32)}
+    model = build_model(contents)
+    assert type(model) is AlbertForPretraining
+    del contents.weights["bert/pooler/dense/bias"]
+    with pytest.raises(LoadError, match=r"'bert/pooler/dense/bias'.*\[24\].*missing"):
+        build_model(contents)
+
+
+def test_moments_are_read_when_asked_for(hub):
+    contents, _ = read_contents(str(hub / "albert_directory"), with_optimizer=True)
+    assert len(contents.weights) == 3 * 32
+    assert contents.weights["bert/pooler/dense/kernel/adam_v"].shape == (24, 24)
+
+
+def test_lower_casing_is_what_the_module_says(hub):
+    for name, lower_case in (("module", True), ("module_cased_matmul", False)):
+        contents, _ = read_contents(str(hub / name))
+        assert contents.do_lower_case is contents.tokenizer.do_lower_case is lower_case
+        assert albert_tf.load_tokenizer(hub / name).do_lower_case is lower_case
+    contents, _ = read_contents(str(hub / "module"), do_lower_case=False)
+    assert contents.do_lower_case is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 48}, r"does not fill the encoder"),
+        ({"num_hidden_groups": 2}, r"does not fill the encoder"),
+        ({"vocab_size": 999}, r"1000 entries.*vocab_size 999"),
+        ({"type_vocab_size": 3}, r"token_type_embeddings is \[2, 8\] in the checkpoint, \[3, 8\]"),
+        ({"max_position_embeddings": 49}, r"position_embeddings is \[48, 8\]"),
+        ({"parameter_sharing": "attention"}, r"does not fill the encoder"),
+    ],
+)
+def test_a_configuration_that_contradicts_the_weights(hub, changes, message):
+    path = hub / "albert_directory" / "albert_config.json"
+    albert_tf.AlbertConfig.from_json_file(str(path)).replace(**changes).to_json_file(str(path))
+    with pytest.raises(ValueError, match=rf"(?s){message}"):
+        albert_tf.load(hub / "albert_directory")
+
+
+def test_weights_of_more_blocks_than_the_configuration_says(tmp_path):
+    write_model(tmp_path, AlbertEncoder(CONFIG), CONFIG.replace(num_hidden_groups=1))
+    with pytest.raises(LoadError, match="shares less"):
+        albert_tf.load(tmp_path)
+
+
+def test_a_checkpoint_without_a_configuration_needs_one(hub, tmp_path):
+    config = shutil.move(hub / "albert_directory" / "albert_config.json", tmp_path / "config.json")
+    with pytest.raises(ValueError, match=r"albert_directory came without albert_config.json"):
+        albert_tf.load(hub / "albert_directory")
+    model = albert_tf.load(hub / "albert_directory", albert_config_file=str(config))
+    assert type(model) is AlbertForPretraining
+
+
+def test_a_checkpoint_of_bert_is_refused(tmp_path):
+    CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
+    names = [f"bert/encoder/layer_{i}/attention/self/query/kernel" for i in range(3)]
+    names.append("bert/embeddings/word_embeddings")
+    write_checkpoint(str(tmp_path / "bert_model.ckpt"), dict.fromkeys(names, np.zeros((31, 8))), 0)
+    with pytest.raises(LoadError, match=r"is not of ALBERT, but looks like BERT"):
+        albert_tf.load(tmp_path)
+
+
+def test_damaged_weights(hub):
+    data = hub / "albert_directory" / "model.ckpt-best.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-5000])
+    with pytest.raises(LoadError, match="damaged"):
+        albert_tf.load(hub / "albert_directory")
+
+
+class TestTokenizer:
+    def test_of_a_model_or_of_a_file(self, hub):
+        folder = hub / "albert_directory"
+        tokens = albert_tf.load_tokenizer(folder).tokens
+        for path in (hub / "module", folder / "model.ckpt-best", folder / "30k-clean.model"):
+            assert albert_tf.load_tokenizer(path).tokens == tokens
+        assert albert_tf.load_tokenizer(spm_model_file=folder / "30k-clean.model").tokens == tokens
+        assert albert_tf.load_tokenizer(folder, do_lower_case=False).do_lower_case is False
+
+    def test_a_model_without_one(self, hub):
+        for name in ("30k-clean.model", "30k-clean.vocab"):
+            (hub / "albert_directory" / name).unlink()
+        with pytest.raises(ValueError, match="no tokenizer in the model"):
+            albert_tf.load_tokenizer(hub / "albert_directory")
+
+    def test_two_answers_to_one_question(self, hub):
+        with pytest.raises(ValueError, match="not both"):
+            albert_tf.load_tokenizer(hub / "module", vocab_file="vocab.txt")
+
+
+def test_another_vocabulary_than_that_of_the_weights_is_said(hub, monkeypatch):
+    lines = []
+    monkeypatch.setattr(logging, "warning", lambda line, *values: lines.append(line % values))
+    tokens = [f"##{i}" for i in range(995)]
+    other = hub / "vocab.txt"
+    other.write_text("\n".join(["<pad>", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *tokens]))
+    read_contents(str(hub / "albert_directory"), vocab_file=str(other))
+    assert "is another vocabulary than" in lines[0]
+    other.write_text("\n".join(["<pad>", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
+    with pytest.raises(ValueError, match=r"5 entries.*vocab_size 1000"):
+        read_contents(str(hub / "albert_directory"), vocab_file=str(other))

@@ -1,0 +1,211 @@
+"""What a model was trained for, written beside it and held against what is asked of it."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data.strict_json import JsonError
+from albert_tf.data.text_examples import Labels
+from albert_tf.finetuning.start import check_head_in, fresh_head
+
+THREE = Labels(("contradiction", "entailment", "neutral"))
+MNLI = TrainedTask("mnli", THREE, is_pair=True)
+OWN = TrainedTask(
+    "custom", Labels(("ja", "nö", "weiß nicht")), False, {"text_a_column": "Text"}, 64
+)
+SQUAD = TrainedTask(
+    "squad2.0", max_seq_length=48, settings={"doc_stride": 11, "null_score_diff_threshold": -0.5}
+)
+UNKNOWN = TrainedTask("custom", THREE, is_pair=None)  # of another library
+
+
+def test_is_read_as_it_was_written(tmp_path):
+    assert TrainedTask.read(str(tmp_path)) is None
+    for task in (OWN, MNLI, SQUAD, UNKNOWN, TrainedTask("sts-b", Labels(), True)):
+        task.write(str(tmp_path))
+        assert TrainedTask.read(str(tmp_path)) == task
+    assert json.loads((tmp_path / "labels.json").read_text())["regression"] is True
+
+
+def test_unknown_pairs_go_with_everything():
+    for is_pair in (True, False):
+        UNKNOWN.check_answers(TrainedTask("custom", THREE, is_pair), "there")
+
+
+WHOLE = {"task_name": "mnli", "labels": ["a", "b"], "pairs": True}
+DAMAGED = [
+    ({"task_name": 5}, "task_name"),
+    ({"labels": "ab"}, "labels"),
+    ({"labels": ["a", 1]}, "labels[1]"),
+    ({"labels": ["a", "\ud800"]}, "labels[1]"),
+    ({"labels": None}, "labels"),
+    ({"pairs": 1}, "pairs"),
+    ({"regression": 7.0}, "regression"),
+    ({"regression": None}, "regression"),
+    ({"regression": True}, "regression"),
+    ({"regression": False, "labels": []}, "regression"),
+    ({"columns": ["label"]}, "columns"),
+    ({"columns": None}, "columns"),
+    ({"columns": {"label_column": 3}}, "columns.label_column"),
+    ({"max_seq_length": "48"}, "max_seq_length"),
+    ({"max_seq_length": True}, "max_seq_length"),
+    ({"max_seq_length": 10**400}, "max_seq_length"),
+    ({"task_name": "squad2.0"}, "settings"),
+    ({"task_name": "race", "settings": {"max_qa_length": "17"}}, "settings.max_qa_length"),
+    ({"task_name": "race", "settings": {"max_qa_length": 1.5}}, "settings.max_qa_length"),
+    (
+        {"task_name": "squad2.0", "settings": {"null_score_diff_threshold": 10**400}},
+        "settings.null_score_diff_threshold",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "key"), DAMAGED)
+def test_a_wrong_value_is_named(tmp_path, damage, key):
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps({**WHOLE, **damage}))
+    with pytest.raises(JsonError) as raised:
+        TrainedTask.read(str(tmp_path))
+    assert str(raised.value).startswith(f"{str(path)!r}: {key} ")
+
+
+@pytest.mark.parametrize("key", ["task_name", "labels", "pairs"])
+def test_a_missing_key_is_named(tmp_path, key):
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps({name: value for name, value in WHOLE.items() if name != key}))
+    with pytest.raises(JsonError) as raised:
+        TrainedTask.read(str(tmp_path))
+    assert str(raised.value).startswith(f"{str(path)!r}: {key} ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", '{"task_name": "mnli"', '{"labels": ["a", "b"]}', "[" * 10**5, "9" * 10**4, "\xff"]
+    + [json.dumps({**WHOLE, "labels": labels}) for labels in (["a"], ["a", "a"])],
+)
+def test_a_damaged_file_is_named(tmp_path, content):
+    (tmp_path / "labels.json").write_text(content, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"labels\.json'"):
+        TrainedTask.read(str(tmp_path))
+
+
+def test_a_folder_in_its_place_is_named(tmp_path):
+    (tmp_path / "labels.json").mkdir()
+    with pytest.raises(OSError, match=r"labels\.json"):
+        TrainedTask.read(str(tmp_path))
+
+
+def test_whole_numbers_may_be_written_as_floats(tmp_path):
+    settings = {"doc_stride": 128.0, "null_score_diff_threshold": -2.0}
+    content = {"task_name": "squad2.0", "max_seq_length": 384.0, "settings": settings}
+    (tmp_path / "labels.json").write_text(json.dumps(content))
+    task = TrainedTask.read(str(tmp_path))
+    assert task == TrainedTask("squad2.0", max_seq_length=384, settings=settings)
+    assert isinstance(task.settings["doc_stride"], int)
+    assert isinstance(task.max_seq_length, int)
+
+
+class TestAnswers:
+    def test_its_own_task_and_those_of_the_same_kind(self):
+        for name in ("mnli", "mismnli", "ax"):
+            MNLI.check_name(name, "out", is_training=False)
+            MNLI.check_answers(TrainedTask(name, THREE, True), "out")
+        MNLI.check_name("mnli", "out", is_training=True)
+
+    @pytest.mark.parametrize(("name", "is_training"), [("mismnli", True), ("custom", False)])
+    def test_no_other_task(self, name, is_training):
+        with pytest.raises(ValueError, match=f"says 'mnli', this command '{name}'"):
+            MNLI.check_name(name, "out", is_training=is_training)
+
+    @pytest.mark.parametrize(
+        ("labels", "is_pair", "message"),
+        [
+            (
+                Labels(THREE.names[::-1]),
+                True,
+                "'contradiction', 'entailment', 'neutral', those of the data 'neutral'",
+            ),
+            (Labels(), True, "those of the data numbers"),
+            (THREE, False, "trained on pairs of texts, the data are"),
+        ],
+    )
+    def test_no_other_data(self, labels, is_pair, message):
+        with pytest.raises(ValueError, match=message):
+            MNLI.check_answers(TrainedTask("mnli", labels, is_pair), "out")
+
+
+class TestFreshHead:
+    @pytest.fixture
+    def checkpoint(self, tmp_path):
+        prefix = str(tmp_path / "model.ckpt-7")
+        values = {
+            "output_weights": np.ones((3, 5)),
+            "output_bias": np.ones(3),
+            "bert/x": np.ones(2),
+        }
+        write_checkpoint(prefix, values, global_step=7)
+        return prefix
+
+    def test_the_head_of_the_same_task_is_kept(self, checkpoint, tmp_path):
+        MNLI.write(str(tmp_path))
+        assert fresh_head(MNLI, checkpoint) == {}
+
+    def test_that_of_another_task_is_not(self, checkpoint, tmp_path):
+        MNLI.write(str(tmp_path))
+        assert fresh_head(OWN, checkpoint) == dict.fromkeys(
+            ("output_weights", "output_bias"), "of the task mnli"
+        )
+        other_labels = TrainedTask("mnli", Labels(THREE.names[::-1]), True)
+        assert len(fresh_head(other_labels, checkpoint)) == 2
+
+    def test_that_of_an_unknown_task_is_kept_as_in_the_original(self, checkpoint):
+        assert fresh_head(OWN, checkpoint) == {}
+
+    def test_there_may_be_none(self, tmp_path):
+        prefix = str(tmp_path / "model.ckpt-7")
+        write_checkpoint(prefix, {"bert/x": np.ones(2)}, global_step=7)
+        assert fresh_head(OWN, prefix) == {}
+
+
+class TestQuestions:
+    """Tasks without labels: their heads have names of their own, but for multiple choice."""
+
+    def test_say_nothing_of_labels(self):
+        assert SQUAD.to_dict().keys() == {"task_name", "settings", "max_seq_length"}
+
+    def test_know_their_head_in_a_directory(self, tmp_path):
+        heads = {
+            "squad1.1": {"cls/squad/output_weights": np.zeros([2, 5])},
+            "squad2.0": {"answer_class/dense_1/kernel": np.zeros([5, 1])},
+            "race": {"output_weights": np.zeros([1, 5])},
+            "mnli": {"output_weights": np.zeros([3, 5])},
+        }
+        tasks = [TrainedTask(name) for name in heads if name != "mnli"] + [MNLI]
+        for trained, variables in heads.items():
+            directory = tmp_path / trained
+            directory.mkdir()
+            values = {n: tf.constant(v, tf.float32) for n, v in variables.items()}
+            write_checkpoint(str(directory / "model.ckpt-best"), values, global_step=3)
+            for task in tasks:
+                if task.name == trained:
+                    check_head_in(str(directory), task)
+                else:
+                    with pytest.raises(ValueError, match=r"model\.ckpt-best in it has no head for"):
+                        check_head_in(str(directory), task)
+
+    def test_of_multiple_choice_do_not_take_the_head_of_a_regression(self, tmp_path):
+        prefix = str(tmp_path / "model.ckpt-3")
+        head = {"output_weights": tf.zeros([1, 5]), "output_bias": tf.zeros([1])}
+        write_checkpoint(prefix, head, global_step=3)
+        race = TrainedTask("race", settings={"max_qa_length": 17})
+        for there, is_fresh in (
+            (TrainedTask("sts-b"), True),
+            (TrainedTask("squad1.1"), True),
+            (TrainedTask("race", max_seq_length=9), False),
+        ):
+            there.write(str(tmp_path))
+            assert bool(fresh_head(race, prefix)) == is_fresh, there.name

@@ -1,0 +1,209 @@
+"""Modules that are not there, damaged, or something else; and names below the module's scope."""
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import logging
+from tensorflow.core.protobuf import saved_model_pb2
+
+from albert_tf.checkpoints import tf1_hub
+from albert_tf.checkpoints.formats import recognise
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.modeling.encoder import AlbertEncoder
+from tests.programs import strangers_python
+from tests.small_model import small_config
+
+FLAG = "--albert_hub_module_handle"
+
+
+@pytest.fixture
+def module(golden, tmp_path):
+    """A copy of the recorded module, to be damaged."""
+    return shutil.copytree(golden / "hub" / "module", tmp_path / "module")
+
+
+def edit(module, change):
+    """Applies `change` to every graph of a module."""
+    path = module / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel()
+    saved_model.ParseFromString(path.read_bytes())
+    for graph in saved_model.meta_graphs:
+        change(graph)
+    path.write_bytes(saved_model.SerializeToString())
+
+
+def test_urls_and_saved_models_are_modules(module):
+    assert tf1_hub.is_here(str(module))
+    assert not tf1_hub.is_here(str(module / "assets"))
+    assert not tf1_hub.is_here(str(module / "absent"))
+    assert not tf1_hub.is_here("albert_base")
+
+
+def test_a_module_is_read_from_where_it_lies(module):
+    read = tf1_hub.read(str(module), FLAG)
+    assert read.path == str(module)
+    assert read.config_file == str(module / "assets" / "albert_config.json")
+    assert read.tokenizer_file == str(module / "assets" / "30k-clean.model")
+    assert read.checkpoint == str(module / "variables" / "variables")
+
+
+def test_reading_starts_no_device_and_imports_no_hub(module):
+    """Devices can be split only before the first is used; importing TF-Hub takes seconds."""
+    program = (
+        "import sys, tensorflow as tf\n"
+        "from albert_tf.checkpoints import tf1_hub\n"
+        f"tf1_hub.read({str(module)!r}, {FLAG!r})\n"
+        "cpu = tf.config.list_physical_devices('CPU')[0]\n"
+        "two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
+        "tf.config.set_logical_device_configuration(cpu, two)\n"
+        "assert len(tf.config.list_logical_devices('CPU')) == 2\n"
+        "assert 'tensorflow_hub' not in sys.modules\n"
+    )
+    subprocess.run([strangers_python(), "-c", program], check=True, timeout=120)
+
+
+def test_a_module_without_configuration_or_tokenizer_says_so(module, monkeypatch):
+    shutil.rmtree(module / "assets")
+    said = []
+    monkeypatch.setattr(logging, "warning", lambda text, *values: said.append(text % values))
+    read = tf1_hub.read(str(module), FLAG)
+    assert (read.config_file, read.tokenizer_file) == (None, None)
+    assert [text.split(" ")[0].rpartition("/")[2] for text in said] == [
+        "albert_config.json",
+        "30k-clean.model",
+    ]
+    assert read.do_lower_case is True
+
+
+def test_the_tokenizer_is_the_asset_the_module_names(module):
+    def swap(graph):
+        outputs = graph.signature_def["tokenization_info"].outputs
+        outputs["vocab_file"].name = "vocab_file:0"
+
+    edit(module, swap)
+    assert tf1_hub.read(str(module), FLAG).tokenizer_file.endswith("30k-clean.vocab")
+
+
+def test_a_module_without_tokenization_info_names_nothing(module):
+    edit(module, lambda graph: graph.signature_def.pop("tokenization_info"))
+    read = tf1_hub.read(str(module), FLAG)
+    assert (read.tokenizer_file, read.do_lower_case) == (None, None)
+    assert read.config_file is not None
+
+
+def test_lower_casing_is_found_behind_an_identity_and_not_where_it_is_computed(module):
+    def rename(graph):
+        node = graph.graph_def.node.add(name="copy", op="Identity", input=["Const:0"])
+        graph.signature_def["tokenization_info"].outputs["do_lower_case"].name = node.name + ":0"
+
+    edit(module, rename)
+    assert tf1_hub.read(str(module), FLAG).do_lower_case is True
+
+    def compute(graph):
+        next(node for node in graph.graph_def.node if node.name == "copy").op = "LogicalNot"
+
+    edit(module, compute)
+    assert tf1_hub.read(str(module), FLAG).do_lower_case is None
+
+
+def test_a_directory_without_a_saved_model_is_refused(tmp_path):
+    message = "--albert_hub_module_handle=.* is not a TF-Hub module: there is no file .*saved_model"
+    with pytest.raises(LoadError, match=message):
+        tf1_hub.read(str(tmp_path), FLAG)
+
+
+def test_a_damaged_graph_is_refused(module):
+    path = module / "saved_model.pb"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(LoadError, match=r"saved_model\.pb' is damaged"):
+        tf1_hub.read(str(module), FLAG)
+
+
+def test_an_empty_graph_file_is_refused(module):
+    (module / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(LoadError, match="a file without graphs"):
+        tf1_hub.read(str(module), FLAG)
+
+
+def test_missing_variables_are_refused(module):
+    (module / "variables" / "variables.index").unlink()
+    with pytest.raises(LoadError, match=r"has no variables: no file .*variables\.index"):
+        tf1_hub.read(str(module), FLAG)
+
+
+@pytest.mark.parametrize("name", ["module", "saved"])
+def test_damaged_variables_are_no_other_kind_of_model(module, tmp_path, name):
+    """What a SavedModel of TF2 is cannot be told without them, either."""
+    tf.saved_model.save(tf.Module(), str(tmp_path / "saved"))
+    path = tmp_path / name
+    index = path / "variables" / "variables.index"
+    index.write_bytes(b"damaged")
+    with pytest.raises(DamagedError, match=rf"{FLAG}=.*{name}: .*cannot be read as a checkpoint"):
+        recognise(str(path), FLAG)
+    index.unlink()
+    with pytest.raises(LoadError, match=r"has no variables: no file .*variables\.index"):
+        recognise(str(path), FLAG)
+
+
+def test_a_tf2_saved_model_is_refused_with_what_it_is(tmp_path):
+    class Doubler(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+        def double(self, x):
+            return x + x
+
+    doubler = Doubler()
+    tf.saved_model.save(doubler, str(tmp_path / "saved"), signatures={"twice": doubler.double})
+    assert not tf1_hub.is_here(str(tmp_path / "saved"))
+    with pytest.raises(LoadError, match=r"(?s)TF2 object.*'serve'.*'twice'.*export_to_tfhub"):
+        tf1_hub.read(str(tmp_path / "saved"), FLAG)
+
+
+def test_a_tf1_module_of_another_model_is_refused_with_its_variables(module):
+    write_checkpoint(
+        str(module / "variables" / "variables"), {"resnet/conv/kernel": np.zeros([2, 3])}, 7
+    )
+    with pytest.raises(LoadError, match=r"not a module of ALBERT.*tokens.*resnet/conv/kernel"):
+        tf1_hub.read(str(module), FLAG)
+
+
+def test_names_below_the_modules_scope_fill_a_model(tmp_path):
+    """The original, fine-tuning a module, saves the encoder below `module/`."""
+    source, target = AlbertEncoder(small_config()), AlbertEncoder(small_config())
+    scoped = {f"module/{name}": value for name, value in original_names(source).items()}
+    write_checkpoint(str(tmp_path / "model.ckpt"), {**scoped, "output_bias": np.zeros(3)}, 11)
+    report = load_weights(target, str(tmp_path / "model.ckpt"))
+    report.check_complete()
+    assert report.ignored == ["output_bias"]
+    for name, value in original_names(source).items():
+        np.testing.assert_array_equal(original_names(target)[name], value, err_msg=name)
+
+
+def test_constants_that_refer_to_each_other_are_none(module):
+    def make_circle(graph):
+        names = {
+            output.name for output in graph.signature_def["tokenization_info"].outputs.values()
+        }
+        for node in graph.graph_def.node:
+            if f"{node.name}:0" in names:
+                node.op = "Identity"
+                node.input[:] = [node.name]
+
+    edit(module, make_circle)
+    assert tf1_hub.read(str(module), FLAG).do_lower_case is None
+
+
+def test_a_damaged_list_of_assets_is_refused(module):
+    def damage(graph):
+        del graph.asset_file_def[:]
+        for packed in graph.collection_def["saved_model_assets"].any_list.value:
+            packed.value = b"\xff" * 9
+
+    edit(module, damage)
+    with pytest.raises(LoadError, match=r"saved_model\.pb is damaged"):
+        tf1_hub.read(str(module), FLAG)

@@ -1,0 +1,213 @@
+"""Modules for models of any shape and with any heads, in operations that TensorFlow 1.15 has."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from albert_tf.checkpoints import tf1_hub
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.tf1_hub import write as tf1_hub_module
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.tokenization.loading import load_tokenizer
+from tests.small_model import dropping_config, pretraining_inputs
+
+# Attributes of each operation, from the registry of TensorFlow 1.15.5.
+OPERATIONS = json.loads((Path(__file__).parent / "tensorflow_1_15_operations.json").read_text())
+ENCODER_SIGNATURES = ["tokenization_info", "tokens"]
+
+
+@pytest.fixture(scope="module")
+def word_piece(tmp_path_factory):
+    """A vocabulary of as many words as the small model has."""
+    path = tmp_path_factory.mktemp("tokenizer") / "some_vocabulary.txt"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(26))]
+    path.write_text("".join(f"{word}\n" for word in words))
+    return load_tokenizer(vocab_file=path, do_lower_case=False)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Two groups, two kinds of dropout, both heads."""
+    keras.utils.set_random_seed(3)
+    return AlbertForPretraining(dropping_config(num_hidden_layers=2, inner_group_num=1))
+
+
+@pytest.fixture(scope="module")
+def weights(model):
+    return {name: variable.numpy() for name, variable in original_names(model).items()}
+
+
+def write(path, model, weights, tokenizer):
+    contents = ModelContents(model.config, weights, tokenizer, do_lower_case=False)
+    return tf1_hub_module.write(str(path), contents)
+
+
+@pytest.fixture(scope="module")
+def module(model, weights, word_piece, tmp_path_factory):
+    path = tmp_path_factory.mktemp("module")
+    assert write(path, model, weights, word_piece) == []
+    return path
+
+
+def graphs(module):
+    saved_model = saved_model_pb2.SavedModel()
+    saved_model.ParseFromString((module / "saved_model.pb").read_bytes())
+    return saved_model.meta_graphs
+
+
+def inputs():
+    names = {"masked_lm_positions": "mlm_positions"}
+    return {names.get(name, name): values for name, values in pretraining_inputs().items()}
+
+
+def test_every_operation_is_one_of_tensorflow_1_15(module):
+    for graph in graphs(module):
+        for node in graph.graph_def.node:
+            unknown = {name for name in node.attr if name != "_class"} - set(OPERATIONS[node.op])
+            assert not unknown, node.name
+        listed = {op.name for op in graph.meta_info_def.stripped_op_list.op}
+        assert listed == {node.op for node in graph.graph_def.node}
+        assert graph.graph_def.versions.min_consumer == 0
+
+
+def test_only_the_train_graph_draws(module):
+    drawing = [
+        (list(graph.meta_info_def.tags), "RandomUniform" in {n.op for n in graph.graph_def.node})
+        for graph in graphs(module)
+    ]
+    assert drawing == [(["train"], True), ([], False)]
+
+
+def test_outputs_are_the_models(module, model):
+    loaded = tf.saved_model.load(str(module), tags=[])
+    ours = model(pretraining_inputs())
+    theirs = loaded.signatures["mlm"](**inputs())
+    for name in ("sequence_output", "pooled_output"):
+        np.testing.assert_allclose(theirs[name], ours[name], rtol=1e-5, atol=1e-5)
+    logits = tf.reshape(ours["masked_lm_logits"], [-1, model.config.vocab_size])
+    np.testing.assert_allclose(theirs["mlm_logits"], logits, rtol=1e-5, atol=1e-5)
+
+
+def test_training_drops_anew_every_time_and_moves_every_weight_it_uses(module):
+    loaded = tf.saved_model.load(str(module), tags=["train"])
+    variables = {variable.name: variable for variable in loaded.variables}
+    losses = []
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            outputs = loaded.signatures["mlm"](**inputs())
+            loss = tf.reduce_mean(outputs["mlm_logits"] ** 2)
+            loss += tf.reduce_mean(outputs["pooled_output"] ** 3)
+        losses.append(loss.numpy())
+    assert abs(losses[0] - losses[1]) > 1e-3 * losses[0]
+    gradients = tape.gradient(loss, variables)
+    unused = {f"cls/seq_relationship/output_{part}:0" for part in ("weights", "bias")}
+    assert {name for name, gradient in gradients.items() if gradient is None} == unused
+    for name in variables.keys() - unused:
+        gradient = tf.convert_to_tensor(gradients[name])
+        assert np.isfinite(gradient).all(), name
+        before = variables[name].numpy()
+        variables[name].assign_sub(gradient)
+        # A bias of the keys shifts all scores of a query alike.
+        assert (before != variables[name].numpy()).any() or name.endswith("key/bias:0"), name
+
+
+def test_dropout_has_the_rates_of_the_configuration(module):
+    train = next(graph for graph in graphs(module) if graph.meta_info_def.tags)
+    nodes = {node.name: node for node in train.graph_def.node}
+    draws = [node for node in nodes.values() if node.op == "RandomUniform"]
+    # With a seed in the graph every session would draw the same.
+    assert not any(draw.attr[seed].i for draw in draws for seed in ("seed", "seed2"))
+    rates = [
+        float(tf.make_ndarray(nodes[node.input[1]].attr["value"].tensor))
+        for node in nodes.values()
+        if node.op == "GreaterEqual"
+    ]
+    runs = 2  # of blocks, with three masks each; and one of the embeddings
+    assert len(draws) == len(rates) == 3 * runs + 1
+    assert sorted(rates) == pytest.approx([0.2] * (2 * runs + 1) + [0.3] * runs)
+
+
+def test_our_reader_reads_it(module, model, weights):
+    assert tf1_hub.is_here(str(module))
+    stored = tf1_hub.read(str(module), "--model")
+    assert stored.config == model.config
+    assert stored.tokenizer_file == str(module / "assets" / "vocab.txt")
+    assert stored.do_lower_case is False
+    copy = AlbertForPretraining(stored.config)
+    load_weights(copy, stored.checkpoint).check_complete()
+    for name, variable in original_names(copy).items():
+        np.testing.assert_array_equal(variable, weights[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("without", "signatures"),
+    [
+        ("cls/seq_relationship/", ["mlm", *ENCODER_SIGNATURES]),
+        ("cls/predictions/", ["sop", *ENCODER_SIGNATURES]),
+    ],
+)
+def test_a_missing_head_has_no_signature(model, weights, word_piece, tmp_path, without, signatures):
+    kept = {name: value for name, value in weights.items() if not name.startswith(without)}
+    other = {"output_weights": np.ones((3, 12), np.float32), "output_bias": np.zeros(3, np.float32)}
+    left_out = write(tmp_path, model, {**kept, **other}, word_piece)
+    assert left_out == ["output_bias", "output_weights"]
+    for graph in graphs(tmp_path):
+        assert sorted(graph.signature_def) == sorted(signatures)
+    names = dict(tf.train.list_variables(str(tmp_path / "variables" / "variables")))
+    assert names == {name: list(value.shape) for name, value in kept.items()}
+
+
+def test_another_activation_another_sharing_and_no_heads(word_piece, tmp_path):
+    config = dropping_config(
+        num_hidden_layers=2,
+        hidden_act="relu",
+        embedding_size=12,
+        num_hidden_groups=1,
+        inner_group_num=1,
+        parameter_sharing="attention",
+    )
+    model = AlbertForPretraining(config, has_sentence_order_head=False)
+    weights = {name: variable.numpy() for name, variable in original_names(model).items()}
+    weights = {name: value for name, value in weights.items() if name.startswith("bert/")}
+    write(tmp_path, model, weights, word_piece)
+    used = {node.op for graph in graphs(tmp_path) for node in graph.graph_def.node}
+    assert used <= set(OPERATIONS)
+    loaded = tf.saved_model.load(str(tmp_path), tags=[])
+    assert set(loaded.signatures) == set(ENCODER_SIGNATURES)
+    tokens = {name: values for name, values in inputs().items() if name != "mlm_positions"}
+    outputs = loaded.signatures["tokens"](**tokens)
+    expected = model(pretraining_inputs())
+    for name in ("sequence_output", "pooled_output"):
+        np.testing.assert_allclose(outputs[name], expected[name], rtol=1e-5, atol=1e-5)
+
+
+def test_without_a_tokenizer_nothing_is_written(model, weights, tmp_path):
+    with pytest.raises(ValueError, match=r"tf1_hub\) needs the model's tokenizer.*--vocab_file"):
+        write(tmp_path, model, weights, None)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "name", ["bert/pooler/dense/bias", "cls/predictions/transform/dense/kernel"]
+)
+def test_half_a_model_is_refused(model, weights, word_piece, tmp_path, name):
+    rest = {key: value for key, value in weights.items() if key != name}
+    with pytest.raises(ValueError, match=f"lacks weights that a module needs: {name}"):
+        write(tmp_path, model, rest, word_piece)
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_of_another_configuration_are_refused(model, weights, word_piece, tmp_path):
+    other = {**weights, "bert/pooler/dense/bias": np.zeros(13, np.float32)}
+    with pytest.raises(
+        ValueError, match=r"dense/bias' is \[13\], but the configuration says \[12\]"
+    ):
+        write(tmp_path, model, other, word_piece)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,256 @@
+"""Encoders as published on TF-Hub: their names, layouts and what says how they were made.
+
+`golden/data/tf2_hub` was written by the exporter that wrote the published ones.
+"""
+
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
+
+from albert_tf.checkpoints import tf2_hub
+from albert_tf.checkpoints.formats import recognise
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.tf2_hub.saved_object import SavedVariables
+from albert_tf.classification.export import export_classifier
+from albert_tf.config import AlbertConfig
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
+from tests.fuzz.wire import read_table, table
+
+BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
+FLAG = "--init_checkpoint"
+CONFIG = AlbertConfig(
+    vocab_size=25,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    intermediate_size=20,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    max_position_embeddings=16,
+)
+
+
+@pytest.fixture(scope="module")
+def published(golden, tmp_path_factory):
+    """The encoder that the model garden exported."""
+    folder = tmp_path_factory.mktemp("published")
+    zipfile.ZipFile(golden / "tf2_hub" / "albert_encoder.zip").extractall(folder)
+    return folder / "albert_encoder"
+
+
+@pytest.fixture
+def copy(published, tmp_path):
+    """A copy to be damaged."""
+    return shutil.copytree(published, tmp_path / "copy")
+
+
+def test_what_a_published_encoder_holds(published):
+    stored = tf2_hub.read(str(published), FLAG)
+    assert stored.config == CONFIG
+    assert stored.tokenizer_file == str(published / "assets" / "toy.model")
+    assert stored.do_lower_case is True  # its exporter implies it
+    assert recognise(str(published), FLAG) == stored
+
+
+def test_a_published_encoder_computes_what_its_own_graphs_computed(published, golden):
+    recorded = np.load(golden / "tf2_hub" / "outputs.npz")
+    model = AlbertForPretraining(CONFIG, has_sentence_order_head=False)
+    report = load_weights(model, str(published))
+    assert sorted(report.mapped) == sorted(original_names(model))
+    assert not report.ignored
+    assert not report.missing
+    names = {
+        "input_ids": "input_word_ids",
+        "input_mask": "input_mask",
+        "segment_ids": "input_type_ids",
+        "masked_lm_positions": "masked_lm_positions",
+    }
+    outputs = model({name: recorded[theirs] for name, theirs in names.items()})
+    for name in ("pooled_output", "sequence_output"):
+        np.testing.assert_allclose(outputs[name], recorded[name], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        outputs["masked_lm_logits"], recorded["mlm_logits"], rtol=0, atol=1e-5
+    )
+    for layer, expected in zip(
+        outputs["encoder_outputs"], recorded["encoder_outputs"], strict=True
+    ):
+        np.testing.assert_allclose(layer, expected, rtol=0, atol=1e-5)
+
+
+def test_the_whole_model_with_its_tokenizer(published):
+    contents, _ = read_contents(str(published), FLAG)
+    assert contents.config.num_hidden_layers == 3
+    assert contents.do_lower_case is True
+    assert contents.tokenizer.vocab_size == 25
+    assert contents.weights["cls/predictions/output_bias"].any()
+
+
+def test_without_notes_of_keras_layers_are_counted_and_nothing_is_dropped(copy):
+    (copy / "keras_metadata.pb").unlink()
+    stored = tf2_hub.read(str(copy), FLAG)
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    assert stored.config == CONFIG.replace(**no_dropout)
+    assert stored.config_file == str(copy / "saved_model.pb")
+
+
+def test_an_encoder_that_does_not_say_how_many_layers_it_has(published, tmp_path):
+    """As those of TF-Hub's first version, which take and give lists."""
+    saved = SavedVariables(str(published / "variables" / "variables"))
+    module = tf.Module()
+    module.parts = [tf.Variable(saved.value(key), name=name) for name, key in saved.keys.items()]
+    tf.saved_model.save(module, str(tmp_path))
+    stored = tf2_hub.read(str(tmp_path), FLAG)
+    assert stored.config is None
+    assert stored.config_file is None
+    with pytest.raises(ValueError, match="--albert_config_file"):
+        read_contents(str(tmp_path), FLAG)
+    model = AlbertForPretraining(CONFIG, has_sentence_order_head=False)
+    assert not load_weights(model, str(tmp_path)).missing
+    query = original_names(model)[f"{BLOCK}/attention_1/self/query/kernel"]
+    heads = saved.value(saved.keys["transformer/self_attention/query/kernel"])
+    np.testing.assert_array_equal(query, heads.reshape(12, 12))
+
+
+def test_a_model_that_was_trained_around_our_encoder_and_saved(tmp_path):
+    """As Keras 2 saves one: variables by their names, and the optimizer's beside them."""
+    encoder = AlbertEncoder(CONFIG)
+    values = {name: variable.numpy() for name, variable in original_names(encoder).items()}
+    slots = {f"SGD/m/{name}": value + 1 for name, value in values.items()}
+    head = {"dense/kernel": np.ones((12, 2), np.float32)}
+    module = tf.Module()
+    module.parts = [
+        tf.Variable(value, name=name) for name, value in {**values, **slots, **head}.items()
+    ]
+    tf.saved_model.save(module, str(tmp_path))
+    trained = AlbertEncoder(CONFIG)
+    report = load_weights(trained, str(tmp_path))
+    assert report.ignored == ["dense/kernel"]
+    for name, variable in original_names(trained).items():
+        np.testing.assert_array_equal(variable, values[name])
+
+
+def test_another_activation_is_refused(copy):
+    metadata = copy / "keras_metadata.pb"
+    # The exact GELU of Keras, by a name as long as the other: a protocol buffer counts bytes.
+    metadata.write_bytes(metadata.read_bytes().replace(b'"Text>gelu"', b'"gelu"     '))
+    with pytest.raises(LoadError, match=r"--init_checkpoint=.*copy.*activation 'gelu'"):
+        tf2_hub.read(str(copy), FLAG)
+
+
+def test_a_model_of_something_else_is_refused(tmp_path):
+    module = tf.Module()
+    module.layer = tf.Variable(
+        tf.zeros([4, 2, 2]), name="transformer/layer_0/self_attention/query/kernel"
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    assert tf2_hub.is_here(str(tmp_path))
+    with pytest.raises(LoadError, match=r"holds no ALBERT.*transformer/layer_0.*tf2_hub"):
+        tf2_hub.read(str(tmp_path), FLAG)
+
+
+def test_a_model_without_variables_is_refused(tmp_path):
+    tf.saved_model.save(tf.Module(), str(tmp_path))
+    with pytest.raises(LoadError, match=r"holds no ALBERT: it has no variables\. Expected"):
+        tf2_hub.read(str(tmp_path), FLAG)
+
+
+def test_an_exported_classifier_is_a_model_again(tmp_path):
+    """Its weights have the original's names, not those of the variables."""
+    config = CONFIG.replace(num_hidden_layers=1)
+    model = AlbertForClassification(config, num_labels=3)
+    path = export_classifier(model, Labels(("a", "b", "c")), str(tmp_path), max_seq_length=16)
+    contents, report = read_contents(path)
+    assert not report.ignored
+    assert contents.config == config
+    weights = original_names(model)
+    assert contents.weights.keys() == weights.keys()
+    for name, variable in weights.items():
+        np.testing.assert_array_equal(contents.weights[name], variable)
+
+
+def test_only_saved_models_of_tf2_are_taken(published, golden, tmp_path):
+    assert tf2_hub.is_here(str(published))
+    assert not tf2_hub.is_here(str(published / "assets"))
+    assert not tf2_hub.is_here(str(golden / "hub" / "module"))
+    assert not tf2_hub.is_here(str(tmp_path / "absent"))
+
+
+def test_a_damaged_graph_is_named(copy):
+    graph = copy / "saved_model.pb"
+    graph.write_bytes(graph.read_bytes()[:-100])
+    with pytest.raises(DamagedError, match=r"--init_checkpoint=.*saved_model\.pb.* is damaged"):
+        tf2_hub.read(str(copy), FLAG)
+
+
+def test_a_missing_tokenizer_is_half_a_model(copy):
+    (copy / "assets" / "toy.model").unlink()
+    with pytest.raises(LoadError, match=r"--init_checkpoint=.*half a model: .*toy\.model.*missing"):
+        tf2_hub.read(str(copy), FLAG)
+
+
+def test_damaged_weights_are_named(copy):
+    data = next((copy / "variables").glob("*.data*"))
+    data.write_bytes(data.read_bytes()[:9000])
+    with pytest.raises(LoadError, match="damaged"):
+        load_weights(AlbertForPretraining(CONFIG, has_sentence_order_head=False), str(copy))
+
+
+def edit_graph(copy, change):
+    path = copy / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel()
+    saved_model.ParseFromString(path.read_bytes())
+    change(saved_model.meta_graphs[0])
+    path.write_bytes(saved_model.SerializeToString())
+
+
+def lose_object(graph):
+    graph.object_graph_def.nodes[0].children[0].node_id = 10**6
+
+
+def lose_asset(graph):
+    del graph.asset_file_def[:]
+
+
+@pytest.mark.parametrize("change", [lose_object, lose_asset])
+def test_a_graph_without_what_it_refers_to_is_damaged(copy, change):
+    edit_graph(copy, change)
+    with pytest.raises(DamagedError, match=r"saved_model\.pb"):
+        tf2_hub.read(str(copy), FLAG)
+
+
+def rewrite_index(copy, change):
+    path = copy / "variables" / "variables.index"
+    entries = dict(read_table(path.read_bytes()))
+    change(entries)
+    path.write_bytes(table(sorted(entries.items())))
+
+
+def lose_variable(entries):
+    del entries[min(key for key in entries if key.endswith(b"VARIABLE_VALUE"))]
+
+
+def empty_axis(entries):
+    """Of the query: without heads no configuration can be made."""
+    for key, value in entries.items():
+        entry = BundleEntryProto.FromString(value)
+        if key and len(entry.shape.dim) == 3:
+            entry.shape.dim[1].size = entry.size = 0
+            entries[key] = entry.SerializeToString()
+
+
+@pytest.mark.parametrize("change", [lose_variable, empty_axis])
+def test_variables_that_do_not_belong_together_are_refused(copy, change):
+    rewrite_index(copy, change)
+    with pytest.raises(LoadError, match=str(copy)):
+        tf2_hub.read(str(copy), FLAG)

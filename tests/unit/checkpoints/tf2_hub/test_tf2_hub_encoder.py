@@ -1,0 +1,313 @@
+"""Reusable SavedModels, run and trained by a process that has nothing of ours."""
+
+import os
+import pickle
+import subprocess
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from albert_tf.checkpoints import tf2_hub
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.tf2_hub.write import next_seed
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.tokenization.loading import load_tokenizer
+from tests.programs import strangers_python
+from tests.small_model import dropping_config, pretraining_inputs, small_config
+
+PROGRAM = Path(__file__).parents[2] / "tf2_hub_program.py"
+CONFIG = dropping_config(vocab_size=1000, num_hidden_layers=2, inner_group_num=1)
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+EXACT = {"rtol": 0, "atol": 1e-6}
+ENCODER_OUTPUTS = ("pooled_output", "sequence_output", "encoder_outputs")
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    model = AlbertForPretraining(CONFIG)
+    random = np.random.default_rng(8)
+    for variable in model.weights:  # biases and layer norms too
+        if variable.dtype == "float32":
+            variable.assign_add(random.normal(0, 0.1, variable.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def contents(model, golden):
+    tokenizer = load_tokenizer(
+        spm_model_file=golden / "tokenizer" / "small_1000.model", do_lower_case=False
+    )
+    weights = {name: variable.numpy() for name, variable in original_names(model).items()}
+    others = {"output_weights": np.ones((2, 12)), "bert/pooler/dense/bias/adam_m": np.ones(12)}
+    return ModelContents(CONFIG, {**weights, **others}, tokenizer, do_lower_case=False)
+
+
+@pytest.fixture(scope="module")
+def saved(contents, tmp_path_factory):
+    """The directory written, and what could not be held."""
+    directory = tmp_path_factory.mktemp("saved")
+    return directory, tf2_hub.write(str(directory), contents)
+
+
+def run_program(directory, folder, *ways):
+    """What the stranger's program finds."""
+    np.savez(folder / "batch.npz", **pretraining_inputs())
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(
+        [strangers_python(), PROGRAM, directory, folder / "batch.npz", folder / "results", *ways],
+        cwd=folder,
+        env=environment,
+        check=True,
+    )
+    return pickle.loads((folder / "results").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def results(saved, tmp_path_factory):
+    """By the way in which it was loaded."""
+    folder = tmp_path_factory.mktemp("results")
+    return run_program(saved[0], folder, "tensorflow", "tf_keras", "keras")
+
+
+@pytest.fixture(scope="module")
+def used(results):
+    """What was found with TensorFlow alone."""
+    return results["tensorflow"]
+
+
+def assert_same_structure(actual, expected):
+    """Dictionaries of arrays, or of lists of them."""
+    assert sorted(actual) == sorted(expected)
+    for name, values in expected.items():
+        for one, other in zip(tf.nest.flatten(actual[name]), tf.nest.flatten(values), strict=True):
+            np.testing.assert_allclose(one, other, **EXACT, err_msg=name)
+            assert one.dtype == np.float32
+
+
+@pytest.fixture(scope="module")
+def expected(model):
+    """The outputs of the four callables and signatures, from the model itself."""
+    outputs = model(pretraining_inputs())
+    encoder = {name: outputs[name] for name in ENCODER_OUTPUTS}
+    order = outputs["sentence_order_logits"]
+    return {
+        "encoder": {**encoder, "default": encoder["pooled_output"]},
+        "mlm": {**encoder, "mlm_logits": outputs["masked_lm_logits"]},
+        "sop": {**encoder, "sop_logits": order, "sop_log_probs": tf.nn.log_softmax(order)},
+    }
+
+
+@pytest.mark.parametrize("part", ["encoder", "mlm", "sop"])
+def test_callables_compute_what_the_model_computes(used, expected, part):
+    by_names_of_tf_hub = used[f"{part}, names of TF-Hub"]
+    assert isinstance(by_names_of_tf_hub["encoder_outputs"], list)
+    assert_same_structure(by_names_of_tf_hub, expected[part])
+    if part in used:  # by the original's names; `sop` has a signature for them
+        assert_same_structure(used[part], expected[part])
+
+
+def test_signatures_have_readable_outputs_and_no_lists(used, expected):
+    parts = {"serving_default": "encoder", "tokens": "encoder", "mlm": "mlm", "sop": "sop"}
+    assert sorted(used["signatures"]) == sorted(parts)
+    for signature, part in parts.items():
+        named = {name: v for name, v in expected[part].items() if name != "encoder_outputs"}
+        assert_same_structure(used["signatures"][signature], named)
+
+
+def test_any_number_of_examples_of_any_length(used, model):
+    inputs = {name: values[:1, :2] for name, values in pretraining_inputs().items()}
+    outputs = model.encoder(inputs)["sequence_output"]
+    np.testing.assert_allclose(used["other sizes"], outputs, **EXACT)
+
+
+def test_variables_are_listed_where_they_are_used(used, model):
+    names = set(original_names(model))
+    heads = {scope: {n for n in names if n.startswith(scope)} for scope in ("cls/p", "cls/s")}
+    encoder = names - heads["cls/p"] - heads["cls/s"]
+    trainable, of_mlm, of_sop = map(set, used["trainable"])
+    assert trainable == encoder
+    assert of_mlm == encoder | heads["cls/p"]
+    assert of_sop == encoder | heads["cls/s"]
+    assert set(used["variables"]) == encoder | {"dropout_state"}
+    assert used["losses"] == [0, 0, 0]
+
+
+def test_gradients_are_those_of_the_model(used, model):
+    variables = original_names(model)
+    with tf.GradientTape() as tape:
+        outputs = model(pretraining_inputs())
+        loss = tf.reduce_sum(tf.sin(outputs["sequence_output"]))
+        loss += tf.reduce_mean(tf.cos(outputs["masked_lm_logits"]))
+        loss += tf.reduce_sum(outputs["pooled_output"] ** 2)
+    names = list(used["gradients"])
+    gradients = tape.gradient(loss, [variables[name].value for name in names])
+    assert len(names) == len(variables) - 2  # all but the other head's
+    for name, gradient in zip(names, gradients, strict=True):
+        np.testing.assert_allclose(
+            used["gradients"][name], gradient, rtol=1e-5, atol=1e-5, err_msg=name
+        )
+
+
+def test_training_drops_as_the_model_does_and_differently_each_time(used, model):
+    first, second, first_again = used["with dropout"]
+    inputs = pretraining_inputs()
+    state = tf.Variable([0, 0], dtype=tf.int64)
+    for actual in (first, second):
+        seed = next_seed(state, inputs["input_ids"])
+        outputs = model.encoder(inputs, training=True, dropout_seed=seed)
+        np.testing.assert_allclose(actual, outputs["sequence_output"], **EXACT)
+    np.testing.assert_array_equal(first_again, first)
+    assert np.abs(first - second).max() > 0.1
+
+
+@pytest.mark.slow
+def test_xla_compiles_it_and_replicas_draw_masks_of_their_own(saved, model, expected, tmp_path):
+    results = run_program(saved[0], tmp_path, "xla", "replicas")
+    logits = expected["mlm"]["mlm_logits"]
+    compiled, error = results["xla"]
+    np.testing.assert_allclose(compiled, logits, rtol=0, atol=1e-5)
+    assert "reshape" in error.lower()  # checks are left out
+    inputs = pretraining_inputs()
+    for row, actual in enumerate(results["replicas"]):
+        own = {name: inputs[name][row : row + 1] for name in INPUTS}
+        seed = next_seed(tf.Variable([0, 0], dtype=tf.int64), own["input_ids"])
+        outputs = model.encoder(own, training=True, dropout_seed=seed)
+        np.testing.assert_allclose(actual, outputs["sequence_output"], **EXACT)
+
+
+def test_other_tokens_other_masks():
+    rows = pretraining_inputs()["input_ids"]
+    seeds = {
+        tuple(next_seed(tf.Variable([0, 0], dtype=tf.int64), row).numpy())
+        for row in (*rows, rows[0][::-1])
+    }
+    assert len(seeds) == 4
+
+
+@pytest.mark.parametrize("library", ["tf_keras", "keras"])
+def test_keras_layers_train_every_weight_of_the_encoder(results, model, library):
+    trained, others = results[library]
+    before = {
+        name: variable.numpy()
+        for name, variable in original_names(model).items()
+        if name.startswith("bert/")
+    }
+    assert [list(state) for state in others.values()] == [[0, 1]]  # one call with dropout
+    assert len(trained) == len(before)
+    for name, values in before.items():
+        # Keras 3 has no slashes in names of variables; a bias of keys has no gradient but noise.
+        stored = trained[name if library == "tf_keras" else name.replace("/", "_")]
+        if not name.endswith("key/bias"):
+            assert np.abs(stored - values).max() > 1e-6, name
+
+
+def test_a_step_by_hand_moves_encoder_and_head(used, model):
+    for name, gradient in used["gradients"].items():
+        before = original_names(model)[name].numpy()
+        moved = used["moved by hand"][name]
+        np.testing.assert_allclose(moved, before - 0.1 * gradient, **EXACT)
+        if not name.endswith("key/bias"):
+            assert np.abs(moved - before).max() > 1e-6, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("too long", "The sequence is longer than the model has positions: 16"),
+        ("mask", "input_mask must have the shape of the token ids"),
+        ("position", "masked_lm_positions must be less than the length of the sequences"),
+        ("rows", "masked_lm_positions must have a row for each example"),
+        ("missing", "Expected these arguments to match one of the following 4 option"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(used, kind, message):
+    assert message in used["errors"][kind]
+
+
+def test_files_of_the_tokenizer_and_the_configuration_go_along(used, contents):
+    tokenizer_file = Path(contents.tokenizer.files[0])
+    assert used["files"]["sp_model_file"] == tokenizer_file.read_bytes()
+    assert b'"hidden_dropout_prob": 0.2' in used["files"]["albert_config_file"]
+    assert used["do_lower_case"] is False
+
+
+def test_what_is_written_is_read_back(saved, contents, model):
+    directory, left_out = saved
+    assert left_out == ["output_weights", "bert/pooler/dense/bias/adam_m"]
+    stored = tf2_hub.read(str(directory), "--model")
+    assert stored.config == CONFIG
+    read, report = read_contents(str(directory))
+    assert report.mapped.keys() == original_names(model).keys()
+    assert not report.ignored
+    for name in report.mapped:
+        np.testing.assert_array_equal(read.weights[name], contents.weights[name])
+    assert read.do_lower_case is False
+    assert read.tokenizer.tokens == contents.tokenizer.tokens
+
+
+def test_proof_of_a_conversion_runs_the_graphs(saved, model):
+    inputs = pretraining_inputs()
+    computed = tf2_hub.compute(str(saved[0]), {k: v.numpy() for k, v in inputs.items()})
+    outputs = model(inputs)
+    for name in ("masked_lm_logits", "sentence_order_logits", *ENCODER_OUTPUTS[:2]):
+        np.testing.assert_allclose(computed[name], outputs[name], **EXACT)
+
+
+def test_only_stock_operations_of_tensorflow(saved):
+    graph = saved_model_pb2.SavedModel.FromString((saved[0] / "saved_model.pb").read_bytes())
+    (meta_graph,) = graph.meta_graphs
+    functions = {function.signature.name for function in meta_graph.graph_def.library.function}
+    nodes = [*meta_graph.graph_def.node]
+    for function in meta_graph.graph_def.library.function:
+        nodes += function.node_def
+    operations = {node.op for node in nodes} - functions
+    assert "MatMul" in operations
+    assert all(hasattr(tf.raw_ops, operation) for operation in operations)
+    assert not {operation for operation in operations if "PyFunc" in operation}
+
+
+def test_an_encoder_alone_without_dropout_or_projection(tmp_path, golden):
+    config = small_config(
+        num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1, embedding_size=12
+    )
+    encoder = AlbertEncoder(config)
+    weights = {name: variable.numpy() for name, variable in original_names(encoder).items()}
+    vocabulary = next((golden / "tokenizer").glob("*vocab*.txt"))
+    tokenizer = load_tokenizer(vocab_file=vocabulary)
+    assert not tf2_hub.write(str(tmp_path), ModelContents(config, weights, tokenizer))
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert sorted(loaded.signatures) == ["serving_default", "tokens"]
+    assert not {"mlm", "sop", "dropout_state", "sp_model_file"} & set(dir(loaded))
+    assert len(loaded.variables) == len(loaded.trainable_variables) == len(weights)
+    inputs = {name: pretraining_inputs()[name] for name in INPUTS}
+    outputs = loaded(inputs, training=True)["sequence_output"]
+    np.testing.assert_allclose(outputs, encoder(inputs)["sequence_output"], **EXACT)
+    stored = tf2_hub.read(str(tmp_path), "--model")
+    assert stored.tokenizer_file == str(tmp_path / "assets" / vocabulary.name)
+    assert stored.do_lower_case is True
+    load_weights(AlbertEncoder(config), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bert/pooler/dense/bias": None}, "no 'bert/pooler/dense/bias'"),
+        ({"cls/predictions/output_bias": None}, r"no 'cls/predictions/output_bias'.*of the head"),
+        ({"bert/pooler/dense/bias": np.zeros(11)}, r"'bert/pooler/dense/bias' is \[11\].*\[12\]"),
+    ],
+)
+def test_half_a_model_is_refused_before_anything_is_written(contents, tmp_path, change, message):
+    weights = {**contents.weights, **change}
+    weights = {name: value for name, value in weights.items() if value is not None}
+    with pytest.raises(ValueError, match=message):
+        tf2_hub.write(str(tmp_path), ModelContents(CONFIG, weights))
+    assert not list(tmp_path.iterdir())

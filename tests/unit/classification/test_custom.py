@@ -1,0 +1,313 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert_tf.classification.custom import CustomData, sorted_labels
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
+
+TRAIN_TSV = 'id\tlabel\ttext_a\n8\tgood\tI like it\n9\tbad\t"No\n7\tgood\tYes\n'
+GOOD_BAD = Labels(("bad", "good"))
+
+
+class Files:
+    """A folder to write files in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_bytes(text.encode())
+        return str(path)
+
+
+@pytest.fixture
+def file(tmp_path) -> Files:
+    return Files(tmp_path)
+
+
+def test_labels_are_found_in_the_training_file(file):
+    data = CustomData(file("a.tsv", TRAIN_TSV))
+    assert (data.name, data.labels, data.submission_file) == ("custom", GOOD_BAD, None)
+    expected = [
+        TextExample("0", "I like it", None, "good"),
+        TextExample("1", '"No', None, "bad"),
+        TextExample("2", "Yes", None, "good"),
+    ]
+    assert data.read(TRAIN) == expected
+    assert data.read(TRAIN) == expected
+
+
+def test_scores_fit_what_is_predicted(file):
+    two = CustomData(file("a.tsv", TRAIN_TSV))
+    three = CustomData(file("b.tsv", TRAIN_TSV + "6\tneutral\tWell\n"))
+    numbers = CustomData(regression=True)
+    assert (two.best_metric, two.metrics) == ("eval_accuracy", ("f1", "matthews"))
+    assert (three.best_metric, three.metrics) == ("eval_accuracy", ("f1_macro", "matthews"))
+    assert (numbers.best_metric, numbers.metrics) == ("pearson", ("pearson", "spearman"))
+
+
+SAME_ROWS = {
+    "x.tsv": 'label\ttext_b\ttext_a\nyes\tx, "y"\tI\nno\t\tyou\n',
+    "x.txt": '\ufefftext_a\ttext_b\tlabel\t\r\nI\tx, "y"\tyes\t\r\nyou\t\tno\t\r\n',
+    "x.csv": 'text_a,text_b,label\nI,"x, ""y""",yes\nyou,,no\n',
+    "x.jsonl": '{"text_a": "I", "text_b": "x, \\"y\\"", "label": "yes"}\n'
+    '{"label": "no", "text_b": "", "text_a": "you"}\n',
+}
+
+
+@pytest.mark.parametrize("name", SAME_ROWS)
+def test_formats_give_the_same_rows(name, file):
+    assert CustomData(file(name, SAME_ROWS[name])).read(TRAIN) == [
+        TextExample("0", "I", 'x, "y"', "yes"),
+        TextExample("1", "you", "", "no"),
+    ]
+
+
+def test_columns_have_any_name_and_place(file):
+    data = CustomData(
+        file("a.csv", "what,else,premise,claim\n1,x,p,c\n0,y,q,d\n"),
+        file("b.tsv", "claim\tpremise\twhat\ne\tr\t1\n"),
+        text_a_column="premise",
+        text_b_column="claim",
+        label_column="what",
+    )
+    assert data.read(TRAIN)[1] == TextExample("1", "q", "d", "0")
+    assert data.read(DEV) == [TextExample("0", "r", "e", "1")]
+
+
+def test_numbered_columns_are_for_files_without_a_header(file):
+    settings: dict[str, Any] = {"text_a_column": "2", "label_column": "0"}
+    data = CustomData(
+        file("a.tsv", "no\tx\tI\nyes\ty\tyou\n"), test_file=file("t.csv", 'a,b,"c\n"\n'), **settings
+    )
+    assert data.read(TRAIN)[0] == TextExample("0", "I", None, "no")
+    assert data.read(TEST) == [TextExample("0", "c\n")]
+    data = CustomData(file("a.jsonl", '{"0": 1, "2": "I"}\n{"0": 0, "2": "you"}\n'), **settings)
+    assert data.read(TRAIN)[1] == TextExample("1", "you", None, "0")
+    data = CustomData(test_file=file("t.tsv", "I\nyou\n"), text_a_column="0", labels=GOOD_BAD)
+    assert data.read(TEST) == [TextExample("0", "I"), TextExample("1", "you")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "0,1\nhello,pos\nbad,neg\n"),
+        ("a.tsv", "0\t1\nhello\tpos\nbad\tneg\n"),
+        ("a.csv", ",0,1\n7,hello,pos\n8,bad,neg\n"),
+    ],
+)
+def test_row_of_column_numbers_is_a_header(name, text, file):
+    """As pandas writes a table whose columns have no names."""
+    data = CustomData(file(name, text), text_a_column="0", label_column="1")
+    assert data.read(TRAIN) == [
+        TextExample("0", "hello", None, "pos"),
+        TextExample("1", "bad", None, "neg"),
+    ]
+
+
+@pytest.mark.parametrize("first", ["1\t0", "0\t2", "0\tpos", "00\t1", "\t0"])
+def test_other_numbers_are_no_header(first, file):
+    path = file("a.tsv", f"{first}\nhello\tneg\n")
+    data = CustomData(path, text_a_column="0", label_column="1")
+    assert [example.text_a for example in data.read(TRAIN)] == [first.split("\t")[0], "hello"]
+
+
+ONE_COLUMN = {
+    "x.tsv": "text_a\nx\n\nz\n",
+    "x.csv": "text_a\nx\n\nz\n",
+    "y.csv": 'text_a\nx\n""\nz\n',
+    "x.jsonl": '{"text_a": "x"}\n\n{"text_a": ""}\n{"text_a": "z"}\n',
+}
+
+
+@pytest.mark.parametrize("name", ONE_COLUMN)
+def test_empty_texts_of_a_test_file_are_rows(name, file, caplog):
+    data = CustomData(test_file=file(name, ONE_COLUMN[name]), labels=GOOD_BAD)
+    assert data.read(TEST) == [
+        TextExample("0", "x"),
+        TextExample("1", ""),
+        TextExample("2", "z"),
+    ]
+    assert f"{name}: rows=1 with an empty text, kept (line" in caplog.text
+
+
+MISFITS = {
+    "too few columns": ("a.csv", "text_a,label\nI,x\nyou\nhe,y\n"),
+    "too many columns": ("a.tsv", "text_a\tlabel\nI\tx\nyou\tare\ty\n"),
+    "the header once more": ("a.csv", "text_a,label\nI,x\ntext_a,label\nhe,y\n"),
+    "no text": ("a.jsonl", '{"text_a": "I", "label": 0}\n\n{"text_a": ["you"], "label": 1}\n'),
+    "no such key": ("a.jsonl", '{"text_a": "I", "label": 0}\n\n{"label": 1}\n'),
+}
+
+
+@pytest.mark.parametrize("split", [TRAIN, TEST])
+@pytest.mark.parametrize("name", MISFITS)
+def test_rows_that_do_not_fit_are_refused(split, name, file):
+    path = file(*MISFITS[name])
+    with pytest.raises(ValueError, match=rf"--{split}_file: line 3 of {path}.*{name}"):
+        CustomData(path, test_file=path, labels=Labels(("x", "y", "0", "1"))).read(split)
+
+
+def test_objects_are_never_headers(file):
+    data = CustomData(
+        file("a.jsonl", '{"text_a": "text_a", "label": "label"}\n{"text_a": "b", "label": 1}')
+    )
+    assert len(data.read(TRAIN)) == 2
+
+
+def test_second_text_is_taken_only_where_wanted(file):
+    path = file("a.tsv", "text_a\ttext_b\tlabel\nI\tx\t1\nyou\ty\t0\n")
+    assert CustomData(path).read(TRAIN)[0].text_b == "x"
+    assert CustomData(path, text_b_column="").read(TRAIN)[0].text_b is None
+    swapped = CustomData(path, text_a_column="text_b")
+    assert swapped.read(TRAIN)[0] == TextExample("0", "x", None, "1")
+
+
+def test_files_must_agree_on_pairs(file):
+    pairs, single = "text_a\ttext_b\tlabel\nI\tx\t1\nyou\ty\t0\n", "label\ttext_a\n1\tI\n"
+    data = CustomData(file("a.tsv", pairs), file("b.tsv", single))
+    with pytest.raises(ValueError, match=r"a.tsv.*b.tsv.*--text_b_column"):
+        data.read(DEV)
+    data = CustomData(file("a.tsv", pairs), file("b.tsv", single), text_b_column="text_b")
+    with pytest.raises(ValueError, match=r"b.tsv.*'text_b'"):
+        data.read(DEV)
+    assert CustomData(file("a.tsv", pairs), file("b.tsv", single), text_b_column="").read(DEV)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["b", "a", "B", "b"], ("B", "a", "b")),
+        ([10, 9, -1], ("-1", "9", "10")),
+        (["10", "9", "x"], ("10", "9", "x")),
+        (["2", "1e1", "nan"], ("1e1", "2", "nan")),
+        ([True, False], ("false", "true")),
+        (["+", "-"], ("+", "-")),
+        (["ja, ne", "n\u00e9e "], ("ja, ne", "n\u00e9e")),
+    ],
+)
+def test_order_of_labels(labels, expected, file):
+    rows = [json.dumps({"text_a": "I", "label": label}) for label in labels]
+    data = CustomData(file("a.jsonl", "\n".join(rows)))
+    assert data.labels.names == expected
+    assert {example.label for example in data.read(TRAIN)} == set(expected)
+
+
+def test_equal_numbers_keep_an_order():
+    assert sorted_labels(["1.0", "01", "0", "1"]) == ["0", "01", "1", "1.0"]
+
+
+def test_labels_of_a_model_hold(file):
+    train, dev = file("a.tsv", TRAIN_TSV), file("b.tsv", "text_a\tlabel\nI\tneutral\n")
+    labels = Labels(("good", "neutral", "bad"))
+    data = CustomData(train, dev, labels=labels)
+    assert data.labels is labels
+    assert [example.label for example in data.read(DEV)] == ["neutral"]
+    with pytest.raises(ValueError, match=r"line 2 of .*a.tsv.*'good'"):
+        CustomData(train, labels=Labels(("x", "y"))).read(TRAIN)
+    with pytest.raises(ValueError, match="--regression"):
+        CustomData(train, labels=Labels(("x", "y")), regression=True)
+    with pytest.raises(ValueError, match="--regression"):
+        CustomData(train, labels=Labels())
+
+
+def test_unknown_label_of_dev_is_refused(file):
+    dev = file("b.csv", 'text_a,label\n"two\nlines",good\nI,goood\n')
+    with pytest.raises(ValueError, match=r"--dev_file: line 4 of .*b.csv.*'goood'"):
+        CustomData(file("a.tsv", TRAIN_TSV), dev).read(DEV)
+
+
+def test_rows_without_a_label_are_left_out(file, caplog):
+    rows = ['{"text_a": "I"}', '{"text_a": "you", "label": null}', '{"text_a": "he", "label": " "}']
+    known = [json.dumps({"text_a": text, "label": label}) for text, label in ("a1", "b2")]
+    data = CustomData(file("a.jsonl", "\n".join(rows + known)))
+    assert [example.guid for example in data.read(TRAIN)] == ["3", "4"]
+    assert "a.jsonl: rows=3 with no label, left out (lines 1, 2, 3)" in caplog.text
+
+
+def test_regression(file):
+    train = file("a.jsonl", '{"text_a": "I", "label": 2.5}\n{"text_a": "you", "label": "-1e-1"}\n')
+    data = CustomData(train, regression=True)
+    assert data.labels.is_regression
+    assert data.labels.encode([e.label or "" for e in data.read(TRAIN)]).tolist() == pytest.approx(
+        [2.5, -0.1]
+    )
+    for label in ("true", '"warm"', '"NaN"', "NaN", "Infinity"):
+        train = file(
+            "a.jsonl", f'{{"text_a": "I", "label": 1}}\n{{"text_a": "a", "label": {label}}}'
+        )
+        with pytest.raises(ValueError, match=r"line 2.*a\.jsonl|a\.jsonl.*line 2"):
+            CustomData(train, regression=True).read(TRAIN)
+
+
+def test_a_test_file_has_no_labels(file, caplog):
+    for text in ("label\ttext_a\ngood\tI\n?\tyou\n", "text_a\nI\nyou\n"):
+        data = CustomData(test_file=file("t.tsv", text), labels=GOOD_BAD)
+        assert data.read(TEST) == [TextExample("0", "I"), TextExample("1", "you")]
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["entailment", "-", "neutral", ""], ("entailment", "neutral")),
+        (["+", "-", "0"], ("+", "-", "0")),
+        ([1, None, 0, "-"], ("0", "1")),
+    ],
+)
+def test_marks_for_no_label_are_no_classes(labels, expected, file, caplog):
+    rows = [json.dumps({"text_a": "I", "label": label}) for label in labels]
+    data = CustomData(file("a.jsonl", "\n".join(rows)))
+    assert data.labels.names == expected
+    assert {example.label for example in data.read(TRAIN)} == set(expected)
+    left_out = len(labels) - len(expected)
+    assert (f"a.jsonl: rows={left_out} with no label, left out" in caplog.text) == (left_out > 0)
+
+
+def test_file_without_any_label_is_refused(file):
+    path = file("a.tsv", "label\ttext_a\n-\tI\n\tyou\n")
+    with pytest.raises(ValueError, match=r"--train_file: .*a.tsv"):
+        CustomData(path)
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_file_with_a_header_only_is_refused(name, file):
+    for settings in ({}, {"text_a_column": "0", "label_column": "1"}):
+        header = "0-1" if settings else "label-text_a"
+        path = file(name, header.replace("-", "," if name == "a.csv" else "\t"))
+        with pytest.raises(ValueError, match=rf"--train_file: .*{name}.* no rows"):
+            CustomData(path, **settings)
+
+
+WRONG = {
+    "label missing": ({}, r"'label'.*'id', 'x', 'text_a'.*--label_column"),
+    "text missing": ({"text_a_column": "text"}, r"'text'.*--text_a_column"),
+    "second text missing": ({"text_b_column": "b", "label_column": "x"}, r"'b'.*--text_b_column"),
+    "number and name": ({"text_a_column": "1", "label_column": "x"}, r"--text_a_column"),
+    "number and default": ({"label_column": "1"}, r"--text_a_column"),
+    "number and default label": ({"text_a_column": "1"}, r"--label_column.*0 to 2"),
+    "number too large": ({"text_a_column": "3", "label_column": "0"}, r"0 to 2.*'3'"),
+    "one column for two": ({"label_column": "text_a"}, r"'text_a'"),
+    "one label only": ({"label_column": "x"}, r"--train_file: .*'same'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_columns_that_are_not_there_are_refused(name, file):
+    settings, message = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        CustomData(file("a.tsv", "id\tx\ttext_a\n1\tsame\tI\n2\tsame\tyou\n"), **settings)
+
+
+def test_files_not_given_are_asked_for(file):
+    with pytest.raises(ValueError, match="--train_file"):
+        CustomData(dev_file=file("a.tsv", TRAIN_TSV))
+    data = CustomData(labels=GOOD_BAD)
+    for split in (TRAIN, DEV, TEST):
+        with pytest.raises(ValueError, match=f"--{split}_file"):
+            data.read(split)
+    with pytest.raises(ValueError, match=r"--dev_file.*'/no/where.tsv'"):
+        CustomData(dev_file="/no/where.tsv", labels=GOOD_BAD).read(DEV)

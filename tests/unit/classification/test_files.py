@@ -1,0 +1,140 @@
+"""The result files in the original's form, GLUE's, and the picture of what was taken for what."""
+
+import io
+import math
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from albert_tf.classification.files import (
+    clip_similarity,
+    draw_confusion_matrix,
+    write_confusion_matrix,
+    write_predictions,
+    write_submission,
+)
+from albert_tf.finetuning.results import EvaluationResults
+
+MRPC = {"eval_accuracy": 9 / 14, "eval_loss": 0.6562454, "loss": 0.6207272}
+LABELS = (0.087, 4.345, 1.944, 0.637, 0.793, 2.177, 0.006, 1.385, 2.722, 4.225, 4.927, 0.485)
+HALF = (-0.1845577, -0.02614807, -0.07434341, -0.04198019, -0.03081508, 0.01078717, -0.0418992)
+REST = (0.04287711, -0.00473231, -0.10414168, -0.09220815, -0.02946869, -0.09844404, -0.05902153)
+STS_B = {
+    "MSE": 6.744874,
+    "eval_loss": 6.744874,
+    "loss": 7.2254753,
+    "pearson": 0.04229198,
+    "label_ids": [*LABELS, 0.092, 3.386],
+    "pred": [*HALF, *REST],
+}
+RULE = "=" * 50
+
+
+def results_file(folder):
+    return (folder / "eval_results.txt").read_text()
+
+
+class TestEvaluationResults:
+    @pytest.mark.parametrize(("name", "step", "results"), [("mrpc", 5, MRPC), ("sts-b", 7, STS_B)])
+    def test_are_written_as_the_original_does(self, golden, tmp_path, name, step, results):
+        EvaluationResults(str(tmp_path)).append(step, results, -math.inf)
+        expected = golden / "programs" / f"classifier_{name}" / "eval_results.txt"
+        assert results_file(tmp_path) == expected.read_text()
+
+    def test_are_a_block_for_every_checkpoint(self, tmp_path):
+        results = EvaluationResults(str(tmp_path))
+        results.append(5, {"eval_accuracy": 0.1}, -math.inf)
+        results.append(10, {"eval_accuracy": 0.25}, float(np.float32(0.1)))
+        assert results_file(tmp_path) == (
+            f"eval_accuracy = 0.1\nglobal_step = 5\nbest = -1\n{RULE}\n"
+            f"eval_accuracy = 0.25\nglobal_step = 10\nbest = 0.10000000149011612\n{RULE}\n"
+        )
+
+    def test_go_on_with_what_an_earlier_start_wrote(self, tmp_path):
+        for step in (5, 10, 15):
+            EvaluationResults(str(tmp_path), step - 1).append(step, {"loss": 0.5}, 0.25)
+        assert steps(tmp_path) == [5, 10, 15]
+        # Resumed at 10, which had been evaluated; 15 is of a future that is trained anew.
+        results = EvaluationResults(str(tmp_path), 10)
+        results.append(10, {"loss": 0.75}, 0.25)
+        assert steps(tmp_path) == [5, 10]
+        assert "loss = 0.75" in results_file(tmp_path).split(RULE)[1]
+        EvaluationResults(str(tmp_path)).append(7, {"loss": 0.5}, 0.25)
+        assert steps(tmp_path) == [7]
+
+    def test_of_another_program_are_read_over(self, tmp_path):
+        (tmp_path / "eval_results.txt").write_text("something else")
+        EvaluationResults(str(tmp_path), 10).append(12, {"loss": 0.5}, 0.25)
+        assert steps(tmp_path) == [12]
+
+
+def steps(folder):
+    lines = results_file(folder).splitlines()
+    return [int(line.split(" = ")[1]) for line in lines if line.startswith("global_step")]
+
+
+class TestPredictions:
+    def test_are_written_as_the_original_does(self, golden, tmp_path):
+        expected = golden / "programs" / "classifier_mnli"
+        scores = np.loadtxt(expected / "test_results.tsv", dtype=np.float32)
+        rows = [line.split("\t") for line in (expected / "submit_results.tsv").open()][1:]
+        guids, labels = [row[0] for row in rows], [row[1].strip() for row in rows]
+        write_predictions(str(tmp_path), guids, scores, labels)
+        for name in ("test_results.tsv", "submit_results.tsv"):
+            assert (tmp_path / name).read_text() == (expected / name).read_text()
+
+    def test_of_numbers_have_one_column(self, tmp_path):
+        scores = np.array([[0.1], [-2e-7], [4.75]])
+        write_predictions(str(tmp_path), ["0", "1", "x"], scores, ["0.1", "-2e-07", "4.75"])
+        assert (tmp_path / "test_results.tsv").read_text() == "0.1\n-2e-07\n4.75\n"
+        submitted = (tmp_path / "submit_results.tsv").read_text()
+        assert submitted == "index\tprediction\n0\t0.1\n1\t-2e-07\nx\t4.75\n"
+
+    def test_of_any_labels_stay_in_their_row(self, tmp_path):
+        scores = np.array([[0.25, 0.75], [0.5, 0.5]])
+        write_predictions(str(tmp_path), ["0", "1"], scores, ["tab\there", "two\nlines"])
+        submitted = (tmp_path / "submit_results.tsv").read_text()
+        assert submitted == "index\tprediction\n0\ttab\\there\n1\ttwo\\nlines\n"
+
+    def test_for_the_server_stay_in_the_range_of_the_scores(self, tmp_path):
+        similarities = clip_similarity(np.array([-0.3, 5.0001, 2.71828], np.float32))
+        write_submission(str(tmp_path / "STS-B.tsv"), ["0", "1", "2"], similarities)
+        expected = "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.718\n"
+        assert (tmp_path / "STS-B.tsv").read_text() == expected
+
+    def test_must_be_as_many_as_the_examples(self, tmp_path):
+        with pytest.raises(ValueError, match="zip"):
+            write_submission(str(tmp_path / "MRPC.tsv"), ["0", "1"], ["1"])
+        assert not list(tmp_path.iterdir())
+
+
+def image_of(num_labels):
+    names = [f"label {n}" for n in range(num_labels)]
+    counts = np.arange(num_labels**2).reshape(num_labels, num_labels)
+    return imread(io.BytesIO(draw_confusion_matrix(counts, names)))
+
+
+class TestConfusionMatrix:
+    def test_grows_with_the_labels(self):
+        two, thirty = image_of(2), image_of(30)
+        assert two.shape[0] == 400
+        assert thirty.shape[0] == 2000
+
+    def test_of_any_labels_and_of_a_class_without_examples(self, tmp_path):
+        names = ["$x^", "a_b" * 20, "中"]
+        counts = np.array([[3, 1, 0], [0, 0, 0], [2, 0, 5]])
+        write_confusion_matrix(str(tmp_path), counts, names)
+        assert imread(tmp_path / "confusion_matrix.png").shape[2] == 4
+
+    def test_has_no_boxes_in_place_of_characters(self):
+        names = ["\U0001f600", "中", "tab\there", "naïve 1"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a glyph that is missing
+            draw_confusion_matrix(np.eye(4, dtype=int), names)
+
+    def test_shows_shares_of_the_rows(self):
+        same = draw_confusion_matrix(np.array([[3, 1], [1, 3]]), ["no", "yes"])
+        other = draw_confusion_matrix(np.array([[3, 1], [2, 2]]), ["no", "yes"])
+        assert same != other

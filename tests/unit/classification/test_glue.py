@@ -1,0 +1,279 @@
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from albert_tf.classification.glue import GlueData
+from albert_tf.data.glue_tasks import GLUE_TASKS
+from albert_tf.data.text_examples import DEV, SPLITS, TEST, TRAIN, TextExample
+
+RTE_HEADER = "index\tsentence1\tsentence2\tlabel"
+
+
+def write(folder: Path, name: str, lines: Sequence[str]) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+
+
+def read(folder: Path, task: str, split: str, name: str, lines: Sequence[str]) -> list[TextExample]:
+    write(folder, name, lines)
+    return GlueData(task, str(folder)).read(split)
+
+
+def warnings(caplog) -> list[str]:
+    """Warnings without path, each without its lines."""
+    texts = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    return [text.split(".tsv: ")[1].rstrip(")") for text in texts]
+
+
+def test_task_names_are_taken_in_any_form():
+    assert [GlueData(name, "").name for name in ("CoLA", "SST2", "sts_b", "MisMNLI")] == [
+        "cola",
+        "sst-2",
+        "sts-b",
+        "mismnli",
+    ]
+    with pytest.raises(ValueError, match=r"--task_name must be one of cola, mnli, .*'snli'"):
+        GlueData("snli", "")
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("mnli-mm", "mismnli"),
+        ("MNLI_mismatched", "mismnli"),
+        ("mnli-m", "mnli"),
+        ("mnli_matched", "mnli"),
+        ("diagnostic", "ax"),
+        ("stsb", "sts-b"),
+    ],
+)
+def test_other_names_of_tasks_are_known(alias, name):
+    assert GlueData(alias, "").name == name
+
+
+def test_every_task_says_what_it_is_measured_by():
+    tasks = {name: GlueData(name, "") for name in GLUE_TASKS}
+    best = {name: data.best_metric for name, data in tasks.items()}
+    assert {name for name in best if best[name] != "eval_accuracy"} == {"cola", "sts-b"}
+    assert best["cola"] == "matthew_corr"
+    assert best["sts-b"] == "pearson"
+    assert {name: data.metrics for name, data in tasks.items() if data.metrics} == {
+        "cola": ("matthews",),
+        "mrpc": ("f1",),
+        "qqp": ("f1",),
+        "sts-b": ("pearson", "spearman"),
+    }
+    files = "CoLA MNLI-m MNLI-mm MRPC RTE SST-2 STS-B QQP QNLI WNLI AX"
+    assert [data.submission_file for data in tasks.values()] == [
+        f"{file}.tsv" for file in files.split(" ")
+    ]
+
+
+@pytest.mark.parametrize("folder", ["SST-2", "sst-2", "SST2"])
+def test_data_dir_is_the_root_or_the_folder_of_the_task(folder, tmp_path):
+    write(tmp_path, f"{folder}/dev.tsv", ["sentence\tlabel", "good\t1", "bad\t0"])
+    for data_dir in (tmp_path, f"{tmp_path}/", tmp_path / folder):
+        data = GlueData("SST-2", str(data_dir))
+        assert data.file(DEV) == str(tmp_path / folder / "dev.tsv")
+        assert data.file(TRAIN) == str(tmp_path / folder / "train.tsv")
+        assert [example.guid for example in data.read(DEV)] == ["dev-1", "dev-2"]
+
+
+def test_data_dir_may_have_a_scheme(tmp_path):
+    write(tmp_path, "sst-2/dev.tsv", ["sentence\tlabel", "good\t1"])
+    for data_dir in (f"file://{tmp_path}", f"file://{tmp_path}/sst-2"):
+        data = GlueData("sst-2", data_dir)
+        assert data.file(DEV) == f"file://{tmp_path}/sst-2/dev.tsv"
+        assert len(data.read(DEV)) == 1
+
+
+def test_data_dir_with_another_name_may_hold_the_files_themselves(tmp_path):
+    write(tmp_path / "mine", "train.tsv", ["sentence\tlabel", "good\t1"])
+    assert GlueData("sst-2", str(tmp_path / "mine")).file(TEST) == str(tmp_path / "mine/test.tsv")
+
+
+def test_folder_of_another_task_is_not_taken(tmp_path):
+    """RTE and WNLI have the same columns: nothing else would tell."""
+    write(tmp_path, "WNLI/train.tsv", [RTE_HEADER, "0\ta\tb\t1"])
+    with pytest.raises(ValueError, match=r"no file .*WNLI/RTE/train.tsv"):
+        GlueData("rte", str(tmp_path / "WNLI")).read(TRAIN)
+
+
+def test_missing_file_is_named(tmp_path):
+    (tmp_path / "MNLI").mkdir()
+    with pytest.raises(
+        ValueError, match=r"--data_dir: .*MNLI/dev_mismatched.tsv', the dev data of"
+    ):
+        GlueData("mismnli", str(tmp_path)).read(DEV)
+    for split in SPLITS:
+        with pytest.raises(ValueError, match="--task_name=qnli"):
+            GlueData("qnli", str(tmp_path / "nowhere")).read(split)
+
+
+@pytest.mark.parametrize(
+    "name", ["diagnostic/diagnostic.tsv", "AX/diagnostic.tsv", "AX/test.tsv", "AX/AX.tsv"]
+)
+def test_places_of_the_diagnostic_set(name, tmp_path):
+    lines = ["index\tsentence1\tsentence2", "0\ta b\tc"]
+    assert read(tmp_path, "ax", TEST, name, lines) == [TextExample("0", "a b", "c")]
+
+
+def test_odd_rows_are_left_out_and_counted(tmp_path, caplog):
+    lines = [
+        f"\ufeff{RTE_HEADER}\r",
+        'a0\t"a\u2028b\x85\tc"\tentailment\r',
+        "a1\ttoo\tfew",
+        "",
+        "a2\tone\ttab\ttoo many\tentailment",
+        "a3\td\te\tnot_entailment \t\t",
+        RTE_HEADER + "\r",
+        "a4\t\tg\tnot_entailment",
+        "a5\th\t \tnot_entailment",
+        "a6\ti\tj\t-",
+        "a7\tk\tl\t",
+        "a8\tm\tn\tentailment",
+    ]
+    assert read(tmp_path, "rte", TRAIN, "RTE/train.tsv", lines) == [
+        TextExample("a0", '"a\u2028b\x85', 'c"', "entailment"),
+        TextExample("a3", "d", "e", "not_entailment"),
+        TextExample("a4", "", "g", "not_entailment"),
+        TextExample("a5", "h", " ", "not_entailment"),
+        TextExample("a8", "m", "n", "entailment"),
+    ]
+    assert sorted(warnings(caplog)) == [
+        "rows=1 with nothing in them, left out (line 4",
+        "rows=1 with the header once more, left out (line 7",
+        "rows=1 with too few columns, left out (line 3",
+        "rows=1 with too many columns, left out (line 5",
+        "rows=2 with an empty text, kept (lines 8, 9",
+        "rows=2 with no label, left out (lines 10, 11",
+    ]
+
+
+def test_rows_left_out_keep_their_numbers(tmp_path):
+    lines = ["x\t1\t\tone", "", "x\t0", "x\t0\t*\tfour"]
+    examples = read(tmp_path, "cola", DEV, "CoLA/dev.tsv", lines)
+    assert [(e.guid, e.text_a) for e in examples] == [("dev-0", "one"), ("dev-3", "four")]
+
+
+def test_no_test_row_is_left_out(tmp_path, caplog):
+    lines = ["index\tsentence1\tsentence2", "0\ta\tb", "1\tc", "2\td\te\tf", "3\t\t"]
+    assert read(tmp_path, "wnli", TEST, "WNLI/test.tsv", lines) == [
+        TextExample("0", "a", "b"),
+        TextExample("1", "c", ""),
+        TextExample("2", "d", "e"),
+        TextExample("3", "", ""),
+    ]
+    assert "rows=1 with too few columns, kept (line 3" in warnings(caplog)
+    assert "rows=1 with too many columns, kept (line 4" in warnings(caplog)
+
+
+def test_header_in_a_test_file_keeps_its_place(tmp_path, caplog):
+    lines = ["index\tsentence1\tsentence2", "0\ta\tb", "index\tsentence1\tsentence2", "1\tc\td"]
+    examples = read(tmp_path, "wnli", TEST, "WNLI/test.tsv", lines)
+    assert [example.guid for example in examples] == ["0", "index", "1"]
+    assert warnings(caplog) == ["rows=1 with the header once more, kept (line 3"]
+
+
+def test_long_rows_of_qqp_are_taken_as_the_original_takes_them(tmp_path, caplog):
+    lines = [
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        "0\t1\t2\ta\tb\t1",
+        "1\t3\t4\tc\td\t0\tmore",
+        "2\t5\t6\te\ttab\tf\t1",
+        "3\t7\t8\tg",
+        "4\t9\t10\th\ti\t1\tmore\tmore",
+    ]
+    assert read(tmp_path, "qqp", DEV, "QQP/dev.tsv", lines) == [
+        TextExample("0", "a", "b", "1"),
+        TextExample("1", "c", "d", "0"),
+        TextExample("4", "h", "i", "1"),
+    ]
+    assert sorted(warnings(caplog)) == [
+        "rows=1 with too few columns, left out (line 5",
+        "rows=1 with too many columns, left out (line 4",
+        "rows=2 with too many columns, kept without them (lines 3, 6",
+    ]
+
+
+def test_file_with_a_header_only_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"--data_dir: .*RTE/dev.tsv has a header and no rows"):
+        read(tmp_path, "rte", DEV, "RTE/dev.tsv", [RTE_HEADER, ""])
+
+
+def test_columns_go_by_their_names(tmp_path, caplog):
+    lines = ["label\tsentence\tIDX\tQuestion", "entailment\tb\t17\ta"]
+    examples = read(tmp_path, "qnli", DEV, "QNLI/dev.tsv", lines)
+    assert examples == [TextExample("17", "a", "b", "entailment")]
+    lines = ["sentence\tlabel", "good\t1"]  # CoLA's own files have no header
+    assert read(tmp_path, "cola", DEV, "CoLA/dev.tsv", lines) == [
+        TextExample("dev-1", "good", None, "1")
+    ]
+    lines = ["sentence1\tsentence2\tlabel", "c\td\t-1", "e\tf\t-1"]
+    examples = read(tmp_path, "rte", TEST, "RTE/test.tsv", lines)
+    assert examples == [TextExample("0", "c", "d"), TextExample("1", "e", "f")]
+
+
+def test_gold_label_counts_wherever_it_is(tmp_path):
+    names = [f"c{number}" for number in range(8)]
+    header = "\t".join([*names, "sentence1", "sentence2", "gold_label", "label1"])
+    row = "\t".join([*names, "a", "b", "neutral", "entailment"])
+    examples = read(tmp_path, "mnli", DEV, "MNLI/dev_matched.tsv", [header, row])
+    assert [example.label for example in examples] == ["neutral"]
+
+
+def test_unknown_names_and_missing_headers_mean_the_usual_order(tmp_path, caplog):
+    expected = [TextExample("7", "a", "b", "0")]
+    lines = ["nr\tfirst\tsecond\ty", "7\ta\tb\t0"]
+    assert read(tmp_path, "wnli", DEV, "WNLI/dev.tsv", lines) == expected
+    assert "the first row has none of GLUE's names; the columns are taken" in caplog.text
+    caplog.clear()
+    assert read(tmp_path, "wnli", DEV, "WNLI/dev.tsv", lines[1:]) == expected
+    assert "the first row is no header but data; the columns are taken" in caplog.text
+
+
+HEADERS = {
+    "a column less": ("sentence1\tlabel", "no column 'sentence2' or 'hypothesis'. Its columns: 's"),
+    "no label": ("index\tsentence1\tsentence2", "no column 'gold_label' or 'label' or"),
+    "a column twice": ("sentence1\tsentence1\tsentence2\tlabel", "2 columns named 'sentence1'"),
+    "unknown names": ("a\tb\tc\td\te", r"5 columns \('a', 'b', .* WNLI has 4, 'sentence1' and"),
+    "a name less": (
+        "sentence1\tsentence2\tlabel",
+        r"only 0 of the 1 rows of .* 3 columns .* rows=1 with too many",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_that_do_not_fit_are_refused(name, tmp_path):
+    header, message = HEADERS[name]
+    with pytest.raises(ValueError, match=message) as error:
+        read(tmp_path, "wnli", TRAIN, "WNLI/train.tsv", [header, "0\ta\tb\t1"])
+    assert "--data_dir" in str(error.value)
+    assert "WNLI/train.tsv" in str(error.value)
+
+
+def test_file_of_mostly_misfits_is_refused(tmp_path):
+    rows = ["0\ta\tb\t1", "1\tc\td\te\t0", "2\tf\tg\th\t0"]
+    with pytest.raises(ValueError, match=r"only 1 of the 3 rows of .* 4 columns"):
+        read(tmp_path, "wnli", TRAIN, "WNLI/train.tsv", [RTE_HEADER, *rows])
+
+
+def test_unknown_labels_are_refused(tmp_path):
+    rows = ["0\ta\tb\tentailment", "1\tc\td\tneutral"]
+    message = (
+        "--data_dir: line 3 of .*RTE/dev.tsv has the unknown label 'neutral'. Allowed: 'entail"
+    )
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, "rte", DEV, "RTE/dev.tsv", [RTE_HEADER, *rows])
+
+
+@pytest.mark.parametrize("score", ["nan", "-inf", "1e999", "good", "3,5"])
+def test_scores_must_be_finite_numbers(score, tmp_path):
+    lines = ["index\tsentence1\tsentence2\tscore", "0\ta\tb\t2.50", f"1\tc\td\t{score}"]
+    with pytest.raises(ValueError, match=f"line 3 .* unknown label '{score}'. Allowed: a finite"):
+        read(tmp_path, "sts-b", DEV, "STS-B/dev.tsv", lines)
+    (example,) = read(tmp_path, "sts-b", DEV, "STS-B/dev.tsv", lines[:2])
+    assert example.label == "2.50"

@@ -1,0 +1,63 @@
+import pytest
+from absl import logging
+
+from albert_tf.classification.tables import log_labels
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
+
+
+@pytest.fixture
+def report(caplog):
+    """Information and warnings about rows with the given labels."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.INFO)
+
+    def of(found, labels: Labels, split: str = TRAIN) -> tuple[str, list[str]]:
+        caplog.clear()
+        log_labels("f", split, [TextExample("", "text", label=name) for name in found], labels)
+        (info,) = (r.getMessage() for r in caplog.records if r.levelname == "INFO")
+        return info, [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+
+    yield of
+    logging.set_verbosity(verbosity)
+
+
+ABC = Labels(("a", "b", "c"))
+
+
+def test_classes_are_counted(report):
+    info, warnings = report("abacc", ABC)
+    assert info.startswith("f: split=train rows=5 ")
+    assert "a: 2 (40.0%), b: 1 (20.0%), c: 2 (40.0%)" in info
+    assert not warnings
+    info, warnings = report(["1.5", "-2", "2"], Labels(), DEV)
+    assert "from -2 to 2, mean 0.5" in info
+    assert not warnings
+    assert "without labels" in report([None, None], ABC, TEST)[0]
+
+
+def test_missing_classes_matter_in_training(report):
+    (warning,) = report("acc", ABC)[1]
+    assert "'b'" in warning
+    info, warnings = report("acc", ABC, DEV)
+    assert "b: 0 (0.0%)" in info
+    assert not warnings
+
+
+@pytest.mark.parametrize(("found", "labels"), [("bbb", ABC), (["2", "2"], Labels())])
+def test_one_label_only_is_warned_of(report, found, labels):
+    (warning,) = report(found, labels, DEV)[1]
+    assert repr(found[0]) in warning
+
+
+def test_imbalance_is_warned_of(report):
+    assert not report("abc" + "b" * 8, ABC)[1]
+    (warning,) = report("abc" + "b" * 9, ABC)[1]
+    assert "'b' has 10 rows, 'c' 1" in warning
+
+
+def test_labels_that_are_no_classes_are_warned_of(report):
+    names = [str(number / 4) for number in range(21)]
+    info, (warning,) = report(names, Labels(tuple(names)))
+    assert "--regression" in warning
+    assert info.endswith("4.75: 1 (4.8%), and 1 more")
+    assert not report(names * 2, Labels(tuple(names)))[1]

@@ -1,0 +1,141 @@
+"""Scores against values worked out by hand, and those of inputs that leave them undefined."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from albert_tf.data.text_examples import Labels
+from albert_tf.finetuning.metrics import (
+    batch_mean_loss,
+    confusion_matrix,
+    per_example_losses,
+    predictions,
+    probabilities,
+    scores,
+)
+
+TWO, THREE, NUMBER = Labels(("0", "1")), Labels(("a", "b", "c")), Labels()
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def logits_of(predicted, num_labels):
+    """Logits whose best one is the prediction."""
+    return np.eye(num_labels, dtype=np.float32)[predicted]
+
+
+def column(values):
+    return np.array(values, np.float32)[:, None]
+
+
+def test_scores_of_two_classes():
+    labels = np.array([1, 1, 1, 0, 0, 0, 0])
+    predicted = [1, 1, 0, 1, 0, 0, 0]  # 2 right and 1 wrong of class 1, 3 and 1 of class 0
+    result = scores(logits_of(predicted, 2), labels, ("f1", "matthews", "f1_macro"), TWO)
+    loss = (5 * math.log(1 + math.exp(-1)) + 2 * math.log(1 + math.e)) / 7
+    expected = {
+        "eval_accuracy": 5 / 7,
+        "f1": 2 / 3,
+        "matthew_corr": (2 * 3 - 1 * 1) / 12,
+        "f1_macro": (2 / 3 + 3 / 4) / 2,
+        "eval_loss": loss,
+    }
+    assert result.keys() == expected.keys()
+    for name, value in expected.items():
+        assert result[name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_scores_of_numbers():
+    labels = np.array([0.0, 1.0, 2.0, 5.0], np.float32)
+    result = scores(column([1.0, 2.0, 3.0, 4.0]), labels, ("pearson", "spearman"), NUMBER)
+    assert result.keys() == {"MSE", "pearson", "spearman", "eval_loss"}
+    assert result["MSE"] == result["eval_loss"] == 1.0
+    assert result["pearson"] == pytest.approx(8 / math.sqrt(5 * 14), rel=1e-6)
+    assert result["spearman"] == pytest.approx(1.0, rel=1e-12)
+
+
+def test_only_what_is_asked_for_is_scored():
+    assert scores(logits_of([0, 2], 3), np.array([0, 1]), (), THREE).keys() == {
+        "eval_accuracy",
+        "eval_loss",
+    }
+    assert scores(column([1, 2]), np.array([1.0, 2.0]), (), NUMBER).keys() == {"MSE", "eval_loss"}
+
+
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("predicted", [0, 1])
+def test_one_class_alone_has_defined_scores(label, predicted):
+    result = scores(
+        logits_of([predicted] * 3, 2), np.full(3, label), ("f1", "f1_macro", "matthews"), TWO
+    )
+    assert result["eval_accuracy"] == (label == predicted)
+    assert result["f1"] == (label == predicted == 1)
+    assert result["f1_macro"] == (label == predicted)
+    assert result["matthew_corr"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels"),
+    [
+        ([2.0, 2.0, 2.0], [1.0, 2.0, 4.0]),
+        ([1.0, 2.0, 4.0], [3.0, 3.0, 3.0]),
+        ([1.5], [1.0]),
+    ],
+    ids=["constant outputs", "constant labels", "one example"],
+)
+def test_correlations_with_a_constant_are_undefined(outputs, labels):
+    labels = np.array(labels, np.float32)
+    result = scores(column(outputs), labels, ("pearson", "spearman"), NUMBER)
+    assert math.isnan(result["pearson"])
+    assert math.isnan(result["spearman"])
+    assert result["MSE"] == pytest.approx(np.mean((np.array(outputs) - labels) ** 2))
+
+
+def test_nearly_constant_outputs_warn_of_nothing():
+    outputs = column([4.0, np.nextafter(np.float32(4), np.float32(5)), 4.0])
+    scores(outputs, np.array([1.0, 2.0, 4.0]), ("pearson", "spearman"), NUMBER)
+
+
+def test_metrics_must_fit_what_is_predicted():
+    with pytest.raises(
+        ValueError, match=r"classes are f1, f1_macro, matthews. Received: 'pearson'"
+    ):
+        scores(logits_of([0], 2), np.array([0]), ("pearson",), TWO)
+    with pytest.raises(ValueError, match=r"numbers are pearson, spearman. Received: 'f1'"):
+        scores(column([1.0]), np.array([1.0]), ("f1",), NUMBER)
+    with pytest.raises(ValueError, match="no example"):
+        scores(np.zeros((0, 2)), np.zeros(0, int), (), TWO)
+
+
+def test_large_logits_do_not_overflow():
+    logits = np.array([[1000.0, -1000.0], [-1000.0, 1000.0]], np.float32)
+    np.testing.assert_array_equal(per_example_losses(logits, np.array([0, 0]), TWO), [0.0, 2000.0])
+    np.testing.assert_array_equal(probabilities(logits, TWO), np.eye(2))
+
+
+def test_probabilities_and_predictions():
+    logits = np.log(np.array([[0.2, 0.3, 0.5], [0.7, 0.1, 0.2]], np.float32))
+    np.testing.assert_allclose(probabilities(logits, THREE), np.exp(logits), rtol=1e-6, atol=0)
+    assert predictions(logits, THREE).tolist() == [2, 0]
+    numbers = column([1.25, -3.0])
+    np.testing.assert_array_equal(probabilities(numbers, NUMBER), numbers)
+    np.testing.assert_array_equal(predictions(numbers, NUMBER), numbers[:, 0])
+    assert probabilities(logits, THREE).dtype == predictions(numbers, NUMBER).dtype == np.float32
+
+
+def test_the_original_averages_batches_whatever_their_sizes():
+    losses = np.array([1.0, 2.0, 6.0, 7.0, 8.0], np.float32)
+    assert batch_mean_loss(losses, 2) == (1.5 + 6.5 + 8.0) / 3
+    assert batch_mean_loss(losses, 5) == batch_mean_loss(losses, 9) == 24 / 5
+
+
+def test_confusion_matrix_has_true_classes_in_rows():
+    matrix = confusion_matrix(logits_of([2, 2, 0, 2], 4), np.array([0, 0, 0, 2]), 4)
+    assert matrix.tolist() == [[1, 0, 2, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]

@@ -1,0 +1,232 @@
+"""Batches by length and training batches: nothing lost, little padding, resuming bit by bit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.sequences import PADDINGS, TokenSequences
+from albert_tf.finetuning.batching import batches_by_length, padded_length, training_batches
+from albert_tf.training.task import WHOLE, Shard
+
+NAMES = ("input_ids", "input_mask", "segment_ids")
+
+
+def random_sequences(count, longest=30, seed=3):
+    """Sequences of all lengths from 3 to `longest`; the first token is the sequence's number."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(3, longest + 1, count)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = generator.integers(1, 900, starts[-1], dtype=np.int32)
+    tokens[starts[:-1]] = np.arange(count)
+    return TokenSequences(tokens, starts, generator.integers(2, lengths + 1).astype(np.int32))
+
+
+def training_set(sequences, batch_size, **settings):
+    count = len(sequences) // settings.get("sequences_per_example", 1)
+    columns = {
+        "label_ids": np.arange(count, dtype=np.int32) * 7,
+        "scores": np.arange(2 * count, dtype=np.float32).reshape(count, 2),
+    }
+    settings = {"seed": 1, "max_seq_length": 32, **settings}
+    return training_batches(sequences, columns, batch_size, **settings)
+
+
+def order_of(count, batch_size, batches, seed=1):
+    """The numbers of the examples, in the order of training."""
+    data = training_set(random_sequences(count), batch_size, seed=seed).take(batches)
+    return [int(label) // 7 for batch in data for label in batch["label_ids"]]
+
+
+@pytest.mark.parametrize("max_seq_length", [5, 33, 128, 500, 512])
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_lengths_are_enough_few_and_within_the_limit(padding, max_seq_length):
+    lengths = [padded_length(n, max_seq_length, padding) for n in range(max_seq_length + 1)]
+    assert all(n <= length <= max_seq_length for n, length in enumerate(lengths))
+    assert lengths == sorted(lengths)
+    assert len(set(lengths)) <= {"longest": 20, "buckets": 5, "max": 1}[padding]
+    assert lengths[-1] == max_seq_length
+
+
+def test_lengths_are_multiples_of_what_suits_the_device():
+    assert [padded_length(n, 384, "longest") for n in (1, 9, 65, 129, 257, 321)] == [
+        *(8, 16, 80, 160, 320, 384)
+    ]
+    assert [padded_length(n, 384, "buckets") for n in (1, 33, 64, 65, 257)] == [
+        *(32, 64, 64, 128, 384)
+    ]
+
+
+def test_what_cannot_be_padded_is_refused():
+    with pytest.raises(ValueError, match=r"41 tokens, more than --max_seq_length=40"):
+        padded_length(41, 40, "longest")
+    with pytest.raises(ValueError, match=r"one of longest, buckets, max\. Received: 'shortest'"):
+        padded_length(3, 40, "shortest")
+
+
+@pytest.mark.parametrize("multiple_of", [1, 2, 3])
+@pytest.mark.parametrize("tokens_per_batch", [1, 30, 100, 777, 10**6])
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_batches_hold_every_row_once_longest_first(padding, tokens_per_batch, multiple_of):
+    lengths = np.random.default_rng(5).integers(2, 61, 203).astype(np.int32)
+    batches = batches_by_length(
+        lengths, tokens_per_batch, max_seq_length=61, padding=padding, multiple_of=multiple_of
+    )
+    rows = np.concatenate([batch.rows for batch in batches])
+    assert sorted(rows.tolist()) == [*range(203)]
+    assert rows.dtype == np.int64
+    assert (np.diff(lengths[rows]) <= 0).all()
+    for number, batch in enumerate(batches):
+        count = len(batch.rows)
+        assert lengths[batch.rows].max() <= batch.length <= 61
+        assert count == 1 or count * batch.length <= tokens_per_batch
+        if tokens_per_batch >= multiple_of * batch.length and number < len(batches) - 1:
+            assert count % multiple_of == 0
+    if padding == "max":
+        assert {batch.length for batch in batches} == {61}
+
+
+@pytest.mark.parametrize(("tokens_per_batch", "count"), [(4096, 3668), (8192, 3668), (2048, 408)])
+def test_evaluation_pads_little(tokens_per_batch, count):
+    """Lengths as those of MRPC: 59 tokens on average, from 20 to 120."""
+    lengths = np.random.default_rng(7).normal(59, 16, count).clip(20, 120).astype(np.int32)
+    batches = batches_by_length(lengths, tokens_per_batch, max_seq_length=128)
+    padded = sum(len(batch.rows) * batch.length for batch in batches)
+    assert padded >= lengths.sum()
+    assert padded < lengths.sum() / 0.97
+    # Not bought by tiny batches: a quarter of what is allowed at least, but for the last one.
+    for batch in batches[:-1]:
+        assert (len(batch.rows) + 1) * batch.length > tokens_per_batch / 4
+
+
+def test_no_row_makes_no_batch_and_no_token_is_refused():
+    assert batches_by_length(np.zeros(0, np.int32), 100, max_seq_length=8) == []
+    with pytest.raises(ValueError, match=r"at least one token\. Received: 0"):
+        batches_by_length(np.ones(3, np.int32), 0, max_seq_length=8)
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("choices", [1, 3])
+def test_training_batches_are_those_made_with_numpy(padding, choices):
+    sequences = random_sequences(choices * 13)
+    data = training_set(sequences, 5, padding=padding, sequences_per_example=choices)
+    middle = [] if choices == 1 else [choices]
+    for batch in data.take(6):
+        examples = batch["label_ids"].numpy() // 7
+        rows = (examples[:, None] * choices + np.arange(choices)).ravel()
+        length = padded_length(int(sequences.lengths[rows].max()), 32, padding)
+        for name, expected in sequences.padded(rows, length).items():
+            values = batch[name].numpy()
+            assert values.dtype == np.int32
+            np.testing.assert_array_equal(values, expected.reshape([5, *middle, length]))
+        np.testing.assert_array_equal(
+            batch["scores"], np.stack([2 * examples, 2 * examples + 1], axis=1)
+        )
+        np.testing.assert_array_equal(batch["example_weights"], np.ones(5, np.float32))
+
+
+def test_shapes_are_known_as_far_as_they_are_fixed():
+    sequences = random_sequences(12)
+    for padding, length in [("longest", None), ("buckets", None), ("max", 32)]:
+        spec = training_set(sequences, 5, padding=padding).element_spec
+        assert {spec[name].shape.as_list()[1] for name in NAMES} == {length}
+        assert all(part.shape.as_list()[0] == 5 for part in spec.values())
+    spec = training_set(sequences, 5, padding="max", sequences_per_example=4).element_spec
+    assert spec["input_ids"].shape.as_list() == [5, 4, 32]
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(1, 3), (2, 5), (13, 4), (6, 6), (17, 40)])
+def test_every_epoch_has_every_example_once(count, batch_size):
+    epochs = 12
+    order = order_of(count, batch_size, -(-epochs * count // batch_size))
+    passes = [tuple(order[start : start + count]) for start in range(0, epochs * count, count)]
+    assert all(sorted(part) == [*range(count)] for part in passes)
+    if count > 10:
+        assert len(set(passes)) == epochs
+        # In no place always the same one.
+        assert all(len(set(column)) > 3 for column in zip(*passes, strict=True))
+
+
+def test_orders_do_not_come_round_again():
+    order = np.array(order_of(29, 29 * 50, 12)).reshape(600, 29)
+    assert len({tuple(epoch) for epoch in order}) == 600
+    # As many examples keep their place, or their neighbour, as by chance: 1 and 2 * 28 / 29.
+    assert 0.7 < (order == np.arange(29)).sum(axis=1).mean() < 1.3
+    assert 1.6 < (np.abs(np.diff(order)) == 1).sum(axis=1).mean() < 2.3
+
+
+def test_the_seed_decides_the_order():
+    seeds = (1, 2, 257, -1, 2**31 + 1, 2**32 + 1, 2**40)
+    orders = {tuple(order_of(29, 29, 2, seed)) for seed in seeds}
+    assert len(orders) == len(seeds)
+    assert order_of(29, 29, 2, -1) == order_of(29, 29, 2, -1)
+    assert order_of(29, 5, 6)[:29] == order_of(29, 29, 1)  # whatever the batch size
+
+
+def test_order_is_not_that_of_the_rows():
+    order = np.array(order_of(400, 100, 4))
+    assert abs(np.corrcoef(order, np.arange(400))[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize("done", [0, 4, 9])  # before, within the first epoch, within the third
+def test_a_restored_iterator_goes_on_bit_by_bit(tmp_path, done):
+    sequences = random_sequences(23)
+    iterator = iter(training_set(sequences, 5))
+    for _ in range(done):
+        next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "state"))
+    restored = iter(training_set(sequences, 5))
+    next(restored)
+    tf.train.Checkpoint(iterator=restored).read(saved).assert_consumed()
+    for _ in range(8):
+        ours, theirs = next(restored), next(iterator)
+        for name in theirs:
+            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+def test_the_saved_position_is_small(tmp_path):
+    iterator = iter(training_set(random_sequences(5000), 1000))
+    for _ in range(3):
+        next(iterator)
+    tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "state"))
+    assert sum(Path(path).stat().st_size for path in tmp_path.iterdir()) < 5000
+
+
+def test_inputs_that_do_not_go_together_are_refused():
+    sequences = random_sequences(10)
+    with pytest.raises(ValueError, match=r"10 sequences, 1 an example.*'labels': 9"):
+        training_batches(sequences, {"labels": np.zeros(9)}, 2, seed=1, max_seq_length=32)
+    with pytest.raises(ValueError, match="10 sequences, 4 an example"):
+        training_batches(sequences, {}, 2, seed=1, max_seq_length=32, sequences_per_example=4)
+    with pytest.raises(ValueError, match="0 sequences"):
+        training_set(TokenSequences.concatenate([]), 2)
+    with pytest.raises(ValueError, match=r"more than --max_seq_length=20"):
+        training_set(sequences, 2, max_seq_length=20)
+
+
+@pytest.mark.parametrize(("choices", "padding"), [(1, "longest"), (3, "buckets"), (1, "max")])
+def test_workers_make_the_rows_of_one_batch_and_share_its_position(tmp_path, choices, padding):
+    """The rows of a worker are as long as those of all: what is padding must not depend on them."""
+    sequences = random_sequences(15)
+    settings = {"sequences_per_example": choices, "padding": padding}
+
+    def iterator(shard):
+        return iter(training_set(sequences, 6, shard=shard, **settings))
+
+    shards = [WHOLE, Shard(0, 2), Shard(1, 2), Shard(2, 3)]
+    iterators = {shard: iterator(shard) for shard in shards}
+    for number in range(8):
+        if number == 5:
+            prefix = tf.train.Checkpoint(iterator=iterators[Shard(0, 2)]).write(
+                str(tmp_path / "state")
+            )
+            for shard in shards:
+                iterators[shard] = iterator(shard)
+                tf.train.Checkpoint(iterator=iterators[shard]).read(prefix).assert_consumed()
+        batch = next(iterators[WHOLE])
+        for shard in shards[1:]:
+            part = next(iterators[shard])
+            assert part.keys() == batch.keys()
+            for name, values in batch.items():
+                np.testing.assert_array_equal(part[name], values[shard.rows(6)], err_msg=name)

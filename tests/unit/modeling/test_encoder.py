@@ -1,0 +1,237 @@
+"""The encoder: inputs, sharing of parameters, dropout, and life as a Keras model."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.modeling.encoder import AlbertEncoder
+from tests.small_model import (
+    BATCH,
+    LENGTH,
+    REAL_TOKENS,
+    dropping_config,
+    encoder_inputs,
+    small_config,
+)
+
+SEED = tf.constant([3, 5])
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return AlbertEncoder(small_config())
+
+
+@pytest.fixture(scope="module")
+def dropping(encoder):
+    model = AlbertEncoder(dropping_config())
+    model.set_weights(encoder.get_weights())
+    return model
+
+
+def assert_same(outputs, expected):
+    tf.nest.map_structure(np.testing.assert_array_equal, outputs, expected)
+
+
+def classifier(encoder):
+    """A user's own functional model around the encoder."""
+    inputs = {name: keras.Input([None], dtype="int32", name=name) for name in encoder_inputs()}
+    logits = keras.layers.Dense(4, name="logits")(encoder(inputs)["pooled_output"])
+    return keras.Model(inputs, logits)
+
+
+class TestInputs:
+    def test_outputs_have_the_documented_shapes(self, encoder):
+        outputs = encoder(encoder_inputs(), output_attentions=True)
+        assert outputs["pooled_output"].shape == (BATCH, 12)
+        assert outputs["sequence_output"].shape == (BATCH, LENGTH, 12)
+        assert outputs["embedding_output"].shape == (BATCH, LENGTH, 8)
+        assert outputs["word_embedding_output"].shape == (BATCH, LENGTH, 8)
+        assert [x.shape for x in outputs["encoder_outputs"]] == [(BATCH, LENGTH, 12)] * 8
+        assert outputs["encoder_outputs"][-1] is outputs["sequence_output"]
+        assert len(outputs["attention_probs"]) == 8
+        for probabilities in outputs["attention_probs"]:
+            np.testing.assert_allclose(tf.reduce_sum(probabilities, -1), 1.0, rtol=1e-6, atol=0)
+            assert np.all(probabilities[1, ..., REAL_TOKENS[1] :] == 0)
+        assert "attention_probs" not in encoder(encoder_inputs())
+
+    @pytest.mark.parametrize(("ids", "mask"), [("int64", "bool"), ("uint8", "float32")])
+    def test_other_number_types_are_accepted(self, encoder, ids, mask):
+        inputs = encoder_inputs()
+        others = {
+            "input_ids": tf.cast(inputs["input_ids"], ids),
+            "input_mask": tf.cast(inputs["input_mask"], mask),
+            "segment_ids": inputs["segment_ids"].numpy(),
+        }
+        assert_same(encoder(others), encoder(inputs))
+
+    def test_what_is_left_out_means_one_segment_without_padding(self, encoder):
+        ids = encoder_inputs()["input_ids"]
+        full = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
+        assert_same(encoder(ids), encoder(full))
+        assert_same(encoder({"input_ids": ids, "label": ids}), encoder(full))
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"attention_mask": [[1]]}, "'attention_mask' is named 'input_mask' here"),
+            ({"token_type_ids": [[0]]}, "'token_type_ids' is named 'segment_ids' here"),
+            ({"input_ids": [[0.0, 1.0]]}, r"must be integers .*float32"),
+            ({"input_ids": [[0] * 17]}, r"must be in 1..16"),
+        ],
+    )
+    def test_misunderstandings_are_refused(self, encoder, changes, message):
+        inputs = {"input_ids": tf.constant([[1]])}
+        inputs.update({name: tf.constant(value) for name, value in changes.items()})
+        with pytest.raises(ValueError, match=message):
+            encoder(inputs)
+
+    def test_ids_are_required(self, encoder):
+        with pytest.raises(ValueError, match=r"needs 'input_ids'. Received: \['input_mask'\]"):
+            encoder({"input_mask": tf.constant([[1]])})
+
+
+class TestSharing:
+    def test_blocks_run_in_the_order_of_layers_groups_and_inner_groups(self, encoder):
+        (g0_i0, g0_i1, g1_i0, g1_i1) = encoder.blocks
+        group_0, group_1 = [g0_i0, g0_i1], [g1_i0, g1_i1]
+        assert encoder._blocks_in_order() == 2 * group_0 + 2 * group_1
+
+    @pytest.mark.parametrize(("block", "first_run"), [(0, 0), (1, 1), (2, 4), (3, 5)])
+    def test_a_block_changes_its_own_runs_and_what_follows(self, block, first_run):
+        encoder = AlbertEncoder(small_config())
+        before = encoder(encoder_inputs())["encoder_outputs"]
+        kernel = encoder.blocks[block].attention.value.kernel
+        kernel.assign(kernel + 1.0)
+        after = encoder(encoder_inputs())["encoder_outputs"]
+        changed = [bool(np.any(x != y)) for x, y in zip(before, after, strict=True)]
+        assert changed == [run >= first_run for run in range(8)]
+
+    def test_more_layers_need_no_more_parameters(self):
+        shallow, deep = (AlbertEncoder(small_config(num_hidden_layers=layers)) for layers in (2, 9))
+        assert shallow.count_params() == deep.count_params()
+        wide = AlbertEncoder(small_config(num_hidden_groups=3))
+        one_group = 2 * (4 * (12 * 12 + 12) + 2 * 12 + 12 * 20 + 20 + 20 * 12 + 12 + 2 * 12)
+        assert wide.count_params() - shallow.count_params() == one_group
+
+    def test_equal_widths_need_no_projection(self):
+        encoder = AlbertEncoder(small_config(embedding_size=12))
+        assert encoder.embedding_projection is None
+        assert encoder(encoder_inputs())["pooled_output"].shape == (BATCH, 12)
+
+
+class TestDropout:
+    def test_evaluation_drops_nothing(self, encoder, dropping):
+        expected = encoder(encoder_inputs())
+        assert_same(dropping(encoder_inputs()), expected)
+        assert_same(dropping(encoder_inputs(), training=False, dropout_seed=SEED), expected)
+
+    def test_training_without_a_seed_draws_new_masks_each_time(self, dropping):
+        step = tf.function(lambda: dropping(encoder_inputs(), training=True)["pooled_output"])
+        outputs = [step().numpy() for _ in range(3)]
+        assert len(np.unique(outputs, axis=0)) == 3
+
+    def test_a_seed_decides_every_mask(self, encoder, dropping):
+        twin = AlbertEncoder(dropping_config())
+        twin.set_weights(encoder.get_weights())
+        outputs = dropping(encoder_inputs(), training=True, dropout_seed=SEED)
+        assert_same(twin(encoder_inputs(), training=True, dropout_seed=SEED), outputs)
+        others = dropping(encoder_inputs(), training=True, dropout_seed=SEED + 1)
+        for name in ("embedding_output", "sequence_output", "pooled_output"):
+            assert np.any(outputs[name] != others[name])
+
+    def test_every_place_in_the_network_has_its_own_mask(self, dropping, monkeypatch):
+        seeds = []
+
+        def record(x, rate, seed):
+            seeds.append(tuple(seed.numpy()))
+            return x
+
+        monkeypatch.setattr("albert_tf.modeling.layers.dropout", record)
+        dropping(encoder_inputs(), training=True, dropout_seed=SEED)
+        assert len(seeds) == len(set(seeds)) == 1 + 8 * 3
+
+    def test_without_dropout_training_is_evaluation(self, encoder):
+        trained = encoder(encoder_inputs(), training=True, dropout_seed=SEED)
+        assert_same(trained, encoder(encoder_inputs()))
+
+
+SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}  # compiles in seconds
+
+
+@pytest.mark.parametrize(
+    "config", [small_config(**SHALLOW), dropping_config(**SHALLOW)], ids=["plain", "dropping"]
+)
+class TestAsKerasModel:
+    def test_learns_inside_a_functional_model_and_survives_a_file(self, config, tmp_path):
+        keras.utils.set_random_seed(1)
+        model = classifier(AlbertEncoder(config))
+        model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
+        inputs, labels = encoder_inputs(), tf.constant([2, 0, 3])
+        losses = model.fit(inputs, labels, epochs=15, verbose=0).history["loss"]
+        assert losses[-1] < 0.5 * losses[0]
+        model.save(tmp_path / "classifier.keras")
+        keras.backend.clear_session()
+        twin = keras.models.load_model(tmp_path / "classifier.keras")
+        np.testing.assert_array_equal(twin(inputs), model(inputs))
+        assert len(twin.trainable_variables) == len(model.trainable_variables)
+
+    def test_saved_functions_still_train(self, config, tmp_path):
+        class Module(tf.Module):
+            def __init__(self):
+                super().__init__()
+                self.encoder = AlbertEncoder(config)
+                ids = tf.TensorSpec([None, None], tf.int32)
+                self.train = tf.function(lambda x: self.encoder(x, training=True)["pooled_output"])
+                self.evaluate = tf.function(lambda x: self.encoder(x)["pooled_output"])
+                self.train.get_concrete_function(ids)
+                self.evaluate.get_concrete_function(ids)
+
+        module, ids = Module(), encoder_inputs()["input_ids"]
+        tf.saved_model.save(module, str(tmp_path))
+        loaded = tf.saved_model.load(str(tmp_path))
+        expected = module.encoder(ids)["pooled_output"]
+        np.testing.assert_allclose(loaded.evaluate(ids), expected, rtol=1e-5, atol=1e-6)
+        with tf.GradientTape() as tape:
+            first, second = loaded.train(ids), loaded.train(ids)
+        assert np.any(first != second) == (config.hidden_dropout_prob > 0)
+        trainable = [v for v in tape.watched_variables() if v.trainable]
+        assert len(trainable) == len(module.encoder.trainable_variables)
+        assert None not in tape.gradient(first, trainable)
+
+    def test_a_functional_model_is_exported(self, config, tmp_path):
+        model = classifier(AlbertEncoder(config))
+        model.export(tmp_path, verbose=False)
+        loaded = tf.saved_model.load(str(tmp_path))
+        served = loaded.serve(encoder_inputs())
+        np.testing.assert_allclose(served, model(encoder_inputs()), rtol=1e-5, atol=1e-6)
+
+
+class TestSavedSettings:
+    def test_a_frozen_encoder_stays_frozen(self, tmp_path):
+        encoder = AlbertEncoder(small_config())
+        model = classifier(encoder)
+        encoder.trainable = False
+        model.save(tmp_path / "frozen.keras")
+        twin = keras.models.load_model(tmp_path / "frozen.keras")
+        assert [v.path for v in twin.trainable_variables] == ["logits/kernel", "logits/bias"]
+
+    def test_precision_reaches_every_layer_and_is_kept(self, encoder):
+        half = AlbertEncoder(small_config(), dtype="mixed_bfloat16")
+        half.set_weights(encoder.get_weights())
+        twin = AlbertEncoder.from_config(half.get_config())
+        twin.set_weights(encoder.get_weights())
+        outputs, expected = half(encoder_inputs()), encoder(encoder_inputs())
+        assert_same(twin(encoder_inputs()), outputs)
+        for name in ("embedding_output", "sequence_output", "pooled_output"):
+            assert outputs[name].dtype == tf.bfloat16
+            error = tf.norm(tf.cast(outputs[name], tf.float32) - expected[name])
+            assert 1e-4 < error / tf.norm(expected[name]) < 0.03
+        assert {v.dtype for v in half.trainable_variables} == {"float32"}
+
+    def test_a_configuration_is_enough_to_rebuild(self):
+        encoder = AlbertEncoder(small_config(extra={"note": 1}), use_one_hot_embeddings=True)
+        twin = AlbertEncoder.from_config(encoder.get_config())
+        assert twin.config == encoder.config
+        assert twin.use_one_hot_embeddings

@@ -1,0 +1,99 @@
+"""Fused passes: the values and gradients of the functions they stand for."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.modeling import fused_kernels, kernels, losses
+
+B, S, N, D, F = 4, 12, 2, 5, 7
+H = N * D
+
+
+def draw(*shape, dtype=tf.float32, seed=0):
+    rng = np.random.default_rng([seed, *shape])
+    return tf.cast(tf.constant(rng.normal(size=shape), tf.float32), dtype)
+
+
+MASK = tf.sequence_mask([12, 9, 1, 4], S, tf.int32)
+
+# What is computed from which arguments; a bias or a parameter of a norm is always float32.
+FUNCTIONS = {
+    "biased_gelu": (kernels.biased_gelu, lambda dtype: [draw(B * S, F, dtype=dtype), draw(F)]),
+    "biased_heads": (
+        lambda x, bias: kernels.biased_heads(x, bias, 0.3, N),
+        lambda dtype: [draw(B, S, H, dtype=dtype), draw(H)],
+    ),
+    "masked_softmax": (
+        lambda scores: kernels.masked_softmax(scores, MASK, -1e4),
+        lambda dtype: [draw(B, N, S, S, dtype=dtype)],
+    ),
+    "residual_norm": (
+        lambda *arguments: kernels.residual_norm(*arguments, 1e-12),
+        lambda dtype: [
+            draw(B, S, H, dtype=dtype),
+            draw(B * S, H, dtype=dtype, seed=1),
+            draw(H),
+            draw(H, seed=2),
+            draw(H, seed=3),
+        ],
+    ),
+    "cross_entropy": (
+        lambda logits: losses.cross_entropy(logits, tf.constant([[6, 0], [3, 3], [1, 5], [2, 4]])),
+        lambda dtype: [draw(B, 2, F)],
+    ),
+}
+
+
+def value_and_gradients(name, arguments, *, is_fused, specs=None):
+    """What a function returns, and the gradients of a weighted sum of that.
+
+    The graph is made for `specs`, and for the arguments where there are none.
+    """
+    function, _ = FUNCTIONS[name]
+    shape = function(*arguments).shape
+
+    @tf.function
+    def run(*arguments):
+        with fused_kernels.fusing("float32" if is_fused else None), tf.GradientTape() as tape:
+            tape.watch(arguments)
+            result = function(*arguments)
+            # The same in both precisions.
+            weights = tf.cast(draw(*shape, seed=4, dtype=tf.bfloat16), tf.float32)
+            score = tf.reduce_sum(tf.cast(result, tf.float32) * weights)
+            gradients = tape.gradient(score, arguments)
+        return result, *gradients
+
+    concrete = run.get_concrete_function(*(specs or arguments))
+    assert any("PartitionedCall" in op.type for op in concrete.graph.get_operations()) == is_fused
+    return concrete(*arguments)
+
+
+def unknown_but_last(argument):
+    """The spec of any number of rows."""
+    return tf.TensorSpec([None] * (argument.shape.rank - 1) + [argument.shape[-1]], argument.dtype)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("is_static", [True, False], ids=["static", "dynamic"])
+def test_values_and_gradients_are_those_of_the_plain_function(name, is_static):
+    arguments = FUNCTIONS[name][1](tf.float32)
+    specs = None if is_static else [unknown_but_last(argument) for argument in arguments]
+    plain = value_and_gradients(name, arguments, is_fused=False)
+    fused = value_and_gradients(name, arguments, is_fused=True, specs=specs)
+    for expected, received in zip(plain, fused, strict=True):
+        np.testing.assert_allclose(received, expected, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"cross_entropy"}))
+def test_half_precision_is_rounded_only_at_the_end(name):
+    """So that results differ from those of float32 arguments by one rounding."""
+    arguments = FUNCTIONS[name][1](tf.bfloat16)
+    half = value_and_gradients(name, arguments, is_fused=True)
+    widened = [tf.cast(argument, tf.float32) for argument in arguments]
+    wide = value_and_gradients(name, widened, is_fused=True)
+    assert half[0].dtype == tf.bfloat16
+    # Of probabilities the rounded ones are kept for the gradient.
+    atol = 2.0**-8 if name == "masked_softmax" else 1e-5
+    for expected, received in zip(wide, half, strict=True):
+        np.testing.assert_allclose(tf.cast(received, tf.float32), expected, rtol=2.0**-8, atol=atol)

@@ -1,0 +1,230 @@
+"""Dropout, projections, attention and the block."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from albert_tf.modeling.layers import (
+    FactorizedEmbedding,
+    FeedForward,
+    Projection,
+    SelfAttention,
+    TransformerBlock,
+    activation_function,
+    dropout,
+    matrix_initializer,
+    split_seed,
+)
+from tests.small_model import BATCH, LENGTH, REAL_TOKENS, dropping_config, small_config
+
+SEED = tf.constant([3, 5])
+
+
+def hidden_states(seed=0):
+    return tf.constant(
+        np.random.default_rng(seed).normal(size=(BATCH, LENGTH, 12)).astype(np.float32)
+    )
+
+
+def ragged_mask():
+    return tf.sequence_mask(REAL_TOKENS, LENGTH, tf.int32)
+
+
+class TestDropout:
+    def test_zeroes_the_given_share_and_scales_the_rest(self):
+        n, rate = 200_000, 0.3
+        dropped = dropout(tf.ones([n]), rate, SEED).numpy()
+        kept = dropped != 0
+        np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-6, atol=0)
+        five_deviations = 5 * np.sqrt(rate * (1 - rate) / n)
+        np.testing.assert_allclose(1 - kept.mean(), rate, rtol=0, atol=five_deviations)
+
+    def test_the_seed_decides_the_mask(self):
+        x = tf.ones([100, 30])
+        mask = dropout(x, 0.5, SEED) != 0
+        assert np.all(mask == (dropout(x, 0.5, SEED) != 0))
+        for other in ([3, 6], [4, 5], [5, 3]):
+            share_equal = np.mean(mask == (dropout(x, 0.5, tf.constant(other)) != 0))
+            np.testing.assert_allclose(share_equal, 0.5, rtol=0, atol=0.05)
+
+    def test_places_get_seeds_of_their_own(self):
+        seeds = np.concatenate([split_seed(SEED, 50), split_seed(SEED + 1, 50)])
+        assert len(np.unique(seeds, axis=0)) == 100
+        np.testing.assert_array_equal(seeds[:50], split_seed(SEED, 50))
+
+    def test_does_nothing_without_seed_or_rate(self):
+        x = tf.ones([4])
+        assert dropout(x, 0.5, None) is x
+        assert dropout(x, 0.0, SEED) is x
+        assert split_seed(None, 3) == [None] * 3
+
+
+class TestProjection:
+    def test_maps_the_last_axis(self):
+        layer = Projection(4, 3, 0.02)
+        layer.set_weights([np.arange(12.0).reshape(4, 3), np.array([1.0, 2.0, 3.0])])
+        x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
+        expected = x @ np.arange(12.0).reshape(4, 3) + [1, 2, 3]
+        np.testing.assert_allclose(layer(x), expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(layer(x[0]), expected[0], rtol=1e-5, atol=1e-5)
+
+    def test_bias_gradients_do_not_stall_in_half_precision(self):
+        layer = Projection(4, 3, 0.02, dtype="mixed_bfloat16")
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(tf.cast(layer(tf.ones([5000, 4])), tf.float32))
+        gradient = tape.gradient(total, layer.bias)
+        np.testing.assert_allclose(gradient, [5000] * 3, rtol=0.004, atol=0)
+
+
+def test_matrices_start_from_a_truncated_normal():
+    values = matrix_initializer(0.02)((300, 400)).numpy()
+    assert np.abs(values).max() <= 0.04
+    # The deviation of a normal distribution cut at two of its deviations is 0.8796 of its own.
+    np.testing.assert_allclose(values.std(), 0.02 * 0.8796, rtol=0.01, atol=0)
+
+
+def fused_operations(function, *arguments):
+    """What TensorFlow's rewriter put into matrix products, one entry a product."""
+    # No public interface shows the rewritten graph. It is there at a function's first run only.
+    state = context.context()
+    state.enable_run_metadata()
+    tf.function(function)(*arguments)
+    graphs = state.export_run_metadata().function_graphs
+    state.disable_run_metadata()
+    nodes = [node for graph in graphs for node in graph.post_optimization_graph.node]
+    return [list(node.attr["fused_ops"].list.s) for node in nodes if "fused_ops" in node.attr]
+
+
+def test_gelu_is_fused_into_the_product_before_it():
+    """As far as this build of TensorFlow fuses at all; it saves an eighth of the time."""
+    layer, x = FeedForward(small_config()), hidden_states()
+    kernel, bias = tf.Variable(tf.ones([12, 20])), tf.Variable(tf.ones([20]))
+    tf.function(lambda: kernel + 1.0)()  # creating variables traces graphs of their own
+
+    def plain(rows):
+        return tf.nn.gelu(tf.nn.bias_add(tf.matmul(rows, kernel), bias), approximate=True)
+
+    expected = [fused for fused in fused_operations(plain, x[0]) if b"GeluApproximate" in fused]
+    ours = [fused for fused in fused_operations(layer, x) if b"GeluApproximate" in fused]
+    assert ours == expected
+
+
+def test_activations_are_known_by_name():
+    x = tf.constant([-2.0, 3.0])
+    for name, expected in {
+        "ReLU": [0, 3],
+        "tanh": np.tanh([-2, 3]),
+        "linear": [-2, 3],
+        "": [-2, 3],
+    }.items():
+        np.testing.assert_allclose(activation_function(name)(x), expected, rtol=1e-6, atol=0)
+    with pytest.raises(ValueError, match=r"Unknown activation.*received 'swish'"):
+        activation_function("swish")
+
+
+class TestEmbedding:
+    def test_adds_words_segments_and_positions(self):
+        layer = FactorizedEmbedding(small_config())
+        ids, segments = tf.constant([[3, 30, 3]]), tf.constant([[0, 4, 1]])
+        embedded, words = layer(ids, segments)
+        tables = [np.asarray(v) for v in layer.get_weights()[:3]]
+        np.testing.assert_allclose(words, tables[0][ids], rtol=0, atol=0)
+        total = tables[0][ids] + tables[1][segments] + tables[2][:3]
+        centered = total - total.mean(-1, keepdims=True)
+        expected = centered / centered.std(-1, keepdims=True)
+        np.testing.assert_allclose(embedded, expected, rtol=1e-5, atol=1e-5)
+
+    def test_refuses_more_tokens_than_positions(self):
+        layer = FactorizedEmbedding(small_config())
+        ids = tf.zeros([2, 17], tf.int32)
+        with pytest.raises(ValueError, match=r"must be in 1..16.*max_position_embeddings"):
+            layer(ids, ids)
+        unknown_length = tf.function(
+            layer, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2
+        )
+        assert unknown_length(ids[:, :16], ids[:, :16])[0].shape == (2, 16, 8)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the model has pos"):
+            unknown_length(ids, ids)
+
+
+class TestSelfAttention:
+    def test_probabilities_sum_to_one_over_real_tokens_only(self):
+        _, probabilities = SelfAttention(small_config())(hidden_states(), ragged_mask())
+        assert probabilities.shape == (BATCH, 3, LENGTH, LENGTH)
+        np.testing.assert_allclose(tf.reduce_sum(probabilities, -1), 1.0, rtol=1e-6, atol=0)
+        for row, real in enumerate(REAL_TOKENS):
+            assert np.all(probabilities[row, ..., real:] == 0)
+            assert np.all(probabilities[row, ..., :real] > 0)
+
+    def test_padding_changes_nothing_for_real_tokens(self):
+        layer, mask = SelfAttention(small_config()), ragged_mask()
+        is_real = mask[..., tf.newaxis] == 1
+        x = hidden_states()
+        outputs, _ = layer(x, mask)
+        others, _ = layer(tf.where(is_real, x, hidden_states(seed=1)), mask)
+        np.testing.assert_array_equal(tf.boolean_mask(outputs, mask), tf.boolean_mask(others, mask))
+        # Padding attends too, as a query: only keys are masked.
+        assert np.all(tf.reduce_any(outputs != others, -1)[1, 4:])
+
+    def test_a_row_without_real_tokens_attends_as_if_all_were_real(self):
+        layer, x = SelfAttention(small_config()), hidden_states()
+        _, masked = layer(x, tf.zeros([BATCH, LENGTH], tf.int32))
+        _, unmasked = layer(x, tf.ones([BATCH, LENGTH], tf.int32))
+        # A score of -10000 is known to 1/1024.
+        np.testing.assert_allclose(masked, unmasked, rtol=2e-3, atol=0)
+
+    @pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
+    def test_the_mask_may_have_any_type(self, dtype):
+        layer, x = SelfAttention(small_config()), hidden_states()
+        expected, _ = layer(x, ragged_mask())
+        np.testing.assert_array_equal(layer(x, tf.cast(ragged_mask(), dtype))[0], expected)
+
+    def test_the_returned_probabilities_are_those_before_dropout(self):
+        config = dropping_config()
+        layer, x = SelfAttention(config), hidden_states()
+        dropped, probabilities = layer(x, ragged_mask(), SEED)
+        kept, expected = layer(x, ragged_mask())
+        np.testing.assert_array_equal(probabilities, expected)
+        assert np.all(dropped != kept)
+
+
+class TestBlock:
+    def test_recomputing_draws_the_same_masks(self):
+        block, mask = TransformerBlock(dropping_config()), ragged_mask()
+
+        def gradients(function):
+            with tf.GradientTape() as tape:
+                output = tf.function(function)(hidden_states(), mask, SEED)
+                loss = tf.reduce_sum(output**3)
+            return tape.gradient(loss, block.trainable_variables)
+
+        def run(x, mask, seed):
+            return block(x, mask, seed)[0]
+
+        plain, recomputed = gradients(run), gradients(tf.recompute_grad(run))
+        for ours, expected in zip(recomputed, plain, strict=True):
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * scale + 1e-5)
+
+    def test_drops_in_three_places_with_masks_of_their_own(self, monkeypatch):
+        seeds = []
+
+        def record(x, rate, seed):
+            seeds.append((rate, *seed.numpy()))
+            return x
+
+        monkeypatch.setattr("albert_tf.modeling.layers.dropout", record)
+        TransformerBlock(dropping_config())(hidden_states(), ragged_mask(), SEED)
+        assert [rate for rate, *_ in seeds] == [0.3, 0.2, 0.2]
+        assert len({tuple(seed) for _, *seed in seeds}) == 3
+
+
+@pytest.mark.parametrize("layer_class", [SelfAttention, TransformerBlock])
+def test_layers_are_rebuilt_from_their_configuration(layer_class):
+    layer = layer_class(small_config(), dtype="mixed_bfloat16", name="mine")
+    twin = keras.layers.deserialize(keras.layers.serialize(layer))
+    assert (type(twin), twin.name, twin.config) == (layer_class, "mine", layer.config)
+    assert [v.shape for v in twin.weights] == [v.shape for v in layer.weights]
+    assert twin(hidden_states(), ragged_mask())[0].dtype == tf.bfloat16

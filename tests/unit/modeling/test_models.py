@@ -1,0 +1,366 @@
+"""Models of whole jobs: gradients everywhere, files, other processes."""
+
+import subprocess
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.modeling.heads import MASKED_LOGIT
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+)
+from albert_tf.training.distribution import create_strategy
+from tests.programs import strangers_python
+from tests.small_model import (
+    BATCH,
+    LENGTH,
+    PREDICTIONS,
+    dropping_config,
+    encoder_inputs,
+    pretraining_inputs,
+    small_config,
+)
+
+
+def some_loss(outputs):
+    """Depends on both heads."""
+    return sum(
+        tf.reduce_mean(tf.nn.log_softmax(outputs[f"{name}_logits"])[..., 1])
+        for name in ("masked_lm", "sentence_order")
+    )
+
+
+def test_logits_have_the_documented_shapes():
+    outputs = AlbertForPretraining(small_config())(pretraining_inputs())
+    assert outputs["masked_lm_logits"].shape == (BATCH, PREDICTIONS, 31)
+    assert outputs["sentence_order_logits"].shape == (BATCH, 2)
+
+
+def test_the_sentence_order_head_can_be_left_out(tmp_path):
+    model = AlbertForPretraining(small_config(), has_sentence_order_head=False)
+    outputs = model(pretraining_inputs())
+    assert "sentence_order_logits" not in outputs
+    names = original_names(model)
+    assert "cls/seq_relationship/output_bias" in original_names(
+        AlbertForPretraining(small_config())
+    )
+    assert not [name for name in names if name.startswith("cls/seq_relationship")]
+    assert len(names) == len(model.trainable_variables)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert original_names(loaded).keys() == names.keys()
+    np.testing.assert_array_equal(
+        loaded(pretraining_inputs())["masked_lm_logits"], outputs["masked_lm_logits"]
+    )
+
+
+def test_positions_choose_the_rows_that_are_scored():
+    model, inputs = AlbertForPretraining(small_config()), pretraining_inputs()
+    swapped = {**inputs, "masked_lm_positions": inputs["masked_lm_positions"][:, ::-1]}
+    logits, other = (model(x)["masked_lm_logits"] for x in (inputs, swapped))
+    np.testing.assert_allclose(other[:, ::-1], logits, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [small_config(), dropping_config()], ids=["plain", "dropping"])
+def test_every_variable_gets_a_gradient(config):
+    keras.utils.set_random_seed(2)
+    model = AlbertForPretraining(config)
+    with tf.GradientTape() as tape:
+        loss = some_loss(model(pretraining_inputs(), training=True))
+    names, variables = zip(*original_names(model).items(), strict=True)
+    for name, gradient in zip(names, tape.gradient(loss, variables), strict=True):
+        assert isinstance(gradient, tf.Tensor), name
+        # Softmax sees no bias that all keys share; everything else moves the loss.
+        assert np.any(np.abs(gradient) > 1e-6) != name.endswith("self/key/bias"), name
+
+
+def test_the_word_table_gets_the_gradients_of_both_its_uses():
+    model = AlbertForPretraining(small_config())
+    table = model.encoder.embeddings.word_embeddings
+    with tf.GradientTape() as tape:
+        loss = some_loss(model(pretraining_inputs()))
+    gradient = tape.gradient(loss, table).numpy()
+    unseen = np.setdiff1d(np.arange(31), pretraining_inputs()["input_ids"])
+    assert len(unseen) > 5
+    assert np.all(np.any(gradient[unseen] != 0, axis=1))  # as output weights alone
+
+
+def test_half_precision_gradients_are_near_those_of_single_precision():
+    single = AlbertForPretraining(small_config())
+    half = AlbertForPretraining(small_config(), dtype="mixed_bfloat16")
+    half.set_weights(single.get_weights())
+    gradients = []
+    for model in (single, half):
+        with tf.GradientTape() as tape:
+            outputs = model(pretraining_inputs())
+            logits = [outputs[f"{name}_logits"] for name in ("masked_lm", "sentence_order")]
+            loss = sum(tf.reduce_mean(tf.nn.log_softmax(x)[..., 1]) for x in logits)
+        gradients.append(tape.gradient(loss, model.trainable_variables))
+    error, size = (
+        tf.linalg.global_norm(x)
+        for x in ([a - b for a, b in zip(*gradients, strict=True)], gradients[0])
+    )
+    assert 1e-4 < error / size < 0.03
+
+
+LOAD = """
+import sys
+import keras, numpy as np
+import albert_tf.modeling.models
+from tests.small_model import pretraining_inputs
+model = keras.models.load_model(sys.argv[1])
+np.save(sys.argv[2], model(pretraining_inputs())["masked_lm_logits"])
+"""
+
+
+def test_a_saved_model_is_the_same_in_another_process(tmp_path):
+    model = AlbertForPretraining(dropping_config(hidden_act="relu"), use_one_hot_embeddings=True)
+    model(pretraining_inputs(), training=True)
+    saved, logits = tmp_path / "model.keras", tmp_path / "logits.npy"
+    model.save(saved)
+    subprocess.run([strangers_python(), "-c", LOAD, saved, logits], check=True)
+    expected = model(pretraining_inputs())["masked_lm_logits"]
+    np.testing.assert_allclose(np.load(logits), expected, rtol=1e-6, atol=1e-6)
+    twin = keras.models.load_model(saved)
+    assert twin.config == model.config
+    assert twin.use_one_hot_embeddings
+    for ours, theirs in zip(twin.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_checkpoints_of_tensorflow_hold_everything(tmp_path):
+    models = [AlbertForPretraining(dropping_config()) for _ in range(2)]
+    path = tf.train.Checkpoint(model=models[0]).write(str(tmp_path / "objects"))
+    tf.train.Checkpoint(model=models[1]).read(path).assert_existing_objects_matched()
+    for ours, theirs in zip(models[1].variables, models[0].variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
+
+
+def test_a_training_step_compiles_whole():
+    config = dropping_config(num_hidden_layers=1, num_hidden_groups=1)  # compiles in seconds
+    model = AlbertForPretraining(config)
+
+    @tf.function(jit_compile=True)
+    def step(inputs, seed):
+        with tf.GradientTape() as tape:
+            loss = some_loss(model(inputs, training=True, dropout_seed=seed))
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    losses = [float(step(pretraining_inputs(), tf.constant([7, n]))[0]) for n in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}  # compiles in seconds
+SEED = tf.constant([7, 1])
+
+
+def unequal(a, b):
+    return not np.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+class TestClassification:
+    def test_returns_logits_beside_the_outputs_of_the_encoder(self):
+        model = AlbertForClassification(small_config(), num_labels=5)
+        outputs = model(encoder_inputs())
+        assert outputs["logits"].shape == (BATCH, 5)
+        expected = model.classifier(model.encoder(encoder_inputs())["pooled_output"])
+        np.testing.assert_array_equal(outputs["logits"], expected)
+
+    def test_the_head_drops_also_where_the_encoder_does_not(self):
+        model = AlbertForClassification(small_config(), 5, classifier_dropout_prob=0.4)
+        plain = model(encoder_inputs())
+        dropped = model(encoder_inputs(), training=True, dropout_seed=SEED)
+        np.testing.assert_array_equal(dropped["pooled_output"], plain["pooled_output"])
+        assert unequal(dropped["logits"], plain["logits"])
+        again = model(encoder_inputs(), training=True, dropout_seed=SEED)
+        np.testing.assert_array_equal(again["logits"], dropped["logits"])
+        np.testing.assert_array_equal(
+            model(encoder_inputs(), dropout_seed=SEED)["logits"], plain["logits"]
+        )
+
+    def test_the_encoder_draws_what_it_draws_alone(self):
+        model = AlbertForClassification(dropping_config(), 5, classifier_dropout_prob=0.0)
+        alone = model.encoder(encoder_inputs(), training=True, dropout_seed=SEED)
+        within = model(encoder_inputs(), training=True, dropout_seed=SEED)
+        np.testing.assert_array_equal(within["pooled_output"], alone["pooled_output"])
+        np.testing.assert_array_equal(within["logits"], model.classifier(alone["pooled_output"]))
+
+    @pytest.mark.parametrize("config", [small_config(), dropping_config()])
+    def test_training_without_a_seed_draws_another_mask_each_time(self, config):
+        model = AlbertForClassification(config, 5, classifier_dropout_prob=0.4)
+        step = tf.function(lambda inputs: model(inputs, training=True)["logits"])
+        assert unequal(step(encoder_inputs()), step(encoder_inputs()))
+
+    @pytest.mark.parametrize("num_labels", [1, 4])
+    def test_every_variable_gets_a_gradient(self, num_labels):
+        model = AlbertForClassification(dropping_config(), num_labels)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(encoder_inputs(), training=True)["logits"] ** 2)
+        names, variables = zip(*original_names(model).items(), strict=True)
+        assert names[-2:] == ("output_weights", "output_bias")
+        for name, gradient in zip(names, tape.gradient(loss, variables), strict=True):
+            assert isinstance(gradient, tf.Tensor), name
+
+    def test_compiles_whole(self):
+        model = AlbertForClassification(dropping_config(**SHALLOW), 4)
+
+        @tf.function(jit_compile=True)
+        def logits(inputs, seed):
+            return model(inputs, training=True, dropout_seed=seed)["logits"]
+
+        sums = [float(tf.reduce_sum(logits(encoder_inputs(), SEED + n))) for n in (0, 0, 1)]
+        assert sums[0] == sums[1] != sums[2]
+
+    def test_learns_and_survives_a_file(self, tmp_path):
+        keras.utils.set_random_seed(1)
+        inputs = {
+            name: keras.Input([None], dtype="int32", name=name)
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        outputs = AlbertForClassification(dropping_config(**SHALLOW), 4)(inputs)
+        model = keras.Model(inputs, outputs["logits"])
+        model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
+        history = model.fit(encoder_inputs(), tf.constant([2, 0, 3]), epochs=25, verbose=0).history
+        assert history["loss"][-1] < 0.5 * history["loss"][0]
+        model.save(tmp_path / "model.keras")
+        twin = keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(twin(encoder_inputs()), model(encoder_inputs()))
+
+    def test_a_saved_model_keeps_its_settings(self, tmp_path):
+        model = AlbertForClassification(
+            dropping_config(), 4, classifier_dropout_prob=0.35, use_one_hot_embeddings=True
+        )
+        model.save(tmp_path / "model.keras")
+        twin = keras.models.load_model(tmp_path / "model.keras")
+        assert twin.get_config() == model.get_config()
+        assert (twin.num_labels, twin.classifier_dropout_prob) == (4, 0.35)
+        np.testing.assert_array_equal(
+            twin(encoder_inputs(), training=True, dropout_seed=SEED)["logits"],
+            model(encoder_inputs(), training=True, dropout_seed=SEED)["logits"],
+        )
+
+    def test_half_precision_is_near_single_precision(self):
+        single = AlbertForClassification(small_config(), 4)
+        half = AlbertForClassification(small_config(), 4, dtype="mixed_bfloat16")
+        half.set_weights(single.get_weights())
+        logits = half(encoder_inputs())["logits"]
+        assert logits.dtype == tf.float32
+        error = logits - single(encoder_inputs())["logits"]
+        assert 0 < np.abs(error).max() < 0.02
+
+
+CHOICES = 4
+OPTION_LENGTHS = np.array([[6, 3, 7, 0], [5, 2, 0, 0], [4, 7, 3, 6]])  # 0: no such option
+
+
+def options():
+    """Token sequences of all options, the missing ones empty."""
+    random = np.random.default_rng(3)
+    lengths = OPTION_LENGTHS.ravel()
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    return TokenSequences(
+        random.integers(5, 31, starts[-1], dtype=np.int32),
+        starts,
+        np.minimum(lengths, random.integers(1, 7, lengths.size)).astype(np.int32),
+    )
+
+
+def choice_inputs(length=LENGTH):
+    """The same as a batch, int32 [B, C, S]."""
+    padded = options().padded(np.arange(OPTION_LENGTHS.size), length)
+    return {name: tf.constant(x.reshape(BATCH, CHOICES, length)) for name, x in padded.items()}
+
+
+class TestMultipleChoice:
+    def test_every_option_is_scored_by_itself(self):
+        model = AlbertForMultipleChoice(small_config())
+        model.classifier.output_bias.assign([0.7])
+        logits = model(choice_inputs())["logits"]
+        assert logits.shape == (BATCH, CHOICES)
+        for row, column in zip(*np.nonzero(OPTION_LENGTHS), strict=True):
+            alone = {name: x[row, column][None] for name, x in choice_inputs().items()}
+            pooled = model.encoder(alone)["pooled_output"]
+            np.testing.assert_allclose(
+                logits[row, column], model.classifier(pooled)[0, 0], rtol=1e-4, atol=1e-5
+            )
+
+    def test_an_option_that_is_missing_has_no_probability_and_no_gradient(self):
+        model = AlbertForMultipleChoice(small_config())
+        with tf.GradientTape() as tape:
+            logits = model(choice_inputs())["logits"]
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits([2, 1, 3], logits)
+        np.testing.assert_array_equal(logits == MASKED_LOGIT, OPTION_LENGTHS == 0)
+        assert np.all(tf.nn.softmax(logits)[OPTION_LENGTHS == 0] == 0.0)
+        assert np.isfinite(loss).all()
+        gradients = tape.gradient(loss, model.trainable_variables)
+        assert all(np.isfinite(gradient).all() for gradient in gradients)
+        three = {name: x[:1, :3] for name, x in choice_inputs().items()}
+        np.testing.assert_allclose(model(three)["logits"], logits[:1, :3], rtol=1e-4, atol=1e-5)
+
+    def test_ids_alone_are_all_options(self):
+        ids = choice_inputs()["input_ids"]
+        model = AlbertForMultipleChoice(small_config())
+        logits = model(ids)["logits"]
+        assert logits.shape == (BATCH, CHOICES)
+        assert np.abs(logits).max() < 100
+        np.testing.assert_array_equal(model({"input_ids": ids})["logits"], logits)
+
+    def test_options_sorted_by_length_score_as_in_their_examples(self):
+        strategy = create_strategy("one_device")
+        with strategy.scope():
+            model = AlbertForMultipleChoice(small_config())
+        predictor = Predictor(model, strategy, max_seq_length=LENGTH, tokens_per_batch=15)
+        logits = predictor.predict(options())["logits"]
+        assert logits.shape == (OPTION_LENGTHS.size,)
+        is_there = OPTION_LENGTHS > 0
+        np.testing.assert_allclose(
+            logits.reshape(OPTION_LENGTHS.shape)[is_there],
+            model(choice_inputs())["logits"].numpy()[is_there],
+            rtol=1e-4,
+            atol=1e-5,
+        )
+
+    def test_the_head_drops_in_training(self):
+        model = AlbertForMultipleChoice(small_config(), dropout_prob=0.4)
+        plain = model(choice_inputs())["logits"]
+        dropped = model(choice_inputs(), training=True, dropout_seed=SEED)["logits"]
+        again = model(choice_inputs(), training=True, dropout_seed=SEED)["logits"]
+        np.testing.assert_array_equal(dropped, again)
+        assert unequal(dropped[2], plain[2])
+
+    def test_learns_and_survives_a_file(self, tmp_path):
+        keras.utils.set_random_seed(1)
+        inputs = {
+            name: keras.Input([None, None], dtype="int32", name=name)
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        outputs = AlbertForMultipleChoice(dropping_config(**SHALLOW), 0.3)(inputs)
+        model = keras.Model(inputs, outputs["logits"])
+        model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
+        labels = tf.constant([2, 0, 3])
+        history = model.fit(choice_inputs(), labels, epochs=25, verbose=0).history
+        assert history["loss"][-1] < 0.5 * history["loss"][0]
+        model.save(tmp_path / "model.keras")
+        twin = keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(twin(choice_inputs(11)), model(choice_inputs(11)))
+
+    def test_a_saved_model_keeps_its_settings(self, tmp_path):
+        model = AlbertForMultipleChoice(dropping_config(), 0.35, use_one_hot_embeddings=True)
+        model.save(tmp_path / "model.keras")
+        twin = keras.models.load_model(tmp_path / "model.keras")
+        assert twin.get_config() == model.get_config()
+        assert twin.dropout_prob == 0.35
+        np.testing.assert_array_equal(
+            twin(choice_inputs())["logits"], model(choice_inputs())["logits"]
+        )
+
+    def test_refuses_another_number_of_axes(self):
+        with pytest.raises(ValueError, match=r"\[B, C, S\], or \[B, S\].* Received: \(7,\)"):
+            AlbertForMultipleChoice(small_config())({"input_ids": tf.zeros([7], tf.int32)})

@@ -1,0 +1,162 @@
+"""Sharing modes: which runs share what, what the variables are called, and that all trains."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.parameter_sharing import block_places, block_runs
+from albert_tf.training.optimization import Lamb
+from tests.small_model import encoder_inputs, pretraining_inputs, small_config
+
+UNEVEN = {"num_hidden_layers": 5, "num_hidden_groups": 2}  # groups of three and of two layers
+MODES = {
+    "all": small_config(**UNEVEN),
+    "attention": small_config(**UNEVEN, parameter_sharing="attention"),
+    "ffn": small_config(**UNEVEN, parameter_sharing="ffn"),
+    "none": small_config(num_hidden_layers=5, num_hidden_groups=1, parameter_sharing="none"),
+}
+# Group, attention and feed-forward number of each layer.
+LAYERS = {
+    "all": [(0, 1, 1), (0, 1, 1), (0, 1, 1), (1, 1, 1), (1, 1, 1)],
+    "attention": [(0, 1, 1), (0, 1, 2), (0, 1, 3), (1, 1, 1), (1, 1, 2)],
+    "ffn": [(0, 1, 1), (0, 2, 1), (0, 3, 1), (1, 1, 1), (1, 2, 1)],
+    "none": [(0, 1, 1), (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1)],
+}
+EVERY_MODE = pytest.mark.parametrize("mode", MODES)
+LESS_SHARED = pytest.mark.parametrize("mode", ["attention", "ffn"])
+
+
+def scopes(model):
+    """Parts and layer norms below "transformer", without group_1 and inner_group_1."""
+    prefix = "bert/encoder/transformer/group_0/inner_group_0/"
+    names = [name for name in original_names(model) if name.startswith(prefix)]
+    return sorted({name[len(prefix) :].split("/")[0] for name in names})
+
+
+@EVERY_MODE
+def test_every_run_has_the_parts_of_its_layer(mode):
+    expected = [(g, inner, a, f) for g, a, f in LAYERS[mode] for inner in (0, 1)]
+    assert block_runs(MODES[mode]) == expected
+    assert block_places(MODES[mode]) == list(dict.fromkeys(expected))
+    encoder = AlbertEncoder(MODES[mode])
+    runs = encoder._blocks_in_order()
+    for one, (group, inner, attention, feed_forward) in zip(runs, expected, strict=True):
+        for two, place in zip(runs, expected, strict=True):
+            is_same_attention = (group, inner, attention) == place[:3]
+            assert (one.attention is two.attention) == is_same_attention
+            assert (one.attention_norm is two.attention_norm) == is_same_attention
+            is_same_ffn = (group, inner, feed_forward) == (*place[:2], place[3])
+            assert (one.feed_forward is two.feed_forward) == is_same_ffn
+            assert (one.feed_forward_norm is two.feed_forward_norm) == is_same_ffn
+
+
+def test_names_follow_the_numbers_of_the_parts():
+    parts = {mode: scopes(AlbertEncoder(config)) for mode, config in MODES.items()}
+    of_one_block = ["LayerNorm", "LayerNorm_1", "attention_1", "ffn_1"]
+    assert parts == {
+        "all": of_one_block,
+        "none": of_one_block,
+        "attention": [
+            *("LayerNorm", "LayerNorm_1", "LayerNorm_2", "LayerNorm_3"),
+            *("attention_1", "ffn_1", "ffn_2", "ffn_3"),
+        ],
+        "ffn": [
+            *("LayerNorm", "LayerNorm_1", "LayerNorm_2", "LayerNorm_3"),
+            *("attention_1", "attention_2", "attention_3", "ffn_1"),
+        ],
+    }
+
+
+@LESS_SHARED
+def test_a_layer_norm_stands_after_the_part_of_its_number(mode):
+    encoder = AlbertEncoder(MODES[mode])
+    names = original_names(encoder)
+    block = encoder.blocks[block_places(MODES[mode]).index((0, 1, *LAYERS[mode][2][1:]))]
+    scope = "bert/encoder/transformer/group_0/inner_group_1"
+    unshared = block.feed_forward_norm if mode == "attention" else block.attention_norm
+    shared = block.attention_norm if mode == "attention" else block.feed_forward_norm
+    assert names[f"{scope}/LayerNorm_3/beta"] is unshared.beta
+    of_first = "LayerNorm" if mode == "attention" else "LayerNorm_1"
+    assert names[f"{scope}/{of_first}/beta"] is shared.beta
+
+
+def test_no_sharing_is_as_many_groups_as_layers():
+    grouped = small_config(num_hidden_layers=5, num_hidden_groups=5)
+    none = MODES["none"]
+    assert (
+        original_names(AlbertEncoder(none)).keys() == original_names(AlbertEncoder(grouped)).keys()
+    )
+
+
+@EVERY_MODE
+def test_one_step_reaches_every_variable(mode):
+    keras.utils.set_random_seed(3)
+    model = AlbertForPretraining(MODES[mode])
+    named = original_names(model)
+    assert len({id(v) for v in model.trainable_variables}) == len(model.trainable_variables)
+    assert {id(v) for v in model.trainable_variables} == {id(v) for v in named.values()}
+    optimizer = Lamb()
+    optimizer.build(list(named.values()))
+    decayed, _ = optimizer.split(list(named.values()))
+    assert [id(v) for v in decayed] == [
+        id(v)
+        for name, v in named.items()
+        if name.rsplit("/", 1)[-1] == "kernel" or name.endswith(("embeddings", "output_weights"))
+    ]
+    before = {name: variable.numpy() for name, variable in named.items()}
+    with tf.GradientTape() as tape:
+        outputs = model(pretraining_inputs(), training=True)
+        loss = sum(tf.reduce_sum(tf.sin(value)) for value in tf.nest.flatten(outputs))
+    variables = [variable.value for variable in named.values()]
+    gradients = tape.gradient(loss, variables)
+    optimizer.apply_reduced(gradients, list(named.values()), 0.1)
+    for (name, old), gradient in zip(before.items(), gradients, strict=True):
+        assert np.any(gradient), name
+        assert np.any(named[name].numpy() != old), name
+
+
+@LESS_SHARED
+def test_a_shared_part_gets_the_gradients_of_all_its_runs(mode):
+    """One shared kernel has the sum of what copies of it would have had."""
+    shared = AlbertEncoder(MODES[mode].replace(inner_group_num=1))
+    copies = AlbertEncoder(MODES["none"].replace(inner_group_num=1))
+    for own, copy in zip(shared._blocks_in_order(), copies._blocks_in_order(), strict=True):
+        copy.set_weights(own.get_weights())
+    for name in ("embeddings", "embedding_projection", "pooler"):
+        getattr(copies, name).set_weights(getattr(shared, name).get_weights())
+
+    def gradient(encoder, variables):
+        with tf.GradientTape() as tape:
+            output = encoder(encoder_inputs())["pooled_output"]
+            loss = tf.reduce_sum(tf.sin(3.0 * output))
+        return tape.gradient(loss, variables)
+
+    def kernel(block):
+        is_attention = mode == "attention"
+        part = block.attention.value if is_attention else block.feed_forward.intermediate
+        return part.kernel.value
+
+    first = shared._blocks_in_order()[0]
+    of_copies = gradient(copies, [kernel(copies._blocks_in_order()[i]) for i in range(3)])
+    (of_shared,) = gradient(shared, [kernel(first)])
+    np.testing.assert_allclose(of_shared, sum(of_copies), rtol=1e-4, atol=1e-6)
+
+
+@LESS_SHARED
+def test_survives_keras_and_tensorflow_files(mode, tmp_path):
+    encoder = AlbertEncoder(MODES[mode])
+    expected = encoder(encoder_inputs())["sequence_output"]
+    encoder.save(tmp_path / "encoder.keras")
+    loaded = keras.models.load_model(tmp_path / "encoder.keras")
+    assert loaded.config == encoder.config
+    assert loaded.count_params() == encoder.count_params()
+    np.testing.assert_array_equal(loaded(encoder_inputs())["sequence_output"], expected)
+
+    prefix = tf.train.Checkpoint(encoder).write(str(tmp_path / "checkpoint"))
+    restored = AlbertEncoder(MODES[mode])
+    tf.train.Checkpoint(restored).read(prefix).assert_existing_objects_matched()
+    np.testing.assert_array_equal(restored(encoder_inputs())["sequence_output"], expected)

@@ -1,0 +1,269 @@
+"""Recomputed blocks: the same numbers, less kept. Numbers of the original are in tests/golden."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.rematerialization import Run, run_rematerialized
+from tests.small_model import dropping_config, pretraining_inputs, small_config
+
+SEED = tf.constant([3, 5])
+SHALLOW = {
+    "num_hidden_layers": 2,
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+}  # compiles in seconds
+RESIDUAL = 1e-5  # what the orders of summing make, as a share of a gradient's norm
+KEY_BIAS = "key/bias"  # softmax does not see it: its gradient is rounding noise
+
+
+@pytest.fixture(autouse=True)
+def same_weights_every_time():
+    keras.utils.set_random_seed(1)
+
+
+def loss_of(outputs):
+    """Depends on the last output of the encoder, on one in the middle, and on the pooled one."""
+    wide = {name: tf.nest.map_structure(_float32, outputs[name]) for name in outputs}
+    return (
+        tf.reduce_sum(tf.square(wide["masked_lm_logits"]))
+        + tf.reduce_sum(wide["encoder_outputs"][0] ** 3)
+        + tf.reduce_sum(wide["pooled_output"])
+    )
+
+
+def _float32(values):
+    return tf.cast(values, tf.float32)
+
+
+def gradient_function(model, inputs, **options):
+    """Loss and gradients of a training step with dropout, compiled."""
+    variables = [variable.value for variable in model.trainable_variables]
+
+    @tf.function(autograph=False, **options)
+    def compute(seed):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            loss = loss_of(model(inputs, training=True, dropout_seed=seed))
+        return loss, tape.gradient(loss, variables)
+
+    return compute
+
+
+def both_ways(model, compute):
+    """Loss and gradients with everything kept, and with blocks recomputed."""
+    results = []
+    for remat in (False, True):
+        model.encoder.remat = remat
+        results.append(compute())
+    model.encoder.remat = False
+    return results
+
+
+def assert_same_gradients(model, actual, expected, share=RESIDUAL):
+    for variable, value, target in zip(model.trainable_variables, actual, expected, strict=True):
+        assert (value is None) == (target is None), variable.path
+        if target is None or variable.path.endswith(KEY_BIAS):
+            continue
+        assert value.dtype == tf.float32
+        assert tf.norm(target) > 0, variable.path
+        assert tf.norm(value - target) <= share * tf.norm(target), variable.path
+
+
+class TestInTheEncoder:
+    @pytest.mark.parametrize(
+        ("config", "is_compiled"), [({}, False), (SHALLOW, True)], ids=["eager", "graph"]
+    )
+    def test_gradients_and_outputs_are_the_same_with_dropout_on(self, config, is_compiled):
+        model = AlbertForPretraining(dropping_config(**config))
+        inputs = pretraining_inputs()
+
+        def compute():
+            step = gradient_function(model, inputs)
+            return step(SEED) if is_compiled else step.python_function(SEED)
+
+        (loss, expected), (same_loss, gradients) = both_ways(model, compute)
+        # Sums of terms of both signs: rounding is a share of them, not of the loss.
+        np.testing.assert_allclose(same_loss, loss, rtol=1e-5, atol=1e-5)
+        assert_same_gradients(model, gradients, expected)
+
+    def test_xla_does_not_merge_what_is_recomputed(self):
+        model = AlbertForPretraining(small_config(**SHALLOW))
+
+        def compute():
+            step = gradient_function(model, pretraining_inputs(), jit_compile=True)
+            return step.experimental_get_compiler_ir(SEED)(stage="optimized_hlo")
+
+        plain, program = both_ways(model, compute)
+        # A block has eight, and those of the output projections may not be needed again; the last
+        # block is not recomputed.
+        assert _products(program) >= _products(plain) + 6
+
+    def test_inside_a_loop_over_parts_of_a_batch(self):
+        model = AlbertForPretraining(dropping_config(**SHALLOW))
+        parts = {name: values[:, tf.newaxis] for name, values in pretraining_inputs().items()}
+        variables = [variable.value for variable in model.trainable_variables]
+
+        def part_gradients(number, sums):
+            part = {name: values[number] for name, values in parts.items()}
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                outputs = model(part, training=True, dropout_seed=SEED + number)
+                loss = loss_of(outputs)
+            gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+            return number + 1, [a + b for a, b in zip(sums, gradients, strict=True)]
+
+        @tf.function(autograph=False)
+        def in_a_loop():
+            zeros = [tf.zeros(variable.shape) for variable in variables]
+            return tf.while_loop(lambda number, _: number < 3, part_gradients, (0, zeros))[1]
+
+        model.encoder.remat = True
+        gradients = in_a_loop()
+        model.encoder.remat = False
+        expected = [tf.zeros(variable.shape) for variable in variables]
+        for number in range(3):
+            _, expected = part_gradients(number, expected)
+        reached = [tf.norm(e) > 0 for e in expected]
+        for is_reached, value, target, variable in zip(
+            reached, gradients, expected, model.trainable_variables, strict=True
+        ):
+            if is_reached and not variable.path.endswith(KEY_BIAS):
+                assert tf.norm(value - target) <= RESIDUAL * tf.norm(target), variable.path
+
+    def test_attention_probabilities_are_returned_where_asked_for(self):
+        model = AlbertForPretraining(dropping_config())
+        calls = [{}, {"remat": True}]
+        outputs = []
+        for call in calls:
+            model.encoder.remat = bool(call)
+            outputs.append(
+                model.encoder(
+                    pretraining_inputs(), training=True, dropout_seed=SEED, output_attentions=True
+                )
+            )
+        tf.nest.map_structure(np.testing.assert_array_equal, *outputs)
+        assert len(outputs[1]["attention_probs"]) == len(outputs[1]["encoder_outputs"]) == 8
+
+
+def _products(program):
+    """Matrix products in a compiled program, whatever library it leaves them to."""
+    return sum(
+        " dot(" in line or "matmul" in line.split("=")[-1][:60] for line in program.split("\n")
+    )
+
+
+class TestRuns:
+    """Any list of runs, such as attention and feed-forward parts that are shared separately."""
+
+    def _variables(self):
+        return [keras.Variable(keras.random.normal([4, 4]), name=name) for name in "abc"]
+
+    def _runs(self, variables, calls):
+        a, b, c = variables
+
+        def times(variable):
+            def function(x, offset):
+                calls.append(variable.name)
+                return tf.tanh(tf.matmul(x, tf.convert_to_tensor(variable)) + offset)
+
+            return function
+
+        offsets = [tf.fill([4], 0.1 * number) for number in range(4)]
+        order = [(a, [a]), (b, [b]), (a, [c, a]), (b, [b])]  # c is named, and never read
+        return [
+            Run(times(v), (offset,), used) for (v, used), offset in zip(order, offsets, strict=True)
+        ]
+
+    def test_gradients_of_parameters_shared_out_of_order(self):
+        variables, calls = self._variables(), []
+        runs = self._runs(variables, calls)
+        x = tf.constant(np.linspace(-1, 1, 12).reshape(3, 4), tf.float32)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = run_rematerialized(x, runs)
+            loss = tf.reduce_sum(outputs[-1] ** 2) + tf.reduce_sum(outputs[1])
+        assert calls == [*"abab"]
+        sources = [x, *(variable.value for variable in variables)]
+        gradients = tape.gradient(loss, sources)
+        assert calls == [*"abab", *"aba"]
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y, expected_outputs = x, []
+            for run in runs:
+                y = run.function(y, *run.inputs)
+                expected_outputs.append(y)
+            loss = tf.reduce_sum(y**2) + tf.reduce_sum(expected_outputs[1])
+        expected = tape.gradient(loss, sources)
+        assert gradients[-1] is expected[-1] is None
+        tf.nest.map_structure(np.testing.assert_array_equal, outputs, expected_outputs)
+        for value, target in zip(gradients[:-1], expected[:-1], strict=True):
+            np.testing.assert_allclose(value, target, rtol=1e-5, atol=1e-6)
+
+    def test_gradients_are_summed_as_precisely_as_parameters_are_stored(self):
+        """bfloat16 cannot count beyond 256."""
+
+        class Half(keras.layers.Layer):
+            def __init__(self, name):
+                super().__init__(dtype="mixed_bfloat16", name=name)
+
+        class Shift(Half):
+            def build(self, _):
+                self.shift = self.add_weight(shape=[4], name="shift")
+
+            def call(self, x):
+                assert x.dtype == tf.bfloat16
+                return x + self.shift
+
+        class Stack(Half):
+            def build(self, shape):
+                self.layer = Shift("layer")
+                self.layer.build(shape)
+
+            def call(self, x):
+                return run_rematerialized(x, [Run(self.layer, (), self.layer.weights)] * 300)[-1]
+
+        stack = Stack("stack")
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(tf.cast(stack(tf.zeros([1, 4])), tf.float32))
+        (gradient,) = tape.gradient(total, [stack.layer.shift.value])
+        np.testing.assert_array_equal(gradient, [300.0] * 4)
+
+    def test_a_run_is_recomputed_after_the_gradients_of_all_later_ones(self):
+        """Walks back from each recomputed product: the sums of later runs are in its past."""
+        variables, calls = self._variables(), []
+
+        @tf.function(autograph=False)
+        def compute(x):
+            values = [variable.value for variable in variables]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(values)
+                loss = tf.reduce_sum(run_rematerialized(x, self._runs(variables, calls))[-1])
+            return tape.gradient(loss, values[:2])
+
+        graph = compute.get_concrete_function(tf.TensorSpec([3, 4])).graph
+        tanhs = [op for op in graph.get_operations() if op.type == "Tanh"]
+        assert len(tanhs) == 7
+        gradients_before = [_count(_past(op), "TanhGrad") for op in tanhs]
+        assert gradients_before == [0, 0, 0, 0, 1, 2, 3]
+        # The gradient of a product by its matrix, too, before the next run: four products forward,
+        # two recomputed and their own, six backward.
+        assert _count(_past(tanhs[-1]), "MatMul") == 4 + 3 + 6
+
+
+def _past(op):
+    """Everything that has run when this operation runs."""
+    seen, waiting = set(), [op]
+    while waiting:
+        current = waiting.pop()
+        for earlier in [tensor.op for tensor in current.inputs] + list(current.control_inputs):
+            if earlier not in seen:
+                seen.add(earlier)
+                waiting.append(earlier)
+    return seen
+
+
+def _count(operations, kind):
+    return sum(operation.type == kind for operation in operations)

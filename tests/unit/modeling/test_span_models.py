@@ -1,0 +1,223 @@
+"""Models that find answers: what they need, that padding moves nothing, files."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans, position_mask
+from albert_tf.training.distribution import create_strategy
+from tests.small_model import dropping_config, small_config
+
+LENGTHS, QUESTIONS = np.array([9, 5, 7, 4]), np.array([4, 3, 3, 4])  # the last has no context
+B, S, K, M = 4, 9, 6, 3
+SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}
+SEED = tf.constant([7, 1])
+BEAMS = (
+    "start_top_log_probs",
+    "start_top_index",
+    "end_top_log_probs",
+    "end_top_index",
+    "cls_logits",
+)
+
+
+def windows():
+    starts = np.concatenate([[0], np.cumsum(LENGTHS)])
+    tokens = np.random.default_rng(3).integers(5, 31, starts[-1], dtype=np.int32)
+    return TokenSequences(tokens, starts, QUESTIONS.astype(np.int32))
+
+
+def span_inputs(length=S, rows=range(B)):
+    return {name: tf.constant(x) for name, x in windows().padded(list(rows), length).items()}
+
+
+def positions():
+    return {
+        "start_positions": tf.constant([5, 3, 0, 0]),
+        "end_positions": tf.constant([7, 3, 0, 0]),
+    }
+
+
+def beam_model(config=None, **options):
+    return AlbertForSpanBeams(
+        config or small_config(), **{"start_n_top": K, "end_n_top": M, **options}
+    )
+
+
+def assert_same_beams(actual, expected):
+    for name in BEAMS:
+        assert actual[name].shape == expected[name].shape
+        if name.endswith("index"):
+            np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+        else:
+            np.testing.assert_allclose(
+                actual[name], expected[name], rtol=1e-4, atol=1e-5, err_msg=name
+            )
+
+
+def test_positions_that_can_be_answers():
+    inputs = span_inputs(length=11)
+    mask = position_mask(inputs["input_mask"], inputs["segment_ids"])
+    allowed = [np.nonzero(row == 0)[0].tolist() for row in mask.numpy()]
+    assert allowed == [[0, 4, 5, 6, 7], [0, 3], [0, 3, 4, 5], [0]]
+    unpadded = span_inputs(rows=[0])
+    mask = position_mask(unpadded["input_mask"], unpadded["segment_ids"])
+    assert np.nonzero(mask[0] == 0)[0].tolist() == allowed[0]
+
+
+def test_spans_are_scored_at_every_position():
+    model = AlbertForSpans(small_config())
+    outputs = model(span_inputs())
+    expected = model.span_head(model.encoder(span_inputs())["sequence_output"])
+    for name, logits in zip(("start_logits", "end_logits"), expected, strict=True):
+        assert outputs[name].shape == (B, S)
+        np.testing.assert_array_equal(outputs[name], logits)
+
+
+@pytest.mark.parametrize("row", range(B))
+def test_beams_do_not_depend_on_padding(row):
+    """Even of sequences with fewer tokens than a beam has entries."""
+    model = beam_model()
+    alone = model(span_inputs(length=LENGTHS[row], rows=[row]))
+    for length in (10, 16):
+        padded = model(span_inputs(length))
+        assert_same_beams(alone, {name: padded[name][row : row + 1] for name in BEAMS})
+
+
+def test_beams_of_batches_by_length_are_those_of_one_batch():
+    strategy = create_strategy("one_device")
+    with strategy.scope():
+        model = beam_model()
+    predictor = Predictor(model, strategy, outputs=BEAMS, max_seq_length=S, tokens_per_batch=10)
+    assert_same_beams(predictor.predict(windows()), model(span_inputs()))
+
+
+def test_the_mask_can_be_given():
+    model = beam_model(start_n_top=1)
+    mask = np.ones([B, S], np.int32)
+    mask[range(B), [1, 2, 4, 3]] = 0
+    inputs = span_inputs()
+    outputs = model({**inputs, "p_mask": tf.constant(mask)})
+    np.testing.assert_array_equal(outputs["start_top_index"][:, 0], [1, 2, 4, 3])
+    np.testing.assert_array_equal(outputs["end_top_index"][:, 0], [1, 2, 4, 3])
+    del inputs["segment_ids"]  # needed for the mask alone
+    assert model({**inputs, "p_mask": tf.constant(mask)})["cls_logits"].shape == (B,)
+
+
+def test_no_mask_of_the_input_is_no_padding():
+    row = span_inputs(rows=[0])
+    without = {name: x for name, x in row.items() if name != "input_mask"}
+    model = beam_model(start_n_top=12)
+    assert_same_beams(model(without), model(row))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_variable_but_the_pooler_gets_a_gradient(version):
+    model = AlbertForSpans(dropping_config()) if version == 1 else beam_model(dropping_config())
+    names, variables = zip(*original_names(model).items(), strict=True)
+    with tf.GradientTape() as tape:
+        tape.watch([v.value for v in variables])
+        outputs = model({**span_inputs(), **positions()}, training=True)
+        wanted = ("start_logits", "end_logits")
+        if version == 2:
+            wanted = ("start_log_probs", "end_log_probs", "cls_logits")
+        loss = sum(tf.reduce_sum(tf.maximum(outputs[name], -50.0) ** 2) for name in wanted)
+    gradients = dict(zip(names, tape.gradient(loss, [v.value for v in variables]), strict=True))
+    missing = {name for name, gradient in gradients.items() if gradient is None}
+    assert missing == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+    assert {name for name, v in zip(names, variables, strict=True) if not v.trainable} == missing
+
+
+def test_the_head_drops_in_training_also_where_the_encoder_does_not():
+    model = beam_model(dropout_prob=0.4)
+    inputs = {**span_inputs(), **positions()}
+    plain = model(inputs)
+    dropped, again = (model(inputs, training=True, dropout_seed=SEED) for _ in range(2))
+    np.testing.assert_array_equal(dropped["cls_logits"], again["cls_logits"])
+    assert not np.allclose(dropped["cls_logits"], plain["cls_logits"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(dropped["start_log_probs"], plain["start_log_probs"])
+
+
+def test_spans_learn_and_survive_a_file(tmp_path):
+    keras.utils.set_random_seed(1)
+    inputs = {
+        name: keras.Input([None], dtype="int32", name=name)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    outputs = AlbertForSpans(dropping_config(**SHALLOW))(inputs)
+    model = keras.Model(inputs, [outputs["start_logits"], outputs["end_logits"]])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), [loss, loss])
+    history = model.fit(span_inputs(), list(positions().values()), epochs=30, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    model.save(tmp_path / "model.keras")
+    twin = keras.models.load_model(tmp_path / "model.keras")
+    for ours, theirs in zip(twin(span_inputs(11)), model(span_inputs(11)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_beams_work_in_functional_models(tmp_path):
+    inputs = {
+        name: keras.Input([None], dtype="int32", name=name)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    beams = beam_model(dropping_config(**SHALLOW))
+    outputs = beams(inputs)
+    model = keras.Model(inputs, {name: outputs[name] for name in BEAMS})
+    assert outputs["end_top_index"].shape == (None, K * M)
+    model.save(tmp_path / "model.keras")
+    twin = keras.models.load_model(tmp_path / "model.keras")
+    for length in (9, 12):
+        assert_same_beams(twin(span_inputs(length)), beams(span_inputs(length)))
+    assert_same_beams(twin(span_inputs(4, [3])), beams(span_inputs(4, [3])))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        AlbertForSpans(dropping_config(), use_one_hot_embeddings=True),
+        beam_model(dropping_config(), dropout_prob=0.35, use_one_hot_embeddings=True),
+    ],
+    ids=["spans", "beams"],
+)
+def test_a_saved_model_keeps_settings_and_weights(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    twin = keras.models.load_model(tmp_path / "model.keras")
+    assert twin.get_config() == model.get_config()
+    assert not twin.encoder.pooler.trainable
+    assert len(twin.trainable_variables) == len(model.trainable_variables)
+    inputs = {**span_inputs(), **positions()}
+    ours, theirs = (m(inputs, training=True, dropout_seed=SEED) for m in (twin, model))
+    name = "start_logits" if "start_logits" in ours else "cls_logits"
+    np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_beams_compile_whole():
+    model = beam_model(dropping_config(**SHALLOW))
+    compiled = tf.function(model, jit_compile=True)
+    for length in (9, 4):
+        inputs = span_inputs(length, [3])
+        assert_same_beams(compiled(inputs), model(inputs))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (span_inputs()["input_ids"], "a dictionary of 'input_ids' and 'segment_ids'"),
+        ({"input_ids": span_inputs()["input_ids"]}, r"Received: \['input_ids'\]"),
+        ({"segment_ids": span_inputs()["segment_ids"]}, r"Received: \['segment_ids'\]"),
+        (span_inputs(), "Training needs 'start_positions'"),
+    ],
+)
+def test_refuses_inputs_without_what_is_needed(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        beam_model()(inputs, training=True)
+
+
+def test_refuses_beams_wider_than_the_model_has_positions():
+    with pytest.raises(ValueError, match=r"16 positions.*--start_n_top=6, --end_n_top=17"):
+        beam_model(end_n_top=17)

@@ -1,0 +1,229 @@
+"""Questions as sequences: what is cut, what is shared, and options that are not there."""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from albert_tf.finetuning.batching import training_batches
+from albert_tf.multiple_choice import features as module
+from albert_tf.multiple_choice.data import ChoiceExample
+from albert_tf.multiple_choice.features import choice_features
+from albert_tf.tokenization.loading import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
+
+
+@pytest.fixture(scope="module")
+def word_piece(golden):
+    return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
+
+
+def words(count):
+    """A text of so many tokens."""
+    return " ".join(["the"] * count)
+
+
+def example(context, *endings, label=0, name="x", level=""):
+    """Endings have no question: the blank is all of it."""
+    return ChoiceExample(name, context, "_", endings, label, level)
+
+
+def layout(features):
+    """Tokens of context and ending of each sequence; (-1, -1) for none."""
+    sequences = features.sequences
+    first = np.where(sequences.lengths > 0, sequences.first_lengths - 2, -1)
+    second = np.where(sequences.lengths > 0, sequences.lengths - sequences.first_lengths - 1, -1)
+    return list(zip(first.tolist(), second.tolist(), strict=True))
+
+
+def expected_layout(context, ending, max_seq_length, max_qa_length):
+    """Token by token: what the original's rule leaves, and ours where that has none."""
+    ending = min(ending, max_qa_length)
+    while ending > max_seq_length - 3:
+        ending -= 1
+    while context + ending > max_seq_length - 3:
+        context -= 1
+    return context, ending
+
+
+@pytest.mark.parametrize("max_seq_length", [4, 5, 8, 13])
+@pytest.mark.parametrize("max_qa_length", [1, 3, 7, 128])
+def test_endings_keep_their_end_and_contexts_their_beginning(
+    tokenizer, max_seq_length, max_qa_length
+):
+    pairs = [(a, b) for a in range(12) for b in range(12)]
+    examples = [example(words(a), words(b), words(11 - b)) for a, b in pairs]
+    features = choice_features(
+        examples, tokenizer, max_seq_length=max_seq_length, max_qa_length=max_qa_length
+    )
+    limits = max_seq_length, max_qa_length
+    expected = [expected_layout(a, n, *limits) for a, b in pairs for n in (b, 11 - b)]
+    assert layout(features) == expected
+
+
+def test_sequences_hold_the_tokens_of_their_texts(tokenizer, monkeypatch):
+    monkeypatch.setattr(module, "_TEXTS_AT_ONCE", 3)  # 3 contexts, 11 endings
+    texts = ["The garden of forking paths.", "Kärnten, 9,5 °C — fünf Türme", "", "日本語 text"]
+    examples = [
+        ChoiceExample("a", texts[0], "What＿ is it", (" one ", "TWO", ""), 1),
+        ChoiceExample("b", texts[1], "Why?", ("´x", "\u0301 \n"), 0),
+        ChoiceExample("c", texts[0], "It _ and _.", ("is", "was", "e\u0301", "9,"), 3),
+        ChoiceExample("d", texts[2], "", (texts[3], "x"), 1),
+    ]
+    features = choice_features(examples, tokenizer, max_seq_length=64)
+    assert features.choice_counts.tolist() == [3, 2, 4, 2]
+    assert (features.num_choices, len(features)) == (4, 4)
+    sequences = features.sequences
+    for number, row in enumerate(examples):
+        context = tokenizer.encode(row.context)
+        for choice in range(4):
+            start, end = sequences.starts[4 * number + choice : 4 * number + choice + 2]
+            tokens = sequences.tokens[start:end].tolist()
+            if choice >= len(row.options):
+                assert tokens == []
+                continue
+            ending = tokenizer.convert_tokens_to_ids(
+                tokenizer.tokenize_clean(row.endings(tokenizer.clean)[choice])
+            )
+            sep = tokenizer.sep_id
+            assert tokens == [tokenizer.cls_id, *context, sep, *ending, sep], (number, choice)
+            assert sequences.first_lengths[4 * number + choice] == len(context) + 2
+    assert features.label_ids.tolist() == [1, 0, 3, 1]
+
+
+def test_a_passage_is_tokenized_once(tokenizer, monkeypatch):
+    seen = []
+    encode_batch = type(tokenizer).encode_batch
+    monkeypatch.setattr(
+        type(tokenizer), "encode_batch", lambda self, texts: encode_batch(self, seen_in(texts))
+    )
+
+    def seen_in(texts):
+        seen.extend(texts)
+        return texts
+
+    rows = [example(f"passage {n % 2}", "a", "b") for n in range(6)]
+    features = choice_features(rows, tokenizer, max_seq_length=16)
+    assert seen.count("passage 0") == seen.count("passage 1") == 1
+    lengths = features.sequences.lengths.reshape(6, 2)
+    assert (lengths == lengths[0]).all()
+
+
+def test_chinese_goes_by_characters(word_piece):
+    row = ChoiceExample("x", "天上有一个月亮。", "天上有＿？", ("月亮", "太阳"), 0)
+    features = choice_features([row], word_piece, max_seq_length=32)
+    sequences = features.sequences
+    start, end = sequences.starts[1:3]
+    ending = word_piece.encode("天上有＿？ 太阳")  # with WordPiece only "_" itself is a blank
+    sep = word_piece.sep_id
+    expected = [word_piece.cls_id, *word_piece.encode(row.context), sep, *ending, sep]
+    assert sequences.tokens[start:end].tolist() == expected
+    assert len(ending) == 7
+
+
+def test_what_was_cut_is_told(tokenizer, caplog):
+    rows = [example(words(9), words(2), words(8)), example(words(3), words(2), "\u0301")]
+    with caplog.at_level(logging.INFO, logger="absl"):
+        choice_features(rows, tokenizer, max_seq_length=9, max_qa_length=5)
+    assert "truncated_contexts=2 of=4 max_seq_length=9 max_qa_length=5" in caplog.text
+    assert "1 of 4 options lost tokens at the front" in caplog.text
+    assert "1 of 4 options have no token" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="absl"):
+        choice_features(rows[1:], tokenizer, max_seq_length=8, max_qa_length=2)
+    assert "truncated" not in caplog.text
+    assert "lost" not in caplog.text
+
+
+def test_labels_are_of_all_or_of_none(tokenizer):
+    rows = [example("a", "b", "c", name="first"), example("a", "b", "c", label=None, name="second")]
+    none = [replace(row, label=None) for row in rows]
+    assert choice_features(none, tokenizer, max_seq_length=9).label_ids is None
+    with pytest.raises(ValueError, match=r"1 of 2 questions have a label.*'second'"):
+        choice_features(rows, tokenizer, max_seq_length=9)
+
+
+def test_names_and_levels_are_kept(tokenizer):
+    rows = [example("a", "b", "c", name="n1", level="high"), example("a", "b", "c", name="n2")]
+    features = choice_features(rows, tokenizer, max_seq_length=9)
+    assert (features.example_ids, features.levels) == (["n1", "n2"], ["high", ""])
+
+
+def test_no_question_gives_no_sequence(tokenizer):
+    features = choice_features([], tokenizer, max_seq_length=9)
+    assert (len(features), len(features.sequences), features.num_choices) == (0, 0, 0)
+    assert features.choice_mask.shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [((3, 9), "--max_seq_length must be at least 4.*3"), ((9, 0), "--max_qa_length .*1.*0")],
+)
+def test_lengths_leave_room_for_a_token(tokenizer, lengths, message):
+    with pytest.raises(ValueError, match=message):
+        choice_features([], tokenizer, max_seq_length=lengths[0], max_qa_length=lengths[1])
+
+
+@pytest.fixture
+def ragged(tokenizer):
+    """5 questions of 3, 2, 4, 2 and 3 options."""
+    counts = (3, 2, 4, 2, 3)
+    rows = [
+        example(words(n + 1), *(words(i + 1) for i in range(count)), label=count - 1)
+        for n, count in enumerate(counts)
+    ]
+    return choice_features(rows, tokenizer, max_seq_length=11)
+
+
+def test_options_that_are_not_there_are_masked_and_empty(ragged):
+    assert ragged.choice_mask.dtype == np.float32
+    assert ragged.choice_mask.tolist() == [
+        [1, 1, 1, 0],
+        [1, 1, 0, 0],
+        [1] * 4,
+        [1, 1, 0, 0],
+        [1, 1, 1, 0],
+    ]
+    is_empty = ragged.sequences.lengths.reshape(5, 4) == 0
+    np.testing.assert_array_equal(is_empty, ragged.choice_mask == 0)
+
+
+def test_training_batches_hold_the_questions(ragged):
+    columns = {"label_ids": ragged.label_ids, "choice_mask": ragged.choice_mask}
+    batches = training_batches(
+        ragged.sequences, columns, 5, seed=3, max_seq_length=11, sequences_per_example=4
+    )
+    batch = {name: values.numpy() for name, values in next(iter(batches)).items()}
+    assert batch["input_ids"].shape[:2] == (5, 4)
+    np.testing.assert_array_equal(batch["input_mask"].any(axis=2), batch["choice_mask"] == 1)
+    assert sorted(batch["label_ids"].tolist()) == [1, 1, 2, 2, 3]
+    np.testing.assert_array_equal(batch["choice_mask"].sum(axis=1) - 1, batch["label_ids"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"example_ids": ["a"] * 4},
+        {"levels": []},
+        {"label_ids": np.zeros(4, np.int32)},
+        {"choice_counts": np.array([3, 2, 4, 2], np.int32)},
+        {"choice_counts": np.array([3, 2, 4, 2, 4], np.int32)},
+        {"choice_counts": np.array([2, 3, 4, 2, 3], np.int32)},
+    ],
+)
+def test_features_belong_together(ragged, changes):
+    with pytest.raises(ValueError, match="20 sequences, 14 of them not empty, do not go with"):
+        replace(ragged, **changes)
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_is_an_option(ragged, label):
+    label_ids = ragged.label_ids.copy()
+    label_ids[3] = label
+    with pytest.raises(ValueError, match=f"Question x has 2 options and the label {label}"):
+        replace(ragged, label_ids=label_ids)

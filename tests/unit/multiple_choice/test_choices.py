@@ -1,0 +1,188 @@
+"""Questions of the user's own: every way to say which option is right, and what is refused."""
+
+import json
+import logging
+import re
+
+import pytest
+
+from albert_tf.data.text_examples import DEV, TEST, TRAIN
+from albert_tf.multiple_choice.data import ChoiceExample, read_choices
+
+FLAG = "--train_file"
+ROW = {"context": "A cat sat.", "question": "Who sat?", "options": ["a cat", "a dog"], "label": 0}
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(*rows):
+        """Rows as JSON, or as they are; a key that is None is left out."""
+        path = tmp_path / "data.jsonl"
+        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+        return str(path)
+
+    return write
+
+
+def row(**changes):
+    return {**ROW, **changes}
+
+
+def read(path, split=TRAIN):
+    return read_choices(path, split=split, flag=FLAG)
+
+
+class TestEndings:
+    def test_every_blank_is_filled(self):
+        example = ChoiceExample("x", "c", "_ and _ .", ("one", "t_o", ""))
+        assert example.endings() == ("one and one .", "t_o and t_o .", " and  .")
+
+    def test_without_a_blank_the_option_follows(self):
+        assert ChoiceExample("x", "c", "Why? ", ("a", " b ")).endings() == ("Why?  a", "Why?   b ")
+
+    def test_parts_are_cleaned_before_they_are_joined(self):
+        example = ChoiceExample("x", "c", "It＿.", (" A ", "B"))
+        assert example.endings(lambda text: text.strip().replace("＿", "_")) == ("ItA.", "ItB.")
+
+
+def test_rows_are_read_as_they_are(file):
+    path = file(
+        row(id="first", level="high"),
+        "",
+        row(options=["1", 2, 3.5, "日本", " "], label="d"),
+        row(id=7, label="a dog"),
+    )
+    assert read(path) == [
+        ChoiceExample("first", "A cat sat.", "Who sat?", ("a cat", "a dog"), 0),
+        ChoiceExample("1", "A cat sat.", "Who sat?", ("1", "2", "3.5", "日本", " "), 3),
+        ChoiceExample("7", "A cat sat.", "Who sat?", ("a cat", "a dog"), 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("label", "options", "expected"),
+    [
+        (1, ["x", "y", "z"], 1),
+        (1.0, ["x", "y", "z"], 1),
+        ("B", ["x", "y", "z"], 1),
+        ("c", ["x", "y", "z"], 2),
+        (" z ", ["x", "y", "z"], 2),
+        ("2", ["x", "y", "z"], 2),  # no option is called so
+        ("1", ["3", "4", "1"], 2),  # the text, not the number
+        (1, ["3", "4", "1"], 1),
+        ("-", ["+", "-"], 1),
+        ("A", ["A", "B"], 0),  # letter and text agree
+        ("yes", ["no", "yes"], 1),
+    ],
+)
+def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected):
+    (example,) = read(file(row(label=label, options=options)))
+    assert example.label == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"label": 2}, "the label 2; allowed are 0 to 1, A to B, or the text"),
+        ({"label": -1}, "the label -1; allowed"),
+        ({"label": "C"}, "the label 'C'; allowed"),
+        ({"label": "2"}, "the label '2'; allowed"),
+        ({"label": "9" * 5000}, "the label '999.*; allowed"),
+        ({"label": "\u0661"}, "the label '\u0661'; allowed"),
+        ({"label": 0.5}, "the label 0.5; allowed"),
+        ({"label": "a bird"}, "the label 'a bird'; allowed"),
+        ({"label": True}, "the label True; allowed"),
+        ({"label": [0]}, r"the label \[0\]; allowed"),
+        ({"label": "A", "options": ["B", "A"]}, r"could mean options \[0, 1\]"),
+        ({"label": "x", "options": ["x", "y", "x"]}, r"could mean options \[0, 2\]"),
+        ({"options": ["one"]}, "2 to 26 'options'. Received: 1"),
+        ({"options": ["x"] * 27}, "2 to 26 'options'. Received: 27"),
+        ({"options": "a cat"}, "2 to 26 'options'. Received: 'a cat'"),
+        ({"options": ["a", None]}, "text in 'options'. Received: None"),
+        ({"options": None}, "has no 'options'"),
+        ({"context": None}, "has no 'context'"),
+        ({"question": None}, "has no 'question'"),
+        ({"question": ["Who?"]}, "text in 'question'"),
+        ({"context": True}, "text in 'context'. Received: True"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_its_line(file, changes, message):
+    with pytest.raises(ValueError, match=rf"{FLAG}: line 3 of .*data.jsonl .*{message}"):
+        read(file(row(), "", row(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"context": "x",'], "line 1"),
+        (['["x"]'], "line 1"),
+        (['"x"'], "line 1"),
+        (['{"label": 0, "label": 1}'], "line 1.*'label'"),
+        ([""], "data.jsonl"),
+        ([row(label=None), row(label="-"), row(label="")], "label"),
+    ],
+)
+def test_broken_files_are_refused(file, lines, message):
+    with pytest.raises(ValueError, match=f"{FLAG}.*data.jsonl") as raised:
+        read(file(*lines))
+    assert re.search(message, str(raised.value))
+
+
+def test_a_missing_file_is_named_with_its_flag(tmp_path):
+    with pytest.raises(ValueError, match=f"{FLAG}: there is no file '.*none.jsonl'"):
+        read(str(tmp_path / "none.jsonl"))
+
+
+def test_rows_without_a_label_are_left_out_of_train_and_dev(file, caplog):
+    rows = [row(), row(label=None), row(label="-"), row(label=""), row(label=1)]
+    with caplog.at_level(logging.WARNING):
+        assert [example.example_id for example in read(file(*rows), DEV)] == ["0", "4"]
+    assert "rows=3 with no label, left out (lines 2, 3, 4)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected", "warning"),
+    [
+        ([1, 0], [1, 0], None),
+        ([None, None], [None, None], None),
+        (["", "-"], [None, None], None),
+        ([1, None], [None, None], "rows=1 with no label where others have one"),
+        ([1, 9], [None, None], "rows=1 with an unknown label"),
+    ],
+)
+def test_a_test_file_has_all_labels_or_none(file, caplog, labels, expected, warning):
+    with caplog.at_level(logging.WARNING):
+        examples = read(file(*(row(label=label) for label in labels)), TEST)
+    assert [example.label for example in examples] == expected
+    assert (warning is None) == (not caplog.records)
+    assert (warning or "") in caplog.text
+
+
+def test_what_is_empty_or_repeated_is_kept_and_counted(file, caplog):
+    path = file(
+        row(id="a", context=" "),
+        row(id="a", question="\t", label=1),
+        row(options=["", "x"]),
+        row(context="\ud83d half"),
+    )
+    with caplog.at_level(logging.WARNING):
+        examples = read(path)
+    assert [example.context for example in examples][3] == "\ufffd half"
+    for message in (
+        "an empty context, kept (line 1)",
+        "an empty question, kept (line 2)",
+        "an empty option, kept (line 3)",
+        "an id that was there before, kept (line 2)",
+        "lone surrogates), replaced by U+FFFD (line 4)",
+    ):
+        assert message in caplog.text
+
+
+def test_one_answer_for_everything_is_suspicious_in_training_alone(file, caplog):
+    path = file(row(label=1), row(label=1))
+    with caplog.at_level(logging.WARNING):
+        read(path, DEV)
+        assert not caplog.records
+        read(path)
+    assert "of all 2 questions option B is the right one" in caplog.text

@@ -1,0 +1,225 @@
+"""RACE as it is downloaded, as the original wants it, and as it should not be."""
+
+import json
+import logging
+
+import pytest
+
+from albert_tf.data.text_examples import DEV, TEST, TRAIN
+from albert_tf.multiple_choice.race import chosen_levels, read_race
+
+OPTIONS = ["red", "green", "blue", "none"]
+
+
+def passage(number, level="middle", questions=2, **changes):
+    content = {
+        "answers": ["A", "C", "D"][:questions],
+        "options": [OPTIONS, OPTIONS[::-1], OPTIONS][:questions],
+        "questions": [f"What is {number}?", "It is _.", "Why?"][:questions],
+        "article": f"Passage {number},\nof two lines.",
+        "id": f"{level}{number}.txt",
+    }
+    content.update(changes)
+    return {key: value for key, value in content.items() if value is not ...}
+
+
+class Race:
+    """A folder to put passages in."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.data_dir = str(folder)
+
+    def write(self, name, content, level="middle", split=DEV):
+        path = self.folder / "RACE" / split / level / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = content if isinstance(content, str) else json.dumps(content)
+        path.write_bytes(text.encode())
+
+    def read(self, *levels, split=DEV):
+        return read_race(self.data_dir, split, levels=levels or ("middle",))
+
+
+@pytest.fixture
+def race(tmp_path):
+    return Race(tmp_path)
+
+
+def ids(examples):
+    return [example.example_id for example in examples]
+
+
+def test_levels_are_chosen_by_two_flags():
+    assert chosen_levels(False, False) == ("middle", "high")
+    assert chosen_levels(True, False) == ("high",)
+    assert chosen_levels(False, True) == ("middle",)
+    with pytest.raises(ValueError, match="--high_only and --middle_only"):
+        chosen_levels(True, True)
+
+
+def test_passages_come_in_the_order_of_their_numbers_middle_first(race):
+    for number in (10, 9, 100):
+        race.write(f"{number}.txt", passage(number, questions=1))
+    race.write("2b.txt", passage("2b", questions=1))
+    race.write("._9.txt", "no JSON: what some systems leave behind")
+    race.write("notes.md", "no JSON either")
+    race.write("1.txt", passage(1, "high", 3), "high")
+    examples = race.read("high", "middle")
+    assert ids(examples) == [
+        *("middle9.txt", "middle10.txt", "middle100.txt", "middle2b.txt"),
+        *["high1.txt"] * 3,
+    ]
+    assert [example.level for example in examples] == ["middle"] * 4 + ["high"] * 3
+    assert [example.label for example in examples] == [0, 0, 0, 0, 0, 2, 3]
+    assert examples[5].endings()[0] == "It is none."
+    assert examples[4].context is examples[6].context
+
+
+JOINED = {"lines": "\n", "nothing": "", "blank lines": "\n\n \r\n"}
+
+
+@pytest.mark.parametrize("between", JOINED)
+def test_one_file_for_all_gives_the_same_examples(race, between):
+    contents = {number: json.dumps(passage(number)) for number in (3, 20, 100)}
+    for number, text in contents.items():
+        race.write(f"{number}.txt", text)
+    expected = race.read()
+    race.write("all.txt", "\ufeff \n" + JOINED[between].join(contents.values()) + "\n")
+    assert race.read() == expected
+    assert len(expected) == 6
+
+
+def test_a_passage_may_be_spread_over_lines(race):
+    race.write("7.txt", json.dumps(passage(7), indent=2))
+    assert ids(race.read()) == ["middle7.txt"] * 2
+
+
+def test_one_file_for_all_is_read_alone_and_its_gaps_are_told(race, caplog):
+    for number in (1, 2):
+        race.write(f"{number}.txt", passage(number))
+    race.write("all.txt", passage(2))
+    with caplog.at_level(logging.WARNING):
+        assert ids(race.read()) == ["middle2.txt"] * 2
+    assert "holds 1 passages, but 2 other files lie beside it" in caplog.text
+
+
+def test_the_data_folder_may_be_race_itself(race):
+    race.write("1.txt", passage(1))
+    assert read_race(f"{race.data_dir}/RACE", DEV, levels=["middle"]) == race.read()
+    assert read_race(f"{race.data_dir}/RACE/", DEV, levels=["middle"]) == race.read()
+
+
+def test_passages_without_an_id_are_called_as_the_download_calls_them(race):
+    race.write("13.txt", passage(13, id=...))
+    assert ids(race.read()) == ["middle13.txt"] * 2
+
+
+@pytest.mark.parametrize("answers", [..., [], None])
+def test_a_test_set_may_have_no_answers(race, caplog, answers):
+    race.write("1.txt", passage(1, answers=answers), split=TEST)
+    race.write("2.txt", passage(2, answers=answers), split=TEST)
+    with caplog.at_level(logging.WARNING):
+        assert [example.label for example in race.read(split=TEST)] == [None] * 4
+    assert not caplog.records
+
+
+def test_a_test_set_has_all_answers_or_none(race, caplog):
+    race.write("1.txt", passage(1), split=TEST)
+    race.write("2.txt", passage(2, answers=["E", "B"]), split=TEST)
+    race.write("3.txt", passage(3, answers=...), split=TEST)
+    with caplog.at_level(logging.WARNING):
+        assert {example.label for example in race.read(split=TEST)} == {None}
+    assert "rows=1 with an unknown label" in caplog.text
+    assert "(passage middle/2.txt)" in caplog.text
+    assert "rows=3 with no label where others have one" in caplog.text
+
+
+def test_questions_without_an_answer_are_left_out_of_train(race, caplog):
+    race.write("1.txt", passage(1, answers=["B", ""]), split=TRAIN)
+    race.write("2.txt", passage(2, answers=...), split=TRAIN)
+    with caplog.at_level(logging.WARNING):
+        assert [example.label for example in race.read(split=TRAIN)] == [1]
+    places = "(passages middle/1.txt, middle/2.txt, middle/2.txt)"
+    assert f"rows=3 with no label, left out {places}" in caplog.text
+
+
+def test_what_is_empty_or_repeated_is_kept_and_counted(race, caplog):
+    race.write("1.txt", passage(1, article=" "))
+    race.write("2.txt", passage(2))
+    race.write("3.txt", passage(3, id="middle1.txt"))
+    race.write("4.txt", {**passage(4), "questions": ["", "Why?"]})
+    race.write("5.txt", {**passage(5), "options": [["", "x", "y", "z"], OPTIONS]})
+    race.write("6.txt", passage(6, questions=0))
+    race.write("7.txt", passage(7, article="\ud83d half"))
+    with caplog.at_level(logging.WARNING):
+        examples = race.read()
+    assert len(examples) == 12
+    assert examples[-1].context == "\ufffd half"
+    for message in (
+        "rows=2 with an empty context, kept (passages middle/1.txt, middle/1.txt)",
+        "rows=1 with the id of another passage, kept (passage middle/3.txt)",
+        "rows=1 with an empty question, kept (passage middle/4.txt)",
+        "rows=1 with an empty option, kept (passage middle/5.txt)",
+        "rows=1 with no question (passage middle/6.txt)",
+        "replaced by U+FFFD (passage middle/7.txt)",
+    ):
+        assert message in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "12.txt is empty"),
+        ('{"article": "x",\n oops}', r"12.txt is broken JSON.* line 2, column 2"),
+        (json.dumps(passage(1)) + "\n\n" + '{"a": }', "12.txt is broken JSON.* line 3"),
+        (json.dumps(passage(1)) + "\n5", "12.txt: line 2 must be a JSON object .* 5"),
+        ("[" * 100_000, "12.txt.* line 1"),
+        ([passage(1)], "12.txt: line 1 must be a JSON object"),
+        (passage(1, article=...), "12.txt has no 'article'; it has .*'id'"),
+        (passage(1, options=...), "12.txt has no 'options'"),
+        (passage(1, article=3), "12.txt needs text in 'article'. Received: int"),
+        (passage(1, answers={"0": "A"}), "12.txt needs a list in 'answers'"),
+        ({**passage(1), "id": ["x" * 10_000]}, "12.txt needs text in 'id'"),
+        ({**passage(1), "x": [1.5, 10**1000, "y"], "id": True}, "12.txt needs text in 'id'"),
+        ('{"article": "x",\n "id": ' + "9" * 10_000 + "}", "12.txt.* line 1"),
+        (passage(1, answers=["A"]), "2 questions, 2 lists of options and 1 answers"),
+        (passage(1, options=[OPTIONS]), "2 questions, 1 lists of options and 2 answers"),
+        (passage(1, options=[OPTIONS, OPTIONS[:3]]), "question 2 must have 4 options.* 3: "),
+        (passage(1, options=[[*OPTIONS, "x"], OPTIONS]), "question 1 must have 4 options.* 5: "),
+        (passage(1, options=[OPTIONS, "abcd"]), "question 2 must have 4 options.* 'abcd'"),
+        (passage(1, options=[OPTIONS, [1, 2, 3, 4]]), "question 2 must have 4 options"),
+        ({**passage(1), "questions": ["x", 5]}, "question 2 must be text. Received: 5"),
+        (passage(1, answers=["A", "E"]), "question 2 has the answer 'E'; allowed are A, B, C, D"),
+        (passage(1, answers=["a", "B"]), "question 1 has the answer 'a'; allowed"),
+        (passage(1, answers=[0, "B"]), "question 1 has the answer 0; allowed"),
+    ],
+)
+def test_broken_passages_are_refused_by_their_file(race, content, message):
+    race.write("3.txt", passage(3))
+    race.write("12.txt", content)
+    with pytest.raises(ValueError, match=f"^--data_dir: (?s:.*){message}") as raised:
+        race.read()
+    assert len(str(raised.value)) < 600
+
+
+def test_bytes_that_are_no_text_are_refused(race, tmp_path):
+    race.write("1.txt", passage(1))
+    (tmp_path / "RACE" / DEV / "middle" / "2.txt").write_bytes(b'{"article": "\xe9"}')
+    with pytest.raises(ValueError, match=r"2.txt is not UTF-8 text: line 1 holds byte 0xe9"):
+        race.read()
+
+
+def test_a_missing_level_is_named_and_what_to_do(race):
+    race.write("1.txt", passage(1))
+    with pytest.raises(
+        ValueError, match=r"no passages .*RACE/dev/high.*--middle_only reads middle"
+    ):
+        race.read("middle", "high")
+    with pytest.raises(ValueError, match=r"no passages .*RACE/train/middle.*Received: "):
+        race.read(split=TRAIN)
+
+
+def test_no_answer_at_all_is_no_development_set(race):
+    race.write("1.txt", passage(1, answers=...))
+    with pytest.raises(ValueError, match=r"no question has a label in .*RACE/dev, the dev data"):
+        race.read()

@@ -1,0 +1,218 @@
+"""The Beam pipeline on Beam's direct runner, which must write what the local path writes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from albert_tf.pretraining import beam
+from albert_tf.pretraining.create_records import CreationReport, create_pretraining_data
+from albert_tf.pretraining.instances import PretrainingDataSettings
+from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.pretraining.segments import SegmentSettings
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
+
+ROOT = Path(__file__).parents[3]
+SETTINGS = PretrainingDataSettings(
+    SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9), dupe_factor=2, random_seed=7
+)
+BLOCK_BYTES, CHUNK_BYTES, PART_BYTES = 6000, 90_000, 20_000
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden: Path) -> Tokenizer:
+    return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
+
+
+@pytest.fixture(scope="module")
+def inputs(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The golden corpus in three unequal files and an empty one."""
+    text = (golden / "pretraining_data" / "corpus.txt").read_text("utf-8")
+    folder = tmp_path_factory.mktemp("text")
+    cuts = [0, 9001, 9001, 30_005, len(text)]
+    paths = [folder / f"{number}.txt" for number in range(4)]
+    for path, begin, end in zip(paths, cuts, cuts[1:], strict=False):
+        path.write_text(text[begin:end], "utf-8")
+    return list(map(str, paths))
+
+
+def outputs(folder: Path, number: int) -> list[str]:
+    return [str(folder / f"{k}.tfrecord") for k in range(number)]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def create_local(
+    inputs: list[str],
+    folder: Path,
+    tokenizer: Tokenizer,
+    files: int,
+    settings: PretrainingDataSettings = SETTINGS,
+) -> CreationReport:
+    return create_pretraining_data(
+        inputs, outputs(folder, files), tokenizer, settings, 1, BLOCK_BYTES, CHUNK_BYTES
+    )
+
+
+def create(
+    inputs: list[str],
+    folder: Path,
+    tokenizer: Tokenizer,
+    files: int,
+    options: tuple[str, ...] = (),
+    settings: PretrainingDataSettings = SETTINGS,
+    runner: str = "DirectRunner",
+) -> CreationReport:
+    return beam.create_pretraining_data(
+        runner,
+        options,
+        inputs,
+        outputs(folder, files),
+        tokenizer,
+        settings,
+        BLOCK_BYTES,
+        CHUNK_BYTES,
+        PART_BYTES,
+    )
+
+
+@pytest.mark.parametrize(
+    ("runner", "options"),
+    [
+        ("DirectRunner", ()),
+        ("DirectRunner", ("--direct_running_mode=multi_processing", "--direct_num_workers=2")),
+        ("PortableRunner", ("--job_endpoint=embed", "--environment_type=LOOPBACK")),
+    ],
+    ids=["in_memory", "multi_processing", "job_server"],
+)
+def test_bytes_and_counts_are_those_of_the_local_path(
+    runner: str,
+    options: tuple[str, ...],
+    inputs: list[str],
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the processes of workers
+    local = create_local(inputs, tmp_path / "local", tokenizer, 3)
+    report = create(inputs, tmp_path / "beam", tokenizer, 3, options, runner=runner)
+    assert content(tmp_path / "beam") == content(tmp_path / "local")
+    assert report.counts == local.counts
+    sizes = [len(data) for data in content(tmp_path / "local").values()]
+    assert min(sizes) > PART_BYTES  # every file was joined from parts
+    assert sum(sizes) > 2 * CHUNK_BYTES
+
+
+def test_pairs_of_neighbours_are_those_of_the_local_path(
+    inputs: list[str], tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjacent"))
+    local = create_local(inputs, tmp_path / "local", tokenizer, 1, settings)
+    report = create(inputs, tmp_path / "beam", tokenizer, 1, settings=settings)
+    assert content(tmp_path / "beam") == content(tmp_path / "local")
+    assert report.counts == local.counts
+    assert local.counts["random_parts"] == 0
+
+
+def test_seed_changes_the_bytes(inputs: list[str], tmp_path: Path, tokenizer: Tokenizer) -> None:
+    create_local(inputs, tmp_path / "a", tokenizer, 2)
+    create(inputs, tmp_path / "b", tokenizer, 2, settings=replace(SETTINGS, random_seed=8))
+    a, b = content(tmp_path / "a"), content(tmp_path / "b")
+    assert a.keys() == b.keys() == {"0.tfrecord", "1.tfrecord"}
+    assert all(a[name] != b[name] for name in a)
+
+
+def test_files_without_records_and_other_folders(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """One block, fewer records than files; outputs go to several folders, remote ones too."""
+    (tmp_path / "text").write_text("the road was long\n\nthe bridge\nfell\n")
+    text = [str(tmp_path / "text")]
+    create_local(text, tmp_path / "local", tokenizer, 9)
+    local = content(tmp_path / "local")
+    assert local["8.tfrecord"] == b"" != local["0.tfrecord"]
+    remote = [f"file://{tmp_path}/{k % 2}/{k}.tfrecord" for k in range(9)]
+    beam.create_pretraining_data(
+        "directrunner", (), [f"file://{text[0]}"], remote, tokenizer, SETTINGS
+    )
+    assert content(tmp_path / "0") | content(tmp_path / "1") == local
+
+
+def test_steps_done_twice_change_nothing(tmp_path: Path) -> None:
+    scratch, output = [str(tmp_path / "scratch" / "a")], [str(tmp_path / "a")]
+    part = (0, 3), [[(5, b"five"), (7, b"seven")], [(6, b"six")]]
+    for _ in range(2):
+        assert beam._write_part(part, scratch) == (0, f"{scratch[0]}-part-000003")
+    first = beam._write_part(((0, 0), [[(1, b"one")]]), scratch)[1]
+    for _ in range(2):
+        whole = beam._join((0, [f"{scratch[0]}-part-000003", "", first]), scratch)
+    for _ in range(2):
+        beam._publish(whole, output)
+    assert Path(output[0]).read_bytes() == b"onefivesixseven"
+    with pytest.raises(ValueError, match="is not on this worker"):
+        beam._publish((0, str(tmp_path / "gone")), [str(tmp_path / "b")])
+
+
+def fails(
+    message: str,
+    inputs: list[str],
+    folder: Path,
+    tokenizer: Tokenizer,
+    options: tuple[str, ...] = (),
+    runner: str = "DirectRunner",
+) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "0").write_text("before")
+    with pytest.raises(ValueError, match=message):
+        beam.create_pretraining_data(
+            runner, options, inputs, [str(folder / "out" / "0")], tokenizer, SETTINGS
+        )
+    assert content(folder / "out") == {"0": b"before"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "There is no text in --input_file"),
+        (b"\n \n", "There is no token in --input_file"),
+        (b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
+    ],
+)
+def test_bad_input_leaves_the_output_alone(
+    text: bytes, message: str, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    (tmp_path / "text").write_bytes(text)
+    fails(message, [str(tmp_path / "text")], tmp_path, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "message"),
+    [
+        ("DirectRunner", ("--direct_num_worker=2",), "Beam has no option --direct_num_worker"),
+        ("DirectRunner", ("two",), "'two' is no option of Beam"),
+        ("DirectRunner", ("--job_name=a", "b"), "'b' is no option of Beam"),
+        ("DirectRunner", ("--runner=FlinkRunner",), "--runner goes before the --"),
+        ("NoRunner", (), "--runner=NoRunner: .*NoRunner"),
+        ("no.such.Runner", (), "--runner=no.such.Runner: No module named 'no'"),
+    ],
+)
+def test_unknown_options_and_runners(
+    runner: str,
+    options: tuple[str, ...],
+    message: str,
+    inputs: list[str],
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+) -> None:
+    fails(message, inputs, tmp_path, tokenizer, options, runner)
+
+
+def test_output_that_cannot_be_written(
+    inputs: list[str], tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match=r"--output_file: .*file.* cannot be written"):
+        create(inputs, tmp_path / "file", tokenizer, 1)
+    with pytest.raises(ValueError, match="--output_file would overwrite the input"):
+        beam.create_pretraining_data("DirectRunner", (), inputs, inputs, tokenizer, SETTINGS)

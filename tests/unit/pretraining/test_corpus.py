@@ -1,0 +1,171 @@
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from albert_tf.pretraining.corpus import Block, check_block, cut_into_blocks, read_documents
+from albert_tf.pretraining.segments import Documents
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden: Path) -> Tokenizer:
+    return load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
+
+
+@pytest.fixture(scope="module")
+def word_piece(golden: Path) -> Tokenizer:
+    return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
+
+
+def write(path: Path, text: str | bytes) -> str:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def read(text: str, tokenizer: Tokenizer, folder: Path) -> Documents:
+    (block,) = cut_into_blocks([write(folder / "text", text)])
+    return read_documents(block, tokenizer)
+
+
+def decoded(documents: Documents, tokenizer: Tokenizer) -> list[list[str]]:
+    """Documents as lists of lines."""
+    segments = [
+        tokenizer.decode(documents.ids[start:end].tolist())
+        for start, end in pairwise(documents.segment_starts)
+    ]
+    return [segments[start:end] for start, end in pairwise(documents.document_starts)]
+
+
+TEXTS = {
+    "plain": ("the road\nwas long\n\nthe bridge\n", [["the road", "was long"], ["the bridge"]]),
+    "no end": ("the road", [["the road"]]),
+    "many empty lines": ("\n\n \t\nthe road\n\n\n  \nwas long\n\n", [["the road"], ["was long"]]),
+    "windows": ("the road\r\n\r\nwas long\r\n", [["the road"], ["was long"]]),
+    "other blanks": ("the road\n\u3000\u00a0\nwas long\n", [["the road"], ["was long"]]),
+    "no other line ends": ("the\u2028road\x0cwas\x85long\n", [["the road was long"]]),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_documents_are_read(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    text, expected = TEXTS[name]
+    assert decoded(read(text, tokenizer, tmp_path), tokenizer) == expected
+
+
+def test_line_without_tokens_is_not_an_empty_line(word_piece: Tokenizer, tmp_path: Path) -> None:
+    """A line of control characters has no tokens, but is not blank either."""
+    documents = read("the road\n\u200b\nwas long\n", word_piece, tmp_path)
+    assert decoded(documents, word_piece) == [["the road", "was long"]]
+
+
+def test_line_of_accents_is_empty_after_the_clean_up(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    documents = read("the road\n\u0301\u0300\nwas long\n", tokenizer, tmp_path)
+    assert decoded(documents, tokenizer) == [["the road"], ["was long"]]
+
+
+def test_line_of_a_megabyte(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    documents = read("the road was long " * 60_000 + "\nthe end\n", tokenizer, tmp_path)
+    assert documents.count == 1
+    assert documents.segment_starts[1] >= 240_000
+
+
+def test_unknown_pieces_inside_words_are_told_apart(golden: Path, tmp_path: Path) -> None:
+    """Unknown letters continue a word; other unknown characters open one."""
+    cased = load_tokenizer(
+        spm_model_file=str(golden / "tokenizer" / "small_1000.model"), do_lower_case=False
+    )
+    assert isinstance(cased, SentencePieceTokenizer)
+    documents = read("the roQd was\nthe \u4e16 long\n", cased, tmp_path)
+    assert cased.vocab_size in documents.ids[: documents.segment_starts[1]]
+    second = documents.ids[documents.segment_starts[1] :]
+    assert cased.unk_id in second
+    assert cased.vocab_size not in second
+
+
+def joined(blocks: list[Block]) -> bytes:
+    return b"".join(span.read() for block in blocks for span in block.spans)
+
+
+def corpus(folder: Path, sizes: list[list[int]]) -> list[str]:
+    """Files of documents of so many lines."""
+    return [
+        write(
+            folder / f"{number}.txt",
+            "\n".join(
+                "".join(f"file {number} document {k} line {i}\n" for i in range(lines))
+                for k, lines in enumerate(documents)
+            ),
+        )
+        for number, documents in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize("block_bytes", [60, 200, 777, 3000, 10**6])
+def test_blocks_hold_whole_documents_in_order(tmp_path: Path, block_bytes: int) -> None:
+    files = corpus(tmp_path, [[1, 4, 2], [3], [], [2, 1, 5, 1, 3], [7, 1]])
+    blocks = cut_into_blocks(files, block_bytes)
+    text = b"".join(Path(file).read_bytes() for file in files)
+    assert joined(blocks) == text
+    assert len(blocks) <= len(text) // block_bytes + 1
+    if block_bytes == 200:
+        assert len(blocks) > 3
+    for block in blocks:
+        first = block.spans[0].read()
+        assert block.cuts_document == (b"line 0" not in first.split(b"\n\n")[0])
+
+
+def test_long_documents_are_cut_at_line_ends(tmp_path: Path) -> None:
+    files = corpus(tmp_path, [[200]])
+    blocks = cut_into_blocks(files, 500)
+    assert [block.cuts_document for block in blocks] == [False] + [True] * (len(blocks) - 1)
+    assert len(blocks) > 5
+    assert all(block.spans[0].read().endswith(b"\n") for block in blocks)
+    assert joined(blocks) == Path(files[0]).read_bytes()
+
+
+def test_long_line_stays_whole(tmp_path: Path) -> None:
+    text = "a" * 5000 + "\n" + "b" * 5000
+    blocks = cut_into_blocks([write(tmp_path / "text", text)], 700)
+    assert [len(span.read()) for block in blocks for span in block.spans] == [5001, 5000]
+
+
+def test_file_boundary_is_a_document_boundary(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    files = [write(tmp_path / "a", "the road"), write(tmp_path / "b", "was long\n")]
+    (block,) = cut_into_blocks(files)
+    assert decoded(read_documents(block, tokenizer), tokenizer) == [["the road"], ["was long"]]
+
+
+def test_empty_line_far_from_the_cut_is_found(tmp_path: Path) -> None:
+    """Farther than the first look of 64 KiB."""
+    text = "line\n" * 40_000 + "\n" + "line\n" * 40_000
+    blocks = cut_into_blocks([write(tmp_path / "text", text)], 130_000)
+    assert [block.cuts_document for block in blocks] == [False, False, True]
+    assert blocks[0].size == 200_001
+
+
+def test_blocks_with_and_without_text(tmp_path: Path) -> None:
+    for text, expected in (("the road\n", True), (" \n\u3000\n", False), ("\n", False)):
+        (block,) = cut_into_blocks([write(tmp_path / "text", text)])
+        assert check_block(block) is expected
+    assert cut_into_blocks([write(tmp_path / "text", "")]) == []
+
+
+def test_files_that_are_no_text_are_named(tmp_path: Path) -> None:
+    text = b"the road\n" * 2000 + b"\n" + b"was \xff\xfe long\n"
+    path = write(tmp_path / "text", text)
+    blocks = cut_into_blocks([path], 9000)
+    message = r"text is not UTF-8 text: byte 18005 \(line 2002\) is 0xff.*--input_file"
+    assert check_block(blocks[0])
+    with pytest.raises(ValueError, match=message):
+        check_block(blocks[-1])
+
+
+def test_text_in_another_encoding_is_not_taken_for_utf8(tmp_path: Path) -> None:
+    utf16 = write(tmp_path / "text", "the road\nwas long\n".encode("utf-16-le"))
+    with pytest.raises(ValueError, match=r"text is not UTF-8 text: byte 1 \(line 1\) is 0x00"):
+        check_block(*cut_into_blocks([utf16]))
+    stray = write(tmp_path / "stray", b"the ro\0ad\n" + b"was long\n" * 20)
+    assert check_block(*cut_into_blocks([stray]))

@@ -1,0 +1,170 @@
+"""Records that cannot be read: left out, named, counted; everything else is as it was."""
+
+from functools import partial
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.tf_examples import FeatureSpec, encode_examples
+from albert_tf.data.tfrecord import frame_records, masked_crc32c
+from albert_tf.pretraining.batching import (
+    SKIPPED,
+    SkippedRecords,
+    files_that_begin_well,
+    training_batches,
+)
+from tests.small_records import cut_in_record, damage_record
+
+SPECS = (FeatureSpec("ids", "int64", 2, limit=100),)
+COUNTS = (6, 9, 0, 7, 5)  # of each file; 27 records, numbered through
+BATCH = 4
+
+
+@pytest.fixture(autouse=True)
+def _global_seed():
+    tf.random.set_seed(5)  # decides the order as well; the trainer sets it
+
+
+def records(numbers):
+    columns = {"ids": tf.constant([[number, number] for number in numbers], tf.int64).numpy()}
+    return encode_examples(columns, SPECS)
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths, start = [], 0
+    for index, count in enumerate(COUNTS):
+        messages = records(range(start, start + count)) if count else []
+        if index == 3:  # numbers 15 .. 21: two that do not parse, one after the other, and the last
+            messages[2:4] = [b"\xff" * 40, records([17, 120])[1]]
+            messages[6] = b"\xff" * 40
+        path = tmp_path / f"part-{index}"
+        path.write_bytes(b"".join(frame_records(messages)))
+        paths.append(path)
+        start += count
+    return paths
+
+
+@pytest.fixture
+def damaged(files):
+    damage_record(files[0], number=3)  # 2 .. 5 are lost
+    cut_in_record(files[4], number=5)  # 26 is lost
+    return [str(path) for path in files]
+
+
+GOOD = {*range(27)} - {2, 3, 4, 5, 17, 18, 21, 26}
+PLACES = {"part-0\t3\t-1", "part-3\t3\t4", "part-3\t7\t-1", "part-4\t5\t-1"}
+
+
+def batches(paths, **settings):
+    return training_batches(paths, SPECS, BATCH, seed=1, shuffle_buffer_size=6, **settings)
+
+
+def read(dataset, count):
+    """Numbers of so many batches, and what was noted of records left out."""
+    skipped = SkippedRecords()
+    numbers = []
+    for batch in dataset.take(count):
+        numbers += skipped.take_from(batch)["ids"][:, 0].numpy().tolist()
+    return numbers, skipped
+
+
+def short(skipped):
+    return {place.rsplit("/", 1)[1] for place in skipped.places}
+
+
+def test_every_other_record_is_read_once_in_a_pass(damaged, caplog):
+    numbers, skipped = read(batches(damaged, skip_damaged=True), 19)  # four passes of 19
+    for start in range(0, 76, 19):
+        assert {*numbers[start : start + 19]} == GOOD
+    assert short(skipped) == PLACES
+    assert skipped.count == 5
+    messages = [message for message in caplog.messages if "Skipped as damaged" in message]
+    assert len(messages) == 4  # each place once
+    assert any(message.endswith("part-0, record 3 and all after it") for message in messages)
+    assert any(message.endswith("part-3, records 3 to 4") for message in messages)
+    assert any(message.endswith("part-3, record 7 and all after it") for message in messages)
+
+
+def test_without_the_flag_damage_is_an_error(damaged):
+    with pytest.raises((tf.errors.OpError, UnicodeDecodeError)):
+        read(batches(damaged), 7)
+
+
+def test_whole_files_come_in_the_same_order(files):
+    whole = [str(files[0]), str(files[1]), str(files[4])]
+    numbers, skipped = read(batches(whole, skip_damaged=True), 20)
+    assert numbers == read(batches(whole), 20)[0]
+    assert skipped.count == 0
+
+
+def test_examples_are_numbered_without_gaps(damaged):
+    def keep_numbers(features, numbers):
+        return {**features, "numbers": numbers}
+
+    dataset = batches(damaged, skip_damaged=True, transform=keep_numbers)
+    numbers = [batch["numbers"].numpy().tolist() for batch in dataset.take(6)]
+    assert [number for batch in numbers for number in batch] == [*range(24)]
+    assert SKIPPED in dataset.element_spec
+
+
+def test_a_restored_input_goes_on_and_tells_the_same(damaged, tmp_path):
+    make = partial(batches, damaged, skip_damaged=True)
+    iterator = iter(make())
+    for _ in range(3):
+        next(iterator)
+    tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "position"))
+    expected = [next(iterator) for _ in range(9)]
+    again = iter(make())
+    tf.train.Checkpoint(iterator=again).read(str(tmp_path / "position")).assert_consumed()
+    for batch in expected:
+        restored = next(again)
+        for name, values in batch.items():
+            assert restored[name].numpy().tolist() == values.numpy().tolist()
+
+
+def test_files_that_begin_with_damage_are_not_looked_at(files, caplog):
+    damage_record(files[0], number=1)
+    cut_in_record(files[4], number=1)
+    paths = [str(path) for path in files]
+    assert files_that_begin_well(paths) == paths[1:4]
+    assert sum("record 1" in message for message in caplog.messages) == 2
+
+
+@pytest.mark.parametrize("first", [b"", b"\xff" * 40])
+def test_files_whose_first_record_is_no_example_are_not_looked_at(files, first, caplog):
+    messages = [first, *records([1, 2])]
+    files[0].write_bytes(b"".join(frame_records(messages)))
+    assert files_that_begin_well(map(str, files[:2])) == [str(files[1])]
+    assert any(f"{files[0]}, record 1" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("damage", ["empty record", "zeros", "length beyond the file"])
+def test_empty_records_and_zeros_are_passed_over(tmp_path, damage):
+    """After an empty record the file goes on, after what is no record it does not."""
+    path = tmp_path / "part"
+    frames = frame_records(records(range(4)))
+    length = (1 << 30).to_bytes(8, "little")
+    frames[2:2] = {
+        "empty record": frame_records([b"", b""]),
+        "zeros": [bytes(64)],
+        "length beyond the file": [length + masked_crc32c([length]).tobytes()],
+    }[damage]
+    path.write_bytes(b"".join(frames))
+    numbers, skipped = read(batches([str(path)], skip_damaged=True), 3)
+    if damage == "empty record":
+        assert {*numbers} == {0, 1, 2, 3}
+        assert short(skipped) == {"part\t3\t4"}
+    else:
+        assert {*numbers} == {0, 1}
+        assert short(skipped) == {"part\t3\t-1"}
+
+
+def test_places_told_of_before_are_not_told_again(damaged, caplog):
+    _, first = read(batches(damaged, skip_damaged=True), 10)
+    caplog.clear()
+    again = SkippedRecords(list(first.places))
+    for batch in batches(damaged, skip_damaged=True).take(10):
+        again.take_from(batch)
+    assert again.places == first.places
+    assert not caplog.messages

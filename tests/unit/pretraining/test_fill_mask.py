@@ -1,0 +1,97 @@
+"""Filling in blanks with a model whose answers are known."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints.model_directory import ModelDirectory
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.pretraining.fill_mask import MaskFiller
+from albert_tf.tokenization.loading import load_tokenizer
+
+CONFIG = AlbertConfig(
+    vocab_size=1000,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_hidden_groups=2,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=16,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["two heads", "one head"])
+def directory(request, tmp_path_factory, tokenizer) -> str:
+    """A model that always expects the token 100, then 200, whatever the text."""
+    path = str(tmp_path_factory.mktemp("model"))
+    ModelDirectory(path, CONFIG, "", tokenizer).write()
+    model = AlbertForPretraining(CONFIG, has_sentence_order_head=request.param)
+    variables = {name: variable.numpy() for name, variable in original_names(model).items()}
+    variables["cls/predictions/output_bias"] = np.full(1000, -20.0, np.float32)
+    variables["cls/predictions/output_bias"][[100, 200]] = np.log([0.75, 0.25])
+    variables["bert/embeddings/word_embeddings"] *= 0
+    write_checkpoint(f"{path}/model.ckpt-best", variables, global_step=1)
+    return path
+
+
+def test_each_blank_gets_its_likeliest_tokens(directory, tokenizer):
+    blanks = MaskFiller(directory).fill("The [MASK] was 9, and [MASK].", top_k=3)
+    assert len(blanks) == 2
+    for candidates in blanks:
+        assert [c.token for c in candidates[:2]] == [tokenizer.tokens[100], tokenizer.tokens[200]]
+        np.testing.assert_allclose(
+            [c.probability for c in candidates], [0.75, 0.25, 0.0], rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("The [MASK] the", ["▁the", "[MASK]", "▁the"]),
+        ("the[MASK]", ["▁the", "[MASK]"]),
+        ("[MASK].", ["[MASK]", "."]),  # not "▁", "."
+        ("[MASK] .", ["[MASK]", "▁", "."]),
+        ("([MASK]) the", ["▁", "(", "[MASK]", ")", "▁the"]),
+        ("[MASK][MASK]", ["[MASK]", "[MASK]"]),
+        ("[MASK]\u0301", ["[MASK]"]),  # a combining mark, which the clean-up drops
+    ],
+)
+def test_text_around_a_blank_becomes_what_it_is_without_the_blank(directory, text, tokens):
+    filler = MaskFiller(directory)
+    ids = filler._encode(text)
+    assert filler.tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", *tokens, "[SEP]"]
+
+
+def test_the_answer_depends_on_the_place_of_the_blank(directory, golden, tmp_path):
+    """Positions reach the head: with real weights two places of one text differ."""
+    filler = MaskFiller(directory)
+    for variable in filler.model.trainable_variables:
+        variable.assign(np.random.default_rng(3).normal(size=variable.shape, scale=0.5))
+    first, second = filler.fill("[MASK] the light the [MASK]", top_k=1)
+    assert first[0] != second[0]
+
+
+def test_unusable_texts_and_directories_are_refused(directory, tmp_path):
+    filler = MaskFiller(directory)
+    with pytest.raises(ValueError, match=r"needs a \[MASK\].*'no blank'"):
+        filler.fill("no blank")
+    with pytest.raises(ValueError, match=r"1\.\.16"):
+        filler.fill("[MASK] the the the the the the the the the the the the the the the")
+    CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
+    with pytest.raises(ValueError, match=r"no model in the directory .*--model_dir"):
+        MaskFiller(str(tmp_path))
+    for path in Path(directory).glob("model.ckpt-best*"):
+        shutil.copy(path, tmp_path)
+    with pytest.raises(ValueError, match="--model_dir"):
+        MaskFiller(str(tmp_path))

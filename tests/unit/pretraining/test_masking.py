@@ -1,0 +1,200 @@
+import numpy as np
+import pytest
+
+from albert_tf.pretraining.masking import (
+    MaskingSettings,
+    NgramDraws,
+    Vocabulary,
+    Words,
+    choose_ngrams,
+    find_words,
+    mask_batch,
+    ngram_probabilities,
+    prediction_budget,
+)
+
+V, CLS, SEP, MASK = 90, 2, 3, 4
+STARTS = np.arange(V + 1) % 3 > 0  # a third of the tokens continue a word
+VOCABULARY = Vocabulary(V, 1, CLS, SEP, MASK, STARTS)
+
+
+def sequences(seed: int, rows: int = 23) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random [CLS] A [SEP] B [SEP] with ragged lengths: ids, is_text, lengths."""
+    B, S = rows, 41
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(5, S, B, endpoint=True)
+    columns = np.arange(S)
+    is_text = (columns > 0) & (columns < lengths[:, None] - 1)
+    ids = np.where(is_text, rng.integers(5, V, (B, S)), 0).astype(np.int32)
+    middle = rng.integers(2, lengths - 2)
+    is_text[np.arange(B), middle] = False
+    ids[:, 0] = CLS
+    ids[np.arange(B), middle] = ids[np.arange(B), lengths - 1] = SEP
+    return ids, is_text, lengths
+
+
+def test_sequences_without_text_have_no_words() -> None:
+    ids, is_text, lengths = sequences(2)
+    is_text[3] = False
+    words = find_words(ids, is_text, STARTS, whole_words=True)
+    assert words.counts[3] == 0
+    batch = mask_batch(
+        ids, is_text, lengths, VOCABULARY, MaskingSettings(), np.random.default_rng(0)
+    )
+    assert batch.counts[3] == 0
+    np.testing.assert_array_equal(batch.input_ids[3], ids[3])
+
+
+def test_budget_rounds_half_to_even_and_keeps_the_limits() -> None:
+    settings = MaskingSettings(masked_lm_prob=0.5, max_predictions_per_seq=4)
+    lengths = np.array([1, 3, 5, 7, 9, 20])
+    assert prediction_budget(lengths, settings).tolist() == [1, 2, 2, 4, 4, 4]
+    nothing = MaskingSettings(masked_lm_prob=0)
+    assert prediction_budget(lengths, nothing).tolist() == [0] * 6
+
+
+def words_of(sizes: list[int]) -> Words:
+    return Words(np.array([len(sizes)]), np.zeros((1, 0), int), np.cumsum([[0, *sizes]], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "order", "lengths", "budget", "chosen"),
+    [
+        ([1, 1, 1, 1], [2, 0, 1, 3], [1, 1, 1, 1], 2, [0, 2]),
+        ([1, 1, 1, 1], [0, 3, 1, 2], [2, 1, 1, 1], 3, [0, 1, 3]),
+        ([1, 1, 3, 1], [0, 1, 2, 3], [3, 1, 1, 1], 3, [0, 1, 3]),  # shortened to fit, then filled
+        ([4, 1, 1, 1], [0, 2, 1, 3], [1, 1, 1, 1], 2, [1, 2]),  # too large: passed over
+        ([1, 1, 1, 1], [1, 0, 2, 3], [2, 1, 1, 1], 3, [1, 2, 3]),  # meets a chosen word
+        ([1, 1, 1, 1], [0, 1, 2, 3], [1, 1, 1, 1], 9, [0, 1, 2, 3]),
+        ([1, 1, 1, 1], [0, 1, 2, 3], [1, 1, 1, 1], 0, []),
+    ],
+)
+def test_choosing_n_grams(
+    sizes: list[int], order: list[int], lengths: list[int], budget: int, chosen: list[int]
+) -> None:
+    draws = NgramDraws(np.array([order]), np.array([lengths]))
+    picked, ngrams = choose_ngrams(words_of(sizes), draws, np.array([budget]))
+    assert np.flatnonzero(picked[0]).tolist() == chosen
+    assert (ngrams * np.arange(len(ngrams))).sum() == len(chosen)
+
+
+def test_taken_words_are_not_chosen_again() -> None:
+    draws = NgramDraws(np.array([[0, 1, 2, 3]]), np.array([[2, 1, 1, 1]]))
+    taken = np.array([[False, True, False, False]])
+    picked, _ = choose_ngrams(words_of([1, 1, 1, 1]), draws, np.array([5]), taken)
+    assert np.flatnonzero(picked[0]).tolist() == [2, 3]
+
+
+def test_ngram_probabilities() -> None:
+    short = ngram_probabilities(MaskingSettings(ngram=3))
+    np.testing.assert_allclose(short, [6 / 11, 3 / 11, 2 / 11], rtol=1e-12, atol=0)
+    long = ngram_probabilities(MaskingSettings(ngram=3, favor_shorter_ngram=False))
+    np.testing.assert_allclose(long, [2 / 11, 3 / 11, 6 / 11], rtol=1e-12, atol=0)
+
+
+SETTINGS = [
+    MaskingSettings(max_predictions_per_seq=6),
+    MaskingSettings(masked_lm_prob=0.9, max_predictions_per_seq=40),
+    MaskingSettings(masked_lm_prob=0.4, ngram=7, favor_shorter_ngram=False),
+    MaskingSettings(do_whole_word_mask=False, ngram=1),
+    MaskingSettings(masked_lm_prob=0.3, max_predictions_per_seq=9, do_permutation=True),
+    MaskingSettings(masked_lm_prob=0),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_masked_batches_keep_the_rules(settings: MaskingSettings) -> None:
+    ids, is_text, lengths = sequences(3)
+    batch = mask_batch(ids, is_text, lengths, VOCABULARY, settings, np.random.default_rng(7))
+    budget = prediction_budget(lengths, settings)
+    words = find_words(ids, is_text, STARTS, settings.do_whole_word_mask)
+    slots = settings.prediction_slots
+    assert batch.positions.shape == batch.labels.shape == (len(ids), slots)
+    assert (batch.counts <= budget * (2 if settings.do_permutation else 1)).all()
+    for row, count in enumerate(batch.counts):
+        positions = batch.positions[row, :count]
+        assert (np.diff(positions) > 0).all()
+        assert is_text[row, positions].all()
+        np.testing.assert_array_equal(batch.labels[row, :count], ids[row, positions])
+        assert not batch.positions[row, count:].any()
+        assert not batch.labels[row, count:].any()
+        untouched = np.ones(ids.shape[1], bool)
+        untouched[positions] = False
+        np.testing.assert_array_equal(batch.input_ids[row, untouched], ids[row, untouched])
+        chosen = set(words.of_position[row, positions])
+        whole = is_text[row] & np.isin(words.of_position[row], list(chosen))
+        np.testing.assert_array_equal(np.flatnonzero(whole), positions)
+
+
+def test_single_words_fill_the_budget() -> None:
+    ids, is_text, lengths = sequences(4)
+    settings = MaskingSettings(masked_lm_prob=0.99, max_predictions_per_seq=30, ngram=1)
+    words = np.ones(V + 1, bool)
+    vocabulary = VOCABULARY._replace(starts_word=words)
+    batch = mask_batch(ids, is_text, lengths, vocabulary, settings, np.random.default_rng(1))
+    texts = is_text.sum(axis=1)
+    np.testing.assert_array_equal(
+        batch.counts, np.minimum(prediction_budget(lengths, settings), texts)
+    )
+
+
+def test_permutation_moves_tokens_among_themselves() -> None:
+    ids, is_text, lengths = sequences(5)
+    settings = MaskingSettings(masked_lm_prob=0.4, max_predictions_per_seq=30, do_permutation=True)
+    batch = mask_batch(ids, is_text, lengths, VOCABULARY, settings, np.random.default_rng(2))
+    # No draw can undo the masking: without it the permuted tokens would be a permutation of labels.
+    plain = MaskingSettings(masked_lm_prob=0.4, max_predictions_per_seq=30)
+    masked = mask_batch(ids, is_text, lengths, VOCABULARY, plain, np.random.default_rng(2))
+    moved_anything = False
+    for row in range(len(ids)):
+        first = set(masked.positions[row, : masked.counts[row]])
+        moved = [p for p in batch.positions[row, : batch.counts[row]] if p not in first]
+        assert sorted(batch.input_ids[row, moved]) == sorted(ids[row, moved])
+        moved_anything |= (batch.input_ids[row, moved] != ids[row, moved]).any()
+    assert moved_anything
+
+
+def test_shares_of_what_predictions_show() -> None:
+    ids, is_text, lengths = sequences(6, rows=4000)
+    settings = MaskingSettings(masked_lm_prob=0.5, max_predictions_per_seq=40)
+    batch = mask_batch(ids, is_text, lengths, VOCABULARY, settings, np.random.default_rng(3))
+    row, slot = np.nonzero(np.arange(40) < batch.counts[:, None])
+    shown = batch.input_ids[row, batch.positions[row, slot]]
+    kept = (shown == batch.labels[row, slot]).mean()
+    # Standard deviations are below 0.0015 for the 50,000 predictions here.
+    np.testing.assert_allclose((shown == MASK).mean(), 0.8 + 0.1 / V, rtol=0, atol=0.006)
+    np.testing.assert_allclose(kept, 0.1 + 0.1 / V, rtol=0, atol=0.006)
+    replaced = shown[(shown != MASK) & (shown != batch.labels[row, slot])]
+    assert set(range(V)) - {MASK} == set(replaced)  # the whole vocabulary, special tokens too
+
+
+def test_sequences_do_not_depend_on_their_neighbours() -> None:
+    """Shorter rows of a batch are chosen as if they were alone, given the same draws."""
+    ids, is_text, _ = sequences(8)
+    words = find_words(ids, is_text, STARTS, whole_words=True)
+    rng = np.random.default_rng(9)
+    W = int(words.counts.max())
+    order = np.argsort(rng.random((len(ids), W)) + (np.arange(W) >= words.counts[:, None]))
+    longest = np.maximum(words.counts[:, None] - np.arange(W), 1)
+    lengths = np.minimum(rng.integers(1, 4, (len(ids), W)), longest)
+    budget = rng.integers(0, 12, len(ids))
+    together, _ = choose_ngrams(words, NgramDraws(order, lengths), budget)
+    for row in range(len(ids)):
+        one = Words(*(values[row : row + 1] for values in words))
+        draws = NgramDraws(order[row : row + 1], lengths[row : row + 1])
+        alone, _ = choose_ngrams(one, draws, budget[row : row + 1])
+        np.testing.assert_array_equal(alone[0], together[row])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("masked_lm_prob", 1.0, r"--masked_lm_prob must lie in \[0, 1\).*1.0"),
+        ("masked_lm_prob", -0.1, "--masked_lm_prob"),
+        ("ngram", 0, "--ngram must be at least 1: 0"),
+        ("max_predictions_per_seq", 0, "--max_predictions_per_seq must be at least 1: 0"),
+    ],
+)
+def test_settings_are_checked(name: str, value: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MaskingSettings(**{name: value})

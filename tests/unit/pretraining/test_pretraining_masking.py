@@ -1,0 +1,149 @@
+"""Which records a pretraining reads, how it masks plain ones, and what it refuses."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.tfrecord import RecordError
+from albert_tf.pretraining.instances import PREDICTION_FEATURES
+from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.pretraining.online_masking import OnlineMasking
+from albert_tf.pretraining.task import PretrainingTask
+from tests.small_model import small_config
+from tests.small_records import (
+    LENGTH,
+    PREDICTIONS,
+    damage_record,
+    plain_columns,
+    pretraining_columns,
+    write_records,
+)
+
+MASKING = OnlineMasking(MaskingSettings(0.3, PREDICTIONS), mask_id=4, vocab_size=31)
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Records of each kind; `zeros` has features of predictions in which there are none."""
+    folder = tmp_path_factory.mktemp("records")
+    zeros = pretraining_columns(COUNT, seed=1)
+    for name in PREDICTION_FEATURES:
+        zeros[name] *= 0
+    stripped = plain_columns(COUNT, seed=1)
+    stripped["input_ids"][2, 1] = MASKING.mask_id
+    rare = pretraining_columns(COUNT, seed=1)
+    rare["masked_lm_weights"][0] = 0
+    kinds = {
+        "masked": pretraining_columns(COUNT, seed=1),
+        "plain": plain_columns(COUNT, seed=1),
+        "zeros": zeros,
+        "masked_without_predictions": stripped,
+        "masked_but_the_first": rare,
+    }
+    return {name: str(write_records(folder / name, columns)) for name, columns in kinds.items()}
+
+
+def task_on(train=(), evaluate=(), masking=MASKING):
+    return PretrainingTask(
+        small_config(),
+        train_files=train,
+        eval_files=evaluate,
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        shuffle_buffer_size=5,
+        masking=masking,
+    )
+
+
+def examples(batches):
+    """Rows of all batches, one bytes object each."""
+    rows = [
+        b"".join(batch[name][row].numpy().tobytes() for name in sorted(batch))
+        for batch in batches
+        for row in range(len(batch["input_ids"]))
+    ]
+    return np.array(rows, object)
+
+
+@pytest.mark.parametrize("kind", ["plain", "zeros"])
+def test_masked_batches_hold_what_masked_records_give(files, kind):
+    (ours,) = task_on([files[kind]]).train_dataset(6, seed=3).take(1)
+    (theirs,) = task_on([files["masked"]], masking=None).train_dataset(6, seed=3).take(1)
+    assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {
+        k: (v.shape, v.dtype) for k, v in theirs.items()
+    }
+    assert (ours["masked_lm_weights"].numpy().sum(axis=1) > 0).all()
+
+
+def test_masks_depend_on_seed_pass_and_example_not_on_batches(files):
+    tf.random.set_seed(5)  # the trainer sets it; it decides the order too
+    task = task_on([files["plain"]])
+    rows = examples(task.train_dataset(4, seed=3).take(6))
+    for batch_size in (1, 8):
+        again = task.train_dataset(batch_size, seed=3).take(2 * COUNT // batch_size)
+        assert (examples(again) == rows).all()
+    first, second = set(rows[:COUNT]), set(rows[COUNT:])
+    assert len(first) == COUNT
+    assert len(first & second) < COUNT / 3  # a short example may be masked alike twice
+    assert len(first & set(examples(task.train_dataset(4, seed=4).take(3)))) < COUNT / 3
+
+
+def test_evaluation_masks_the_same_way_every_time(files):
+    rows = examples(task_on([], [files["plain"]]).eval_dataset(5))
+    assert len(rows) == COUNT
+    other = task_on([files["plain"]], [files["plain"]])
+    for batch_size in (5, 12):
+        assert (examples(other.eval_dataset(batch_size)) == rows).all()
+
+
+def test_evaluation_takes_masked_records_beside_plain_ones(files):
+    task = task_on([files["plain"]], [files["masked"]])
+    without = task_on([], [files["masked"]], masking=None)
+    assert (examples(task.eval_dataset(5)) == examples(without.eval_dataset(5))).all()
+    with pytest.raises(RecordError, match=r"masked already and .*plain ones"):
+        task_on([], [files["plain"], files["masked"]])
+
+
+@pytest.mark.parametrize("kind", ["masked", "masked_without_predictions", "masked_but_the_first"])
+def test_masked_records_are_not_masked_again(files, kind):
+    with pytest.raises(RecordError, match=rf"{files[kind]}: .* masked when .*--masked_lm_prob"):
+        task_on([files["plain"], files[kind]])
+
+
+@pytest.mark.parametrize("kind", ["plain", "zeros"])
+def test_plain_records_need_masking(files, kind):
+    with pytest.raises(RecordError, match=rf"{files[kind]}: .* plain.*Give --masked_lm_prob"):
+        task_on([files["masked"], files[kind]], masking=None)
+    with pytest.raises(RecordError, match=files[kind]):
+        task_on([files["masked"]], [files[kind]], masking=None)
+
+
+def test_records_of_something_else_are_named(tmp_path):
+    path = write_records(tmp_path / "other", {"input_ids": np.ones((3, LENGTH), int)})
+    for masking in (None, MASKING):
+        with pytest.raises(RecordError, match="'input_mask' is missing"):
+            task_on([str(path)], masking=masking)
+
+
+@pytest.mark.parametrize("damaged", ["training", "evaluation"])
+def test_damaged_records_are_named_whichever_input_has_them(tmp_path, damaged):
+    """Training reads word starts here, evaluation predictions."""
+    train = write_records(tmp_path / "training", plain_columns(40, seed=2))
+    evaluate = write_records(tmp_path / "evaluation", pretraining_columns(40, seed=3))
+    task = task_on([str(train)], [str(evaluate)])
+    damage_record(tmp_path / damaged, number=25)
+    with (
+        pytest.raises(RecordError, match=f"{damaged}, record 25: the checksum"),
+        task.explain_read_errors(),
+    ):
+        list(
+            task.train_dataset(8, seed=1).take(5) if damaged == "training" else task.eval_dataset(8)
+        )
+
+
+def test_the_description_of_the_input_holds_the_masking(files):
+    described = task_on([files["plain"]]).describe_input()
+    assert described["masking"]["settings"]["masked_lm_prob"] == 0.3
+    assert described["masking"]["mask_id"] == 4
+    assert "masking" not in task_on([files["masked"]], masking=None).describe_input()

@@ -1,0 +1,150 @@
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf.pretraining.segments import Documents, Pair, SegmentSettings, pair_segments
+
+
+def documents(*lengths: list[int]) -> Documents:
+    """Documents of segments of the given lengths; tokens are numbered from 0."""
+    segments, starts, token = [], [0], 0
+    for document in lengths:
+        for length in document:
+            segments.append(list(range(token, token + length)))
+            token += length
+        starts.append(len(segments))
+    return Documents.from_segments(segments, starts)
+
+
+def pairs_of(docs: Documents, index: int = 0, seed: int = 1, **settings: float | str) -> list[Pair]:
+    settings = {"max_seq_length": 23, "short_seq_prob": 0.0} | settings
+    return list(pair_segments(docs, index, SegmentSettings(**settings), random.Random(seed)))
+
+
+def test_swapped_and_plain_pairs_cover_the_document() -> None:
+    docs = documents([3, 5, 4, 6, 7, 2, 3, 3])
+    labels = set()
+    for seed in range(20):
+        pairs = pairs_of(docs, seed=seed)
+        for pair in pairs:
+            labels.add(pair.label)
+            assert (pair.a_start < pair.b_start) == (pair.label == 0)
+            assert pair.random_document == -1
+        tokens = sum(p.a_end - p.a_start + p.b_end - p.b_start + p.tokens_cut for p in pairs)
+        assert tokens == len(docs.ids)
+    assert labels == {0, 1}
+
+
+def test_single_segment_takes_its_second_part_from_another_document() -> None:
+    docs = documents([4, 4], [5], [3, 3])
+    origins = {pair.random_document for seed in range(30) for pair in pairs_of(docs, 1, seed)}
+    assert origins == {0, 2}
+    assert all(pair.label == 1 for seed in range(9) for pair in pairs_of(docs, 1, seed))
+
+
+def test_only_document_gives_its_own_second_part() -> None:
+    (pair,) = pairs_of(documents([5]))
+    assert pair == Pair(0, 5, 0, 5, 1, 0, 0)
+
+
+def test_next_sentence_pairs_use_the_rest_again() -> None:
+    docs = documents([4] * 9, [5, 6])
+    for seed in range(20):
+        pairs = pairs_of(docs, seed=seed, sentence_loss="nsp")
+        covered = set()
+        for pair in pairs:
+            covered |= set(range(pair.a_start, pair.a_end))
+            if pair.label == 0:
+                covered |= set(range(pair.b_start, pair.b_end))
+            else:
+                assert pair.random_document == 1
+        cut = sum(pair.tokens_cut for pair in pairs)
+        assert len(covered) >= 36 - cut
+
+
+def test_single_runs_use_every_token_once_and_fill_the_sequence() -> None:
+    docs = documents([3, 5, 4, 6, 7, 2, 90, 3, 3], [1], [21], [22])
+    for index, lengths in enumerate(([21] * 5 + [18], [1], [21], [21, 1])):
+        runs = pairs_of(docs, index, sentence_loss="none")
+        assert [run.a_end - run.a_start for run in runs] == lengths
+        assert {(run.label, run.random_document, run.tokens_cut) for run in runs} == {(0, -1, 0)}
+        assert all(run.b_start == run.b_end for run in runs)
+        begin, end = (docs.segment_starts[docs.document_starts[n]] for n in (index, index + 1))
+        assert [token for run in runs for token in range(run.a_start, run.a_end)] == [
+            *range(begin, end)
+        ]
+
+
+def test_short_single_runs_are_whole_segments() -> None:
+    docs = documents([4] * 30)
+    lengths = set()
+    for seed in range(200):
+        runs = pairs_of(docs, seed=seed, short_seq_prob=1.0, sentence_loss="none")
+        assert sum(run.a_end - run.a_start for run in runs) == 120
+        lengths.add(runs[0].a_end - runs[0].a_start)
+    assert lengths == {4, 8, 12, 16, 20, 21}  # 21: a target of 21, cut in the sixth segment
+
+
+def test_long_parts_are_cut_at_both_ends() -> None:
+    docs = documents([1000], [700])
+    for seed in range(9):
+        (pair,) = pairs_of(docs, seed=seed)
+        assert (pair.a_end - pair.a_start, pair.b_end - pair.b_start) == (10, 10)
+        assert pair.tokens_cut == 1680
+        # What is kept of a part lies about its middle, not at one end.
+        assert 380 < pair.a_start < 610
+        assert 1230 < pair.b_start < 1460
+
+
+def test_short_sequences_have_a_random_length() -> None:
+    docs = documents([2] * 100)
+    lengths = set()
+    for seed in range(40):
+        pairs = pairs_of(docs, seed=seed, short_seq_prob=1.0)
+        lengths.add(max(p.a_end - p.a_start + p.b_end - p.b_start for p in pairs))
+    assert lengths == set(range(4, 21, 2))  # a lone segment takes another one of two tokens
+
+
+def test_shortest_length_leaves_a_token_in_each_part() -> None:
+    docs = documents([9, 1, 4], [3])
+    for seed in range(20):
+        for pair in pairs_of(docs, seed=seed, max_seq_length=5):
+            assert (pair.a_end - pair.a_start, pair.b_end - pair.b_start) == (1, 1)
+
+
+def test_documents_are_saved_and_loaded(tmp_path: Path) -> None:
+    docs = documents([3, 2], [4])
+    with open(tmp_path / "documents.npz", "wb") as file:
+        docs.save(file)
+    loaded = Documents.load(str(tmp_path / "documents.npz"))
+    np.testing.assert_array_equal(loaded.ids, docs.ids)
+    assert loaded.segment_starts == docs.segment_starts == [0, 3, 5, 9]
+    assert loaded.document_starts == docs.document_starts == [0, 2, 3]
+    assert loaded.count == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_seq_length", 4), ("short_seq_prob", 1.1), ("short_seq_prob", -0.1)]
+)
+def test_settings_are_checked(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"--{name} must .*{value}"):
+        SegmentSettings(**{name: value})
+
+
+def test_unknown_sentence_losses_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"--sentence_loss must be one of sop, nsp, none.*'mlm'"):
+        SegmentSettings(sentence_loss="mlm")
+
+
+def test_sentence_pairs_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"--sentence_pairs must be one of original, adjacent.*'x"):
+        SegmentSettings(sentence_pairs="x")
+    with pytest.raises(ValueError, match=r"--sentence_pairs=adjacent contradicts.*_loss=nsp"):
+        SegmentSettings(sentence_pairs="adjacent", sentence_loss="nsp")
+    runs = [
+        pairs_of(documents([7, 9, 30]), sentence_loss="none", sentence_pairs=pairs)
+        for pairs in ("original", "adjacent")
+    ]
+    assert runs[0] == runs[1]

@@ -1,0 +1,68 @@
+"""What the sentence losses change in the task of pretraining."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.modeling.losses import MASKED_LM_EPSILON
+from albert_tf.pretraining.task import PretrainingTask
+from tests.small_model import small_config
+from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
+
+NAMES = {"sop": "sentence_order", "nsp": "next_sentence", "none": None}
+
+
+def numbers(sentence_loss):
+    """Losses, weights known beforehand, metrics and the total of one batch, as numbers."""
+    task = PretrainingTask(
+        small_config(),
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        sentence_loss=sentence_loss,
+    )
+    keras.utils.set_random_seed(5)
+    features = dict(pretraining_batch(7, seed=2))
+    if sentence_loss == "none":
+        assert features.keys() - {s.name for s in task.specs} >= {"next_sentence_labels"}
+        del features["next_sentence_labels"]
+    outputs = task.build_model()(features)
+    losses = task.losses(outputs, features)
+    return (
+        losses,
+        task.loss_weights(features),
+        task.metrics(outputs, features),
+        task.total_loss(losses),
+    )
+
+
+@pytest.mark.parametrize("sentence_loss", NAMES)
+def test_losses_and_metrics_are_named_after_what_is_learnt(sentence_loss):
+    losses, weights, metrics, _ = numbers(sentence_loss)
+    parts = ["masked_lm", *filter(None, [NAMES[sentence_loss]])]
+    assert [*losses] == [*weights] == [f"{part}_loss" for part in parts]
+    assert [*metrics] == [f"{part}_accuracy" for part in parts]
+    for name, weight in weights.items():
+        np.testing.assert_array_equal(losses[name].weight, weight, err_msg=name)
+
+
+def test_next_sentence_prediction_computes_what_sentence_order_does():
+    """It is the records that differ."""
+    for ours, theirs in zip(numbers("nsp"), numbers("sop"), strict=True):
+        ours, theirs = (x.values() if isinstance(x, dict) else [x] for x in (ours, theirs))
+        np.testing.assert_array_equal([*ours], [*theirs])
+
+
+def test_without_a_sentence_loss_masked_tokens_alone_count():
+    losses, _, _, total = numbers("none")
+    masked_lm = losses["masked_lm_loss"]
+    expected = float(masked_lm.sum) / (float(masked_lm.weight) + MASKED_LM_EPSILON)
+    np.testing.assert_allclose(total, expected, rtol=2e-7, atol=0)
+    # The rest of the model draws the same initial weights as with the head, which comes last.
+    theirs = numbers("sop")
+    np.testing.assert_array_equal(masked_lm.sum, theirs[0]["masked_lm_loss"].sum)
+    assert total < theirs[3]
+
+
+def test_unknown_losses_are_refused():
+    with pytest.raises(ValueError, match=r"--sentence_loss must be one of.*'random'"):
+        PretrainingTask(small_config(), max_seq_length=LENGTH, sentence_loss="random")

@@ -1,0 +1,72 @@
+"""What is refused before anything is written, and what is left when something goes wrong."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from albert_tf.checkpoints.convert import Conversion
+from albert_tf.serving import preprocessor as tf2_hub_preprocessor
+from albert_tf.serving.hub import export_to_tfhub
+
+
+@pytest.fixture
+def release(golden):
+    return str(golden / "hub" / "albert_directory")
+
+
+@pytest.mark.parametrize("flag", ["export_path", "preprocessor_path"])
+def test_a_directory_that_something_is_in_stays_as_it_is(release, tmp_path, flag):
+    full, other = tmp_path / "full", tmp_path / "other"
+    full.mkdir()
+    (full / "mine.txt").write_text("mine")
+    paths = {"export_path": str(other), "preprocessor_path": str(other / "p"), flag: str(full)}
+    if flag == "preprocessor_path":
+        paths["export_path"] = str(other)
+    with pytest.raises(ValueError, match=rf"--{flag}=.*full exists already, and is not changed"):
+        export_to_tfhub(release, "tf2", **paths)
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+    assert (full / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("inner", ["", "/inside"])
+def test_encoder_and_preprocessor_must_not_share_a_directory(release, tmp_path, inner):
+    with pytest.raises(ValueError, match="must be different directories, neither in the other"):
+        export_to_tfhub(release, "tf2", f"{tmp_path}/a", f"{tmp_path}/a{inner}")
+    with pytest.raises(ValueError, match="must be different directories, neither in the other"):
+        export_to_tfhub(release, "tf2", f"{tmp_path}/a{inner}", f"{tmp_path}/a")
+
+
+def test_modules_of_tf1_have_no_preprocessor(release, tmp_path):
+    with pytest.raises(ValueError, match="--preprocessor_path belongs to --format=tf2"):
+        export_to_tfhub(release, "tf1_hub", f"{tmp_path}/a", f"{tmp_path}/b")
+
+
+def test_without_a_tokenizer_there_is_no_preprocessor(release, tmp_path):
+    source = shutil.copytree(
+        release, tmp_path / "source", ignore=shutil.ignore_patterns("30k-clean*")
+    )
+    with pytest.raises(ValueError, match="--preprocessor_path needs a tokenizer, and --albert_dir"):
+        export_to_tfhub(str(source), "tf2", f"{tmp_path}/a", f"{tmp_path}/b")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_failing_encoder_leaves_no_preprocessor(release, tmp_path, monkeypatch):
+    written = []
+
+    def fail(_):
+        written.extend(path.name for path in tmp_path.iterdir())
+        raise ValueError("computes something else")
+
+    monkeypatch.setattr(Conversion, "write", fail)
+    monkeypatch.setattr(tf2_hub_preprocessor, "write", lambda path, *_: Path(path, "a").touch())
+    with pytest.raises(ValueError, match="computes something else"):
+        export_to_tfhub(release, "tf2", f"{tmp_path}/a", f"{tmp_path}/b")
+    assert len(written) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_that_is_not_there_is_named(release, tmp_path):
+    with pytest.raises(ValueError, match=r"model\.ckpt-7.*--albert_directory"):
+        export_to_tfhub(f"{release}/model.ckpt-7", "tf1_hub", f"{tmp_path}/a")
+    assert not list(tmp_path.iterdir())

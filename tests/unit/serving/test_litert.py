@@ -1,0 +1,314 @@
+"""LiteRT files, run by a process that has an interpreter and neither TensorFlow nor ours."""
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.data.files import WriteError
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+    AlbertForSpanBeams,
+    AlbertForSpans,
+)
+from albert_tf.serving import litert
+from albert_tf.serving.litert import QUANTIZATIONS, export_litert, labels_file, outputs_of
+from tests.full_disk import file_size_limit
+from tests.serving import batch
+from tests.small_model import dropping_config, small_config
+
+LABELS = Labels(("no", "maybe", "да"))
+# The program of somebody who has the files alone.
+STRANGER = """
+import os, pickle, sys
+from ai_edge_litert.interpreter import Interpreter
+
+answers = []
+for path, inputs in pickle.load(open(sys.argv[1], "rb")):
+    interpreter = Interpreter(path)
+    run = interpreter.get_signature_runner()
+    try:
+        details = [run.get_input_details(), run.get_output_details()]
+        kinds = [{k: v["dtype"].__name__ for k, v in side.items()} for side in details]
+        answers.append((kinds, run(**inputs)))
+    except (RuntimeError, ValueError) as error:
+        answers.append(str(error))
+assert not {"albert_tf", "tensorflow"} & set(sys.modules)
+pickle.dump(answers, open(sys.argv[2], "wb"))
+"""
+
+
+def config(**changes):
+    """Matrices large enough for the converter to quantize; a block that runs three times."""
+    sizes = {
+        "vocab_size": 307,
+        "embedding_size": 24,
+        "hidden_size": 48,
+        "intermediate_size": 700,
+        "num_hidden_layers": 3,
+        "num_hidden_groups": 1,
+        "inner_group_num": 1,
+    }
+    return dropping_config(**{**sizes, **changes})
+
+
+def new_model(kind, *arguments):
+    """A model whose heads tell inputs apart."""
+    keras.utils.set_random_seed(5)
+    model = kind(config(), *arguments)
+    random = np.random.default_rng(4)
+    for name, variable in original_names(model).items():
+        if not name.startswith("bert/"):
+            variable.assign(random.normal(size=variable.shape, scale=0.5))
+    return model
+
+
+def ask(folder, questions) -> list:
+    """What a stranger's process says; the text of the error where there is no answer."""
+    files = [folder / "questions", folder / "answers"]
+    files[0].write_bytes(pickle.dumps(questions))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(
+        [sys.executable, "-c", STRANGER, *files], cwd=folder, env=environment, check=True
+    )
+    return pickle.loads(files[1].read_bytes())
+
+
+# Of each quantization kinds of models, batch size, length (None for any) and the shapes asked for.
+CASES = {
+    "none": ((AlbertEncoder,), None, None, ((4, 7), (1, 16))),
+    "float16": ((AlbertForClassification, 1), 2, 5, ((2, 5),)),
+    "int8": ((AlbertForClassification, 3), None, 13, ((2, 13), (3, 13))),
+    "int8-spans": ((AlbertForSpans,), 1, None, ((1, 12), (1, 5))),
+}
+
+
+@pytest.fixture(scope="module")
+def all_exported(tmp_path_factory):
+    """By case: model, file, agreement, and the stranger's answers to its batches."""
+    folder, exported, questions = tmp_path_factory.mktemp("litert"), {}, []
+    for name, (kind, batch_size, length, shapes) in CASES.items():
+        model = new_model(*kind)
+        path = str(folder / f"{name}.tflite")
+        agreement = export_litert(
+            model,
+            path,
+            quantization=name.partition("-")[0],
+            max_seq_length=length,
+            batch_size=batch_size,
+            labels=LABELS if kind[-1] == 3 else None,
+        )
+        batches = [batch(*shape) for shape in shapes]
+        exported[name] = SimpleNamespace(
+            model=model, path=path, agreement=agreement, batches=batches
+        )
+        questions += [(path, inputs) for inputs in batches]
+    path = exported["none"].path
+    questions += [
+        (path, batch(2, 17)),
+        (path, {**batch(2, 3), "input_ids": batch(3, 4)["segment_ids"]}),
+        (path, {**batch(2, 3), "input_mask": batch(1, 3)["input_mask"]}),
+        (path, {**batch(2, 3), "segment_ids": batch(1, 3)["segment_ids"]}),
+    ]
+    answers = ask(folder, questions)
+    for found in exported.values():
+        found.answers = [answers.pop(0) for _ in found.batches]
+    exported["refused"] = answers
+    return exported
+
+
+@pytest.fixture(params=CASES)
+def exported(request, all_exported):
+    return request.param, all_exported[request.param]
+
+
+def test_a_stranger_gets_the_models_outputs(exported):
+    name, found = exported
+    # Largest difference, of numbers up to 6.
+    most = {"none": 1e-5, "float16": 0.01, "int8": 0.15, "int8-spans": 0.3}[name]
+    largest = 0.0
+    for inputs, (_, outputs) in zip(found.batches, found.answers, strict=True):
+        is_real = inputs["input_mask"] == 1
+        expected = outputs_of(found.model)({k: keras.ops.array(v) for k, v in inputs.items()})
+        assert set(outputs) == set(expected)
+        for output, values in outputs.items():
+            wanted = np.asarray(expected[output])
+            assert values.shape == wanted.shape, output
+            if output == "predictions" and found.model.num_labels == 3:
+                np.testing.assert_array_equal(values, outputs["probabilities"].argmax(axis=1))
+                continue
+            if values.shape[:2] == is_real.shape:
+                values, wanted = values[is_real], wanted[is_real]
+            np.testing.assert_allclose(values, wanted, rtol=0, atol=most, err_msg=output)
+            largest = max(largest, np.abs(values - wanted).max())
+    if name != "none":
+        assert largest > 1e-5  # it is quantized indeed
+
+
+def test_inputs_and_outputs_have_names_and_types(exported):
+    name, found = exported
+    outputs = {
+        "none": {"sequence_output": "float32", "pooled_output": "float32"},
+        "float16": {"probabilities": "float32", "predictions": "float32"},
+        "int8": {"probabilities": "float32", "predictions": "int32"},
+        "int8-spans": {"start_log_prob": "float32", "end_log_prob": "float32"},
+    }[name]
+    inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "int32")
+    for (of_inputs, of_outputs), _ in found.answers:
+        assert (of_inputs, of_outputs) == (inputs, outputs)
+
+
+def test_a_shared_block_is_stored_once(exported):
+    case, found = exported
+    shapes = {name: v.shape for name, v in original_names(found.model).items()}
+    if isinstance(found.model, AlbertForSpans):
+        shapes = {name: shape for name, shape in shapes.items() if "pooler" not in name}
+    bytes_each = {"none": 4, "float16": 2, "int8": 1, "int8-spans": 1}[case]
+    weights = bytes_each * sum(math.prod(shape) for shape in shapes.values())
+    block = bytes_each * sum(math.prod(s) for name, s in shapes.items() if "group_0" in name)
+    graph = 80_000  # operations of three runs, and what is not quantized
+    size = os.path.getsize(found.path)
+    assert weights < size < weights + graph
+    assert 2 * block > graph  # stored for each run it would not fit
+
+
+def test_the_agreement_is_what_the_stranger_sees(all_exported):
+    for name, expected in {"none": 1e-5, "int8-spans": 0.3}.items():
+        for agreement in all_exported[name].agreement.values():
+            assert 0 < agreement.difference < expected
+            assert agreement.cosine > 0.99
+
+
+def test_what_the_model_cannot_take_is_refused_when_it_runs(all_exported):
+    assert len(all_exported["refused"]) == 4  # too long, and of two shapes
+    for answer in all_exported["refused"]:
+        assert "failed to prepare" in answer or "(RESHAPE) failed" in answer
+
+
+def test_names_of_classes_stand_beside_the_file(all_exported):
+    path = labels_file(all_exported["int8"].path)
+    assert path.endswith("int8.labels.json")
+    with open(path, encoding="utf-8") as file:
+        assert json.load(file) == ["no", "maybe", "да"]
+    assert not os.path.exists(labels_file(all_exported["float16"].path))
+
+
+def test_without_room_nothing_is_left(all_exported, tmp_path, monkeypatch):
+    model, path = all_exported["int8"].model, str(tmp_path / "classes.tflite")
+    monkeypatch.setattr(litert, "_convert", lambda *_: b"a model" * 200)
+    monkeypatch.setattr(litert, "run", lambda *_: [])
+    monkeypatch.setattr(litert, "check", lambda *_, **__: {})
+    # The names of the classes would find room.
+    with file_size_limit(1000), pytest.raises(WriteError, match="--output_file"):
+        export_litert(model, path, labels=LABELS)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["of another model", "no model"])
+def test_a_file_that_does_not_agree_is_not_written(all_exported, tmp_path, monkeypatch, content):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b"an earlier one")
+    with open(all_exported["none"].path, "rb") as file:
+        converted = file.read() if content == "of another model" else b"nothing of the kind"
+    monkeypatch.setattr(litert, "_convert", lambda *_: converted)
+    model = new_model(AlbertEncoder)
+    model.pooler.bias.assign_add([3e-4] * 48)
+    message = "pooled_output" if len(converted) > 99 else "does not run"
+    with pytest.raises(ValueError, match=message):
+        export_litert(model, str(path))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.tflite"]
+    assert path.read_bytes() == b"an earlier one"
+
+
+def test_numbers_that_are_not_finite_are_not_exported(all_exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(litert, "_convert", lambda *_: b"")
+    outputs = {"sequence_output": np.full((1, 5, 48), np.nan), "pooled_output": np.ones((1, 48))}
+    monkeypatch.setattr(litert, "run", lambda _, batches: [outputs] * len(batches))
+    with pytest.raises(ValueError, match="sequence_output"):
+        export_litert(
+            new_model(AlbertEncoder), str(tmp_path / "a"), max_seq_length=5, quantization="int8"
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_nothing_agrees_with_a_model_whose_numbers_are_not_finite(is_exact):
+    batch = {"input_mask": np.array([[1, 1, 0]], np.int32)}
+    outputs = {"pooled_output": np.ones((1, 4), np.float32)}
+    source = {"pooled_output": tf.constant([[1.0, math.nan, 1.0, 1.0]])}
+    with pytest.raises(ValueError, match="pooled_output"):
+        litert.check([outputs], lambda _: source, [batch], is_exact=is_exact)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantization": "int4"}, "--quantization"),
+        ({"quantization": "int8_calibrated"}, "--quantization.*int8"),
+        ({"max_seq_length": 17}, "--max_seq_length.*17"),
+        ({"batch_size": 0}, "--batch_size"),
+        ({"labels": Labels(("yes", "no"))}, "yes, no"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_written(tmp_path, options, message):
+    model = AlbertForClassification(small_config(), 3)
+    with pytest.raises(ValueError, match=message):
+        export_litert(model, str(tmp_path / "model.tflite"), **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [AlbertForSpanBeams, AlbertForMultipleChoice])
+def test_other_models_are_refused(tmp_path, kind):
+    with pytest.raises(ValueError, match=kind.__name__):
+        export_litert(kind(small_config()), str(tmp_path / "model.tflite"))
+
+
+def test_models_and_places_that_cannot_be_are_refused(tmp_path, monkeypatch):
+    model = AlbertEncoder(small_config())
+    with pytest.raises(ValueError, match=f"--output_file: {tmp_path}"):
+        export_litert(model, str(tmp_path))
+    monkeypatch.setattr(litert, "_LARGEST_MODEL", 1000)
+    with pytest.raises(ValueError, match="2 GB"):
+        export_litert(model, str(tmp_path / "model.tflite"))
+
+
+KINDS = [
+    (AlbertEncoder,),
+    (AlbertForPretraining,),
+    (AlbertForClassification, 3),
+    (AlbertForClassification, 1),
+    (AlbertForSpans,),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(str(part) for part in kind))
+@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+def test_every_kind_in_every_quantization_of_fixed_and_any_shape(tmp_path, kind, quantization):
+    """The export itself compares file and model."""
+    model = new_model(*kind)
+    for batch_size, length in ((1, 16), (3, 13), (None, 12), (None, None), (2, None)):
+        path = tmp_path / f"{batch_size}-{length}.tflite"
+        agreements = export_litert(
+            model,
+            str(path),
+            quantization=quantization,
+            max_seq_length=length,
+            batch_size=batch_size,
+        )
+        assert path.exists()
+        for name, agreement in agreements.items():
+            assert agreement.cosine > 0.97, name

@@ -1,0 +1,261 @@
+"""Models that take texts, served by a process that has TensorFlow and TensorFlow Text alone.
+
+What they answer is what the Python path answers, on texts that tokenizers trip over.
+"""
+
+import itertools
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.classification.export import export_text_classifier
+from albert_tf.classification.predict_texts import TextClassifier
+from albert_tf.data.text_examples import Labels, TextExample
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForSpanBeams,
+    AlbertForSpans,
+)
+from albert_tf.multiple_choice.data import ChoiceExample
+from albert_tf.multiple_choice.export import export_text_choice
+from albert_tf.multiple_choice.features import choice_features
+from albert_tf.multiple_choice.metrics import probabilities
+from albert_tf.squad.answers import OUTPUTS, AnswerSettings
+from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
+from albert_tf.squad.export import export_text_spans
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.training.distribution import create_strategy
+from tests.hostile_texts import HOSTILE_TEXTS
+from tests.serving import serve_texts
+from tests.small_model import small_config
+
+# The tests of the three commands serve a model each; these serve all kinds, with hostile texts.
+pytestmark = pytest.mark.slow
+
+LENGTH, QA_LENGTH = 30, 13
+CHOICE_INPUTS = ("contexts", "questions", "options")
+LABELS = Labels(("bad", "schön", "so, so"))
+CHOSEN_LABELS = {"texts": LABELS, "pairs": LABELS, "numbers": Labels()}
+PAIRS = list(itertools.product(HOSTILE_TEXTS, HOSTILE_TEXTS[::2]))
+# Windows of one and the same word repeated differ in nothing but rounding.
+CONTEXTS = (*HOSTILE_TEXTS[:-2], " ".join(HOSTILE_TEXTS[:9]), "\n".join(HOSTILE_TEXTS[8::-1]))
+QUESTIONS = [
+    PlainQuestion(number, context, HOSTILE_TEXTS[5 * number % len(HOSTILE_TEXTS)])
+    for number, context in enumerate(CONTEXTS)
+]
+SETTINGS = {"doc_stride": 7, "max_query_length": 9, "n_best_size": 8, "max_answer_length": 6}
+
+
+def settings(version: int) -> AnswerSettings:
+    threshold = 0.66 if version == 2 else None
+    return AnswerSettings(version, LENGTH, threshold=threshold, **SETTINGS)
+
+
+def choice_examples() -> list[ChoiceExample]:
+    texts, examples = HOSTILE_TEXTS, []
+    for number, question in enumerate(texts):
+        options = tuple(texts[(number + step) % len(texts)] or " " for step in (1, 3, 5, 8))
+        context = texts[(5 * number + 3) % len(texts)]
+        examples.append(ChoiceExample("", context, question, options[: 2 + number % 3]))
+    return examples
+
+
+def new_models() -> dict:
+    """Models whose outputs differ clearly from text to text."""
+    keras.utils.set_random_seed(7)
+    config = small_config(vocab_size=1000, num_hidden_layers=2, max_position_embeddings=LENGTH)
+    models = {
+        "texts": AlbertForClassification(config, 3),
+        "pairs": AlbertForClassification(config, 3),
+        "numbers": AlbertForClassification(config, 1),
+        "spans 1": AlbertForSpans(config),
+        "spans 2": AlbertForSpanBeams(config, 4, 3),
+        "choices": AlbertForMultipleChoice(config),
+    }
+    random = np.random.default_rng(4)
+    for model in models.values():
+        for variable in model.trainable_variables:
+            if "bert/" not in variable.path and len(variable.shape) > 1:
+                variable.assign(random.normal(size=variable.shape, scale=0.3))
+    models["texts"].classifier.output_bias.assign([0.0, 0.0, 0.35])  # two classes are likely
+    return models
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+
+
+@pytest.fixture(scope="module")
+def models():
+    return new_models()
+
+
+@pytest.fixture(scope="module")
+def paths(models, tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text_models")
+    paths = {
+        name: export_text_classifier(
+            models[name], labels, tokenizer, str(folder / name), LENGTH, name == "pairs", 0.7
+        )
+        for name, labels in CHOSEN_LABELS.items()
+    }
+    for version in (1, 2):
+        name = f"spans {version}"
+        paths[name] = export_text_spans(
+            models[name], tokenizer, settings(version), str(folder / name)
+        )
+    paths["choices"] = export_text_choice(
+        models["choices"], tokenizer, str(folder / "choices"), LENGTH, QA_LENGTH
+    )
+    return paths
+
+
+@pytest.fixture(scope="module")
+def served(paths, tmp_path_factory):
+    """The other process's answers by the names of the models, then to what is refused."""
+    first, second = zip(*PAIRS, strict=True)
+    asked = {
+        "questions": [question.question for question in QUESTIONS],
+        "contexts": [question.context for question in QUESTIONS],
+    }
+    examples = choice_examples()
+    requests = {
+        "texts": {"texts": HOSTILE_TEXTS},
+        "pairs": {"texts_a": first, "texts_b": second},
+        "numbers": {"texts": HOSTILE_TEXTS},
+        "spans 1": asked,
+        "spans 2": asked,
+        "choices": {
+            "contexts": [example.context for example in examples],
+            "questions": [example.question for example in examples],
+            "options": [
+                example.options + ("",) * (4 - len(example.options)) for example in examples
+            ],
+        },
+    }
+    refused = [("pairs", {"texts_a": first, "texts_b": second[:1]})]
+    answers = serve_texts(
+        tmp_path_factory.mktemp("served"),
+        [(paths[name], inputs) for name, inputs in (*requests.items(), *refused)],
+    )
+    return {**dict(zip(requests, answers, strict=False)), "refused": answers[len(requests) :]}
+
+
+def predictor(model, outputs=("logits",)):
+    return Predictor(
+        model,
+        create_strategy("one_device"),
+        outputs=outputs,
+        max_seq_length=LENGTH,
+        tokens_per_batch=9 * LENGTH,
+    )
+
+
+@pytest.mark.parametrize("name", CHOSEN_LABELS)
+def test_texts_are_classified_as_in_python(served, models, tokenizer, name):
+    labels, answer = CHOSEN_LABELS[name], served[name]
+    pairs = PAIRS if name == "pairs" else [(text, None) for text in HOSTILE_TEXTS]
+    classifier = TextClassifier(
+        tokenizer, predictor(models[name]), labels, LENGTH, is_pair=name == "pairs"
+    )
+    expected = classifier.predict([TextExample("", *pair) for pair in pairs])
+    values = np.stack([prediction.probabilities for prediction in expected])
+    np.testing.assert_allclose(answer["probabilities"], values, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(answer["threshold"], np.full(len(pairs), 0.7), rtol=1e-6)
+    assert np.ptp(values, axis=0).max() > 0.05  # texts differ, so their order shows
+    if labels.is_regression:
+        assert set(answer) == {"probabilities", "predictions", "threshold"}
+        np.testing.assert_array_equal(answer["predictions"], answer["probabilities"][:, 0])
+    else:
+        found = [label.decode() for label in answer["predicted_labels"]]
+        assert found == [prediction.label for prediction in expected]
+        assert found == [labels.names[number] for number in answer["predictions"]]
+        assert np.ptp(answer["predictions"]) > 0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_questions_are_answered_as_in_python(served, models, tokenizer, version):
+    name = f"spans {version}"
+    answer = served[name]
+    answerer = QuestionAnswerer(
+        tokenizer,
+        predictor(models[name], OUTPUTS[version]),
+        version=version,
+        threshold=settings(version).threshold,
+        **SETTINGS,
+    )
+    expected = answerer.answer(QUESTIONS)
+    bests = [found.best for found in expected]
+    assert [text.decode() for text in answer["answers"]] == [b.text if b else "" for b in bests]
+    for key, place in (("start", -1), ("end", -1), ("probabilities", 0)):
+        attribute = "probability" if key == "probabilities" else key
+        values = [getattr(best, attribute) if best else place for best in bests]
+        np.testing.assert_allclose(answer[key], values, rtol=0, atol=1e-5, err_msg=key)
+    assert sum(bool(best and best.text) for best in bests) > len(bests) / 4
+    for row, found in enumerate(expected):
+        texts = [candidate.text for candidate in found.n_best]
+        listed = [text.decode() for text in answer["n_best_answers"][row]]
+        assert sorted(listed[: len(texts)]) == sorted(texts)
+        np.testing.assert_allclose(
+            answer["n_best_probabilities"][row],
+            [c.probability for c in found.n_best] + [0] * (len(listed) - len(texts)),
+            rtol=0,
+            atol=1e-5,
+        )
+    if version == 2:
+        odds = [found.null_odds for found in expected]
+        np.testing.assert_allclose(answer["null_odds"], odds, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(answer["is_answered"], [best is not None for best in bests])
+        assert 0 < np.sum(answer["is_answered"]) < len(bests)
+
+
+def test_options_are_chosen_as_in_python(served, models, tokenizer):
+    answer, examples = served["choices"], choice_examples()
+    features = choice_features(examples, tokenizer, max_seq_length=LENGTH, max_qa_length=QA_LENGTH)
+    logits = predictor(models["choices"]).predict(features.sequences)["logits"].reshape(-1, 4)
+    expected = probabilities(logits, features.choice_mask)
+    np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(answer["predictions"], expected.argmax(axis=1))
+    assert len(set(answer["predictions"])) > 2
+    chosen = [
+        example.options[number]
+        for example, number in zip(examples, answer["predictions"], strict=True)
+    ]
+    assert [text.decode() for text in answer["predicted_options"]] == chosen
+
+
+def test_unequal_numbers_of_texts_are_refused(served):
+    assert "There must be as many texts_b as texts_a" in served["refused"][0]
+
+
+def test_folders_are_those_of_a_server(paths):
+    for path in map(Path, paths.values()):
+        assert path.parent.name == "text"
+        assert path.name.isdigit()
+        assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    names = json.loads((Path(paths["pairs"]) / "assets.extra" / "labels.json").read_text())
+    assert names == list(LABELS.names)
+
+
+def test_no_text_gets_no_answer(paths):
+    model = tf.saved_model.load(paths["spans 2"]).signatures["serving_default"]
+    nothing = tf.constant([], tf.string)
+    outputs = model(questions=nothing, contexts=nothing)
+    assert outputs["answers"].shape == outputs["null_odds"].shape == (0,)
+    assert outputs["n_best_answers"].shape == (0, SETTINGS["n_best_size"])
+
+
+@pytest.mark.parametrize(("name", "inputs"), [("texts", ("texts",)), ("choices", CHOICE_INPUTS)])
+def test_no_text_gets_no_class_and_no_choice(paths, name, inputs):
+    model = tf.saved_model.load(paths[name]).signatures["serving_default"]
+    shapes = {key: [0, 4] if key == "options" else [0] for key in inputs}
+    outputs = model(**{key: tf.constant([], tf.string, shape) for key, shape in shapes.items()})
+    assert outputs["predictions"].shape == (0,)
+    assert outputs["probabilities"].shape == (0, 4 if name == "choices" else 3)

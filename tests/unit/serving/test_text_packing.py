@@ -1,0 +1,93 @@
+"""Token ids packed in a graph: those of the Python features, whatever the texts."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.classification.export import text_inputs
+from albert_tf.classification.features import text_sequences
+from albert_tf.data.text_examples import TextExample
+from albert_tf.multiple_choice.data import ChoiceExample
+from albert_tf.multiple_choice.export import choice_inputs
+from albert_tf.multiple_choice.features import choice_features
+from albert_tf.tokenization.loading import load_tokenizer
+from tests.hostile_texts import HOSTILE_TEXTS
+from tests.python_tokens import PythonTokens
+
+KINDS = ("sentence pieces", "word pieces")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request, golden, tmp_path_factory):
+    if request.param == KINDS[0]:
+        return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "tower", "word", *"abcdex_1,."]
+    path.write_text("\n".join([*pieces, *(f"##{letter}" for letter in "abcdex")]) + "\n")
+    return load_tokenizer(vocab_file=path)
+
+
+def assert_same(inputs, sequences):
+    """Batches as long as their longest sequence, and no longer."""
+    length = int(sequences.lengths.max(initial=0))
+    expected = sequences.padded(np.arange(len(sequences)), length)
+    for name, values in expected.items():
+        actual = inputs[name].numpy()
+        assert actual.dtype == np.int32
+        np.testing.assert_array_equal(actual.reshape(len(sequences), -1), values, err_msg=name)
+
+
+@pytest.mark.parametrize("max_seq_length", [3, 8, 37, 400])
+def test_single_texts_are_cut_as_in_python(tokenizer, max_seq_length):
+    examples = [TextExample("", text) for text in HOSTILE_TEXTS]
+    texts = {"texts": tf.constant(HOSTILE_TEXTS)}
+    inputs = text_inputs(PythonTokens(tokenizer), texts, max_seq_length)
+    assert_same(inputs, text_sequences(examples, tokenizer, max_seq_length))
+
+
+@pytest.mark.parametrize("max_seq_length", [5, 6, 11, 37, 700])
+def test_pairs_lose_the_end_of_the_longer_text(tokenizer, max_seq_length):
+    pairs = list(itertools.product(HOSTILE_TEXTS, HOSTILE_TEXTS))
+    examples = [TextExample("", *pair) for pair in pairs]
+    first, second = zip(*pairs, strict=True)
+    texts = {"texts_a": tf.constant(first), "texts_b": tf.constant(second)}
+    inputs = text_inputs(PythonTokens(tokenizer), texts, max_seq_length)
+    assert_same(inputs, text_sequences(examples, tokenizer, max_seq_length))
+
+
+def test_batches_without_texts_have_a_column(tokenizer):
+    """Models refuse sequences of no length."""
+    tokens, nothing = PythonTokens(tokenizer), tf.constant([], tf.string)
+    texts = {"texts_a": nothing, "texts_b": nothing}
+    choices = {"contexts": nothing, "questions": nothing, "options": tf.reshape(nothing, [0, 3])}
+    for values in text_inputs(tokens, texts, 9).values():
+        assert values.shape == [0, 1]
+    for values in choice_inputs(tokens, choices, max_seq_length=9, max_qa_length=4).values():
+        assert values.shape == [0, 3, 1]
+
+
+@pytest.mark.parametrize(("max_seq_length", "max_qa_length"), [(4, 9), (21, 7), (40, 400)])
+def test_options_take_their_places_in_questions(tokenizer, max_seq_length, max_qa_length):
+    texts = HOSTILE_TEXTS
+    examples = []
+    for number, question in enumerate(texts):
+        options = [texts[(number + step) % len(texts)] or " " for step in (1, 3, 5, 8)]
+        context = texts[(5 * number + 3) % len(texts)]
+        examples.append(ChoiceExample("", context, question, tuple(options[: 2 + number % 3])))
+    lengths = {"max_seq_length": max_seq_length, "max_qa_length": max_qa_length}
+    inputs = choice_inputs(
+        PythonTokens(tokenizer),
+        {
+            "contexts": tf.constant([example.context for example in examples]),
+            "questions": tf.constant([example.question for example in examples]),
+            "options": tf.constant(
+                [example.options + ("",) * (4 - len(example.options)) for example in examples]
+            ),
+        },
+        **lengths,
+    )
+    features = choice_features(examples, tokenizer, **lengths)
+    assert inputs["input_ids"].shape[:2] == (len(examples), 4)
+    assert_same(inputs, features.sequences)

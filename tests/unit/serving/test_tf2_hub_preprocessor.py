@@ -1,0 +1,251 @@
+"""The preprocessor as a stranger uses it: loaded elsewhere, by TensorFlow and tensorflow-text."""
+
+import pickle
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.tf2_hub import write as tf2_hub_encoder
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.serving import preprocessor as tf2_hub_preprocessor
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
+from tests.programs import strangers_python
+from tests.small_model import small_config
+
+FILES = {"spm": "small_1000.model", "wordpiece": "vocab.txt"}
+EVERY_KIND = pytest.mark.parametrize("kind", FILES)
+LENGTH = 13
+TEXTS = ["The lighthouse, in 1,205: Émile's ½ ñandú", "", "中国 " * 40, " far\t", "9," * 5]
+OTHERS = ["Is it far?", "the light", "", "no", "x" * 50]
+PAIR_LENGTHS = (5, 6, 9, 14, 60)
+
+PROGRAM = """
+import pickle, sys
+import tensorflow as tf, tensorflow_text as text
+
+texts, others, lengths, paths = pickle.load(open(sys.argv[1], "rb"))
+
+def error(function, *arguments, **named):
+    try:
+        function(*arguments, **named)
+    except tf.errors.InvalidArgumentError as message:
+        return str(message)
+
+def by_library(segments, length, ids):
+    room = length - len(segments) - 1
+    trimmed = text.RoundRobinTrimmer(room).trim(segments)
+    start, end = ids["start_of_sequence_id"], ids["end_of_segment_id"]
+    joined, types = text.combine_segments(trimmed, start, end)
+    word_ids, mask = text.pad_model_inputs(joined, length, int(ids["padding_id"]))
+    type_ids, _ = text.pad_model_inputs(types, length)
+    return {"input_word_ids": word_ids, "input_mask": mask, "input_type_ids": type_ids}
+
+def numbers(values):
+    return tf.nest.map_structure(lambda value: value.numpy(), values)
+
+def seen(path):
+    it = tf.saved_model.load(path)
+    first, second = it.tokenize(texts), it.tokenize(others)
+    ids = numbers(it.tokenize.get_special_tokens_dict())
+    words = tf.RaggedTensor.from_row_splits(first, [0, 2, 3, 3, 5])
+    flat = words.merge_dims(1, 2)
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2).map(it, num_parallel_calls=2)
+    signature = it.signatures["serving_default"]
+    return {
+        "inputs": numbers(it(texts)),
+        "shorter": numbers(it(texts, seq_length=9)),
+        "longer": numbers(it(tf.constant(texts), seq_length=tf.constant(50))),
+        "none": numbers(it(tf.zeros([0], tf.string))),
+        "ids": first.to_list(),
+        "dtype": first.dtype.name,
+        "special": {name: (int(i), i.dtype.name) for name, i in ids.items()},
+        "offsets": [part.to_list() for part in it.tokenize_with_offsets(texts)],
+        "pairs": {n: numbers(it.bert_pack_inputs([first, second], seq_length=n)) for n in lengths},
+        "wanted": {n: numbers(by_library([first, second], n, ids)) for n in lengths},
+        "words": numbers(it.bert_pack_inputs([words, words], seq_length=20)),
+        "wanted_words": numbers(by_library([flat, flat], 20, ids)),
+        "one": numbers(it.bert_pack_inputs([first])),
+        "rows": [numbers(batch) for batch in dataset],
+        "served": numbers(signature(sentences=tf.constant(texts))),
+        "shapes": {name: spec.shape.as_list() for name, spec in dataset.element_spec.items()},
+        "asset": next(
+            tf.io.read_file(asset.asset_path).numpy()
+            for name in ("sp_model_file", "vocab_file")
+            if (asset := getattr(it, name, None))
+        ),
+        "too_short": error(it, texts, seq_length=2),
+        "too_short_for_two": error(it.bert_pack_inputs, [first, second], seq_length=4),
+    }
+
+found = {kind: seen(path) for kind, path in paths.items()}
+strangers = {name for name in sys.modules if name.partition(".")[0] in (
+    "albert_tf", "sentencepiece", "keras_hub", "tensorflow_hub", "tf_keras")}
+assert not strangers, strangers
+pickle.dump(found, open(sys.argv[2], "wb"))
+"""
+
+KERAS_PROGRAM = """
+import pickle, sys
+import tensorflow as tf, tensorflow_text
+import tensorflow_hub as hub, tf_keras
+
+texts, others, _, paths = pickle.load(open(sys.argv[1], "rb"))
+
+def numbers(values):
+    return tf.nest.map_structure(lambda value: value.numpy(), values)
+
+def seen(path):
+    it = hub.load(path)
+    first, second = (tf_keras.Input([], dtype=tf.string) for _ in range(2))
+    tokenize = hub.KerasLayer(it.tokenize)
+    pack = hub.KerasLayer(it.bert_pack_inputs, arguments=dict(seq_length=14))
+    pair = tf_keras.Model([first, second], pack([tokenize(first), tokenize(second)]))
+    single = tf_keras.Model(first, hub.KerasLayer(path, arguments=dict(seq_length=9))(first))
+    texts_, others_ = tf.constant(texts), tf.constant(others)
+    # From texts to the encoder's outputs, as one model.
+    pooled = hub.KerasLayer(sys.argv[3])(hub.KerasLayer(it)(first))["pooled_output"]
+    return {
+        "pair": numbers(pair([texts_, others_])),
+        "single": numbers(single(texts_)),
+        "pooled": tf_keras.Model(first, pooled)(texts_).numpy(),
+    }
+
+pickle.dump({kind: seen(path) for kind, path in paths.items()}, open(sys.argv[2], "wb"))
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizers(golden: Path) -> dict[str, Tokenizer]:
+    folder = golden / "tokenizer"
+    return {kind: load_tokenizer(vocab_file=folder / name) for kind, name in FILES.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizers, tmp_path_factory) -> Path:
+    """Holds the preprocessors, moved after they were written, and the task for a program."""
+    folder = tmp_path_factory.mktemp("preprocessors")
+    paths = {}
+    for kind, tokenizer in tokenizers.items():
+        written = folder / f"{kind}_written"
+        tf2_hub_preprocessor.write(str(written), tokenizer, LENGTH)
+        paths[kind] = str(written.rename(folder / kind))
+    (folder / "task").write_bytes(pickle.dumps((TEXTS, OTHERS, PAIR_LENGTHS, paths)))
+    return folder
+
+
+def run(program: str, folder: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    """What a program saw that has nothing of ours."""
+    command = [strangers_python(), "-c", program, str(folder / "task"), str(folder / "results")]
+    done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    return pickle.loads((folder / "results").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def results(folder) -> dict[str, dict[str, Any]]:
+    return run(PROGRAM, folder)
+
+
+def inputs(tokenizer: Tokenizer, texts: list[str], length: int) -> dict[str, np.ndarray]:
+    """The inputs for single texts, written out."""
+    ids = np.full([len(texts), length], tokenizer.pad_id, np.int32)
+    mask = np.zeros_like(ids)
+    for row, text in enumerate(texts):
+        kept = tokenizer.encode(text)[: length - 2]
+        sequence = [tokenizer.cls_id, *kept, tokenizer.sep_id]
+        ids[row, : len(sequence)] = sequence
+        mask[row, : len(sequence)] = 1
+    return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}
+
+
+def assert_equal(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert found[name].dtype == np.int32
+        np.testing.assert_array_equal(found[name], values, name)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize(("name", "length"), [("inputs", LENGTH), ("shorter", 9), ("longer", 50)])
+def test_texts_become_inputs(tokenizers, results, kind, name, length):
+    assert_equal(results[kind][name], inputs(tokenizers[kind], TEXTS, length))
+
+
+@EVERY_KIND
+def test_every_way_gives_the_same(tokenizers, results, kind):
+    wanted = inputs(tokenizers[kind], TEXTS, LENGTH)
+    found = results[kind]
+    assert_equal(found["served"], wanted)
+    assert_equal(found["one"], wanted)
+    rows = {name: np.concatenate([row[name] for row in found["rows"]]) for name in wanted}
+    assert_equal(rows, wanted)
+    assert set(map(tuple, found["shapes"].values())) == {(None, LENGTH)}
+    assert_equal(found["none"], inputs(tokenizers[kind], [], LENGTH))
+
+
+@EVERY_KIND
+def test_ids_offsets_and_special_tokens(tokenizers, results, kind):
+    tokenizer, found = tokenizers[kind], results[kind]
+    assert found["ids"] == found["offsets"][0] == [tokenizer.encode(text) for text in TEXTS]
+    assert found["dtype"] == "int32"
+    raw = TEXTS[0].encode()
+    starts, ends = (part[0] for part in found["offsets"][1:])
+    assert b"".join(raw[s:e] for s, e in zip(starts, ends, strict=True)).startswith(b"The")
+    assert found["special"] == {
+        "start_of_sequence_id": (tokenizer.cls_id, "int32"),
+        "end_of_segment_id": (tokenizer.sep_id, "int32"),
+        "padding_id": (tokenizer.pad_id, "int32"),
+        "mask_id": (tokenizer.mask_id, "int32"),
+        "vocab_size": (tokenizer.vocab_size, "int32"),
+    }
+
+
+@EVERY_KIND
+def test_pairs_are_packed_as_tensorflow_text_packs_them(results, kind):
+    for length in PAIR_LENGTHS:
+        assert_equal(results[kind]["pairs"][length], results[kind]["wanted"][length])
+    assert_equal(results[kind]["words"], results[kind]["wanted_words"])
+
+
+@EVERY_KIND
+def test_too_short_a_sequence_is_an_error(results, kind):
+    assert "seq_length must be at least 3" in results[kind]["too_short"]
+    assert "seq_length must be at least 5" in results[kind]["too_short_for_two"]
+
+
+def test_nothing_is_written_where_no_text_would_fit(tokenizers, tmp_path):
+    with pytest.raises(ValueError, match="at least 3"):
+        tf2_hub_preprocessor.write(str(tmp_path / "new"), tokenizers["spm"], 2)
+    assert not (tmp_path / "new").exists()
+
+
+@EVERY_KIND
+def test_the_vocabulary_is_among_the_assets(golden, results, kind):
+    assert results[kind]["asset"] == (golden / "tokenizer" / FILES[kind]).read_bytes()
+
+
+@pytest.mark.slow
+def test_works_in_tf_keras_and_feeds_an_encoder(folder, tokenizers, results):
+    model = AlbertForPretraining(
+        small_config(vocab_size=1000, num_hidden_groups=1, inner_group_num=1)
+    )
+    for number, variable in enumerate(model.weights):
+        variable.assign_add(keras.random.normal(variable.shape, stddev=0.1, seed=number))
+    weights = {name: variable.numpy() for name, variable in original_names(model).items()}
+    contents = ModelContents(model.config, weights, tokenizers["spm"], do_lower_case=True)
+    (folder / "encoder").mkdir()
+    tf2_hub_encoder.write(str(folder / "encoder"), contents)
+    for kind, found in run(KERAS_PROGRAM, folder, str(folder / "encoder")).items():
+        assert_equal(found["pair"], results[kind]["wanted"][14])
+        assert_equal(found["single"], inputs(tokenizers[kind], TEXTS, 9))
+        rows = inputs(tokenizers[kind], TEXTS, LENGTH)
+        names = zip(("input_ids", "input_mask", "segment_ids"), rows.values(), strict=True)
+        wanted = model.encoder(dict(names))["pooled_output"]
+        np.testing.assert_allclose(found["pooled"], wanted, rtol=0, atol=1e-6)

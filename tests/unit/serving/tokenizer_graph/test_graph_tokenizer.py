@@ -1,0 +1,174 @@
+"""The tokenizer as a graph: it gives what the Python tokenizers give, for every text."""
+
+import json
+import random
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+from packaging.version import Version
+
+from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+
+KINDS = ("spm_lower", "spm_cased", "wordpiece_lower", "wordpiece_cased")
+SETTLES_TIES_AS_BEFORE = Version(sentencepiece.__version__) < Version("0.2.2")
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+
+# Characters that change lengths, order or neighbours, by what they do together.
+POOLS = [
+    [*map(chr, range(0x20, 0x7F))],
+    [*"  \t\n\r\x0b\x0c\x1c\x85\xa0\u1680\u2003\u2028\u3000´`¨a,"],
+    [*"ΣσAa'\u0301\u0345ʰ\xad\u200e𝚺ϹİI,. "],
+    [*"0199,, ½\u200e´，x"],
+    [*"\u1715\u302e\u302f\U00016ff0\U0001d165\U0001d15f\u034f\u0301\u0323Åa "],
+    [*"\x00\x01\x7f\ufffd\ufeff\u200b\uffff a"],
+    [*map(chr, range(0xC0, 0x250))],
+    [*map(chr, range(0x4E00, 0x4E80)), *map(chr, range(0xFA60, 0xFAF8)), "。"],
+    [*map(chr, range(0xAC00, 0xAC80)), *"ｶﾞ각한"],
+    [*"😀👩‍👩‍👧🇩🇪🄊﷽ﬁ㌔⒈…™Å"],
+    [*map(chr, range(0xD800)), *map(chr, range(0xE000, 0x110000))],
+]
+
+
+# The 66 code points that are reserved for no character ever. TensorFlow 2.19 takes them for damage.
+NO_CHARACTERS = [
+    *range(0xFDD0, 0xFDF0),
+    *(p + i for p in range(0, 0x110000, 0x10000) for i in (0xFFFE, 0xFFFF)),
+]
+HAS_NO_CHARACTERS = tf.strings.unicode_encode([0xFFFF], "UTF-8").numpy() == "\uffff".encode()
+LEFT_OUT = {} if HAS_NO_CHARACTERS else dict.fromkeys(NO_CHARACTERS)
+
+
+def text_of_chance(rng: random.Random) -> str:
+    pools = [rng.choice(POOLS)] if rng.random() < 0.7 else POOLS
+    text = "".join(rng.choice(rng.choice(pools)) for _ in range(rng.randint(0, 24)))
+    return text.translate(LEFT_OUT)
+
+
+@pytest.fixture(scope="module")
+def texts(golden: Path) -> list[str]:
+    recorded = json.loads((golden / "tokenizer" / "cases.json").read_text(encoding="utf-8"))
+    rng = random.Random(20)
+    long = ["a" * 200 + " " + "é" * 200 + "." + "é" * 201, "9," * 3000, "中" * 2000]
+    return [
+        *(case["text"] for case in recorded["cases"]),
+        *(text_of_chance(rng) for _ in range(3000)),
+        *long,
+        "",
+        " \t ",
+    ]
+
+
+@pytest.fixture(scope="module")
+def make(golden: Path):
+    """Gives the Python tokenizer of a kind and its graph, made once."""
+
+    @cache
+    def pair(kind: str) -> tuple[Tokenizer, GraphTokenizer]:
+        name, _, casing = kind.partition("_")
+        file = golden / "tokenizer" / ("small_1000.model" if name == "spm" else "vocab.txt")
+        tokenizer = load_tokenizer(vocab_file=file, do_lower_case=casing == "lower")
+        return tokenizer, GraphTokenizer(tokenizer)
+
+    return pair
+
+
+def is_tie(tokenizer: Tokenizer, text: str, ids: list[int]) -> bool:
+    """Whether SentencePiece finds two segmentations of a text equally good and takes the other.
+
+    From 0.2.2 on it settles ties otherwise than before, and than the one in tensorflow-text.
+    """
+    wanted = tokenizer.encode(text)
+    if not isinstance(tokenizer, SentencePieceTokenizer) or SETTLES_TIES_AS_BEFORE or ids == wanted:
+        return False
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_proto)
+    total, other = (sum(processor.get_score(i) for i in row) for row in (wanted, ids))
+    return abs(total - other) < 1e-5
+
+
+def in_bytes(text: str, places: Sequence[int]) -> list[int]:
+    before = [0]
+    for character in text:
+        before.append(before[-1] + len(character.encode()))
+    return [before[place] for place in places]
+
+
+@EVERY_KIND
+def test_ids_are_those_recorded_with_the_original(golden, make, kind):
+    _, graph = make(kind)
+    cases = json.loads((golden / "tokenizer" / "cases.json").read_text(encoding="utf-8"))["cases"]
+    ids = graph.tokenize([case["text"] for case in cases]).to_list()
+    for case, found in zip(cases, ids, strict=True):
+        assert found == case[kind]["ids"], case["text"]
+
+
+@EVERY_KIND
+def test_ids_and_offsets_are_those_of_the_python_tokenizer(make, texts, kind):
+    tokenizer, graph = make(kind)
+    encoded = [text.encode() for text in texts]
+    ids = graph.tokenize(encoded)
+    assert ids.dtype == tf.int32
+    for text, found in zip(texts, ids.to_list(), strict=True):
+        assert found == tokenizer.encode(text) or is_tie(tokenizer, text, found), ascii(text)
+    located = graph.tokenize_with_offsets(encoded)
+    assert [part.dtype for part in located] == [tf.int32] * 3
+    columns = zip(*(part.to_list() for part in located), strict=True)
+    for text, found in zip(texts, columns, strict=True):
+        ids, starts, ends = tokenizer.encode_with_offsets(text)
+        if is_tie(tokenizer, text, found[0]):
+            continue
+        wanted = (ids, in_bytes(text, starts), in_bytes(text, ends))
+        assert found == wanted, ascii(text)
+
+
+@pytest.mark.parametrize("kind", ["spm_lower", "spm_cased"])
+def test_cleans_as_in_python(make, texts, kind):
+    tokenizer, graph = make(kind)
+    cleaned = graph.clean([text.encode() for text in texts]).numpy()
+    assert [text.decode() for text in cleaned] == list(map(tokenizer.clean, texts))
+
+
+@EVERY_KIND
+def test_special_ids(make, kind):
+    tokenizer, graph = make(kind)
+    for name in ("cls_id", "sep_id", "pad_id", "mask_id", "vocab_size"):
+        assert getattr(graph, name) == getattr(tokenizer, name)
+
+
+@EVERY_KIND
+def test_works_in_a_pipeline_and_on_no_text_at_all(make, kind):
+    tokenizer, graph = make(kind)
+    texts = ["Ein Café, 1,205 m", "", "中国 ½"]
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2).map(graph.tokenize)
+    assert [row for ids in dataset for row in ids.to_list()] == tokenizer.encode_batch(texts)
+    nothing = tf.zeros([0], tf.string)
+    assert graph.tokenize(nothing).to_list() == []
+    assert [part.to_list() for part in graph.tokenize_with_offsets(nothing)] == [[], [], []]
+
+
+@EVERY_KIND
+def test_bytes_that_are_no_text_count_as_replacement_characters(make, kind):
+    tokenizer, graph = make(kind)
+    damaged = [b"caf\xe9 light", b"\xe4\xb8 light", b"light \xff"]
+    texts = ["caf\ufffd light", "\ufffd light", "light \ufffd"]
+    ids, starts, ends = (part.to_list() for part in graph.tokenize_with_offsets(damaged))
+    assert graph.tokenize(damaged).to_list() == ids == tokenizer.encode_batch(texts)
+    for row, (raw, text) in enumerate(zip(damaged, texts, strict=True)):
+        wanted = tokenizer.encode_with_offsets(text)
+        # Where a character is damaged it has fewer bytes than the three of U+FFFD.
+        missing = len(text.encode()) - len(raw)
+        place = len(text[: text.index("\ufffd")].encode())
+        for found, characters in ((starts, wanted.starts), (ends, wanted.ends)):
+            places = in_bytes(text, characters)
+            assert found[row] == [p - missing if p > place else p for p in places]
+
+
+def test_other_tokenizers_are_refused():
+    with pytest.raises(ValueError, match="not int"):
+        GraphTokenizer(3)  # type: ignore[arg-type]

@@ -1,0 +1,232 @@
+"""SQuAD's scores against values worked out by hand, on answers made to be misread."""
+
+import math
+
+import pytest
+from absl import logging
+
+from albert_tf.squad.data import Question
+from albert_tf.squad.metrics import (
+    exact_match,
+    f1,
+    has_references,
+    normalize_answer,
+    v1_scores,
+    v2_scores,
+)
+
+
+def question(qas_id, *references, is_impossible=False):
+    answers = tuple((text, 0) for text in references)
+    return Question(qas_id, "why?", 0, answers, is_impossible)
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    found = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: found.append(text % args))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Cat's  hat.", "cats hat"),
+        ("a.n the-atre, an A", "theatre"),  # the punctuation goes first: a.n is an article
+        ("\u00a0AN\u3000é\u2003Ünïté ", "é ünïté"),  # blanks and capitals beyond ASCII
+        ("e\u0301 é", "e\u0301 é"),  # composed and decomposed letters stay different
+        ("“the” — 3,5 €", "“ ” — 35 €"),  # only ASCII punctuation goes
+        ("的 the 答", "的 答"),
+        ("theé thé", "theé thé"),  # no article: the word goes on
+        ("İstanbul", "i̇stanbul"),
+        ("!?.,", ""),
+        ("", ""),
+    ],
+)
+def test_normalisation(text, expected):
+    assert normalize_answer(text) == expected
+
+
+def test_the_best_reference_counts():
+    references = ["in the river Tejo", "Lisbon, Tejo", "Tejo"]
+    assert exact_match("the TEJO.", references) == 1.0
+    assert exact_match("a river", references) == 0.0
+    assert f1("Lisbon river Tejo", references[:1], 1) == pytest.approx(2 / 3)
+    assert f1("Lisbon river Tejo", references, 1) == pytest.approx(0.8)
+    # A word counts as often as both have it.
+    assert f1("no no no yes", ["no no maybe"], 2) == pytest.approx(2 * (2 / 4) * (2 / 3) / (7 / 6))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference", "exact", "first", "second"),
+    [
+        ("", "", 1, 0, 1),
+        ("the", "...", 1, 0, 1),  # nothing is left of either
+        ("", "word", 0, 0, 0),
+        ("word", "a", 0, 0, 0),
+    ],
+)
+def test_answers_without_words(prediction, reference, exact, first, second):
+    assert exact_match(prediction, [reference]) == exact
+    assert f1(prediction, [reference], 1) == first
+    assert f1(prediction, [reference], 2) == second
+
+
+class TestFirstVersion:
+    def test_is_a_mean_over_all_questions(self, warnings):
+        questions = [
+            question("both", "red", "blue sky"),
+            question("part", "green grass"),
+            question("missing", "white"),
+        ]
+        scores = v1_scores(questions, {"part": "grass", "both": "the blue sky", "other": "x"})
+        assert scores == pytest.approx({"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3) / 3})
+        assert warnings == [
+            "1 of 3 questions have no prediction: they score 0. The first is 'missing'."
+        ]
+
+    def test_an_empty_answer_is_a_prediction(self, warnings):
+        assert v1_scores([question("q", "red")], {"q": ""}) == {"exact_match": 0.0, "f1": 0.0}
+        assert warnings == []
+
+    def test_counts_an_id_as_often_as_it_occurs(self):
+        questions = [question("q", "red"), question("q", "blue"), question("r", "red")]
+        assert v1_scores(questions, {"q": "red", "r": "no"})["exact_match"] == pytest.approx(
+            100 / 3
+        )
+
+    def test_leaves_out_what_has_no_reference_and_says_so(self, warnings):
+        scores = v1_scores([question("none"), question("q", "red")], {"q": "red", "none": "blue"})
+        assert scores == {"exact_match": 100.0, "f1": 100.0}
+        assert warnings == ["1 of 2 questions have no reference: left out. The first is 'none'."]
+
+    def test_refuses_to_score_without_references(self):
+        assert not has_references([question("q", is_impossible=True)], 1)
+        with pytest.raises(ValueError, match="None of the 1 questions has a reference answer"):
+            v1_scores([question("q", is_impossible=True)], {"q": "red"})
+
+    def test_chinese_is_scored_by_characters_too(self):
+        questions = [
+            question("a", "1998年,在北京", "北京"),
+            question("b", "《红楼梦》"),
+            question("c", "No 5"),
+        ]
+        scores = v1_scores(questions, {"a": "于北京大学", "b": "红楼梦。", "c": "no 6"})
+        assert scores["exact_match"] == 0.0
+        assert scores["char_exact_match"] == pytest.approx(100 / 3)
+        # "北京" of 5 and of 2 characters; all of 3; the run "no" of 2 and of 2.
+        assert scores["char_f1"] == pytest.approx(100 * (4 / 7 + 1 + 1 / 2) / 3)
+        # Only what stands together counts: 甲乙 of 甲乙丙丁 and of 甲乙丁.
+        assert v1_scores([question("a", "甲乙丁")], {"a": "甲乙丙丁"})["char_f1"] == pytest.approx(
+            100 * 4 / 7
+        )
+
+
+QUESTIONS = [
+    question("right", "red"),
+    question("half", "green grass"),
+    question("wrong", "white"),
+    question("none", is_impossible=True),
+    question("empty", is_impossible=True),
+]
+ANSWERS = {"right": "Red", "half": "grass", "wrong": "black", "none": "blue", "empty": ""}
+ODDS = {"right": -3.0, "half": 0.5, "wrong": -1.0, "none": -2.0, "empty": 2.0}
+HALF = 2 / 3  # F1 of "grass"
+
+
+class TestSecondVersion:
+    def test_searches_the_best_threshold(self):
+        scores = v2_scores(QUESTIONS, ANSWERS, ODDS)
+        # Answered from the lowest odds up: 2 at first, +1, -1, 0, +F1 or 0, 0.
+        assert scores["best_exact"] == pytest.approx(100 * 3 / 5)
+        assert scores["best_f1"] == pytest.approx(100 * 3 / 5)
+        assert scores["best_exact_thresh"] == scores["best_f1_thresh"] == -3.0
+        assert scores["null_score_diff_threshold"] == -3.0
+        # Written with a strict comparison, the question at the threshold is blanked after all.
+        assert scores["exact"] == scores["predictions_exact"] == pytest.approx(100 * 2 / 5)
+        assert scores["total"] == 5
+
+    def test_scores_at_a_given_threshold(self):
+        scores = v2_scores(QUESTIONS, ANSWERS, ODDS, threshold=0.75)
+        expected = {
+            "exact": 2 / 5,
+            "f1": (1 + HALF + 1) / 5,
+            "HasAns_exact": 1 / 3,
+            "HasAns_f1": (1 + HALF) / 3,
+            "NoAns_exact": 1 / 2,
+            "NoAns_f1": 1 / 2,
+            "predictions_exact": 2 / 5,
+            "predictions_f1": (1 + HALF + 1) / 5,
+        }
+        for name, share in expected.items():
+            assert scores[name] == pytest.approx(100 * share), name
+        assert (scores["HasAns_total"], scores["NoAns_total"]) == (3, 2)
+
+    def test_odds_above_one_are_no_answer_in_the_original_alone(self):
+        odds = {**ODDS, "right": 1.5, "none": 1.0}
+        scores = v2_scores(QUESTIONS, ANSWERS, odds, threshold=10.0)
+        assert scores["exact"] == pytest.approx(100 * 1 / 5)  # right is lost, none is not above
+        assert scores["predictions_exact"] == pytest.approx(100 * 2 / 5)
+
+    def test_the_threshold_is_0_where_no_answer_is_best(self):
+        questions = QUESTIONS[2:]
+        odds = {key: value - 10 for key, value in ODDS.items()}
+        scores = v2_scores(questions, ANSWERS, odds)
+        assert scores["best_f1"] == pytest.approx(100 * 2 / 3)
+        assert scores["null_score_diff_threshold"] == 0.0
+        assert scores["f1"] == pytest.approx(100 * 1 / 3)  # all are answered
+
+    def test_equal_odds_are_taken_in_the_order_of_the_questions(self):
+        odds = dict.fromkeys(ODDS, -1.0)
+        assert v2_scores(QUESTIONS, ANSWERS, odds)["best_f1"] == pytest.approx(100 * (3 + HALF) / 5)
+        backwards = v2_scores(QUESTIONS[::-1], ANSWERS, odds)
+        assert backwards["best_f1"] == pytest.approx(100 * (2 - 1 + 1 + HALF) / 5)
+        many = [question(f"{n}", *["red"] * (n % 2 or n < 60)) for n in range(120)]
+        scores = v2_scores(
+            many,
+            dict.fromkeys(map(str, range(120)), "red"),
+            {f"{n}": 1.5 - n % 2 for n in range(120)},
+        )
+        assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, 1.5)
+
+    def test_a_reference_without_words_is_answered_by_none(self):
+        questions = [question("q", "the"), question("r", "the", "red")]
+        scores = v2_scores(questions, {"q": "", "r": ""}, {"q": 0.0, "r": 0.0}, threshold=math.inf)
+        assert scores["exact"] == scores["f1"] == 50.0
+        assert "NoAns_total" not in scores
+        # The rule of odds above 1 asks whether there are references at all.
+        scores = v2_scores(questions, {"q": "", "r": ""}, {"q": 2.0, "r": 2.0}, threshold=math.inf)
+        assert (scores["exact"], scores["predictions_exact"]) == (0.0, 50.0)
+
+    def test_missing_predictions_score_0(self, warnings):
+        answers = {key: ANSWERS[key] for key in ("right", "none")}
+        scores = v2_scores(QUESTIONS, answers, ODDS, threshold=-2.5)
+        assert scores["exact"] == pytest.approx(100 * 2 / 5)  # right, and none is not answered
+        assert scores["NoAns_exact"] == 50.0
+        assert scores["best_exact"] == pytest.approx(100 * 2 / 5)
+        assert len(warnings) == 1
+        assert "3 of 5 questions have no prediction" in warnings[0]
+
+    def test_refuses_answers_without_null_odds(self):
+        odds = {key: value for key, value in ODDS.items() if key != "half"}
+        with pytest.raises(ValueError, match="1 answers have no null odds, the first is 'half'"):
+            v2_scores(QUESTIONS, ANSWERS, odds)
+
+    def test_of_an_id_twice_the_last_counts(self):
+        questions = [question("q", "red"), *QUESTIONS[3:4], question("q", "blue")]
+        scores = v2_scores(questions, {"q": "blue", "none": ""}, {"q": 0.0, "none": 0.0}, 0.5)
+        assert (scores["total"], scores["exact"]) == (2, 100.0)
+
+    def test_says_what_it_takes_for_unanswerable(self, warnings):
+        scores = v2_scores(
+            [*QUESTIONS[3:], question("q")], {**ANSWERS, "q": ""}, {**ODDS, "q": 0}, 10.0
+        )
+        assert scores["NoAns_total"] == 3
+        assert len(warnings) == 1
+        assert "1 of 3 questions have neither" in warnings[0]
+
+    def test_refuses_to_score_without_references(self):
+        assert not has_references([question("q")], 2)
+        assert has_references([question("q"), *QUESTIONS[3:4]], 2)
+        with pytest.raises(ValueError, match="nothing to score predictions with"):
+            v2_scores([question("q")], {"q": ""}, {"q": 0.0})

@@ -1,0 +1,382 @@
+"""Questions in, answers with their places out: a JSON object a line, in order."""
+
+import io
+import itertools
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.config import AlbertConfig
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.squad import ask as squad_prediction
+from albert_tf.squad.answers import OUTPUTS, AnswerSelector
+from albert_tf.squad.ask import (
+    PlainQuestion,
+    QuestionAnswerer,
+    answer_file,
+    answer_questions,
+    check_questions,
+)
+from albert_tf.squad.data import read_squad
+from albert_tf.squad.features import squad_features
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.training.distribution import create_strategy
+from tests.table_predictor import ENDS, LENGTH, STARTS, TablePredictor
+
+STRIDE, QUERY = 11, 12
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+
+
+@pytest.fixture
+def new_answerer(tokenizer):
+    def new(version: int = 1, **options) -> QuestionAnswerer:
+        settings = {"doc_stride": STRIDE, "max_query_length": QUERY, **options}
+        return QuestionAnswerer(tokenizer, TablePredictor(version), version=version, **settings)
+
+    return new
+
+
+CONTEXT = "The Éloïse lighthouse, built in 1874,\n was painted \U0001f600 in red and white stripes."
+QUESTIONS = [
+    PlainQuestion("a", CONTEXT, "Who painted the lighthouse?"),
+    PlainQuestion(17, "  one\u3000two  three\n", "two?"),
+    PlainQuestion("3", CONTEXT, "When was it built?"),
+    PlainQuestion("a", "the number of all things in the world is large. " * 30, "What is large?"),
+    PlainQuestion("\u5317", "\u5317\u4eac\u662f\u4e2d\u56fd\u7684\u9996\u90fd\u3002", "\uff1f"),
+]
+
+
+def as_lines(questions) -> bytes:
+    entries = (
+        {"id": q.question_id, "context": q.context, "question": q.question} for q in questions
+    )
+    return "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+
+
+def answered(answerer, data: bytes, tmp_path) -> list[dict]:
+    """The objects that a file of these bytes gives."""
+    source, target = tmp_path / "questions.json", tmp_path / "answers.jsonl"
+    source.write_bytes(data)
+    answer_file(str(source), answerer, str(target))
+    text = target.read_bytes().decode()
+    assert not text or text.endswith("\n")
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_answers_are_those_parts_of_the_context_that_they_say(new_answerer, tmp_path, version):
+    objects = answered(new_answerer(version), as_lines(QUESTIONS), tmp_path)
+    assert [entry["id"] for entry in objects] == ["a", 17, "3", "a", "\u5317"]
+    keys = ["id", "answer", "probability", "start", "end"]
+    keys += ["is_answered", "null_odds"] * (version == 2) + ["n_best"]
+    for entry, question in zip(objects, QUESTIONS, strict=True):
+        assert list(dict.fromkeys(entry)) == list(dict.fromkeys(keys))
+        best = entry["n_best"][0]
+        assert best == {name: entry[name] for name in best}
+        shares = [found["probability"] for found in entry["n_best"]]
+        assert shares == sorted(shares, reverse=True)
+        assert sum(shares) == pytest.approx(1, abs=1e-9)
+        for found in entry["n_best"]:
+            assert list(found) == ["answer", "probability", "start", "end"]
+            assert question.context[found["start"] : found["end"]] == found["answer"]
+            assert found["answer"] == found["answer"].strip()
+    assert all(entry["answer"] for entry in objects)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_question_is_answered_alone_as_among_others(new_answerer, tmp_path, monkeypatch, version):
+    """However many are answered at once, and wherever the lines stand."""
+    alone = [new_answerer(version).answer([question])[0].to_json() for question in QUESTIONS]
+    assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
+    backwards = answered(new_answerer(version), as_lines(QUESTIONS[::-1]), tmp_path)
+    assert backwards == alone[::-1]
+    for name, value in (("_QUESTIONS_AT_ONCE", 2), ("_CHARACTERS_AT_ONCE", 100)):
+        monkeypatch.setattr(squad_prediction, name, value)
+        assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
+
+
+def test_memory_is_bounded_by_questions_and_by_what_they_ask_about(new_answerer, monkeypatch):
+    monkeypatch.setattr(squad_prediction, "_QUESTIONS_AT_ONCE", 3)
+    monkeypatch.setattr(squad_prediction, "_CHARACTERS_AT_ONCE", 50)
+    lengths = [10, 10, 10, 10, 30, 30, 200, 20, 30, 1, 1, 1, 1]
+    questions = [PlainQuestion(number, "x" * length, "?") for number, length in enumerate(lengths)]
+    portions = []
+
+    class Recorder:
+        def answer(self, portion):
+            portions.append([len(question.context) for question in portion])
+            return []
+
+    answer_questions([questions, questions[:1]], Recorder(), io.BytesIO())
+    expected = [[10, 10, 10], [10, 30], [30], [200], [20, 30], [1, 1, 1], [1], [10]]
+    assert portions == expected
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_model_answers_as_in_an_evaluation(golden, tokenizer, tmp_path, version):
+    """A real model, from the same file: texts, probabilities and null odds."""
+    keras.utils.set_random_seed(3)
+    config = AlbertConfig(
+        vocab_size=1000,
+        embedding_size=8,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=LENGTH,
+        initializer_range=0.3,
+    )
+    model = AlbertForSpans(config) if version == 1 else AlbertForSpanBeams(config, STARTS, ENDS)
+    predictor = Predictor(
+        model,
+        create_strategy("one_device"),
+        outputs=OUTPUTS[version],
+        max_seq_length=LENGTH,
+        tokens_per_batch=20 * LENGTH,
+    )
+    path = golden / "squad" / f"dev-v{version}.json"
+    data = read_squad(str(path), version=version, is_training=False, flag="--predict_file")
+    features = squad_features(
+        data,
+        tokenizer,
+        max_seq_length=LENGTH,
+        doc_stride=STRIDE,
+        max_query_length=QUERY,
+        is_training=False,
+    )
+    selector = AnswerSelector(data, features, version=version, n_best_size=7, max_answer_length=9)
+    for rows, outputs in predictor.batches(features.sequences):
+        selector.add(rows, outputs)
+    expected = selector.answers()
+    threshold = None if version == 1 else float(np.median(expected.null_odds))
+    answerer = QuestionAnswerer(
+        tokenizer,
+        predictor,
+        version=version,
+        doc_stride=STRIDE,
+        max_query_length=QUERY,
+        n_best_size=7,
+        max_answer_length=9,
+        threshold=threshold,
+    )
+    objects = answered(answerer, path.read_bytes(), tmp_path)
+    assert [entry["id"] for entry in objects] == expected.ids
+    no_spans = ["empty"] if version == 1 else [""]
+    texts = expected.predictions(threshold)
+    for number, (entry, question) in enumerate(zip(objects, data.questions, strict=True)):
+        found, candidates = entry["n_best"], expected.candidates(number)
+        if found:
+            assert [best["answer"] for best in found] == [best.text for best in candidates]
+            np.testing.assert_allclose(
+                [best["probability"] for best in found],
+                [best.probability for best in candidates],
+                rtol=0,
+                atol=1e-6,
+            )
+        else:
+            assert [best.text for best in candidates] == no_spans
+        if version == 2:
+            assert entry["null_odds"] == pytest.approx(expected.null_odds[number], abs=1e-6)
+        if found or version == 2:
+            assert entry["answer"] == texts[question.qas_id]
+    if version == 2:
+        assert 0.3 < np.mean([entry["is_answered"] for entry in objects]) < 0.6
+
+
+@pytest.mark.parametrize(("above", "is_answered"), [(0.0, False), (0.25, True), (-0.25, False)])
+def test_null_odds_from_the_threshold_on_are_no_answer(new_answerer, above, is_answered):
+    (free,) = new_answerer(2).answer(QUESTIONS[:1])
+    assert free.to_json()["is_answered"]
+    (bound,) = new_answerer(2, threshold=free.null_odds + above).answer(QUESTIONS[:1])
+    assert bound.n_best == free.n_best
+    entry = bound.to_json()
+    assert (entry["is_answered"], entry["null_odds"]) == (is_answered, free.null_odds)
+    if is_answered:
+        assert bound == free
+    else:
+        nothing = {"answer": "", "probability": None, "start": None, "end": None}
+        assert {name: entry[name] for name in nothing} == nothing
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_without_any_candidate_nothing_is_answered(new_answerer, version):
+    """And no text is, such as "empty", that the context does not have."""
+    questions = [PlainQuestion("a", "", "who?"), *QUESTIONS[:1], PlainQuestion("b", " \n", "")]
+    answerer = new_answerer(version)
+    first, second, third = (answer.to_json() for answer in answerer.answer(questions))
+    assert second["answer"]
+    for entry in (first, third):
+        assert (entry["answer"], entry["n_best"]) == ("", [])
+        assert entry["probability"] is entry["start"] is entry["end"] is None
+        assert entry.get("is_answered", False) is False
+    assert answerer.issues.locations == {
+        "an empty context, kept": ["a", "b"],
+        "an empty question, kept": ["b"],
+    }
+
+
+def test_halves_of_characters_keep_their_places(new_answerer, tmp_path):
+    """They are no text for a tokenizer, but the offsets are those of the context as given."""
+    random = np.random.default_rng(5)
+    parts = ["\ud83d", "\ude00", "the ", "world", "\U0001f600", "e\u0301", " "]
+    contexts = ["".join(random.choice(parts, 40)) for _ in range(30)]
+    # As JSON has them: neighbouring halves that make a character are one.
+    contexts = [json.loads(json.dumps(context)) for context in contexts]
+    assert any("\ud83d" in context or "\ude00" in context for context in contexts)
+    questions = [PlainQuestion(i, context, "the \ud83d") for i, context in enumerate(contexts)]
+    answerer = new_answerer()
+    objects = answered(answerer, as_lines(questions), tmp_path)
+    for entry, question in zip(objects, questions, strict=True):
+        for found in entry["n_best"]:
+            assert question.context[found["start"] : found["end"]] == found["answer"]
+    assert any("\ud83d" in found["answer"] for entry in objects for found in entry["n_best"])
+    (kind,) = answerer.issues.locations
+    assert "lone surrogates" in kind
+
+
+def test_questions_that_are_cut_off_are_counted_and_those_that_just_fit_are_not(
+    new_answerer, tokenizer
+):
+    texts = {number: " ".join(["the"] * number) for number in (QUERY - 1, QUERY, QUERY + 1, 40)}
+    assert [len(tokenizer.encode(text)) for text in texts.values()] == list(texts)
+    answerer = new_answerer()
+    answerer.answer([PlainQuestion(n, "the world " * 50, text) for n, text in texts.items()])
+    cut = f"a question longer than --max_query_length={QUERY}, cut off"
+    assert answerer.issues.locations == {cut: [str(QUERY + 1), "40"]}
+
+
+BAD = [
+    (b'{"context": "a"}', r"line 3 must have a text called `question`"),
+    (b"{]", r"broken JSON: .* line 3"),
+    (b'"\xe9"', r"line 3 .*0xe9"),
+]
+
+
+@pytest.mark.parametrize(("bad", "message"), BAD)
+def test_an_entry_that_cannot_be_used_is_named(
+    new_answerer, tmp_path, monkeypatch, capsysbinary, bad, message
+):
+    data = as_lines(QUESTIONS[:2]) + bad + b"\n" + as_lines(QUESTIONS[2:])
+    # From a stream, what came before it is answered.
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    with pytest.raises(ValueError, match=f"--predict_json: -.*{message}"):
+        answer_file("-", new_answerer())
+    lines = capsysbinary.readouterr().out.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["a", 17]
+    # A file is looked through first.
+    path, output = tmp_path / "questions.jsonl", tmp_path / "out" / "answers.jsonl"
+    path.write_bytes(data)
+    answerer = new_answerer()
+    with pytest.raises(ValueError, match=message):
+        check_questions(str(path))
+    with pytest.raises(ValueError, match=rf"questions\.jsonl.*{message}"):
+        answer_file(str(path), answerer, str(output))
+    assert answerer.num_questions == 0
+    # A stream into a file leaves no half of one.
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    with pytest.raises(ValueError, match=message):
+        answer_file("-", answerer, str(output))
+    assert answerer.num_questions == 2
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["questions.jsonl"]
+
+
+def test_a_missing_file_is_named_before_anything_else(tmp_path):
+    for path, found in ((str(tmp_path / "nowhere"), "does not exist"), (str(tmp_path), "a folder")):
+        with pytest.raises(ValueError, match=rf"--predict_json '.*{found}.*a file of questions"):
+            check_questions(path)
+    with pytest.raises(ValueError, match=r"--predict_json 'ram://nowhere' does not exist"):
+        check_questions("ram://nowhere")
+    check_questions("-")
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"\n\n"])
+def test_no_question_is_no_answer(new_answerer, tmp_path, data):
+    assert answered(new_answerer(), data, tmp_path) == []
+
+
+def test_files_of_any_place_and_size_are_answered_in_order(new_answerer, tmp_path):
+    """More lines than are answered at once, from a file that is no local one."""
+    questions = [
+        PlainQuestion(number, "the world is " + "large " * (number % 40), "the?")
+        for number in range(1500)
+    ]
+    source, target = "ram://squad_prediction/questions.jsonl", tmp_path / "answers.jsonl"
+    with tf.io.gfile.GFile(source, "wb") as file:
+        file.write(as_lines(questions))
+    answerer = new_answerer(n_best_size=2)
+    answer_file(source, answerer, str(target))
+    with open(target, encoding="utf-8") as file:
+        assert [json.loads(line)["id"] for line in file] == list(range(1500))
+    assert 2 <= len(answerer.predictor.groups) < 8
+
+
+class Endless:
+    """A source that never ends, and counts how often it was read."""
+
+    def __init__(self) -> None:
+        self.reads = itertools.count()
+        self.last = 0
+
+    def read1(self, size: int) -> bytes:
+        self.last = next(self.reads)
+        return as_lines(QUESTIONS[1:3])
+
+    read = read1
+
+
+def test_an_endless_stream_is_answered_until_nobody_reads(new_answerer, monkeypatch):
+    source = Endless()
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=source))
+    with open(writing, "w") as sink:
+        monkeypatch.setattr(sys, "stdout", sink)
+        answer_file("-", new_answerer())
+        sink.flush()  # as Python does at its end; nothing may be raised
+    assert source.last < 3
+
+
+def test_each_group_reaches_the_reader_before_the_next_one_is_asked_for(new_answerer):
+    flushed = []
+
+    class Output(io.BytesIO):
+        def flush(self):
+            flushed.append(self.getvalue().count(b"\n"))
+
+    def groups():
+        yield QUESTIONS[:1]
+        assert flushed == [1]
+        yield QUESTIONS[1:4]
+        assert flushed == [1, 4]
+
+    answer_questions(groups(), new_answerer(), Output())
+    assert flushed == [1, 4]
+
+
+def test_what_was_odd_is_said_once_at_the_end(new_answerer, tmp_path, monkeypatch):
+    messages = []
+    for level in ("info", "warning"):
+        monkeypatch.setattr(
+            logging,
+            level,
+            lambda text, *values, level=level: messages.append((level, text % values)),
+        )
+    monkeypatch.setattr(squad_prediction, "_QUESTIONS_AT_ONCE", 2)
+    questions = [*QUESTIONS, *(PlainQuestion(f"e{i}", "", "who?") for i in range(3))]
+    answered(new_answerer(), as_lines(questions), tmp_path)
+    assert messages == [
+        ("info", "Answered 8 questions"),
+        ("warning", "--predict_json: rows=3 with an empty context, kept (ids e0, e1, e2)"),
+    ]

@@ -1,0 +1,330 @@
+"""Windows, compared with what plain loops give; texts and lengths are of all sizes."""
+
+import random
+
+import numpy as np
+import pytest
+
+from albert_tf.squad import features as module
+from albert_tf.squad.data import Question, SquadData
+from albert_tf.squad.features import (
+    SquadFeatures,
+    answer_tokens,
+    answers_through_tokens,
+    cut_windows,
+    squad_features,
+    squad_tokens,
+)
+from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.tokenization.word_piece import WordPieceTokenizer
+
+WORDS = ["the", "river", "tejo", "is", "wide", "and", "long", "in", "lisbon", "porto", "12", "300"]
+VOCABULARY = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"abcdefgh",
+    *"里斯本在河边长",
+    "##b",
+    "河",
+]
+LENGTHS = {"max_seq_length": 23, "doc_stride": 5, "max_query_length": 7}
+
+
+@pytest.fixture(scope="module")
+def sentence_pieces(golden):
+    return load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
+
+
+@pytest.fixture(scope="module")
+def word_pieces():
+    return WordPieceTokenizer(list(dict.fromkeys(VOCABULARY)))
+
+
+def letters(seed: int, paragraphs: int = 6) -> SquadData:
+    """Contexts of single letters, a token each, so that a place is a token; one is empty."""
+    rng = random.Random(seed)
+    contexts = ["", *(" ".join(rng.choices("abcdefgh", k=n)) for n in (1, 3, 12, 13, 47))]
+    questions = []
+    for number in range(29):
+        paragraph = rng.randrange(paragraphs)
+        context = contexts[paragraph]
+        start = 2 * rng.randrange(max(1, (len(context) + 1) // 2))
+        text = context[start : start + 2 * rng.randrange(6) + 1]
+        is_impossible = not text or number % 5 == 4
+        answers = () if is_impossible else ((text, start),)
+        asked = " ".join(rng.choices("abcdefgh", k=rng.randrange(10)))
+        questions.append(Question(f"q{number}", asked, paragraph, answers, is_impossible))
+    return SquadData(contexts, questions, "letters.json")
+
+
+def windows_of(length: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Start and length of each window."""
+    found, start = [], 0
+    while True:
+        found.append((start, min(length - start, room)))
+        if start + found[-1][1] >= length:
+            return found
+        start += min(room, stride)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_windows_and_positions(word_pieces, seed):
+    data = letters(seed)
+    features = squad_features(data, word_pieces, is_training=True, **LENGTHS)
+    row = 0
+    for index, question in enumerate(data.questions):
+        context = word_pieces.encode(data.contexts[question.paragraph])
+        asked = word_pieces.encode(question.question)[: LENGTHS["max_query_length"]]
+        room = LENGTHS["max_seq_length"] - len(asked) - 3
+        for number, (start, length) in enumerate(
+            windows_of(len(context), room, LENGTHS["doc_stride"])
+        ):
+            first = len(asked) + 2
+            part = [*context[start : start + length], 3] if length else []
+            ids = [2, *asked, 3, *part]
+            padded = features.sequences.padded(np.array([row]), LENGTHS["max_seq_length"])
+            missing = LENGTHS["max_seq_length"] - len(ids)
+            assert padded["input_ids"][0].tolist() == ids + [0] * missing
+            assert padded["segment_ids"][0].sum() == len(part)
+            assert features.question_indices[row] == index
+            assert features.paragraph_indices[row] == question.paragraph
+            assert features.doc_span_index[row] == number
+            assert features.window_starts[row] == start
+            assert features.first_context_position[row] == first
+            assert features.context_lengths(np.array(row)) == length
+            position = (0, 0, True)
+            if question.answers:
+                text, begin = question.answers[0]
+                begin, end = begin // 2 - start, (begin + len(text) - 1) // 2 - start
+                if begin >= 0 and end < length:
+                    position = (begin + first, end + first, False)
+            assert (
+                features.start_positions[row],
+                features.end_positions[row],
+                features.is_impossible[row],
+            ) == position
+            row += 1
+    assert row == len(features)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_largest_context(word_pieces, seed):
+    features = squad_features(letters(seed), word_pieces, is_training=False, **LENGTHS)
+    assert features.start_positions is features.end_positions is features.is_impossible is None
+    rows = np.arange(len(features))
+    best = features.is_max_context(rows, np.tile(np.arange(-2, 27), (len(rows), 1)))[:, 2:]
+    for row in rows.tolist():
+        same = np.flatnonzero(features.question_indices == features.question_indices[row])
+        spans = [
+            (
+                int(features.window_starts[other]),
+                int(features.sequences.lengths[other] - features.sequences.first_lengths[other]),
+            )
+            for other in same
+        ]
+        first, start = int(features.first_context_position[row]), int(features.window_starts[row])
+        length = max(int(features.sequences.lengths[row]) - first - 1, 0)
+        for position in range(27):
+            is_context = first <= position < first + length
+            token = position - first + start
+            # The lengths above count the last [SEP].
+            scores = [
+                min(token - begin, begin + size - 2 - token) + 0.01 * (size - 1)
+                if begin <= token < begin + size - 1
+                else -1
+                for begin, size in spans
+            ]
+            is_best = is_context and same[int(np.argmax(scores))] == row
+            assert best[row, position] == is_best, (row, position)
+    # Every context token is shown best by exactly one window of each question.
+    counts = np.diff(features.paragraph_offsets)
+    asked = np.unique(features.question_indices, return_index=True)[1]
+    assert best.sum() == counts[features.paragraph_indices[asked]].sum()
+    some = rows[::-3]
+    np.testing.assert_array_equal(
+        features.is_max_context(some, np.full(len(some), 9)), best[some, 9]
+    )
+
+
+def test_windows_at_the_edges():
+    windows = cut_windows(np.array([0, 5, 6, 11, 12]), np.array([5, 5, 5, 4, 1]), 3)
+    assert windows.questions.tolist() == [0, 1, 2, 2, 3, 3, 3, 3] + [4] * 12
+    assert windows.starts.tolist() == [0, 0, 0, 3, 0, 3, 6, 9, *range(12)]
+    assert windows.lengths.tolist() == [0, 5, 5, 3, 4, 4, 4, 2] + [1] * 12
+    far = cut_windows(np.array([9]), np.array([4]), 128)
+    assert far.starts.tolist() == [0, 4, 8]  # a stride cannot leave tokens out
+
+
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_batches_and_processes_change_nothing(sentence_pieces, monkeypatch, at_once):
+    rng = random.Random(5)
+    contexts = [" ".join(rng.choices(WORDS, k=rng.randrange(1, 90))) for _ in range(9)]
+    questions = [
+        Question(str(n), " ".join(rng.choices(WORDS, k=n % 9)), n % 9, (("", 0),), True)
+        for n in range(31)
+    ]
+    data = SquadData(contexts, questions, "words.json")
+    settings = {**LENGTHS, "is_training": False}
+    expected = squad_features(data, sentence_pieces, **settings)
+    monkeypatch.setattr(module, "_WINDOWS_AT_ONCE", at_once)
+    monkeypatch.setattr("albert_tf.squad.features._CONTEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("albert_tf.squad.features._QUESTIONS_AT_ONCE", 4)
+    workers = 1 if at_once == 1 else 2
+    assert_same(squad_features(data, sentence_pieces, num_workers=workers, **settings), expected)
+
+
+def assert_same(actual: SquadFeatures, expected: SquadFeatures) -> None:
+    for name in ("tokens", "starts", "first_lengths"):
+        np.testing.assert_array_equal(
+            getattr(actual.sequences, name), getattr(expected.sequences, name), err_msg=name
+        )
+    names = set(vars(expected)) - {"sequences", "_most_overlaps"}
+    assert len(names) >= 10
+    for name in names:
+        ours, theirs = getattr(actual, name), getattr(expected, name)
+        if theirs is None:
+            assert ours is None, name
+            continue
+        assert ours.dtype == theirs.dtype, name
+        np.testing.assert_array_equal(ours, theirs, err_msg=name)
+
+
+def test_dtypes(word_pieces):
+    features = squad_features(letters(0), word_pieces, is_training=True, **LENGTHS)
+    wide = {"paragraph_offsets"}
+    for name in vars(features).keys() - {"sequences", "_most_overlaps", "is_impossible"}:
+        assert getattr(features, name).dtype == (np.int64 if name in wide else np.int32), name
+    assert features.is_impossible.dtype == bool
+
+
+# Characters without a token of their own: blanks but the first, zero-width ones, combining marks.
+ODD = "  The   ta\u0301ll  \u200b½ \u00a0 cafe\u0301, “12,300” ﬁne\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "back"),
+    [
+        ("The", "The"),
+        ("  The", "The"),
+        (" ta\u0301ll ", "ta\u0301ll"),
+        ("\u0301ll", "ta\u0301ll"[1:]),  # a token with more than the answer
+        ("cafe\u0301", "cafe"),  # an accent after the last token's letter belongs to none
+        ("cafe", "cafe"),
+        ("½", "½"),
+        ("\u200b½", "½"),
+        ("½ ", "½ \u00a0 ca"),  # a blank belongs to the word after it
+        ("“12,300”", "“12,300”"),
+        ("ﬁne\n", "ﬁne"),
+        ("300", "300"),
+    ],
+)
+def test_answers_come_back_from_their_tokens(sentence_pieces, text, back):
+    question = Question("a", "what", 0, ((text, ODD.index(text)),), False)
+    data = SquadData([ODD], [question], "odd.json")
+    tokens = squad_tokens(data, sentence_pieces, 5, 1)
+    ((name, wanted, found),) = answers_through_tokens(data, tokens)
+    assert (name, wanted, found.strip()) == ("a", text, back)
+
+
+@pytest.mark.parametrize("answer", [("\u200b", 1), (" ", 3), ("\n", 4)])
+def test_an_answer_of_which_no_token_is_left_gets_the_nearest(sentence_pieces, answer):
+    data = SquadData(["a\u200bb \n"], [Question("a", "b", 0, (answer,), False)], "odd.json")
+    tokens = squad_tokens(data, sentence_pieces, 5, 1)
+    first, last = answer_tokens(data.questions, tokens)
+    assert 0 <= first[0] <= last[0] < len(tokens.context_ids)
+
+
+def test_chinese(word_pieces):
+    context = "里斯本在ab河边。"
+    questions = [
+        Question("x", "在河边", 0, (("ab", 4),), False),
+        Question("y", "长", 0, (("河边", 6),), False),
+        Question("z", "", 0, (("里斯本", 0),), False),
+    ]
+    data = SquadData([context], questions, "zh.json")
+    features = squad_features(
+        data, word_pieces, max_seq_length=64, doc_stride=9, max_query_length=3, is_training=True
+    )
+    tokens = [
+        word_pieces.convert_ids_to_tokens(ids[ids > 0])
+        for ids in features.sequences.padded(np.arange(3), 16)["input_ids"]
+    ]
+    assert tokens[1] == ["[CLS]", "长", "[SEP]", *"里斯本在", "a", "##b", *"河边", "[UNK]", "[SEP]"]
+    chosen = [
+        row[start : end + 1]
+        for row, start, end in zip(
+            tokens, features.start_positions, features.end_positions, strict=True
+        )
+    ]
+    assert chosen == [["a", "##b"], ["河", "边"], ["里", "斯", "本"]]
+    back = [
+        found for _, _, found in answers_through_tokens(data, squad_tokens(data, word_pieces, 3, 1))
+    ]
+    assert back == ["ab", "河边", "里斯本"]
+
+
+def test_an_empty_context_has_a_window(word_pieces):
+    questions = [Question("a", "a b", 0, (), False), Question("b", "", 1, (), False)]
+    data = SquadData(["\u200b \n", ""], questions, "x.json")
+    features = squad_features(data, word_pieces, is_training=False, **LENGTHS)
+    rows = np.arange(2)
+    assert features.sequences.padded(rows, 5)["input_ids"].tolist() == [
+        [2, 5, 6, 3, 0],
+        [2, 3, 0, 0, 0],
+    ]
+    assert features.context_lengths(rows).tolist() == [0, 0]
+    assert not features.is_max_context(rows, np.tile(np.arange(-1, 6), (2, 1))).any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"doc_stride": 0}, "--doc_stride must be at least 1. Received: 0"),
+        ({"max_query_length": 0}, "--max_query_length must be at least 1. Received: 0"),
+        ({"max_query_length": 20}, "--max_seq_length=23 leaves no room .* at least 24"),
+        ({"max_query_length": 64}, "--max_query_length=64 .* at least 68"),
+    ],
+)
+def test_lengths_that_leave_no_room(word_pieces, changes, words):
+    with pytest.raises(ValueError, match=words):
+        squad_features(letters(0), word_pieces, is_training=True, **{**LENGTHS, **changes})
+    # One token of context is enough.
+    squad_features(letters(0), word_pieces, is_training=True, **{**LENGTHS, "max_query_length": 19})
+
+
+def test_questions_that_are_cut_off_are_counted(word_pieces, caplog):
+    lengths = dict(zip("abcd", (6, 8, 7, 40), strict=True))
+    questions = [Question(name, "a " * n, 0, (), True) for name, n in lengths.items()]
+    data = SquadData(["b " * 50], questions, "long.json")
+    squad_features(data, word_pieces, is_training=False, **{**LENGTHS, "max_query_length": 7})
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        "long.json: questions=2 longer than --max_query_length=7 tokens, cut off (ids b, d)"
+    ]
+
+
+def test_answers_that_fit_into_no_window(word_pieces, caplog):
+    contexts = [" ".join("abcdefgh" * 4), "a b"]
+    long = [
+        Question(f"long{n}", "", 0, ((contexts[0][: 2 * n - 1], 0),), False) for n in range(21, 28)
+    ]
+    short = Question("short", "", 1, (("b", 2),), False)
+    unanswerable = Question("none", "", 1, (), True)
+    data = SquadData(contexts, [*long, short, unanswerable], "x.json")
+    features = squad_features(data, word_pieces, is_training=True, **LENGTHS)
+    assert np.count_nonzero(~features.is_impossible) == 1
+    assert caplog.messages[0] == (
+        "x.json: questions=7 with an answer that is whole in no window, trained as unanswerable "
+        "(ids long21, long22, long23, long24, long25, ...)"
+    )
+    for questions, end in (
+        (long, r"7 of 7 questions have an answer. A larger --max_seq_length makes longer windows."),
+        ([unanswerable], r"0 of 1 questions have an answer."),
+    ):
+        with pytest.raises(ValueError, match=rf"x.json: no window holds a whole answer.*{end}$"):
+            squad_features(
+                SquadData(contexts, questions, "x.json"), word_pieces, is_training=True, **LENGTHS
+            )

@@ -1,0 +1,115 @@
+"""Answer files and results of a run on SQuAD, in the original's form."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from albert_tf.squad.answers import SquadAnswers
+from albert_tf.squad.evaluation import SquadEvaluationResults, write_answers
+
+RULE = "=" * 50
+
+
+def answers_of(ids, texts, null_odds=None):
+    """Two candidates a question, but one of the last."""
+    count = len(texts)
+    first = np.minimum(np.arange(len(ids) + 1) * 2, count)
+    return SquadAnswers(
+        ids,
+        first,
+        texts,
+        np.linspace(1e-20, 1, count),
+        -np.arange(count, dtype=np.float64),
+        np.full(count, -1e6),
+        np.zeros([count, 2], np.int64),
+        null_odds,
+    )
+
+
+def test_files_are_what_json_makes_of_them(tmp_path):
+    texts = ['a "quoted"\n\\ line', "Élo\u2028ïse 😀", "", "\x00\t", "\ud800 alone"]
+    answers = answers_of(['1/é"', "b", "c"], texts, np.array([-0.5, 1e6, 2.0]))
+    write_answers(str(tmp_path), answers, threshold=1.0)
+    nbest = {
+        qas_id: [
+            {
+                "text": entry.text,
+                "probability": entry.probability,
+                "start_log_prob": entry.start_log_prob,
+                "end_log_prob": entry.end_log_prob,
+            }
+            for entry in answers.candidates(number)
+        ]
+        for number, qas_id in enumerate(answers.ids)
+    }
+    assert [len(entries) for entries in nbest.values()] == [2, 2, 1]
+    expected = {
+        "predictions.json": {'1/é"': texts[0], "b": "", "c": ""},
+        "nbest_predictions.json": nbest,
+        "null_odds.json": {'1/é"': -0.5, "b": 1e6, "c": 2.0},
+    }
+    assert {path.name for path in tmp_path.iterdir()} == expected.keys()
+    for name, value in expected.items():
+        assert (tmp_path / name).read_text() == json.dumps(value, indent=4) + "\n", name
+
+
+def test_files_of_no_question(tmp_path):
+    write_answers(str(tmp_path / "new"), answers_of([], []))
+    for name in ("predictions.json", "nbest_predictions.json"):
+        assert (tmp_path / "new" / name).read_text() == "{}\n"
+    assert not (tmp_path / "new" / "null_odds.json").exists()
+
+
+def test_a_file_that_breaks_off_leaves_the_earlier_one(tmp_path):
+    write_answers(str(tmp_path), answers_of(["a"], ["x", "y"]))
+    before = (tmp_path / "nbest_predictions.json").read_text()
+    broken = answers_of(["a", "b"], ["u", "v", None])
+    broken.texts[2] = object()
+    with pytest.raises(TypeError):
+        write_answers(str(tmp_path), broken)
+    assert (tmp_path / "nbest_predictions.json").read_text() == before
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+class TestEvaluationResults:
+    def test_bytes_that_are_no_text_are_named(self, tmp_path):
+        (tmp_path / "eval_results.txt").write_bytes(b"loss = 1\n\xff\n")
+        with pytest.raises(ValueError, match=r"eval_results\.txt.*line 2"):
+            SquadEvaluationResults(str(tmp_path), 10)
+
+    def test_are_a_block_for_every_checkpoint_and_the_best_one_again(self, tmp_path):
+        results = SquadEvaluationResults(str(tmp_path))
+        first = {"f1": 100 / 3, "exact_match": 20.0}
+        results.append(5, first, best_step=5, best_f1=100 / 3)
+        results.append(10, {"f1": 30.25, "exact_match": 20.5}, best_step=5, best_f1=100 / 3)
+        best = "exact_match = 20.0\nf1 = 33.333333333333336\n"
+        assert (tmp_path / "eval_results.txt").read_text() == (
+            f"{best}global_step = 5\nbest f1 = 33.333333333333336\n{RULE}\n"
+            "exact_match = 20.5\nf1 = 30.25\nglobal_step = 10\n"
+            f"best f1 = 33.333333333333336\n{RULE}\n"
+            f"{best}best perf happened at step: 5"
+        )
+
+    def test_go_on_with_what_an_earlier_start_wrote(self, tmp_path):
+        for step, f1 in ((5, 1.5), (10, 2.5), (15, 3.5)):
+            results = SquadEvaluationResults(str(tmp_path), step - 1)
+            results.append(step, {"f1": f1}, best_step=step, best_f1=f1)
+        # Resumed at 10, which had been evaluated; 15 is of a future that is trained anew.
+        results = SquadEvaluationResults(str(tmp_path), 10)
+        results.append(10, {"f1": 2.0}, best_step=5, best_f1=2.25)
+        text = (tmp_path / "eval_results.txt").read_text()
+        blocks = text.split(f"{RULE}\n")
+        assert blocks == [
+            "f1 = 1.5\nglobal_step = 5\nbest f1 = 1.5\n",
+            "f1 = 2.0\nglobal_step = 10\nbest f1 = 2.25\n",
+            "f1 = 1.5\nbest perf happened at step: 5",
+        ]
+
+    def test_without_a_best_one(self, tmp_path):
+        results = SquadEvaluationResults(str(tmp_path))
+        results.append(7, {"f1": math.nan}, best_step=-1, best_f1=-math.inf)
+        assert (tmp_path / "eval_results.txt").read_text() == (
+            f"f1 = nan\nglobal_step = 7\nbest f1 = -1\n{RULE}\nbest perf happened at step: -1"
+        )

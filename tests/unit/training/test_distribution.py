@@ -1,0 +1,145 @@
+import json
+import socket
+import time
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.training.distribution import (
+    LostWorkerError,
+    TpuAddress,
+    check_batch_size,
+    create_strategy,
+    is_chief,
+    is_tpu,
+    local_replicas,
+    settle_strategy,
+    split_batch,
+    split_cpu,
+    worker_shard,
+)
+from albert_tf.training.task import WHOLE
+from albert_tf.training.workers import explain_lost_workers, is_any_worker, values_of_workers
+
+
+def test_a_strategy_has_the_replicas_its_name_says():
+    assert create_strategy("mirrored").num_replicas_in_sync == 2  # see conftest.py
+    assert create_strategy("one_device").num_replicas_in_sync == 1
+    assert create_strategy("auto").num_replicas_in_sync == 1  # no GPU here
+
+
+def test_models_of_two_sizes_can_be_mirrored_in_one_process():
+    for shape in ([3], [2, 5]):
+        strategy = create_strategy("mirrored")
+
+        @tf.function
+        def total(shape=shape, strategy=strategy):
+            def replica_total():
+                context = tf.distribute.get_replica_context()
+                return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones(shape))
+
+            return strategy.experimental_local_results(strategy.run(replica_total))[1]
+
+        assert total().numpy().tolist() == (2 * tf.ones(shape)).numpy().tolist()
+
+
+def test_an_unknown_strategy_is_refused():
+    with pytest.raises(
+        ValueError, match=r"one of auto, one_device, mirrored, multi_worker, tpu\. Received: 'ps'"
+    ):
+        create_strategy("ps")
+
+
+def test_devices_cannot_be_split_once_tensorflow_uses_them():
+    tf.config.list_logical_devices()
+    split_cpu(1)
+    with pytest.raises(ValueError, match="--num_logical_cpu_devices came too late"):
+        split_cpu(3)
+
+
+def test_batch_sizes_are_multiples_of_the_replicas():
+    strategy = create_strategy("mirrored")
+    check_batch_size(strategy.num_replicas_in_sync, 8, "--eval_batch_size")
+    with pytest.raises(ValueError, match="--eval_batch_size=7 with 2 replicas; 8 would do"):
+        check_batch_size(strategy.num_replicas_in_sync, 7, "--eval_batch_size")
+
+
+@pytest.mark.parametrize("name", ["one_device", "mirrored"])
+def test_splitting_a_batch_keeps_every_row_in_its_place(name):
+    strategy = create_strategy(name)
+    features = {"ids": tf.reshape(tf.range(12), [4, 3]), "weights": tf.constant([1.0, 0.0, 2.0, 3])}
+    replicas = strategy.run(tf.identity, args=(split_batch(strategy, features)["ids"],))
+    rows = strategy.experimental_local_results(replicas)
+    assert [part.shape[0] for part in rows] == [4 // len(rows)] * len(rows)
+    assert tf.concat(rows, axis=0).numpy().tolist() == features["ids"].numpy().tolist()
+    parts = strategy.experimental_local_results(split_batch(strategy, features)["weights"])
+    assert tf.concat(parts, axis=0).numpy().tolist() == [1.0, 0.0, 2.0, 3.0]
+
+
+def set_cluster(monkeypatch, count):
+    cluster = {"worker": [f"host{number}:2222" for number in range(count)]}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+
+
+def test_tf_config_with_several_workers_decides_what_auto_is(monkeypatch):
+    assert settle_strategy("auto") == "auto"
+    set_cluster(monkeypatch, 1)
+    assert settle_strategy("auto") == "auto"
+    assert settle_strategy("multi_worker") == "multi_worker"
+    set_cluster(monkeypatch, 3)
+    assert settle_strategy("auto") == "multi_worker"
+
+
+def test_workers_do_not_train_each_for_itself(monkeypatch):
+    set_cluster(monkeypatch, 3)
+    for name in ("one_device", "mirrored", "tpu"):
+        with pytest.raises(ValueError, match=f"3 workers, but with --distribution_strategy={name}"):
+            settle_strategy(name)
+    with pytest.raises(ValueError, match="--num_logical_cpu_devices does not go with several"):
+        settle_strategy("auto", num_logical_cpu_devices=2)
+
+
+def test_several_workers_need_addresses():
+    with pytest.raises(ValueError, match=r"multi_worker needs the addresses .* TF_CONFIG"):
+        create_strategy("multi_worker")
+
+
+def test_several_workers_come_before_anything_else(monkeypatch):
+    tf.zeros([])  # TensorFlow has started
+    set_cluster(monkeypatch, 1)
+    with pytest.raises(ValueError, match="cannot be used any more in this process"):
+        create_strategy("multi_worker")
+
+
+@pytest.mark.parametrize("name", ["one_device", "mirrored"])
+def test_one_process_is_chief_and_agrees_with_itself(name):
+    strategy = create_strategy(name)
+    assert is_chief(strategy)
+    assert not is_tpu(strategy)
+    assert worker_shard(strategy) == WHOLE
+    assert local_replicas(strategy) == strategy.num_replicas_in_sync
+    assert values_of_workers(strategy, 7) == [7]
+    assert is_any_worker(strategy, True)
+    assert not is_any_worker(strategy, False)
+
+
+def test_a_broken_reduction_is_explained_and_other_errors_are_not():
+    with (
+        pytest.raises(LostWorkerError, match=r"Another worker ended .* said: Collective ops is"),
+        explain_lost_workers(),
+    ):
+        raise tf.errors.UnavailableError(None, None, "Graph error\nCollective ops is aborted by x")
+    with pytest.raises(tf.errors.UnavailableError), explain_lost_workers():
+        raise tf.errors.UnavailableError(None, None, "storage.googleapis.com is not reached")
+
+
+def test_a_tpu_that_is_not_there_is_missed_at_once():
+    with socket.socket() as unused:
+        unused.bind(("localhost", 0))  # nobody listens
+        address = f"grpc://localhost:{unused.getsockname()[1]}"
+    for name in (address, "my-tpu", None):
+        start = time.monotonic()
+        with pytest.raises(ValueError, match="No TPU can be reached as --tpu_name="):
+            create_strategy("tpu", TpuAddress(name, "us-central1-a", "my-project"))
+        assert time.monotonic() - start < 20.0

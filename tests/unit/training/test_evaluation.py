@@ -1,0 +1,123 @@
+"""Which checkpoint is the best, now and after a restart, and the file of results."""
+
+import math
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.run_records import BestTrial
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.distribution import create_strategy
+from albert_tf.training.evaluation import BestCheckpoint, Evaluator, result_lines, write_results
+from tests.small_model import small_config
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AlbertForPretraining(
+        small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
+    )
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return TrainingDirectory(str(tmp_path))
+
+
+def stored_step(directory):
+    return int(tf.train.load_checkpoint(directory.best()).get_tensor("global_step"))
+
+
+class TestBestCheckpoint:
+    def test_is_that_of_the_highest_score(self, directory, model):
+        best = BestCheckpoint(directory, "accuracy")
+        scores = ((5, 0.25), (10, 0.5), (15, 0.5), (20, 0.375))
+        taken = [
+            best.offer(step, {"accuracy": value, "loss": 1.0}, model) for step, value in scores
+        ]
+        assert taken == [True, True, False, False]
+        assert (best.last_step, best.step, best.value) == (20, 10, 0.5)
+        assert stored_step(directory) == 10
+
+    def test_is_remembered_by_the_next_run(self, directory, model, tmp_path):
+        BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
+        assert (tmp_path / "best_trial.txt").read_text() == "5:5:0.5"
+        again = BestCheckpoint(directory, "accuracy")
+        assert (again.last_step, again.step, again.value) == (5, 5, 0.5)
+        again.offer(10, {"accuracy": 0.4}, model)
+        assert (tmp_path / "best_trial.txt").read_text() == "10:5:0.5"
+        assert stored_step(directory) == 5
+        again.offer(15, {"accuracy": 0.6}, model)
+        assert stored_step(directory) == 15
+
+    def test_is_never_one_without_a_score(self, directory, model, tmp_path):
+        best = BestCheckpoint(directory, "accuracy")
+        best.offer(5, {"accuracy": math.nan}, model)
+        assert directory.best() is None
+        best.offer(10, {"accuracy": 0.0}, model)
+        assert stored_step(directory) == 10
+        assert (tmp_path / "best_trial.txt").read_text() == "10:10:0.0"
+
+    def test_is_not_compared_with_one_that_another_score_chose(self, directory, model, tmp_path):
+        BestCheckpoint(directory, "f1").offer(5, {"f1": 60.0}, model)
+        best = BestCheckpoint(directory, "char_f1")
+        assert (best.last_step, best.step, best.value) == (5, -1, -math.inf)
+        best.offer(10, {"f1": 20.0, "char_f1": 40.0}, model)
+        assert (tmp_path / "best_trial.txt").read_text() == "10:10:40.0:char_f1"
+        again = BestCheckpoint(directory, "char_f1")
+        assert (again.last_step, again.step, again.value) == (10, 10, 40.0)
+        assert BestCheckpoint(directory, "f1").step == -1
+        assert stored_step(directory) == 10
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"5:5",
+            b"5:5:0.5:accuracy:more",
+            b"5:5:1_0",
+            b"5_0:5:0.5",
+            "\u0665:5:0.5".encode(),
+            b"5:5:\xff",
+            b"5:" + b"9" * 5000 + b":0.5",
+            b"x" * 10**6,
+        ],
+    )
+    def test_names_the_file_that_is_damaged(self, directory, model, tmp_path, content):
+        BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
+        path = tmp_path / "best_trial.txt"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"best_trial\.txt") as raised:
+            BestCheckpoint(directory, "accuracy")
+        assert len(str(raised.value)) < 600
+
+    @pytest.mark.parametrize("value", [0.5, 1e-07, 1e22, 100.0, -math.inf, math.nan])
+    def test_reads_the_values_that_are_written(self, tmp_path, value):
+        path = tmp_path / "best_trial.txt"
+        for written in (BestTrial(10, -1, value), BestTrial(10, 5, value, "char_f1")):
+            path.write_text(written.to_text())
+            assert str(BestTrial.read(str(path))) == str(written)
+
+    def test_starts_anew_where_the_checkpoint_is_gone(self, directory, model, tmp_path):
+        BestCheckpoint(directory, "accuracy").offer(5, {"accuracy": 0.5}, model)
+        (tmp_path / "model.ckpt-best.index").unlink()
+        BestCheckpoint(directory, "accuracy").offer(10, {"accuracy": 0.125}, model)
+        assert stored_step(directory) == 10
+
+
+def test_results_are_a_line_each_in_alphabetical_order(tmp_path):
+    results = {"masked_lm_loss": 2.5, "loss": 3.0}
+    lines = ["global_step = 7", "loss = 3.0", "masked_lm_loss = 2.5"]
+    assert result_lines(7, results) == lines
+    write_results(str(tmp_path / "new"), 6, {"loss": 4.0})
+    write_results(str(tmp_path / "new"), 7, results)
+    assert (tmp_path / "new" / "eval_results.txt").read_text() == "\n".join(lines) + "\n"
+    assert len(list((tmp_path / "new").iterdir())) == 1
+
+
+def test_a_batch_that_replicas_cannot_share_is_refused(model):
+    task = PretrainingTask(model.config, max_seq_length=11)
+    with pytest.raises(ValueError, match="--eval_batch_size=7 with 2 replicas; 8 would do"):
+        Evaluator(task, model, create_strategy("mirrored"), batch_size=7)

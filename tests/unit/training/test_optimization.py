@@ -1,0 +1,464 @@
+"""Schedule, clipping and update rules against arithmetic written out in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.config import AlbertConfig, OptimizerConfig
+from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.training.distribution import create_strategy
+from albert_tf.training.optimization import (
+    AdamWeightDecay,
+    Lamb,
+    WarmupPolynomialDecay,
+    clip_by_global_norm,
+    create_optimizer,
+)
+
+OPTIMIZERS = pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, Lamb])
+
+
+def make_variables():
+    """A kernel and an embedding, which decay, and three variables which do not."""
+    random = np.random.default_rng(5)
+    shapes = {
+        "kernel": (4, 3),
+        "word_embeddings": (7, 2),
+        "output_bias": (3,),
+        "gamma": (5,),
+        "beta": (6,),
+    }
+    return [
+        keras.Variable(random.normal(size=shape).astype(np.float32), name=name)
+        for name, shape in shapes.items()
+    ]
+
+
+def make_gradients(step):
+    random = np.random.default_rng(100 + step)
+    return [random.normal(size=v.shape).astype(np.float32) for v in make_variables()]
+
+
+def numpy_update(w, m, v, g, rate, decayed, adapted):
+    """One update as the paper of the optimiser writes it, in double precision."""
+    m = 0.9 * m + 0.1 * g
+    v = 0.999 * v + 0.001 * g**2
+    u = m / (np.sqrt(v) + 1e-6)
+    if decayed:
+        u = u + 0.01 * w
+    if adapted:
+        rate = rate * np.linalg.norm(w) / np.linalg.norm(u)
+    return w - rate * u, m, v
+
+
+def make_model():
+    keras.utils.set_random_seed(11)
+    return keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(7),
+            keras.layers.LayerNormalization(),
+            keras.layers.Dense(3, use_bias=False),
+        ]
+    )
+
+
+def make_batch():
+    random = np.random.default_rng(2)
+    return (
+        random.normal(size=(8, 5)).astype(np.float32),
+        random.normal(size=(8, 3)).astype(np.float32),
+    )
+
+
+class TestSchedule:
+    def test_warms_up_from_zero_then_decays_counting_from_step_zero(self):
+        schedule = WarmupPolynomialDecay(0.8, num_train_steps=10, num_warmup_steps=4)
+        rates = [float(schedule(step)) for step in (0, 1, 3, 4, 5, 10, 99)]
+        np.testing.assert_allclose(
+            rates, [0.0, 0.2, 0.6, 0.48, 0.4, 0.0, 0.0], rtol=1e-6, atol=1e-8
+        )
+
+    def test_rate_is_zero_before_the_warm_up_starts(self):
+        schedule = WarmupPolynomialDecay(0.8, 10, num_warmup_steps=4, start_warmup_step=3)
+        rates = [float(schedule(step)) for step in (0, 2, 3, 4, 6, 7)]
+        np.testing.assert_allclose(rates, [0.0, 0.0, 0.0, 0.2, 0.6, 0.24], rtol=1e-6, atol=1e-8)
+
+    def test_power_bends_the_decay(self):
+        schedule = WarmupPolynomialDecay(2.0, 4, power=2.0)
+        rates = [float(schedule(step)) for step in range(5)]
+        np.testing.assert_allclose(rates, [2.0, 1.125, 0.5, 0.125, 0.0], rtol=1e-6, atol=1e-8)
+
+    def test_is_constant_until_the_last_steps_where_these_alone_decay(self):
+        schedule = WarmupPolynomialDecay(0.8, 12, num_warmup_steps=4, power=2.0, num_decay_steps=5)
+        rates = [float(schedule(step)) for step in (0, 2, 3, 4, 6, 7, 8, 11, 12, 99)]
+        expected = [0.0, 0.4, 0.6, 0.8, 0.8, 0.8, 0.8 * 0.64, 0.8 * 0.04, 0.0, 0.0]
+        np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-8)
+
+    def test_a_decay_of_all_steps_is_the_original(self):
+        one, other = (WarmupPolynomialDecay(0.3, 7, 2, num_decay_steps=n) for n in (None, 7))
+        assert [float(one(step)) for step in range(9)] == [float(other(step)) for step in range(9)]
+
+    def test_survives_serialisation(self):
+        schedule = WarmupPolynomialDecay(0.8, 10, 4, 3, 0.5, 2)
+        restored = keras.saving.deserialize_keras_object(
+            keras.saving.serialize_keras_object(schedule)
+        )
+        assert isinstance(restored, WarmupPolynomialDecay)
+        assert restored.get_config() == schedule.get_config()
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("num_train_steps", 0),
+            ("initial_learning_rate", -0.1),
+            ("initial_learning_rate", float("nan")),
+            ("num_warmup_steps", -1),
+            ("start_warmup_step", -1),
+            ("power", -1.0),
+            ("num_decay_steps", 0),
+            ("num_decay_steps", 11),
+        ],
+    )
+    def test_refuses_values_out_of_range(self, name, value):
+        values = {"initial_learning_rate": 0.1, "num_train_steps": 10, name: value}
+        with pytest.raises(ValueError, match=f"{name}.*Received: .*{value}"):
+            WarmupPolynomialDecay(**values)
+
+
+class TestClipping:
+    def test_scales_all_gradients_by_their_common_norm(self):
+        gradients = [tf.constant([3.0, 0.0]), None, tf.constant([[0.0], [4.0]])]
+        clipped, norm = clip_by_global_norm(gradients, 2.0)
+        np.testing.assert_allclose(norm, 5.0, rtol=1e-6, atol=0)
+        np.testing.assert_allclose(clipped[0], [1.2, 0.0], rtol=1e-6, atol=0)
+        assert clipped[1] is None
+        np.testing.assert_allclose(clipped[2], [[0.0], [1.6]], rtol=1e-6, atol=0)
+
+    @pytest.mark.parametrize("value", [0.0, 0.25, 1.0])
+    def test_leaves_gradients_within_the_norm_alone(self, value):
+        clipped, norm = clip_by_global_norm([tf.constant([value])], 1.0)
+        np.testing.assert_array_equal(clipped[0], [value])
+        np.testing.assert_allclose(norm, value, rtol=1e-6, atol=0)
+
+    def test_rows_of_a_sparse_gradient_are_summed_before_the_norm(self):
+        rows = tf.IndexedSlices(tf.constant([[3.0], [1.0]]), tf.constant([2, 2]), (4, 1))
+        clipped, norm = clip_by_global_norm([rows], 2.0)
+        np.testing.assert_allclose(norm, 4.0, rtol=1e-6, atol=0)
+        np.testing.assert_allclose(clipped[0], [[0.0], [0.0], [2.0], [0.0]], rtol=1e-6, atol=0)
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+    def test_a_norm_that_is_not_finite_gives_zeros_and_is_reported(self, bad):
+        clipped, norm = clip_by_global_norm([tf.constant([1.0, bad]), tf.constant([2.0])], 1.0)
+        assert not np.isfinite(norm)
+        np.testing.assert_array_equal(clipped[0], [0.0, 0.0])
+        np.testing.assert_array_equal(clipped[1], [0.0])
+
+    def test_refuses_a_loss_without_gradients(self):
+        with pytest.raises(ValueError, match="No variable has a gradient"):
+            clip_by_global_norm([None, None], 1.0)
+
+
+class TestUpdates:
+    @OPTIMIZERS
+    def test_three_updates_equal_the_formulas(self, optimizer_class):
+        variables = make_variables()
+        optimizer = optimizer_class(0.02)
+        optimizer.build(variables)
+        expected = [(v.numpy().astype(np.float64), 0.0, 0.0) for v in variables]
+        for step, rate in enumerate([0.02, 0.3, 0.1]):
+            gradients = make_gradients(step)
+            optimizer.apply_reduced(gradients, variables, rate)
+            expected = [
+                numpy_update(*state, g, rate, index < 2, index < 2 and optimizer_class is Lamb)
+                for index, (state, g) in enumerate(zip(expected, gradients, strict=True))
+            ]
+        for variable, (weight, m, v) in zip(variables, expected, strict=True):
+            slots = optimizer.slots(variable)
+            np.testing.assert_allclose(variable, weight, rtol=2e-6, atol=2e-6)
+            np.testing.assert_allclose(slots["adam_m"], m, rtol=1e-6, atol=1e-7)
+            np.testing.assert_allclose(slots["adam_v"], v, rtol=1e-6, atol=1e-9)
+        assert int(optimizer.iterations) == 3
+
+    @pytest.mark.parametrize(("start", "gradient"), [(0.0, 1.0), (2.0, 0.0)])
+    def test_trust_ratio_is_one_where_a_norm_is_zero(self, start, gradient):
+        kernel = keras.Variable(np.full((2, 3), start), name="kernel", dtype="float32")
+        optimizer = Lamb(0.1, weight_decay_rate=0.0)
+        optimizer.build([kernel])
+        optimizer.apply_reduced([tf.fill((2, 3), gradient)], [kernel])
+        first_update = 0.1 * gradient / (np.sqrt(0.001) * gradient + 1e-6)
+        np.testing.assert_allclose(
+            kernel, np.full((2, 3), start - 0.1 * first_update), rtol=1e-5, atol=1e-7
+        )
+
+    def test_own_learning_rate_is_that_of_the_finished_updates(self):
+        bias = keras.Variable(np.zeros(2), name="bias", dtype="float32")
+        optimizer = AdamWeightDecay(WarmupPolynomialDecay(0.1, 8, num_warmup_steps=2))
+        optimizer.build([bias])
+        optimizer.apply_reduced([tf.ones(2)], [bias])
+        np.testing.assert_array_equal(bias, np.zeros(2))  # rate(0) is 0
+        np.testing.assert_allclose(optimizer.learning_rate, 0.05, rtol=1e-6, atol=0)
+
+    @OPTIMIZERS
+    def test_a_variable_without_gradient_stays_as_it_is(self, optimizer_class):
+        variables = make_variables()
+        optimizer = optimizer_class(0.5)
+        optimizer.build(variables)
+        before = [v.numpy() for v in variables]
+        gradients = make_gradients(0)
+        optimizer.apply_reduced([None, *gradients[1:]], variables)
+        np.testing.assert_array_equal(variables[0], before[0])
+        for slot in optimizer.slots(variables[0]).values():
+            np.testing.assert_array_equal(slot, np.zeros((4, 3)))
+        for variable, old in zip(variables[1:], before[1:], strict=True):
+            assert np.all(variable.numpy() != old)
+
+    def test_needs_to_be_built(self):
+        with pytest.raises(ValueError, match=r"Call optimizer.build"):
+            Lamb(0.1).apply_reduced(make_gradients(0), make_variables())
+
+    def test_slots_of_an_unknown_variable_are_refused(self):
+        optimizer = Lamb(0.1)
+        optimizer.build(make_variables())
+        with pytest.raises(ValueError, match="not built with the variable 'kernel'"):
+            optimizer.slots(make_variables()[0])
+
+    @OPTIMIZERS
+    def test_compiles_whole_as_a_tpu_would(self, optimizer_class):
+        def train(jit_compile):
+            variables = make_variables()
+            optimizer = optimizer_class(0.1)
+            optimizer.build(variables)
+
+            @tf.function(jit_compile=jit_compile, autograph=False)
+            def step(gradients):
+                clipped, norm = clip_by_global_norm(gradients, 1.0)
+                optimizer.apply_reduced(clipped, variables)
+                return norm
+
+            return [step([tf.constant(g) for g in make_gradients(0)]), *variables]
+
+        for plain, compiled in zip(train(False), train(True), strict=True):
+            np.testing.assert_allclose(compiled, plain, rtol=1e-5, atol=1e-6)
+
+
+BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
+DECAYED = {
+    "bert/embeddings/word_embeddings",
+    "bert/embeddings/token_type_embeddings",
+    "bert/embeddings/position_embeddings",
+    "bert/encoder/embedding_hidden_mapping_in/kernel",
+    f"{BLOCK}/attention_1/self/query/kernel",
+    f"{BLOCK}/attention_1/self/key/kernel",
+    f"{BLOCK}/attention_1/self/value/kernel",
+    f"{BLOCK}/attention_1/output/dense/kernel",
+    f"{BLOCK}/ffn_1/intermediate/dense/kernel",
+    f"{BLOCK}/ffn_1/intermediate/output/dense/kernel",
+    "bert/pooler/dense/kernel",
+    "cls/predictions/transform/dense/kernel",
+    "cls/seq_relationship/output_weights",
+}
+EXCLUDED = {
+    "bert/embeddings/LayerNorm/beta",
+    "bert/embeddings/LayerNorm/gamma",
+    "bert/encoder/embedding_hidden_mapping_in/bias",
+    f"{BLOCK}/attention_1/self/query/bias",
+    f"{BLOCK}/attention_1/self/key/bias",
+    f"{BLOCK}/attention_1/self/value/bias",
+    f"{BLOCK}/attention_1/output/dense/bias",
+    f"{BLOCK}/LayerNorm/beta",
+    f"{BLOCK}/LayerNorm/gamma",
+    f"{BLOCK}/ffn_1/intermediate/dense/bias",
+    f"{BLOCK}/ffn_1/intermediate/output/dense/bias",
+    f"{BLOCK}/LayerNorm_1/beta",
+    f"{BLOCK}/LayerNorm_1/gamma",
+    "bert/pooler/dense/bias",
+    "cls/predictions/transform/dense/bias",
+    "cls/predictions/transform/LayerNorm/beta",
+    "cls/predictions/transform/LayerNorm/gamma",
+    "cls/predictions/output_bias",
+    "cls/seq_relationship/output_bias",
+}
+
+
+class TestSplit:
+    def test_of_the_pretraining_model(self):
+        config = AlbertConfig(
+            vocab_size=30,
+            embedding_size=8,
+            hidden_size=12,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=20,
+        )
+        model = AlbertForPretraining(config)
+        names = {id(variable): name for name, variable in original_names(model).items()}
+        decayed, excluded = Lamb().split(model.trainable_variables)
+        assert sorted(names[id(variable)] for variable in decayed) == sorted(DECAYED)
+        assert sorted(names[id(variable)] for variable in excluded) == sorted(EXCLUDED)
+
+    def test_biases_and_layer_norms_are_excluded(self):
+        decayed, excluded = Lamb().split(make_variables())
+        assert [v.name for v in decayed] == ["kernel", "word_embeddings"]
+        assert [v.name for v in excluded] == ["output_bias", "gamma", "beta"]
+
+    @pytest.mark.parametrize(
+        ("path", "is_excluded"),
+        [
+            ("encoder/layer_norm/gamma:0", True),
+            ("b/layer_norm_scale:0", True),
+            ("query/bias:0", True),
+            ("unbiased_model/query/kernel:0", False),
+            ("alphabet_embeddings:0", False),
+            ("bias_model/layer_norm/kernel:0", False),
+        ],
+    )
+    def test_only_whole_words_of_the_own_name_count(self, path, is_excluded):
+        variable = tf.Variable(tf.ones((2, 3)), name=path[:-2])
+        assert variable.name == path
+        decayed, excluded = Lamb().split([variable])
+        assert (len(decayed), len(excluded)) == ((0, 1) if is_excluded else (1, 0))
+
+    def test_other_words_can_be_given(self):
+        decayed, excluded = AdamWeightDecay(exclude=["embeddings"]).split(make_variables())
+        assert [v.name for v in excluded] == ["word_embeddings"]
+        assert len(decayed) == 4
+
+    def test_refuses_variables_without_a_name(self):
+        with pytest.raises(ValueError, match=r"given none: \['variable"):
+            Lamb().split([keras.Variable(np.zeros((2, 3)))])
+
+    def test_refuses_names_of_which_none_is_excluded(self):
+        variables = [tf.Variable(tf.ones(shape), name=f"w{len(shape)}") for shape in [(2, 3), (4,)]]
+        with pytest.raises(ValueError, match="No variable is excluded"):
+            Lamb().split(variables)
+        assert len(Lamb(exclude=()).split(variables)[0]) == 2
+
+
+class TestInKeras:
+    @OPTIMIZERS
+    def test_fit_equals_clipping_and_applying_by_hand(self, optimizer_class):
+        x, y = make_batch()
+        by_keras, by_hand = make_model(), make_model()
+        schedule = WarmupPolynomialDecay(0.1, 20)
+        by_keras.compile(optimizer_class(schedule), "mse")
+        by_keras.fit(x, y, batch_size=4, epochs=3, shuffle=False, verbose=0)
+        optimizer = optimizer_class(schedule)
+        optimizer.build(by_hand.trainable_variables)
+        for step in range(6):
+            rows = slice(4 * (step % 2), 4 * (step % 2) + 4)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(by_hand(x[rows]) - y[rows]))
+            gradients = tape.gradient(loss, by_hand.trainable_variables)
+            optimizer.apply_reduced(
+                clip_by_global_norm(gradients, 1.0)[0], by_hand.trainable_variables
+            )
+        for one, other in zip(by_keras.get_weights(), by_hand.get_weights(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+    @OPTIMIZERS
+    def test_training_goes_on_after_a_keras_file(self, optimizer_class, tmp_path):
+        x, y = make_batch()
+        model = make_model()
+        model.compile(optimizer_class(WarmupPolynomialDecay(0.1, 20, 2)), "mse")
+        model.fit(x, y, epochs=3, verbose=0)
+        model.save(tmp_path / "model.keras")
+        restored = keras.saving.load_model(tmp_path / "model.keras")
+        assert type(restored.optimizer) is optimizer_class
+        assert int(restored.optimizer.iterations) == 3
+        for m in (model, restored):
+            m.fit(x, y, epochs=2, verbose=0)
+        for one, other in zip(model.get_weights(), restored.get_weights(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+
+    def test_the_norm_of_a_sparse_gradient_is_that_of_its_sum(self):
+        table = tf.Variable(tf.ones((4, 2)), name="table")
+        optimizer = AdamWeightDecay(0.1, global_clipnorm=2.0)
+        rows = tf.IndexedSlices(tf.constant([[3.0, 0.0], [1.0, 0.0]]), tf.constant([2, 2]), (4, 2))
+        optimizer.apply([rows], [table])
+        np.testing.assert_allclose(
+            optimizer.slots(table)["adam_m"][2], [0.1 * 2.0, 0.0], rtol=1e-6, atol=0
+        )
+
+    def test_configuration_survives_serialisation(self):
+        optimizer = Lamb(WarmupPolynomialDecay(0.1, 9), 0.02, 0.8, 0.99, 1e-5, ["bias"], 3.0, "l")
+        restored = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+        assert isinstance(restored, Lamb)
+        assert restored.get_config() == optimizer.get_config()
+        assert restored.exclude == ("bias",)
+
+    def test_the_decay_of_keras_is_refused(self):
+        with pytest.raises(ValueError, match=r"weight_decay_rate.*weight_decay=0.1"):
+            Lamb(weight_decay=0.1)
+        with pytest.raises(NotImplementedError, match="exclude="):
+            Lamb().exclude_from_weight_decay(var_names=["bias"])
+
+
+def train_with(strategy, optimizer_class):
+    """Four updates on a global batch of 8, shared by the replicas; weights, slots, iterations."""
+    with strategy.scope():
+        model = make_model()
+        optimizer = optimizer_class(WarmupPolynomialDecay(0.1, 20))
+        optimizer.build(model.trainable_variables)
+
+    def replica_step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(model(x))) / 8
+        gradients = tape.gradient(loss, model.trainable_variables)
+        gradients = tf.distribute.get_replica_context().all_reduce("sum", gradients)
+        clipped, _ = clip_by_global_norm(gradients, 1.0)
+        optimizer.apply_reduced(clipped, model.trainable_variables)
+
+    @tf.function(autograph=False)
+    def step(x):
+        strategy.run(replica_step, args=(x,))
+
+    shards = np.split(make_batch()[0], strategy.num_replicas_in_sync)
+    batch = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(shards[context.replica_id_in_sync_group])
+    )
+    for _ in range(4):
+        step(batch)
+    return model, optimizer
+
+
+class TestReplicas:
+    @OPTIMIZERS
+    def test_two_replicas_train_as_one(self, optimizer_class):
+        model, optimizer = train_with(tf.distribute.OneDeviceStrategy("CPU:0"), optimizer_class)
+        mirrored = create_strategy("mirrored")
+        model_2, optimizer_2 = train_with(mirrored, optimizer_class)
+        assert optimizer.iterations.numpy() == optimizer_2.iterations.numpy() == 4
+        for one, two in zip(model.get_weights(), model_2.get_weights(), strict=True):
+            np.testing.assert_allclose(two, one, rtol=1e-5, atol=2e-6)
+        for one, two in zip(optimizer.variables, optimizer_2.variables, strict=True):
+            np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-8)
+        for variable in model_2.trainable_variables:
+            first, second = mirrored.experimental_local_results(variable.value)
+            np.testing.assert_array_equal(first, second)
+
+
+def test_a_configuration_gives_its_optimizer():
+    config = OptimizerConfig("adamw", 0.3, 40, 5, 2, 2.0, 0.03, 0.5, 0.7, 0.9, 1e-4, 8)
+    optimizer = create_optimizer(config)
+    assert type(optimizer) is AdamWeightDecay
+    assert type(create_optimizer(OptimizerConfig("lamb"))) is Lamb
+    settings = optimizer.get_config()
+    assert settings["learning_rate"]["config"] == {
+        "initial_learning_rate": 0.3,
+        "num_train_steps": 40,
+        "num_warmup_steps": 5,
+        "start_warmup_step": 2,
+        "power": 2.0,
+        "num_decay_steps": 8,
+    }
+    expected = {
+        "weight_decay_rate": 0.03,
+        "global_clipnorm": 0.5,
+        "beta_1": 0.7,
+        "beta_2": 0.9,
+        "epsilon": 1e-4,
+    }
+    assert {name: settings[name] for name in expected} == expected

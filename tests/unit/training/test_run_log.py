@@ -1,0 +1,323 @@
+"""What a run writes, what it forgets on resuming, and what the terminal sees."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import logging
+from matplotlib.image import imread
+
+from albert_tf.checkpoints.run_records import read_run_config
+from albert_tf.data.files import WriteError
+from albert_tf.training.run_log import RunLog
+from tests.full_disk import file_size_limit
+
+
+class Clock:
+    """A clock that only moves when told to."""
+
+    def __init__(self):
+        self.now = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def read_metrics(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def read_scalars(folder):
+    """{(tag, step): value} of all event files in a folder; a repeated step fails."""
+    scalars = {}
+    for path in sorted(folder.iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                assert (value.tag, event.step) not in scalars
+                scalars[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+    return scalars
+
+
+def write_run(folder, clock, last_step=30):
+    """Three intervals of 10 steps and an evaluation after each."""
+    log = RunLog(str(folder), total_steps=60, clock=clock)
+    for step in range(10, last_step + 1, 10):
+        clock.now += 4.0
+        log.train(step, {"loss": 100.0 / step, "learning_rate": 0.1}, count=80)
+        log.evaluation(step, {"loss": 200.0 / step, "eval_accuracy": step / 100})
+    log.close()
+
+
+class TestFiles:
+    def test_metrics_and_tensorboard_hold_the_same_values(self, tmp_path):
+        write_run(tmp_path, Clock())
+        records = read_metrics(tmp_path)
+        assert [(r["phase"], r["step"]) for r in records] == [
+            (phase, step) for step in (10, 20, 30) for phase in ("train", "eval")
+        ]
+        assert records[2] == {
+            "step": 20,
+            "phase": "train",
+            "time": records[2]["time"],
+            "loss": 5.0,
+            "learning_rate": 0.1,
+            "examples_per_second": 20.0,
+            "steps_per_second": 2.5,
+        }
+        for phase, tags in (("train", 4), ("eval", 2)):
+            scalars = read_scalars(tmp_path / "tensorboard" / phase)
+            assert len(scalars) == 3 * tags
+            for record in (r for r in records if r["phase"] == phase):
+                for name in set(record) - {"step", "phase", "time"}:
+                    np.testing.assert_allclose(
+                        scalars[name, record["step"]], record[name], rtol=1e-6, atol=0
+                    )
+
+    def test_resuming_forgets_what_came_after_the_checkpoint(self, tmp_path):
+        clock = Clock()
+        write_run(tmp_path, clock)
+        with (tmp_path / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 40, "phase": "tr')  # cut short by a crash
+        log = RunLog(str(tmp_path), total_steps=60, start_step=20, clock=clock)
+        kept = read_metrics(tmp_path)
+        assert [r["step"] for r in kept] == [10, 10, 20, 20]
+        clock.now += 2.0
+        log.train(25, {"loss": 7.0}, count=5)
+        log.close()
+        records = read_metrics(tmp_path)
+        assert records[:4] == kept
+        assert records[4]["step"] == 25
+        assert records[4]["steps_per_second"] == 2.5
+        losses = read_scalars(tmp_path / "tensorboard" / "train")
+        assert {step for _, step in losses} == {10, 20, 25}
+        assert losses["loss", 25] == 7.0
+
+    @pytest.mark.parametrize("end", [b'{"step": 30, "pha', b'{"step": 30}', b"\0" * 512])
+    def test_a_last_line_cut_short_is_left_out_in_silence(self, tmp_path, caplog, end):
+        write_run(tmp_path, Clock())
+        path = tmp_path / "metrics.jsonl"
+        before = read_metrics(tmp_path)
+        path.write_bytes(path.read_bytes() + end)
+        RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
+        assert read_metrics(tmp_path) == before
+        assert sorted(p.name for p in tmp_path.glob("metrics*")) == ["metrics.jsonl"]
+        assert "metrics.jsonl" not in caplog.text
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            b"{",
+            b"[1]",
+            b'{"step": 20}',
+            b'{"step": "20", "phase": "eval"}',
+            b'{"step": 20, "phase": "../eval"}',
+            b'{"step": 20, "phase": "eval", "loss": [1]}',
+            b'{"step": 20, "phase": "eval", "loss": ' + b"9" * 400 + b"}",
+            b"\xff\xfe",
+            b"\0" * 512,
+            b"[" * 10**5,
+        ],
+    )
+    def test_a_damaged_file_is_set_aside_and_its_good_lines_kept(self, tmp_path, caplog, damage):
+        write_run(tmp_path, Clock())
+        path = tmp_path / "metrics.jsonl"
+        before = read_metrics(tmp_path)
+        for name in ("metrics.jsonl.damaged", "metrics.jsonl.damaged1"):
+            lines = path.read_bytes().split(b"\n")
+            damaged = b"\n".join([*lines[:2], damage, *lines[2:]])
+            path.write_bytes(damaged)
+            RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
+            assert read_metrics(tmp_path) == before
+            assert (tmp_path / name).read_bytes() == damaged
+            assert f"{path}" in caplog.text
+            assert "line 3" in caplog.text
+            assert name in caplog.text
+            caplog.clear()
+        assert set(read_scalars(tmp_path / "tensorboard" / "eval")) == {
+            (name, step) for name in ("loss", "eval_accuracy") for step in (10, 20, 30)
+        }
+
+    def test_a_new_run_forgets_everything(self, tmp_path):
+        write_run(tmp_path, Clock())
+        RunLog(str(tmp_path), total_steps=60).close()
+        assert read_metrics(tmp_path) == []
+        assert list((tmp_path / "tensorboard").iterdir()) == []
+
+    def test_a_repeated_evaluation_replaces_the_first(self, tmp_path):
+        write_run(tmp_path, Clock())
+        log = RunLog(str(tmp_path), total_steps=60, start_step=30)
+        log.evaluation(20, {"loss": 0.5})
+        log.close()
+        evaluations = [r for r in read_metrics(tmp_path) if r["phase"] == "eval"]
+        assert [(r["step"], r["loss"]) for r in evaluations] == [
+            (10, 20.0),
+            (20, 0.5),
+            (30, 200 / 30),
+        ]
+
+    def test_values_json_does_not_know_become_null(self, tmp_path):
+        log = RunLog(str(tmp_path), total_steps=9)
+        log.train(3, {"loss": float("nan"), "gradient_norm": float("inf")}, count=1)
+        log.close()
+        (record,) = read_metrics(tmp_path)
+        assert record["loss"] is None
+        assert record["gradient_norm"] is None
+        RunLog(str(tmp_path), total_steps=9, start_step=3).close()
+        assert read_metrics(tmp_path) == [record]
+
+    def test_run_config_tells_settings_and_circumstances(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(sys, "argv", ["run_classifier.py", "--task_name=CoLA"])
+        log = RunLog(str(tmp_path), total_steps=9, start_step=4, clock=Clock())
+        log.write_config({"learning_rate": 1e-5, "dtype": tf.float32})
+        log.close()
+        content = json.loads((tmp_path / "run_config.json").read_text())
+        assert content["config"] == {"learning_rate": 1e-5, "dtype": "<dtype: 'float32'>"}
+        assert content["command_line"] == ["run_classifier.py", "--task_name=CoLA"]
+        assert content["start_step"] == 4
+        assert content["versions"]["tensorflow"] == tf.__version__
+        assert len(content["devices"]) == 1
+        assert content["time"].startswith("1970-01-1")
+
+    def test_a_resumed_run_tells_which_settings_change(self, tmp_path, monkeypatch):
+        warnings = []
+        monkeypatch.setattr(logging, "warning", lambda text, *args: warnings.append(text % args))
+        for step, optimizer, files in (
+            (0, "lamb", ("a",)),
+            (0, "sgd", ("a",)),
+            (4, "adamw", ("a",)),
+        ):
+            log = RunLog(str(tmp_path), total_steps=9, start_step=step)
+            log.write_config({"optimizer": {"rate": 0.5, "optimizer": optimizer}, "files": files})
+            log.close()
+        assert warnings == [
+            "optimizer.optimizer changes at step 4: 'sgd' until now, 'adamw' from now on"
+        ]
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"{", b'{"config": ', b"\xff", b"[" * 10**5, b"9" * 10**4]
+    )
+    def test_a_damaged_run_config_is_named_and_written_anew(self, tmp_path, caplog, content):
+        path = tmp_path / "run_config.json"
+        path.write_bytes(content)
+        assert read_run_config(str(tmp_path)) == {}
+        assert str(path) in caplog.text
+        log = RunLog(str(tmp_path), 60, start_step=30, clock=Clock())
+        log.write_config({"a": 1})
+        log.close()
+        assert read_run_config(str(tmp_path)) == {"a": 1}
+
+    def test_a_run_config_of_another_program_says_nothing(self, tmp_path, caplog):
+        for content in ("[]", "{}", '{"config": 3}'):
+            (tmp_path / "run_config.json").write_text(content)
+            assert read_run_config(str(tmp_path)) == {}
+        assert not caplog.text
+
+    @pytest.mark.parametrize(("size", "name"), [(0, "metrics.jsonl"), (200, "tensorboard/train")])
+    def test_a_full_disk_is_named_and_the_run_goes_on(self, tmp_path, size, name):
+        log = RunLog(str(tmp_path), total_steps=60)
+        with (
+            file_size_limit(size),
+            pytest.raises(WriteError, match=f"{tmp_path / name} ") as raised,
+        ):
+            log.train(10, {"loss": 2.5}, count=80)
+        assert "\n" not in str(raised.value)
+        with file_size_limit(size):
+            log.close()
+        log = RunLog(str(tmp_path), total_steps=60)
+        log.train(10, {"loss": 2.5}, count=80)
+        log.close()
+        assert [record["step"] for record in read_metrics(tmp_path)] == [10]
+        assert read_scalars(tmp_path / "tensorboard" / "train")["loss", 10] == 2.5
+
+    def test_other_workers_are_silent(self, tmp_path, monkeypatch):
+        lines = []
+        monkeypatch.setattr(logging, "info", lambda *args: lines.append(args))
+        log = RunLog(str(tmp_path / "run"), total_steps=9, write=False)
+        log.write_config({"seed": 1})
+        log.advance(1)
+        log.train(3, {"loss": 1.0}, count=1)
+        log.evaluation(3, {"loss": 1.0})
+        log.close()
+        assert lines == []
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestRates:
+    def test_leave_out_pauses(self, tmp_path):
+        clock = Clock()
+        log = RunLog(str(tmp_path), total_steps=100, start_step=50, unit="questions", clock=clock)
+        clock.now += 3.0
+        with log.pause():
+            clock.now += 500.0
+        clock.now += 1.0
+        log.train(60, {}, count=24)
+        clock.now += 5.0
+        log.train(70, {}, count=30)
+        log.close()
+        first, second = read_metrics(tmp_path)
+        assert (first["questions_per_second"], first["steps_per_second"]) == (6.0, 2.5)
+        assert (second["questions_per_second"], second["steps_per_second"]) == (6.0, 2.0)
+
+
+class TestTerminal:
+    @pytest.fixture
+    def lines(self, monkeypatch):
+        lines = []
+        monkeypatch.setattr(logging, "info", lambda text, *args: lines.append(text % args))
+        return lines
+
+    def test_one_line_an_interval_and_no_bar_without_a_terminal(self, tmp_path, lines, capsys):
+        clock = Clock()
+        log = RunLog(str(tmp_path), total_steps=60, start_step=40, clock=clock)
+        clock.now += 4.0
+        log.advance(45)
+        log.train(50, {"loss": 0.25, "learning_rate": 1.5e-5}, count=80)
+        log.evaluation(50, {"eval_accuracy": 0.5})
+        log.close()
+        assert lines == [
+            "phase=train step=50/60 loss=0.25 learning_rate=1.5e-05 examples_per_second=20 "
+            "steps_per_second=2.5 seconds_left=4",
+            "phase=eval step=50/60 eval_accuracy=0.5",
+        ]
+        assert capsys.readouterr() == ("", "")
+
+    def test_the_bar_on_a_terminal_goes_on_where_the_run_resumed(
+        self, tmp_path, lines, monkeypatch
+    ):
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True
+        monkeypatch.setattr(sys, "stderr", terminal)
+        log = RunLog(str(tmp_path), total_steps=60, start_step=40)
+        assert "40/60" in terminal.getvalue()
+        log.advance(45)
+        log.train(50, {"loss": 0.25}, count=80)
+        log.close()
+        assert "50/60" in terminal.getvalue()
+        assert "loss=0.25" in terminal.getvalue()
+        assert len(lines) == 1
+
+
+class TestCurves:
+    def test_are_drawn_at_evaluations_half_a_minute_apart_and_at_the_end(self, tmp_path):
+        now = [100.0]
+        log = RunLog(str(tmp_path), total_steps=60, clock=lambda: now[0])
+        path = tmp_path / "training_curves.png"
+        log.train(10, {"loss": 1.0}, count=8)
+        now[0] = 129.0
+        log.evaluation(10, {"eval_accuracy": 0.5})
+        assert not path.exists()
+        now[0] = 130.0
+        log.evaluation(12, {"eval_accuracy": 0.5})
+        before = imread(path)
+        path.unlink()
+        now[0] = 159.0
+        log.evaluation(14, {"eval_accuracy": 0.5})
+        assert not path.exists()
+        log.train(20, {"loss": 0.5, "learning_rate": 0.1}, count=8)
+        log.close()
+        assert before.shape[:2] == (300, 2 * 460)
+        assert imread(path).shape[:2] == (2 * 300, 2 * 460)
+        assert not [p for p in tmp_path.iterdir() if "tmp" in p.name]
