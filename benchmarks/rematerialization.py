@@ -19,7 +19,7 @@ import time
 from absl import app, flags
 
 from albert_tf.config import AlbertConfig
-from albert_tf.memory.estimate import TrainingSetting, estimate_memory
+from albert_tf.training.memory import TrainingSetting, estimate_memory
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_integer("batch_size", 8, "Examples.")

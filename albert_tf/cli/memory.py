@@ -52,8 +52,7 @@ def define_flags() -> None:
 def run() -> None:
     """Prints the report."""
     from albert_tf.config import AlbertConfig  # TensorFlow, which --help need not wait for
-    from albert_tf.memory.estimate import TrainingSetting
-    from albert_tf.memory.report import memory_report
+    from albert_tf.training.memory import TrainingSetting, memory_report
 
     values = flags.FLAGS
     if bool(values.albert_config_file) == bool(values.preset):

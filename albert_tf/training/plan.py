@@ -12,13 +12,17 @@ from absl import logging
 from albert_tf.checkpoints.original.files import slot_variables
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.data.files import free_bytes
-from albert_tf.device_memory import gpu_memory, machine_memory
-from albert_tf.memory.estimate import TrainingSetting, estimate_memory
 from albert_tf.training.distribution import (
     check_batch_size,
     cluster_from_environment,
     is_tpu,
     local_replicas,
+)
+from albert_tf.training.memory import (
+    TrainingSetting,
+    estimate_memory,
+    gpu_memory,
+    machine_memory,
 )
 from albert_tf.training.trainer import Trainer
 

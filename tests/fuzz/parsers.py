@@ -855,7 +855,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.classification.glue_download:_unpack": _DOWNLOAD,
     "albert_tf.data.records:_check_file": "only whether there is a file",
     "albert_tf.pretraining.segments:Documents.load": _OWN,
-    "albert_tf.device_memory:_container_limits": _SYSTEM,
+    "albert_tf.training.memory:_container_limits": _SYSTEM,
     "albert_tf.serving.litert:run": _OWN,
     "albert_tf.checkpoints.tf1_hub.write:_tokenizer_files": "copies a file",
     "albert_tf.checkpoints.tf1_hub.write:compute": _PROGRAM,
@@ -869,4 +869,5 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.tools.glue_results:write_submission": "copies a file",
     "albert_tf.tools.inspect:_run": _PROGRAM,
     "albert_tf.tools.python_corpus:source_documents": _SYSTEM,
+    "albert_tf.training.memory:machine_memory": _SYSTEM,
 }

@@ -1,1 +1,0 @@
-"""How much memory the training of a configuration takes."""

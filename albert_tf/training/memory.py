@@ -1,0 +1,242 @@
+"""How much memory the training of a configuration takes, and how much there is.
+
+The estimate is made of what is known to be kept (weights, moments, gradients, the tensors the
+backward pass needs) and of what was measured to come with it. It holds for one replica; on a CPU it
+is the peak of the process.
+
+Letters: b examples of a micro-batch, S sequence, P predictions, and the sizes of the configuration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+from contextlib import suppress
+
+from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.modeling.parameter_sharing import parameter_counts
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+# The process itself before it holds a tensor: interpreter, TensorFlow, its graphs and threads.
+PROGRAM_BYTES = 1_000_000_000
+# What the allocator takes for every byte of tensors that come and go.
+ALLOCATED = 1.1
+_REPORTED_SIZES = ("base_v2", "large_v2", "xlarge_v2", "xxlarge_v2")
+_REPORTED_BATCHES = (1, 8, 32, 64)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSetting:
+    """What decides the memory of a training step besides the configuration.
+
+    Attributes:
+        train_batch_size: examples of a step on one replica.
+        max_seq_length: S.
+        max_predictions_per_seq: P; 0 for a fine-tuning.
+        remat: whether blocks are recomputed.
+        gradient_accumulation_steps: A, micro-batches the examples are split into.
+        precision: of what is computed: "float32", "bfloat16" or "float16".
+        optimizer: "lamb" or "adamw"; both keep two moments.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    train_batch_size: int = 8
+    max_seq_length: int = 512
+    max_predictions_per_seq: int = 20
+    remat: bool = False
+    gradient_accumulation_steps: int = 1
+    precision: str = "float32"
+    optimizer: str = "lamb"
+
+    def __post_init__(self) -> None:
+        """Refuses values no step can have."""
+        least = {"train_batch_size": 1, "max_seq_length": 1, "gradient_accumulation_steps": 1}
+        for name, value in {**least, "max_predictions_per_seq": 0}.items():
+            if getattr(self, name) < value:
+                received = getattr(self, name)
+                raise ValueError(f"--{name} must be at least {value}. Received: {received}")
+        if self.train_batch_size % self.gradient_accumulation_steps:
+            raise ValueError(
+                "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "
+                f"{self.train_batch_size} and {self.gradient_accumulation_steps}"
+            )
+        if self.precision not in BYTES:
+            raise ValueError(
+                f"--precision must be one of {', '.join(BYTES)}. Received: {self.precision!r}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes by what they are for.
+
+    Attributes:
+        program: the process without tensors.
+        weights: the parameters, in single precision.
+        moments: what the optimizer keeps of every parameter.
+        gradients: of all parameters; with accumulation, their sums too.
+        kept: tensors that wait for the backward pass.
+        passing: tensors that come and go where most of them are there at a time: inside a block,
+            at the heads, or in the update of the largest variables.
+    """
+
+    program: int
+    weights: int
+    moments: int
+    gradients: int
+    kept: int
+    passing: int
+
+    @property
+    def peak(self) -> int:
+        """All of it."""
+        return sum(dataclasses.astuple(self))
+
+
+def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEstimate:
+    """Memory of a pretraining step.
+
+    Args:
+        config: the model.
+        setting: how it is trained.
+
+    Raises:
+        ValueError: the model has no positions for such sequences.
+    """
+    config.check_sequence_length(setting.max_seq_length, "--max_seq_length")
+    parameters = parameter_counts(config).pretraining
+    accumulates = setting.gradient_accumulation_steps > 1
+    examples = setting.train_batch_size // setting.gradient_accumulation_steps
+    size, tokens = BYTES[setting.precision], examples * setting.max_seq_length
+    vocabulary = config.vocab_size * config.embedding_size
+    # One tensor [b, S, H], one [b, S, F] and one [b, N, S, S].
+    hidden = size * tokens * config.hidden_size
+    inner = size * tokens * config.intermediate_size
+    attention = size * tokens * setting.max_seq_length * config.num_attention_heads
+
+    # One run of a block keeps its input, query, key, value, context, two normalised tensors and the
+    # input of the feed-forward part; what goes into the activation and what comes out; and the
+    # attention probabilities. Dropout adds the probabilities that were kept, and its masks, a byte
+    # an entry.
+    block = 8 * hidden + 2 * inner + attention
+    if config.hidden_dropout_prob:
+        block += 2 * hidden // size
+    if config.attention_probs_dropout_prob:
+        block += attention + attention // size
+    runs = config.num_hidden_layers * config.inner_group_num
+    kept = runs * hidden + block if setting.remat else runs * block
+
+    # What the backward pass of one block makes besides: in attention, or at the activation.
+    in_block = 4 * hidden + max(3 * attention, 5 * inner)
+    # Scores of the vocabulary, their gradient and what is between; the losses are in float32.
+    scores = examples * setting.max_predictions_per_seq * config.vocab_size
+    at_heads = 5 * 4 * scores + 2 * 4 * vocabulary
+    # New moments, the update and its scaled copy, of the two largest variables at a time; no
+    # activations are beside them, but the gradients before clipping.
+    update = 2 * 4 * 4 * max(config.hidden_size * config.intermediate_size, vocabulary)
+    update += 0 if accumulates else 4 * parameters
+    return MemoryEstimate(
+        program=PROGRAM_BYTES,
+        weights=4 * parameters,
+        moments=8 * parameters,
+        gradients=4 * parameters * (2 if accumulates else 1),
+        kept=int(ALLOCATED * kept),
+        passing=int(ALLOCATED * max(in_block, at_heads, update - kept)),
+    )
+
+
+def largest_batch(config: AlbertConfig, setting: TrainingSetting, memory: float) -> int:
+    """The most examples that can be in memory at a time; 0 where not even one can.
+
+    Args:
+        config: the model.
+        setting: how it is trained; its batch is not looked at.
+        memory: bytes.
+    """
+    parts = 2 if setting.gradient_accumulation_steps > 1 else 1
+
+    def fits(batch_size: int) -> bool:
+        tried = dataclasses.replace(
+            setting, train_batch_size=batch_size * parts, gradient_accumulation_steps=parts
+        )
+        return estimate_memory(config, tried).peak <= memory
+
+    fitting, failing = 0, 1
+    while fits(failing):
+        fitting, failing = failing, 2 * failing
+    while failing - fitting > 1:
+        middle = (fitting + failing) // 2
+        fitting, failing = (middle, failing) if fits(middle) else (fitting, middle)
+    return fitting
+
+
+def memory_report(
+    config: AlbertConfig, setting: TrainingSetting, memory_gb: float | None = None
+) -> str:
+    """Parameters by part, memory by what it is for, and tables over batches and released sizes.
+
+    Args:
+        config: the model.
+        setting: how it is trained.
+        memory_gb: memory to find the largest batches for, in GB of 10^9 bytes; None for none.
+
+    Raises:
+        ValueError: the setting does not fit the model, or there is no memory.
+    """
+    if memory_gb is not None and memory_gb <= 0:
+        raise ValueError(f"--memory_gb must be above 0. Received: {memory_gb}")
+    counts, estimate = parameter_counts(config), estimate_memory(config, setting)
+    parts = {
+        **dataclasses.asdict(counts),
+        "encoder with pooler": counts.encoder,
+        "with both heads": counts.pretraining,
+    }
+    lines = ["Parameters"]
+    lines += [f"  {name.replace('_', ' '):22}{count:>15,}" for name, count in parts.items()]
+    step = ", ".join(f"{name}={value}" for name, value in dataclasses.asdict(setting).items())
+    lines += ["", f"Memory in GB: {step}"]
+    for name, size in {**dataclasses.asdict(estimate), "peak": estimate.peak}.items():
+        lines.append(f"  {name:22}{size / 1e9:>15.2f}")
+
+    titles = "".join(f"{f'batch {batch}':>16}" for batch in _REPORTED_BATCHES)
+    lines += ["", "Peak in GB, without / with --remat", f"  {'':12}{titles}"]
+    settings = [dataclasses.replace(setting, remat=remat) for remat in (False, True)]
+    models = {"this model": config, **{name: PRESETS[name] for name in _REPORTED_SIZES}}
+    for name, model in models.items():
+        lines.append(f"  {name:12}")
+        for batch in _REPORTED_BATCHES:
+            changes = {"train_batch_size": batch, "gradient_accumulation_steps": 1}
+            tried = [dataclasses.replace(s, **changes) for s in settings]  # type: ignore[arg-type]
+            peaks = [f"{estimate_memory(model, each).peak / 1e9:.2f}" for each in tried]
+            lines[-1] += f"{' / '.join(peaks):>16}"
+    if memory_gb is not None:
+        lines += ["", f"Examples that fit {memory_gb:g} GB at a time, without / with --remat"]
+        for name, model in models.items():
+            batches = [str(largest_batch(model, each, 1e9 * memory_gb)) for each in settings]
+            lines.append(f"  {name:12}{' / '.join(batches):>16}")
+    return "\n".join(lines)
+
+
+def machine_memory() -> int | None:
+    """Bytes of main memory this process may use; None where the system does not tell."""
+    try:
+        limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    except (AttributeError, OSError, ValueError):
+        return None
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container
+        with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
+            limits.append(int(file.read()))  # "max" where there is none
+    return min(limits)
+
+
+def gpu_memory() -> int | None:
+    """Bytes of the smallest GPU of this machine; None where its driver does not tell."""
+    command = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        return min(int(line) << 20 for line in answer.stdout.splitlines())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
