@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from albert_tf.training.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
 
+
 __all__ = [
     "PRESETS",
     "AdamWeightDecay",

@@ -32,7 +32,6 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 # Bounds that no model reaches; beyond them no tensor has its shape, and no graph an end.
 MAX_SIZE = 2**31 - 1
-
 MAX_BLOCKS = 10_000
 
 
@@ -268,7 +267,6 @@ class AlbertConfig:
 
 
 _ALBERT_FIELDS = tuple(f.name for f in dataclasses.fields(AlbertConfig) if f.name != "extra")
-
 _SIZES = (
     "vocab_size",
     "embedding_size",

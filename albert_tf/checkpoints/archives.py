@@ -33,13 +33,9 @@ from albert_tf.data.files import (
 )
 
 _CACHE_VARIABLE = "TFHUB_CACHE_DIR"
-
 CACHE_VARIABLE = "ALBERT_TF_CACHE_DIR"
-
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
-
 _READ_ERRORS = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError)
-
 _CHUNK = 1 << 20  # bytes
 
 # How much may come out of a file: numbers hardly become smaller when they are packed.

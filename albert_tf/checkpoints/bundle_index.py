@@ -24,13 +24,9 @@ from albert_tf.data.strict_json import shown
 from albert_tf.data.tfrecord import masked_crc32c
 
 _FOOTER_BYTES = 48
-
 _CHECKSUM_BYTES = 4
-
 _UNCOMPRESSED = 0
-
 _MOST_AXES = 254
-
 _OF_ANY_SIZE = (tf.string, tf.variant)  # an element takes a byte at least
 
 

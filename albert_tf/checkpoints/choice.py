@@ -12,7 +12,6 @@ from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 
 CHOICES = ("all", "best", "newest")  # anything else is a path
-
 _POLL_SECONDS = 2.0
 
 

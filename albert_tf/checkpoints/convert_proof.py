@@ -40,14 +40,12 @@ _OUTPUTS = (
 )
 
 _OF_TOKENS = ("sequence_output", "start_logits", "end_logits", "start_log_probs", "end_log_probs")
-
 _LEAST = -1e4  # below it, a score only says that a place is masked
 
 TOKENS, IDS = "tokens", "ids"  # of the tokenizer, and of `_TEXT`, beside the outputs
 
 # Upper case, accents, a comma among digits, and what is cleaned: tokenizers differ in these.
 _TEXT = "The  Élan of ``ÉCLAIRS'' in 2,005 and 12,000: ﬁne, 中文 [MASK]!"
-
 Arrays = dict[str, np.ndarray]
 
 

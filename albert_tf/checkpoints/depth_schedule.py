@@ -18,7 +18,6 @@ from albert_tf.checkpoints.run_records import RUN_CONFIG_FILE, read_run_config
 from albert_tf.config import AlbertConfig, OptimizerConfig
 
 FLAG = "--depth_schedule"
-
 _FORM = re.compile(r"[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*")
 
 

@@ -24,13 +24,9 @@ from absl import logging
 from albert_tf.data.files import is_remote
 
 TRAINING = "training"
-
 EVALUATION = "evaluation"
-
 _ATTEMPTS = 5  # while a holder ends, or has not yet written who it is
-
 _SECONDS_BETWEEN_ATTEMPTS = 0.1
-
 _HOLDER_CHARACTERS = 300
 
 # By process id, which a forked child does not share, and file.

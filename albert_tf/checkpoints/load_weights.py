@@ -27,7 +27,6 @@ _PART = re.compile(
 )
 
 HUB_SCOPE = "module/"  # before the encoder's names when the original trains a TF-Hub module
-
 _POOLER = "bert/pooler/"
 
 

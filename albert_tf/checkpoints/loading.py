@@ -38,15 +38,10 @@ from albert_tf.modeling.models import (
 
 # Scopes of the heads. One variable tells of a head: if others of it are missing, that is said.
 _BEAM_HEAD = ("start_logits/", "end_logits/", "answer_class/")
-
 _SPAN_HEAD = "cls/squad/"
-
 _CLASSIFIER = "output_weights"
-
 _MASKED_LM_HEAD = "cls/predictions/"
-
 _SENTENCE_ORDER_HEAD = "cls/seq_relationship/"
-
 _BEAM_SETTINGS = ("start_n_top", "end_n_top")
 
 

@@ -20,13 +20,9 @@ from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 CONFIG_FILE = "albert_config.json"
-
 SENTENCEPIECE_FILE = "30k-clean.model"
-
 SENTENCEPIECE_LIST_FILE = "30k-clean.vocab"
-
 WORDPIECE_FILE = "vocab.txt"
-
 RELEASED_CHINESE_FILE = "vocab_chinese.txt"  # its name beside the released Chinese models
 
 # Key of albert_config.json where a model keeps what its text went through; nothing else says it.

@@ -34,23 +34,17 @@ from albert_tf.tokenization.loading import existing_files, load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 CONFIG_FLAG = "--albert_config_file"
-
 CHECKPOINT_FLAG = "--init_checkpoint"
-
 EVAL_FLAG = "--eval_checkpoint"
-
 OUTPUT_FLAG = "--output_dir"
-
 FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's tokenizer
 
 # What the shapes of weights tell of a model, and what they do not.
 _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "num_hidden_groups")
-
 _SHAPELESS = ("num_attention_heads", "hidden_act")
 
 # Pretraining continues from, and evaluates, checkpoints with the layers they were trained with.
 _AT_THEIR_DEPTH = (OUTPUT_FLAG, EVAL_FLAG)
-
 _WAYS = f"""Name a model by one of:
   {HANDLE_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
     module, or {NAMES[0]}, which comes with albert_tf;

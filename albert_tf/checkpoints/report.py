@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from albert_tf.data.files import WriteError
 
 ENCODER_PREFIX = "bert/"
-
 TRANSFORMER_SCOPE = "bert/encoder/transformer/"
-
 _LAYER_OF_BERT = re.compile(r"/encoder/layer_\d+/attention/")
 
 

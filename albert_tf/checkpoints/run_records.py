@@ -20,17 +20,11 @@ from albert_tf.data.files import open_binary, read_utf8
 from albert_tf.data.strict_json import JsonValue, parse_json, read_json, shown
 
 METRICS_FILE = "metrics.jsonl"
-
 RUN_CONFIG_FILE = "run_config.json"
-
 Record = dict[str, Any]  # step, phase, time and the metrics
-
 BEST_FILE = "best_trial.txt"
-
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?|inf|nan)"  # as Python writes one
-
 STEP = r"-?[0-9]{1,18}"
-
 _CONTENT = re.compile(rf"({STEP}):({STEP}):({NUMBER})(?::(\w+))?\s*")
 
 

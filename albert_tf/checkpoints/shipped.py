@@ -14,16 +14,12 @@ from absl import logging
 from albert_tf.checkpoints.report import DamagedError
 
 NAMES = ("mini",)
-
 CHECKSUMS = "SHA256SUMS"
-
 CARD = "README.md"
 
 # For messages that there is no model of a name.
 HINT = f"The model that comes with albert_tf is called {NAMES[0]!r}."
-
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "pretrained")
-
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
 
 

@@ -18,15 +18,10 @@ from albert_tf.data.strict_json import JsonError, JsonValue, read_json
 from albert_tf.data.text_examples import Labels
 
 LABELS_FILE = "labels.json"
-
 SQUAD_TASKS = {1: "squad1.1", 2: "squad2.0"}  # by version
-
 MULTIPLE_CHOICE = "race"  # with data of one's own as well: any number of options has one head
-
 QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
-
 THRESHOLD = "null_score_diff_threshold"  # the one setting that is no whole number
-
 UNNAMED = "custom"  # files of the user's own, or a model that does not say
 
 # Tasks with the same labels and the same kind of text: a model of one answers the others.

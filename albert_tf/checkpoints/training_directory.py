@@ -44,9 +44,7 @@ from albert_tf.data.files import (
 from albert_tf.data.strict_json import JsonValue, read_json
 
 CHECKPOINT = "model.ckpt"
-
 BEST = "model.ckpt-best"
-
 TRAIN_STATE = "train_state"
 
 

@@ -12,15 +12,14 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.tf2_hub.write import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.classification.features import check_room
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.packing import SpecialIds, cut_pairs, empty_rows, joined
 from albert_tf.serving.saved_model import (
-    DEFAULT_SIGNATURE,
     INPUTS,
     TEXT_FOLDER,
-    TOKENS_SIGNATURE,
     Outputs,
     float32_copy,
     texts_function,
@@ -31,9 +30,7 @@ from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.tokenization.base import Tokenizer
 
 LABELS_FILE = "labels.json"
-
 ONE_TEXT = ("texts",)
-
 TWO_TEXTS = ("texts_a", "texts_b")
 
 

@@ -15,7 +15,6 @@ from albert_tf.data.text_examples import Labels, TextExample
 from albert_tf.tokenization.base import Tokenizer
 
 _EXAMPLES_AT_ONCE = 4096  # ids are Python integers for so long, eight times as large
-
 _SECONDS_WITHOUT_BAR = 3
 
 

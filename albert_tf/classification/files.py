@@ -36,13 +36,9 @@ _MORE_FONTS = (
 )
 
 TEST_RESULTS_FILE = "test_results.tsv"
-
 SUBMIT_RESULTS_FILE = "submit_results.tsv"
-
 CONFUSION_MATRIX_FILE = "confusion_matrix.png"
-
 _HEADER = ("index", "prediction")
-
 _MOST_ANNOTATED_LABELS = 40  # cells of a larger matrix are too small for numbers
 
 

@@ -21,9 +21,7 @@ from albert_tf.data.tables import Cells, Row, Table, read_table
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
 
 FLAG = "--data_dir"
-
 _ID_NAMES = ("index", "id", "idx")
-
 _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
 
 

@@ -21,11 +21,8 @@ from albert_tf.data.files import (
 from albert_tf.data.glue_tasks import GLUE_TASKS
 
 _SECONDS = 60.0  # without a byte
-
 GLUE_URL = "https://dl.fbaipublicfiles.com/glue/data"
-
 MRPC_URL = "https://dl.fbaipublicfiles.com/senteval/senteval_data"
-
 _ARCHIVES = {"QQP": "QQP-clean", "QNLI": "QNLIv2"}  # where a file is not called like its folder
 
 

@@ -25,7 +25,6 @@ from albert_tf.classification.task import ClassificationTask
 from albert_tf.cli.devices import check_device_flags, strategy_from_flags
 from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
-from albert_tf.cli.run_classifier import FEATURE_FILES
 from albert_tf.config import FineTuningOptimizerConfig
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
 from albert_tf.data.tables import is_column_number
@@ -38,7 +37,6 @@ from albert_tf.finetuning.setup import (
     check_rate,
     check_results_flags,
     checkpoint_elsewhere,
-    log_unneeded,
     model_directory_from_flags,
     model_source_from_flags,
     prepare_output,
@@ -213,7 +211,6 @@ def _check_flags(values: flags.FlagValues) -> None:
     check_export_flags(values)
     check_results_flags(values, ["predict_output_file"])
     check_answer_flags(values, "predict_file")
-    log_unneeded(values, FEATURE_FILES)
     check_rate(values.classifier_dropout_prob, "--classifier_dropout_prob")
     actions = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     if not any(values[name].value for name in actions):

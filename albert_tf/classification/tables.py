@@ -13,9 +13,7 @@ from albert_tf.data.tables import Cells, Row, Table
 from albert_tf.data.text_examples import NO_LABEL, TEST, TRAIN, Labels, TextExample
 
 IMBALANCE = 9  # largest class over smallest from which on accuracy alone says little
-
 MANY_CLASSES = 20
-
 _CLASSES_NAMED = 20
 
 

@@ -30,13 +30,9 @@ UserError = (ValueError, OSError)
 # Flags that earlier versions had, and what to use instead. A key is "--flag", or
 # "command --flag" if other commands still have the flag.
 REMOVED_FLAGS = {"export_litert --calibration_file": "--quantization=int8 needs no texts."}
-
 _CPP_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-
 _HELP = frozenset({"--help", "-help", "--helpshort", "-h", "-?"})
-
 _HELP_ENDING = """
 Write flags as --name=value, Boolean flags also as --name and --noname.
 --flagfile=FILE reads flags from a file, one per line; flags after it take precedence.

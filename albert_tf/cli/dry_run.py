@@ -11,7 +11,6 @@ from albert_tf.checkpoints.archives import nothing_kept
 from albert_tf.cli.flags import flag_group
 
 FLAG = "dry_run"
-
 PASSED = "All checks passed. Nothing was written (--dry_run)."
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 _QUANTIZATIONS = ("none", "float16", "int8")
-
 _LENGTH = 128
 
 

@@ -488,6 +488,17 @@ def define_unneeded_flags(names: Sequence[str]) -> None:
             )
 
 
+def log_unneeded_flags(names: Sequence[str]) -> None:
+    """Logs that flags of `define_unneeded_flags`, where given, are not needed."""
+    for name in names:
+        if path := flags.FLAGS[name].value:
+            logging.info(
+                "--%s is not needed: features are computed anew; %s is neither read nor written",
+                name,
+                path,
+            )
+
+
 def define_recipe_flag() -> None:
     """Defines --recipe."""
     with flag_group("Actions"):

@@ -15,7 +15,6 @@ from importlib import resources
 from albert_tf.version import __version__
 
 NAME = "albert_tf"
-
 COMMANDS = {
     "Data": ("train_sentencepiece", "create_pretraining_data"),
     "Training": (

@@ -32,6 +32,7 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
     define_unneeded_flags,
     flag_group,
+    log_unneeded_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
@@ -115,6 +116,7 @@ def run() -> None:
     """Does what the flags say; everything is checked before the first file is written."""
     from albert_tf.multiple_choice.run import run  # TensorFlow, which --help need not wait for
 
+    log_unneeded_flags(FEATURE_FILES)
     run()
 
 

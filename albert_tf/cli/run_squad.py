@@ -30,6 +30,7 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
     define_unneeded_flags,
     flag_group,
+    log_unneeded_flags,
 )
 from albert_tf.config import SquadOptimizerConfig, TrainerConfig
 
@@ -193,6 +194,7 @@ def run() -> None:
     """Does what the flags say; everything is checked before the first file is written."""
     from albert_tf.squad.run import run  # TensorFlow, which --help need not wait for
 
+    log_unneeded_flags(FEATURE_FILES)
     run()
 
 

@@ -26,9 +26,7 @@ from typing import IO, Any
 
 # Not all network file systems show a lock to other machines: what those are writing stays.
 _HOST = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
-
 _LONGEST_REASON = 300  # characters
-
 TEMPORARY_FILES = "TMPDIR"  # what says where the system keeps them, in place of a flag
 
 

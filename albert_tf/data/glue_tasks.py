@@ -58,21 +58,13 @@ class GlueTask:
 
 
 _BINARY = Labels(("0", "1"))
-
 _TWO_WAY = Labels(("entailment", "not_entailment"))
-
 _THREE_WAY = Labels(("contradiction", "entailment", "neutral"))
-
 _SENTENCE = (("sentence",),)
-
 _SENTENCES = (("sentence1", "premise"), ("sentence2", "hypothesis"))
-
 _PAIR = Columns((4,), guid=0, text_a=1, text_b=2, label=-1)
-
 _PAIR_TEST = Columns((3,), guid=0, text_a=1, text_b=2)
-
 _MNLI = Columns((12, 16), guid=0, text_a=8, text_b=9, label=-1)
-
 _MNLI_TEST = Columns((10,), guid=0, text_a=8, text_b=9)
 
 GLUE_TASKS: Final[dict[str, GlueTask]] = {

@@ -16,16 +16,13 @@ T = TypeVar("T")
 
 # Calls a method of the shared object for each item and yields the results in order.
 OrderedMap = Callable[[Callable[[Any, Any], Any], Iterable[Any]], Iterator[Any]]
-
 _JOBS_AHEAD = 2  # for each process: results that may wait for their turn
-
 _CANCEL = signal.SIGUSR2
 
 # In a worker process: what `worker_processes` was given, and the state of the work.
 _shared: Any = None
 
 _is_working = False
-
 _is_cancelled = False
 
 

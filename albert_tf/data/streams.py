@@ -12,13 +12,9 @@ from typing import IO, Any, cast
 from albert_tf.data.files import explain_write_errors, file_exists, open_binary, write_then_rename
 
 STANDARD_INPUT = "-"
-
 _OUTPUT = "the standard output"
-
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
 _LINES_AT_ONCE = 1024
-
 _BYTES_AT_ONCE = 1 << 18
 
 

@@ -19,9 +19,7 @@ from typing import Any
 from albert_tf.data.files import decode_utf8, open_binary
 
 _INT64 = range(-(2**63), 2**63)
-
 _VALUE = re.compile(r"[^ \t\n\r]")  # where one begins
-
 _SHORT = reprlib.Repr()
 
 _SHORT.maxlevel = 2
@@ -29,7 +27,6 @@ _SHORT.maxlevel = 2
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 
 _MOST_SHOWN = 120  # characters of a value in an error
-
 _MOST_LISTED = 25
 
 

@@ -24,7 +24,6 @@ from albert_tf.data.files import decode_utf8, encoding_error, file_exists, open_
 from albert_tf.data.strict_json import JsonError, is_encodable, listed, parse_json, shown
 
 Cells = list[str | None]  # None: an object of JSON lines has no text there
-
 Row = tuple[int, Cells]  # the line it begins at, from 1 as editors count, and its cells
 
 _TSV, _CSV, _JSONL = "TSV", "CSV", "JSON lines"
@@ -39,9 +38,7 @@ FORMATS: Final = {
 }
 
 _WANTED = 'one object a line (JSON Lines), such as {"text_a": "...", "label": "..."}'
-
 _LARGEST_CELL = 2**31 - 1  # characters
-
 _LINES_NAMED = 5
 
 

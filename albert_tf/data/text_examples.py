@@ -18,11 +18,8 @@ SPLITS = (TRAIN, DEV, TEST)
 # What rows without a label have in its place, unless it is a class. "-" is how SNLI and its like
 # mark what the annotators did not agree on.
 NO_LABEL = ("", "-")
-
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
-
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
-
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 

@@ -15,17 +15,11 @@ import numpy as np
 from albert_tf.data.files import file_size, open_binary
 
 _HEADER_BYTES = 12  # length and its checksum
-
 _CHECK = struct.Struct("<I")
-
 _CASTAGNOLI = 0x82F63B78  # the polynomial, lowest bit first
-
 _ALL_ONES = bytes.fromhex("54641f64")  # takes a checksum from zero to all ones
-
 _RECORDS_A_CHECK = 256
-
 _MOST_PADDED_BYTES = 1 << 24  # of strings whose checksums are computed together
-
 _LONG = 4096  # bytes, a power of two: parts of a longer string are treated as strings of their own
 
 

@@ -13,15 +13,12 @@ from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
 
 # Up to so many tokens (left), a training batch's length is a multiple of the right one.
 _STEPS = ((64, 8), (128, 16), (256, 32), (512, 64))
-
 _SHORTEST_BUCKET = 32
 
 # An evaluation batch ends early where the next row is shorter than this share of its longest,
 # once it holds this share of the tokens it may: few rows are then padded much, and none alone.
 _SIMILAR = 0.95
-
 _WORTHWHILE = 0.25
-
 _SHUFFLE_ROUNDS = 8  # with TensorFlow's usual 4 too many examples stay where they are
 
 

@@ -14,7 +14,6 @@ from albert_tf.finetuning.batching import batches_by_length
 from albert_tf.training.distribution import local_replicas
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
-
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
 
 

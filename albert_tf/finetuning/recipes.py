@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from albert_tf.config import PRESETS, AlbertConfig
 
 SIZES = ("base", "large", "xlarge", "xxlarge")
-
 VERSIONS = ("v1", "v2")
 
 # MNLI's mismatched sets and the diagnostic set are for models that were trained on MNLI.

@@ -248,17 +248,6 @@ def check_rate(value: float, flag: str) -> None:
         raise ValueError(f"{flag} must be a rate in [0, 1). Received: {value}")
 
 
-def log_unneeded(values: flags.FlagValues, names: Sequence[str]) -> None:
-    """Says of flags of `define_unneeded_flags` that were given that they are not needed."""
-    for name in names:
-        if path := getattr(values, name):
-            logging.info(
-                "--%s is not needed: features are made anew, and %s is neither read nor written",
-                name,
-                path,
-            )
-
-
 def apply_recipe(values: flags.FlagValues, task_name: str, config: AlbertConfig) -> None:
     """Gives flags that were not given the values of the recipe, and says so.
 

@@ -25,7 +25,6 @@ from albert_tf.config import FLOAT32, AlbertConfig
 
 # gelu(x) = x * sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3)
 TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
-
 CUBIC = 0.044715
 
 # Passes save 20 ns of processor time per element of the feed-forward layers of a step, and take one

@@ -19,7 +19,6 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 
 _DATA = ("x", "validation_data")  # arguments of the methods of Keras that take data
-
 Check = Callable[[Any], None]
 
 

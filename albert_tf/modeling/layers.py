@@ -30,7 +30,6 @@ from albert_tf.modeling import kernels
 from albert_tf.modeling.fused_kernels import FusingPrecision
 
 LAYER_NORM_EPSILON = 1e-12
-
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
 
 register = keras.saving.register_keras_serializable(package="albert_tf")

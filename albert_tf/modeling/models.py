@@ -20,7 +20,6 @@ from albert_tf.modeling.layers import register
 
 # Folded into a call's seed for the head's own dropout; the encoder splits the seed instead.
 _HEAD = 1
-
 _OF_TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 

@@ -22,9 +22,7 @@ from albert_tf.data.tables import DataIssues, json_objects, read_text, whole_cha
 from albert_tf.data.text_examples import NO_LABEL, TEST, TRAIN
 
 LETTERS = string.ascii_uppercase  # names of options, in their order
-
 BLANK = "_"  # where in a question the option belongs
-
 _WANTED = (
     'one object a line (JSON Lines), such as {"context": "...", "question": "...", '
     '"options": ["...", "..."], "label": "A"}'

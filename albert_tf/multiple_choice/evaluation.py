@@ -22,13 +22,9 @@ from albert_tf.multiple_choice.metrics import predictions, probabilities, scores
 from albert_tf.training.evaluation import BestCheckpoint
 
 PREDICTIONS_FILE = "predictions.tsv"
-
 PREDICT_RESULTS_FILE = "predict_results.txt"
-
 _TITLE = "***** Predict results *****"
-
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
 BEST_METRIC = "eval_accuracy"
 
 

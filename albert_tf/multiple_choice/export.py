@@ -9,14 +9,13 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.tf2_hub.write import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import BLANK
 from albert_tf.multiple_choice.features import check_lengths
 from albert_tf.serving.packing import SpecialIds, first_tokens, joined, last_tokens
 from albert_tf.serving.saved_model import (
-    DEFAULT_SIGNATURE,
     TEXT_FOLDER,
-    TOKENS_SIGNATURE,
     Outputs,
     float32_copy,
     texts_function,

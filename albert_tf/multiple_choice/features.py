@@ -17,9 +17,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _SPECIAL = 3  # [CLS] context [SEP] ending [SEP]
-
 _TEXTS_AT_ONCE = 4096  # ids are Python integers for so long, eight times as large
-
 _SECONDS_WITHOUT_BAR = 3
 
 

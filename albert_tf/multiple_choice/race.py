@@ -30,15 +30,10 @@ FLAG = "--data_dir"
 MIDDLE, HIGH = "middle", "high"
 
 LEVELS = (MIDDLE, HIGH)
-
 NUM_OPTIONS = 4
-
 _FOLDER = "RACE"
-
 _ALL = "all.txt"
-
 _KEYS = ("article", "questions", "options")
-
 _SECONDS_WITHOUT_BAR = 3
 
 

@@ -15,7 +15,6 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.devices import check_device_flags, strategy_from_flags
 from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
-from albert_tf.cli.run_race import FEATURE_FILES
 from albert_tf.config import FineTuningOptimizerConfig
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow as fine_tuning
@@ -25,7 +24,6 @@ from albert_tf.finetuning.setup import (
     check_rate,
     check_results_flags,
     checkpoint_elsewhere,
-    log_unneeded,
     model_directory_from_flags,
     model_source_from_flags,
     prepare_output,
@@ -136,7 +134,6 @@ def run() -> None:
     check_device_flags(values)
     check_export_flags(values)
     check_results_flags(values)
-    log_unneeded(values, FEATURE_FILES)
     check_rate(values.dropout_prob, "--dropout_prob")
     if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
         raise ValueError("Nothing to do: give --do_train, --do_eval, --do_predict or --export_dir.")

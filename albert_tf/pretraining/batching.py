@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,13 +16,7 @@ from albert_tf.data.tf_examples import FeatureSpec
 from albert_tf.data.tfrecord import RecordError, read_records
 from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from albert_tf.pretraining.segments import NONE, NSP, SOP
-from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Shard
-
-# In a batch, string [B], of the rows of all workers: what was left out before each example; lines
-# `file TAB first TAB last`, numbers of records, the last one -1 for the rest of the file.
-SKIPPED = "skipped_records"
-
-_REST = -1
+from albert_tf.training.task import EXAMPLE_WEIGHTS, REST_OF_FILE, SKIPPED, WHOLE, Shard
 
 _FRAME_BYTES = 16  # of a record, besides its payload
 
@@ -30,7 +24,6 @@ _FRAME_BYTES = 16  # of a record, besides its payload
 # example and a pass, whatever the size of the batches.
 Features = dict[str, tf.Tensor]
 Transform = Callable[[Features, tf.Tensor], Features]
-
 _MAX_OPEN_FILES = 16  # read in turn, so that neighbours in a file are not neighbours in a batch
 
 # A masked record without a prediction is rare (no word was small enough), not impossible.
@@ -69,7 +62,7 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
     def find_gaps(state: Any, element: Any) -> Any:
         last, end_of_last = state
         payload, record, start, end = element
-        is_end = record == _REST
+        is_end = record == REST_OF_FILE
         final = tf.where(is_end, record, record - 1)
         fields = [path, tf.strings.as_string(last + 1), tf.strings.as_string(final)]
         skipped = tf.where(start > end_of_last, tf.strings.join(fields, "\t"), "")
@@ -80,7 +73,7 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
     with tf.control_dependencies([tf.debugging.assert_positive(tf.size(there), "no such file")]):
         path = tf.identity(path)
     zero = tf.constant(0, tf.int64)
-    end = tf.data.Dataset.from_tensors(("", tf.constant(_REST, tf.int64), size, size))
+    end = tf.data.Dataset.from_tensors(("", tf.constant(REST_OF_FILE, tf.int64), size, size))
     records = tf.data.TFRecordDataset(path).scan((zero, zero), number).map(check).ignore_errors()
     found = records.concatenate(end).scan((zero, zero), find_gaps)
     return found.filter(lambda payload, skipped: (payload != "") | (skipped != ""))
@@ -117,45 +110,6 @@ def _begins_well(path: str) -> bool:
         logging.warning("--skip_damaged_records: %s", error)
         return False
     return True
-
-
-class SkippedRecords:
-    """Tells of every place once, however often the input comes by, and counts.
-
-    Args:
-        places: what was told of already.
-
-    Attributes:
-        places: lines as in `SKIPPED`.
-    """
-
-    def __init__(self, places: Iterable[str] = ()) -> None:
-        self.places: dict[str, None] = dict.fromkeys(places)
-
-    def take_from(self, batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
-        """Notes what a batch tells of, and returns the batch without that."""
-        if SKIPPED not in batch:
-            return batch
-        for lines in filter(None, batch[SKIPPED].numpy()):
-            for line in filter(None, lines.decode().split("\n")):
-                self._add(line)
-        return {name: values for name, values in batch.items() if name != SKIPPED}
-
-    def _add(self, line: str) -> None:
-        if line in self.places:
-            return
-        self.places[line] = None
-        path, first, last = line.split("\t")
-        what = f"record {first}" if last == first else f"records {first} to {last}"
-        if int(last) == _REST:
-            what = f"record {first} and all after it"
-        logging.warning("Skipped as damaged: %s, %s", path, what)
-
-    @property
-    def count(self) -> int:
-        """Records left out; the rest of a file, whose records nobody can count, is one."""
-        spans = [map(int, line.split("\t")[1:]) for line in self.places]
-        return sum(1 if last == _REST else last - first + 1 for first, last in spans)
 
 
 def training_batches(

@@ -51,11 +51,8 @@ from albert_tf.tokenization.base import Tokenizer
 
 # Beam's DirectRunner tries another runner first, which it downloads.
 _RUNNERS = {"directrunner": "apache_beam.runners.portability.fn_api_runner.FnApiRunner"}
-
 PART_BYTES = 64 << 20
-
 _COPY_BYTES = 4 << 20
-
 _METRICS = "albert_tf"
 
 

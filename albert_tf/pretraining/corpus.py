@@ -20,11 +20,8 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, sentencepiece_starts_word
 
 BLOCK_BYTES = 4 << 20
-
 _FIRST_LOOK_BYTES = 64 << 10  # a document mostly ends within this
-
 _SIZES_AT_A_TIME = 16
-
 _EMPTY_LINE = re.compile(rb"\n[ \t\r\f\v]*\n")
 
 

@@ -19,7 +19,6 @@ from albert_tf.tokenization.base import Tokenizer
 
 # What masking adds to a record; the last one is 0 where a slot is not used.
 PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-
 _BATCH = 512  # instances masked and serialised together; part of what a seed means
 
 

@@ -17,12 +17,10 @@ import tensorflow as tf
 from albert_tf.pretraining.masking import MaskingSettings, ngram_probabilities, prediction_budget
 
 _STEP = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio, made odd
-
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 # What is read of a plain record for masking alone; the model is not given it.
 TOKEN_BOUNDARY = "token_boundary"
-
 Features = dict[str, tf.Tensor]
 
 

@@ -60,9 +60,7 @@ from albert_tf.training.trainer import Trainer, check_training_folder
 from albert_tf.training.workers import wait_for_workers
 
 PAPER_BATCH_SIZE = 4096  # with LAMB at a learning rate of 0.00176
-
 FLAG = "--scale_from_batch_size"
-
 _EVALUATION = "evaluation"  # in the settings of a run
 
 

@@ -13,7 +13,6 @@ from typing import IO, NamedTuple
 import numpy as np
 
 SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
-
 SHORTEST_TARGET = 2  # tokens of a sequence of a document that is cut into shorter ones
 
 # What is learnt from two segments beside masked tokens: their order, whether the second follows in
@@ -22,7 +21,6 @@ SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
 
 # How the pairs of "sop" are made: as the original makes them, or of neighbours alone.
 SENTENCE_PAIRS = ORIGINAL, ADJACENT = "original", "adjacent"
-
 NO_RECORD = (
     f"There is no token in --input_file or, with --sentence_pairs={ADJACENT}, no document "
     "of two lines."

@@ -41,16 +41,12 @@ from albert_tf.pretraining.segments import NSP, SENTENCE_LOSSES, SOP, check_sent
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
 
 BEST_METRIC = "masked_lm_accuracy"
-
 _LABELS = "next_sentence_labels"  # 1 = the segments are not as in the text
 
 # What the loss and the accuracy of two segments are called.
 _SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}
-
 _EVAL_MASK_SEED = 0  # not that of the run: every evaluation meets the same masks
-
 _PIPELINE = 2  # to be raised when the saved position of an iterator means something else
-
 SENTENCE_LOSS_KEY = "sentence_loss"  # in the settings of a run
 
 

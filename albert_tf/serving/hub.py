@@ -15,13 +15,9 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
 FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # the flag's values
-
 DIRECTORY_FLAG = "--albert_directory"
-
 EXPORT_FLAG = "--export_path"
-
 PREPROCESSOR_FLAG = "--preprocessor_path"
-
 _PREPROCESSOR_LENGTH = 128  # where a caller names none, as of TF-Hub's; less for short models
 
 

@@ -32,9 +32,7 @@ QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
 
 # Of a model of SQuAD 1.1, where the original puts it.
 ORIGINAL_FILE = "albert_model.tflite"
-
 _LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants has 2 GB at most
-
 _CPU = "/CPU:0"  # to compare with: an accelerator may round products
 
 _BATCHES, _ROWS, _LENGTHS = 3, 3, (24, 7, 16)  # that file and model are compared on
@@ -47,7 +45,6 @@ _TOLERANCE = 3e-5
 _LEAST_COSINE, _LARGE_DIFFERENCE = 0.5, 0.1
 
 Arrays = dict[str, np.ndarray]
-
 Compute = Callable[[dict[str, tf.Tensor]], Outputs]
 
 

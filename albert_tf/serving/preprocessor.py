@@ -19,15 +19,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from albert_tf.serving.saved_model import DEFAULT_SIGNATURE
+from albert_tf.checkpoints.tf2_hub.write import DEFAULT_SIGNATURE
 from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 DEFAULT_LENGTH = 128
-
 _TEXTS = tf.TensorSpec([None], tf.string, name="sentences")
-
 _LENGTH = tf.TensorSpec([], tf.int32, name="seq_length")
 
 # Tokens of a text, or words of a text and tokens of a word.

@@ -20,19 +20,12 @@ from albert_tf.checkpoints.original.names import original_names
 from albert_tf.data.files import explain_write_errors, temporary_folder, write_then_rename
 from albert_tf.modeling.models import EncoderAndHead
 
-DEFAULT_SIGNATURE = "serving_default"
-
-TOKENS_SIGNATURE = "tokens"
-
 TEXT_FOLDER = "text"  # where models that take texts lie, beside those that take token ids
-
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 # The folder of a SavedModel for files that TensorFlow itself does not read.
 _EXTRA_FOLDER = "assets.extra"
-
 Outputs = dict[str, tf.Tensor]
-
 _Model = TypeVar("_Model", bound=EncoderAndHead)
 
 

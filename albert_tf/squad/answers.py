@@ -16,7 +16,6 @@ from albert_tf.squad.data import SquadData
 from albert_tf.squad.features import SquadFeatures
 
 NO_WINDOW_ODDS = 1e6  # null odds of a question without windows
-
 OUTPUTS = {
     1: ("start_logits", "end_logits"),
     2: (
@@ -31,7 +30,6 @@ OUTPUTS = {
 # What stands for a question none of whose spans can be an answer, as in the original release: its
 # text and its two numbers.
 _FALLBACKS = {1: ("empty", 0.0), 2: ("", -1e6)}
-
 _WINDOWS_AT_ONCE = 2048
 
 

@@ -53,9 +53,7 @@ WANTED = (
 )
 
 FLAG = "--predict_json"
-
 _QUESTIONS_AT_ONCE = 1024
-
 _CHARACTERS_AT_ONCE = 1 << 20  # of their contexts, each counted as often as it is asked about
 
 

@@ -16,7 +16,6 @@ WANTED = (
 
 # The older form of CMRC 2018 has names of its own.
 _OTHER_NAMES = {"context": "context_text", "question": "query_text"}
-
 Answers = tuple[tuple[str, int], ...]
 
 

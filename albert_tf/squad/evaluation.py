@@ -21,13 +21,9 @@ from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_sc
 from albert_tf.training.evaluation import BestCheckpoint, result_lines
 
 PREDICTIONS_FILE = "predictions.json"
-
 NBEST_FILE = "nbest_predictions.json"
-
 NULL_ODDS_FILE = "null_odds.json"
-
 _STEP = "global_step = "
-
 _BEST = "best "
 
 

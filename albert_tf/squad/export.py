@@ -9,12 +9,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.tf2_hub.write import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
 from albert_tf.serving.packing import SpecialIds
 from albert_tf.serving.saved_model import (
-    DEFAULT_SIGNATURE,
     TEXT_FOLDER,
-    TOKENS_SIGNATURE,
     Outputs,
     float32_copy,
     texts_function,
@@ -41,7 +40,6 @@ FOLDER = "saved_model"
 
 # What the original calls the logits, which are no log-probabilities.
 _ORIGINAL_OUTPUTS = {"start_logits": "start_log_prob", "end_logits": "end_log_prob"}
-
 _TOKENS_AT_ONCE = 8192  # a long context has more windows than the memory for one batch
 
 

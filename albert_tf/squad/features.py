@@ -18,15 +18,10 @@ from albert_tf.squad.data import Question, SquadData
 from albert_tf.tokenization.base import Tokenizer
 
 _CONTEXTS_AT_ONCE = 64
-
 _QUESTIONS_AT_ONCE = 4096
-
 _SECONDS_WITHOUT_BAR = 3
-
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
-
 _WINDOWS_AT_ONCE = 8192  # whose places in the text are held in memory, eight bytes a token
-
 _IDS_NAMED = 5
 
 

@@ -17,16 +17,12 @@ from absl import logging
 from albert_tf.squad.data import Question
 
 _NO_ANSWER_LIMIT = 1.0  # the official program's, meant for probabilities
-
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
 # What CMRC's program takes for punctuation: it stands alone, and does not count.
 _CMRC_PUNCTUATION = re.compile(r"[-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）－～『』]")
-
 _CHINESE = "\u4e00-\u9fff"
-
 _SEGMENT = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
 
 

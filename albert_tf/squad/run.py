@@ -18,7 +18,6 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.cli.devices import check_device_flags, strategy_from_flags
 from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
-from albert_tf.cli.run_squad import FEATURE_FILES
 from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.jobs import available_cores
 from albert_tf.finetuning import flow as fine_tuning
@@ -30,7 +29,6 @@ from albert_tf.finetuning.setup import (
     check_rate,
     check_results_flags,
     checkpoint_elsewhere,
-    log_unneeded,
     model_directory_from_flags,
     model_source_from_flags,
     prepare_output,
@@ -70,7 +68,6 @@ _KEPT_FLAGS = {
 }
 
 _MANY_WINDOWS = 1.5  # windows a question from which on a pass over the questions misleads
-
 _QUESTIONS_A_PROCESS = 25_000  # fewer are not worth starting another process for
 
 
@@ -379,7 +376,6 @@ def _check_flags(values: flags.FlagValues) -> None:
         raise ValueError(f"--{THRESHOLD} must be a number. Received: {threshold}")
     if values["use_einsum"].present:
         logging.info("--use_einsum changes nothing")
-    log_unneeded(values, FEATURE_FILES)
 
 
 def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun | None) -> None:

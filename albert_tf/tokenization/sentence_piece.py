@@ -16,9 +16,7 @@ WORD_START = "▁"
 
 # SentencePiece starts a thread for every batch, even when one thread is asked for.
 _WORTH_A_THREAD = 16
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
 _JOINABLE = frozenset(string.ascii_letters + string.punctuation) - frozenset("'<=>")
 
 

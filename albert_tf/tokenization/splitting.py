@@ -7,11 +7,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-
 _ASCII_WORD = re.compile(f"[0-9A-Za-z]+|[{re.escape(string.punctuation)}]")
-
 _WORD = re.compile(r"\S+")
-
 _FINAL_SIGMA = "Σ"
 
 # Blocks of CJK ideographs; kana and hangul are not among them, they are written with words.
@@ -76,9 +73,7 @@ class _AccentStripper(_PunctuationSplitter):
 
 
 _CLEAN = _Cleaner()
-
 _SPLIT_PUNCTUATION = _PunctuationSplitter()
-
 _STRIP_AND_SPLIT = _AccentStripper()
 
 

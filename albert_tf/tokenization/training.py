@@ -11,13 +11,9 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.tokenization.cleaning import clean_text
 
 CONTROL_SYMBOLS = ["[CLS]", "[SEP]", "[MASK]"]
-
 USER_SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]
-
 CHARACTER_COVERAGE = 0.99995
-
 SAMPLED_SENTENCES = 10_000_000
-
 NO_TEXT = "There is nothing to learn from: --input_file has no line of text."
 
 

@@ -8,9 +8,7 @@ from albert_tf.tokenization.base import Encoding, Tokenizer
 from albert_tf.tokenization.splitting import align_words, split_stretches, split_words
 
 CONTINUATION = "##"
-
 MAX_WORD_LENGTH = 200
-
 _CACHED_WORDS = 1 << 17
 
 

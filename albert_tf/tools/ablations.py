@@ -27,11 +27,8 @@ from albert_tf.tools.glue_results import read_evaluations
 from albert_tf.training.curves import png
 
 BASE = "base"
-
 SETTINGS_FILE = "ablation_settings.json"
-
 _EVALUATIONS = 10  # points of a curve unless --save_checkpoints_steps says otherwise
-
 _SENTENCE_METRICS = {SOP: "sentence_order_accuracy", NSP: "next_sentence_accuracy"}
 
 # Columns of numbers: key, title, how it is written.

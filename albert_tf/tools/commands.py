@@ -15,7 +15,6 @@ from typing import IO, Any
 import albert_tf
 
 _LOG_LINE = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ \w+\.\w+:\d+\] ")
-
 _KINDS = {"I": "", "W": "warning: ", "E": "error: ", "F": "error: "}
 
 

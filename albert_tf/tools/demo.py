@@ -48,7 +48,6 @@ _SETTINGS_FILE = "demo_settings.json"  # a directory that has it is of a demo
 
 # Twice the usual share of the tokens is masked, to learn in minutes.
 _SIZES = {"max_seq_length": 32, "max_predictions_per_seq": 10}
-
 _MASKED_LM_PROB = 0.3
 
 

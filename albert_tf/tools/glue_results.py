@@ -31,9 +31,7 @@ from albert_tf.data.strict_json import shown
 from albert_tf.training.curves import png
 
 _RESULTS_FILE = "eval_results.txt"
-
 _UNFINISHED_FILE = "run_glue.unfinished"  # there from the start of a run until it ends well
-
 _KEYS = {"matthews": "matthew_corr"}  # of metrics that files call otherwise than tasks do
 
 # The order and the names of GLUE's own table.
@@ -60,7 +58,6 @@ _METRIC_TITLES = {
 
 # One model answers these sets and MNLI's own, so their files come from runs of one seed.
 _OF_MNLI = ("mismnli", "ax")
-
 Row = dict[str, Any]  # task, metric, median, min, max, published, seeds: scores by seed, in percent
 
 

@@ -22,7 +22,7 @@ from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, READ_ERRORS, is_slot, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import HINT
-from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
+from albert_tf.checkpoints.tf1_hub.write import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.files import file_size, open_binary
@@ -45,12 +45,10 @@ from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _FLAG = "PATH"
-
 _SHOWN = 8  # values of a tensor or a list
 
 # What TensorFlow raises where files are damaged or operations are missing.
 _RUN_ERRORS = (*READ_ERRORS, KeyError, OSError)
-
 _KINDS = {
     "original": "a release directory, or one of a training, with checkpoints of the original",
     "huggingface": "a Hugging Face directory",

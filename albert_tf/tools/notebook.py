@@ -20,13 +20,9 @@ from albert_tf.data.streams import discarded_standard_error
 from albert_tf.training.curves import Panels, draw_curves, png
 
 _RELEASED = "https://storage.googleapis.com/albert_models/albert_{}_v2.tar.gz"
-
 _SIZES = ("base", "large", "xlarge", "xxlarge")
-
 _TPU_FILES = ("/dev/accel0", "/dev/vfio/0")  # one of them is there on a machine with a TPU
-
 _MOST_TOKENS = 60  # of a context in a picture
-
 _INCHES_A_TOKEN = 0.19
 
 

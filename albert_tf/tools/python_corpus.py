@@ -40,7 +40,6 @@ _MIN_PLAIN_WORDS = 0.9  # share of the words of a sentence
 # A held-out sentence that has this many words in a row in common with the training part is
 # dropped: most such runs are one text that stands in two places.
 _SHARED_WORDS = 8
-
 _SKIPPED_FOLDER = re.compile(
     r"(?:^|/)(?:site-packages|dist-packages|tests?|idlelib|lib2to3|turtledemo|pydoc_data)/"
 )
@@ -64,11 +63,8 @@ CHAPTERS = {
 }  # fmt: skip
 
 MAX_PARAGRAPHS = (200, 40)  # of a chapter to train on, and to evaluate
-
 MIN_PARAGRAPHS = 10  # in either part, for a chapter to be taken
-
 _PARAGRAPH_WORDS = 25  # at least; the last paragraph of a document may have half of them
-
 _CHAPTER_OF = {module: chapter for chapter, modules in CHAPTERS.items() for module in modules}
 
 # Names that would give the answer away: a sentence with one is left out.
@@ -76,9 +72,7 @@ _NAMES = re.compile(rf"\b(?:{'|'.join({*CHAPTERS, *_CHAPTER_OF})})\b", re.IGNORE
 
 # What belongs to no paragraph of prose, or begins one.
 _DOCTEST = re.compile(r"\s*>>>")
-
 _BULLET = re.compile(r"^\s*(?:[*+o•-]|\(?(?:\d+|[a-z])[.)])\s+(?=\S)")
-
 _DIRECTIVE = re.compile(r"\s*(?:\.\. |:[\w ]+:|@\w+|\|)")
 
 # Each mark-up pattern and the text that stays of it, in the order they are applied.
@@ -96,20 +90,15 @@ _MARKUP = [
 ]
 
 _TYPOGRAPHY = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "—": "-", "–": "-"})
-
 _SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[\"'(\[]*[A-Z])")
-
 _ABBREVIATION = re.compile(  # or an initial: its full stop ends no sentence
     r"(?:^|[\s(\[\"'])(?:e\.g|i\.e|cf|vs|viz|resp|approx|incl|esp|Nos?|Fig|Sec|Mrs?|Dr|Prof|St|[A-Z])"
     r"\.\s+$"
 )
 
 _CLAUSE_END = re.compile(r"(?<=[,;:]) ")
-
 _SENTENCE = re.compile(r"[\"'(\[]*[A-Z].*[.!?:][\"')\]]*")
-
 _PLAIN_WORD = re.compile(r"[\"'(\[]*[A-Za-z]+(?:['-][A-Za-z]+)*[\"')\]]*[.,;:!?]*[\"')\]]*")
-
 _FUNCTION_WORD = re.compile(
     r"\b(?:an?|and|are|as|at|be|been|but|by|can|for|from|has|have|if|in|is|its?|not|of|on|or|that"
     r"|the|their|then|there|these|they|this|to|was|when|which|will|with|you)\b",

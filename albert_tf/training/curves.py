@@ -10,13 +10,9 @@ Panels = Mapping[str, Sequence[str]]  # what a panel shows, and the metrics draw
 
 # Parts of the names of metrics that are worth a curve, in the order of their panels.
 _DRAWN = ("loss", "MSE", "accuracy", "f1", "exact", "corr", "pearson", "spearman")
-
 _DRAWN_LAST = ("learning_rate", "gradient_norm", "loss_scale")
-
 _COLUMNS = 2
-
 _PHASES = {"train": ("tab:blue", "training"), "eval": ("tab:orange", "held-out")}
-
 _STYLES = ("-", "--", ":")  # of the metrics in one panel
 
 

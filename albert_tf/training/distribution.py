@@ -26,18 +26,14 @@ from albert_tf.training.interruption import die_on_signals
 from albert_tf.training.task import WHOLE, Shard
 
 TF_CONFIG = "TF_CONFIG"
-
 _JOBS = ("chief", "worker")
-
 _USELESS_JOBS = {
     "ps": "there are no parameter servers here",
     "evaluator": "the chief evaluates (--do_eval)",
 }
 
 _LOCAL_TPU = "local"  # that of the machine the program runs on
-
 _PORT_SECONDS = 10.0
-
 _SECONDS_BETWEEN_WORDS = 30.0
 
 

@@ -11,9 +11,7 @@ from typing import Any
 from albert_tf.config import TrainerConfig
 
 _WINDOW = 100  # steps whose median a loss is compared with
-
 _FEWEST = 10  # of them that must be known
-
 _MOST_ROLL_BACKS = 3  # to one and the same checkpoint
 
 

@@ -33,9 +33,7 @@ RESULTS_FILE = "eval_results.txt"
 # Scores that replace the one the original chooses by; the file names them, which has the form of
 # the original else.
 _NAMED_METRICS = frozenset({"char_f1"})
-
 Evaluate = Callable[[], Mapping[str, float]]  # scores the model as it is
-
 Record = Callable[[int, Mapping[str, float]], None]  # keeps the results of a step
 
 

@@ -19,9 +19,7 @@ from typing import Any
 from absl import logging
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-
 _LOOK_AGAIN = signal.SIGALRM  # sent by this process to itself
-
 _SECONDS_BETWEEN_LOOKS = 0.02
 
 _deferred: BaseException | None = None  # to be raised outside of TensorFlow

@@ -18,8 +18,10 @@ from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.modeling.parameter_sharing import parameter_counts
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
 # The process itself before it holds a tensor: interpreter, TensorFlow, its graphs and threads.
 PROGRAM_BYTES = 1_000_000_000
+
 # What the allocator takes for every byte of tensors that come and go.
 ALLOCATED = 1.1
 _REPORTED_SIZES = ("base_v2", "large_v2", "xlarge_v2", "xxlarge_v2")

@@ -18,12 +18,7 @@ from albert_tf.training.distribution import (
     is_tpu,
     local_replicas,
 )
-from albert_tf.training.memory import (
-    TrainingSetting,
-    estimate_memory,
-    gpu_memory,
-    machine_memory,
-)
+from albert_tf.training.memory import TrainingSetting, estimate_memory, gpu_memory, machine_memory
 from albert_tf.training.trainer import Trainer
 
 

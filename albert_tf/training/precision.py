@@ -24,15 +24,12 @@ from absl import logging
 from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 
 Model = TypeVar("Model", bound=keras.Model)
-
 _POLICIES = {BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
-
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 # The rewriter's "infer list": what it would take along beside or between matrix products. Read by
 # TensorFlow whenever it optimises a graph.
 _TAKEN_ALONG_REMOVED = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
-
 _TAKEN_ALONG = (
     *("Add", "AddN", "AddV2", "AvgPool", "AvgPool3D", "AvgPool3DGrad", "AvgPoolGrad"),
     *("BiasAdd", "BiasAddGrad", "BiasAddV1", "Elu", "EluGrad", "Erf", "Erfc", "FloorDiv"),

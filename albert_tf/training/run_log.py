@@ -41,9 +41,7 @@ from albert_tf.training.curves import draw_curves
 from albert_tf.version import __version__
 
 CURVES_FILE = "training_curves.png"
-
 TENSORBOARD_FOLDER = "tensorboard"
-
 _SECONDS_BETWEEN_PICTURES = 30.0  # drawing takes as long as some evaluations
 
 

@@ -28,9 +28,7 @@ from albert_tf.training.precision import build_model, device_type
 from albert_tf.training.task import Features, Task
 
 INITIAL_SCALE = 2.0**15
-
 MAX_SCALE = 2.0**24  # 1 / the smallest number of float16: nothing is gained beyond
-
 GROWTH_STEPS = 2000
 
 

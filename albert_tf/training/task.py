@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import LossSum
 
 # Added to every batch: 1 for an example, 0 for a row that only fills the batch up.
 EXAMPLE_WEIGHTS = "example_weights"
-
-
 Features = Mapping[str, tf.Tensor]
+
+# In a batch, string [B], of the rows of all workers: what was left out before each example; lines
+# `file TAB first TAB last`, numbers of records, the last one -1 for the rest of the file.
+SKIPPED = "skipped_records"
+REST_OF_FILE = -1
 
 
 @dataclass(frozen=True)
@@ -103,3 +107,42 @@ class EvaluatedTask(Task, Protocol):
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
         """Returns every evaluation example once; the last batch may be shorter."""
         ...
+
+
+class SkippedRecords:
+    """Tells of every place once, however often the input comes by, and counts.
+
+    Args:
+        places: what was told of already.
+
+    Attributes:
+        places: lines as in `SKIPPED`.
+    """
+
+    def __init__(self, places: Iterable[str] = ()) -> None:
+        self.places: dict[str, None] = dict.fromkeys(places)
+
+    def take_from(self, batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+        """Notes what a batch tells of, and returns the batch without that."""
+        if SKIPPED not in batch:
+            return batch
+        for lines in filter(None, batch[SKIPPED].numpy()):
+            for line in filter(None, lines.decode().split("\n")):
+                self._add(line)
+        return {name: values for name, values in batch.items() if name != SKIPPED}
+
+    def _add(self, line: str) -> None:
+        if line in self.places:
+            return
+        self.places[line] = None
+        path, first, last = line.split("\t")
+        what = f"record {first}" if last == first else f"records {first} to {last}"
+        if int(last) == REST_OF_FILE:
+            what = f"record {first} and all after it"
+        logging.warning("Skipped as damaged: %s, %s", path, what)
+
+    @property
+    def count(self) -> int:
+        """Records left out; the rest of a file, whose records nobody can count, is one."""
+        spans = [map(int, line.split("\t")[1:]) for line in self.places]
+        return sum(1 if last == REST_OF_FILE else last - first + 1 for first, last in spans)

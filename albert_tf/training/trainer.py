@@ -18,7 +18,6 @@ from albert_tf.checkpoints.training_directory import TRAIN_STATE, TrainingDirect
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.data.files import check_folder
 from albert_tf.modeling.losses import means
-from albert_tf.pretraining.batching import SKIPPED, SkippedRecords
 from albert_tf.training.distribution import (
     check_batch_size,
     is_chief,
@@ -30,7 +29,7 @@ from albert_tf.training.divergence import DivergenceGuard, TrainingDivergedError
 from albert_tf.training.interruption import Interruption
 from albert_tf.training.run_log import CURVES_FILE, TENSORBOARD_FOLDER, RunLog
 from albert_tf.training.step import TrainingStep
-from albert_tf.training.task import Task
+from albert_tf.training.task import SKIPPED, SkippedRecords, Task
 from albert_tf.training.workers import (
     check_same_settings,
     check_same_step,

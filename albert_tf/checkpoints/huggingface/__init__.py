@@ -38,11 +38,8 @@ from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.files import file_exists, write_then_rename
 
 __all__ = ["FORMAT", "is_here", "open_weights", "read", "write"]
-
 FORMAT = "huggingface"
-
 CONFIG_FILE = "config.json"
-
 _KEYS_OF_CONFIG = ("model_type", "architectures", "transformers_version", "num_hidden_groups")
 
 

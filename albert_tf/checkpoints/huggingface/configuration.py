@@ -21,7 +21,6 @@ MODEL_TYPE = "albert"
 
 # All of these compute the tanh approximation, which the original calls "gelu".
 _TANH_GELU = "gelu_new"
-
 _ACTIVATIONS = {
     _TANH_GELU: "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -34,9 +33,7 @@ _ACTIVATIONS = {
 }
 
 _WRITTEN_ACTIVATIONS = {"gelu": _TANH_GELU, "relu": "relu", "tanh": "tanh", "linear": "linear"}
-
 _EXACT_GELU = ("gelu", "gelu_python")
-
 _SAME_NAMES = (
     "vocab_size",
     "embedding_size",
@@ -73,23 +70,14 @@ _FIXED: Mapping[str, Any] = {
 
 # What a key that is kept says without it.
 _USUAL = {"classifier_dropout_prob": 0.1}
-
 _DEFAULT_VOCAB_SIZE = 30000
-
 _TASK_KEY = "finetuning_task"
-
 _UNNAMED_LABELS = ("LABEL_0", "LABEL_1")
-
 _PRETRAINING = "AlbertForPreTraining"
-
 _MASKED_LM = "AlbertForMaskedLM"
-
 _CLASSIFICATION = "AlbertForSequenceClassification"
-
 _CHOICE = "AlbertForMultipleChoice"
-
 _QUESTIONS = "AlbertForQuestionAnswering"
-
 _ENCODER = "AlbertModel"
 
 

@@ -30,11 +30,8 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 SENTENCEPIECE_FILE = "spiece.model"
-
 WORDPIECE_FILE = "vocab.txt"
-
 JSON_FILE = "tokenizer.json"
-
 CONFIG_FILE = "tokenizer_config.json"
 
 

@@ -20,9 +20,7 @@ from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceToken
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # kinds of pieces
 
 UNIGRAM = 1  # kind of model
-
 _PACKAGE = "albert_tf.sentencepiece"
-
 _Field = descriptor_pb2.FieldDescriptorProto
 
 # Fields of each message: name, number, type (of a message: its name).
@@ -58,7 +56,6 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
 # transformers takes this from the scores of pieces like "9,": they are then never used whole, which
 # comes down to the original's rule of taking them apart.
 _PENALTY = 100.0
-
 _SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 

@@ -24,7 +24,6 @@ from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of
 from albert_tf.data.strict_json import JsonError, shown
 
 SAFETENSORS = "model.safetensors"
-
 INDEX_ENDING = ".index.json"
 
 # In the order in which they are looked for.
@@ -37,22 +36,15 @@ WEIGHTS_FILES = (
 
 # Weights of other frameworks, which are not read.
 FOREIGN_FILES = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "adapter_model.safetensors")
-
 _TOKEN_CLASSIFIER = "AlbertForTokenClassification"
-
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
-
 MAPPING_KERNEL = "bert/encoder/embedding_hidden_mapping_in/kernel"
-
 MAPPING_BIAS = "bert/encoder/embedding_hidden_mapping_in/bias"
-
 OUTPUT_BIAS = "cls/predictions/output_bias"
 
 # Copies that older versions store of values that the model has once.
 TIED = {"predictions.decoder.weight": WORD_EMBEDDINGS, "predictions.decoder.bias": OUTPUT_BIAS}
-
 ENCODER_PREFIX = "albert."
-
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 # Dense layers and layer norms: their scopes here and there.
@@ -93,7 +85,6 @@ _AS_IT_IS = {
 }
 
 _BLOCK = re.compile(r"encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)")
-
 _ORIGINAL_BLOCK = re.compile(re.escape(TRANSFORMER_SCOPE) + r"group_(\d+)/inner_group_(\d+)/(.+)")
 
 

@@ -31,19 +31,12 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 FORMAT = "keras_hub"
-
 CONFIG_FILE = "config.json"
-
 METADATA_FILE = "metadata.json"
-
 TASK_FILE = "task.json"
-
 WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")  # the latter is an index of shards
-
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
-
 WORDPIECE_FILE = "assets/tokenizer/vocab.txt"  # ours: KerasHub's ALBERT has no such tokenizer
-
 _TASKS = ("AlbertMaskedLM", "AlbertTextClassifier", "AlbertClassifier")  # the last is an old name
 
 # KerasHub's arguments by the original's keys.
@@ -67,7 +60,6 @@ _OUR_KEY = "albert_tf"
 # The original's names of variables, or of the scopes of kernel and bias or gamma and beta, by the
 # paths of KerasHub's variables. KerasHub has an embedding projection even where E = H.
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
-
 _NAMES = {
     "token_embedding/embeddings": "bert/embeddings/word_embeddings",
     "position_embedding/embeddings": "bert/embeddings/position_embeddings",
@@ -83,7 +75,6 @@ _NAMES = {
 }
 
 _BLOCK = re.compile(r"group_(\d+)_inner_layer_(\d+)/(.+)")
-
 _NAMES_IN_BLOCK = {
     "self_attention_layer/query": "attention_1/self/query",
     "self_attention_layer/key": "attention_1/self/key",

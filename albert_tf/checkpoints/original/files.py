@@ -21,11 +21,8 @@ from albert_tf.checkpoints.shipped import HINT
 from albert_tf.data.files import explain_write_errors, reason_of, remove, rename, temporary_folder
 
 GLOBAL_STEP = "global_step"
-
 DATA_SUFFIX = ".data-00000-of-00001"
-
 PARTIAL = ".partial"  # ended the prefix of a checkpoint being written until version 0.1
-
 SLOT_NAMES = ("adam_m", "adam_v")
 
 # What TensorFlow's checkpoint reader raises, depending on the damage.

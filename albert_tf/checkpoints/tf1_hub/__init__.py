@@ -20,6 +20,12 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
 from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.tf1_hub.write import (
+    CONFIG_ASSET,
+    GRAPH_FILE,
+    TOKENIZATION_INFO,
+    VARIABLES,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import reason_of
 
@@ -28,19 +34,8 @@ if TYPE_CHECKING:
 
 
 FORMAT = "tf1_hub"
-
-GRAPH_FILE = "saved_model.pb"
-
-VARIABLES = os.path.join("variables", "variables")
-
-CONFIG_ASSET = "albert_config.json"
-
-TOKENIZATION_INFO = "tokenization_info"
-
 _OF_TF2 = "_CHECKPOINTABLE_OBJECT_GRAPH"  # among the variables of every SavedModel of TF2
-
 _SHARED_LAYERS = "bert/encoder/transformer/group_0/inner_group_0/"
-
 _EXPECTED = (
     f"Expected a TF1 module with variables of an ALBERT encoder ({_SHARED_LAYERS}...), as the "
     "original release's export_to_tfhub writes it; a directory with "
@@ -113,9 +108,7 @@ def left_out(contents: ModelContents) -> list[str]:
 
 def write(directory: str, contents: ModelContents) -> list[str]:
     """Writes a module; see `tf1_hub_module.write`."""
-    from albert_tf.checkpoints.tf1_hub import (
-        write as tf1_hub_module,  # the model's code, which reading needs nothing of
-    )
+    from albert_tf.checkpoints.tf1_hub import write as tf1_hub_module
 
     return tf1_hub_module.write(directory, contents)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -25,15 +25,21 @@ from albert_tf.checkpoints.model_directory import (
 )
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
-from albert_tf.checkpoints.tf1_hub import CONFIG_ASSET, GRAPH_FILE, TOKENIZATION_INFO, VARIABLES
 from albert_tf.data.files import open_binary
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from albert_tf.tokenization.training import piece_list
 
-INPUTS = ("input_ids", "input_mask", "segment_ids")
+if TYPE_CHECKING:
+    from albert_tf.checkpoints.model_contents import ModelContents
 
+
+GRAPH_FILE = "saved_model.pb"
+VARIABLES = os.path.join("variables", "variables")
+CONFIG_ASSET = "albert_config.json"
+TOKENIZATION_INFO = "tokenization_info"
+INPUTS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = "mlm_positions"
 
 # TensorFlow 1 has neither stateless dropout nor its seeds. The draws become ordinary random ones,
@@ -41,27 +47,18 @@ POSITIONS = "mlm_positions"
 _DRAW, _DRAW_OF_TF1 = "StatelessRandomUniformV2", "RandomUniform"
 
 _SEED = (1, 1)
-
 Tensors = dict[str, tf.Tensor]
-
 TRAIN_TAG = "train"
 
 _MODULE_FILE, _MODULE_VERSION = "tfhub_module.pb", b"\x08\x03"  # by which TF-Hub knows a module
 
 _ASSETS_FOLDER = "assets"
-
 _ASSETS = "saved_model_assets"  # the collection of SavedModel for them
-
 _ASSET_PATH = b"SAVEDMODEL-ASSET"  # stands in the graph until the module is loaded from somewhere
-
 _MASKED_LM_SCOPE = "cls/predictions/"
-
 _MASKED_LM = f"{_MASKED_LM_SCOPE}output_bias"  # stands for its head
-
 _SENTENCE_ORDER = "cls/seq_relationship/output_weights"  # likewise
-
 _SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
-
 _ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
 
 

@@ -40,7 +40,6 @@ FORMAT = "tf2_hub"
 WEIGHTS, CONFIG_FILE = "weights", "albert_config_file"
 
 TOKENIZER_FILES = ("sp_model_file", "vocab_file")
-
 LOWER_CASE = "do_lower_case"
 
 # Where exports of a task keep what is not of the graph.
@@ -49,9 +48,7 @@ EXTRA_CONFIG = os.path.join("assets.extra", "albert_config.json")
 _INPUTS, _POSITIONS = ("input_ids", "input_mask", "segment_ids"), "masked_lm_positions"
 
 _KERAS_METADATA = "keras_metadata.pb"
-
 _BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
-
 _QUERY = "transformer/self_attention/query"
 
 # Scopes of TF-Hub's encoders and of the original.
@@ -85,9 +82,7 @@ _SINGLE = (
 
 # Activations as Keras notes them; the garden's gelu is the tanh approximation, Keras's is not.
 _GARDEN_GELU = "Text>gelu"
-
 _ACTIVATIONS = {_GARDEN_GELU: "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
-
 _EXPECTED = (
     "Expected a TF2 encoder of ALBERT, as convert_checkpoint.py --format=tf2_hub writes it or as "
     "published on TF-Hub (albert_en_*)."

@@ -19,13 +19,9 @@ from albert_tf.data.files import reason_of
 from albert_tf.data.strict_json import shown
 
 GRAPH_FILE = "saved_model.pb"
-
 VARIABLES = os.path.join("variables", "variables")
-
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-
 _VALUE = "VARIABLE_VALUE"
-
 _ROOT = 0
 
 

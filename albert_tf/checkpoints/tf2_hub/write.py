@@ -21,30 +21,22 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.serving.saved_model import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
+DEFAULT_SIGNATURE = "serving_default"
+TOKENS_SIGNATURE = "tokens"
 ORIGINAL_INPUTS = ("input_ids", "input_mask", "segment_ids")
-
 HUB_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
-
 POSITIONS = "masked_lm_positions"
-
 _ENCODER_OUTPUTS = ("pooled_output", "sequence_output", "encoder_outputs")
-
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
-
 Tensors = Mapping[str, tf.Tensor]
-
 Outputs = dict[str, Any]
-
 CONFIG_ASSET = "albert_config.json"
 
 # Scopes of the heads by the names of the callables that compute them.
 HEAD_SCOPES = {"mlm": "cls/predictions/", "sop": "cls/seq_relationship/"}
-
 _LISTS = ("encoder_outputs",)  # what a signature cannot name
-
 Function = Callable[..., Outputs]
 
 

@@ -12,7 +12,6 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
 
 _TEXTS = [tf.TensorSpec([None], tf.string, name="texts")]
-
 Offsets = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 
 

@@ -20,15 +20,10 @@ import tensorflow as tf
 ITSELF, NOTHING, BLANK, OTHER_BLANK = range(4)
 
 _SELF = "\uffff"  # no character; in a replacement it stands for the one replaced
-
 _NO_CODE = -1
-
 _RESERVED = (_SELF, "", " ", " ")
-
 _CODES = sys.maxunicode + 1
-
 _PAGE_BITS = 7
-
 _PAGE = 1 << _PAGE_BITS
 
 _FINAL_SIGMA, _SIGMA, _CAPITAL_SIGMA = 0x3C2, 0x3C3, 0x3A3

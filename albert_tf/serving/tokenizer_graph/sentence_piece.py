@@ -31,12 +31,10 @@ from albert_tf.tokenization.cleaning import clean_text
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
 
 _NO_CHARACTER = "\0"  # stands where a text is over; whatever it finds is not asked for
-
 _ASCII = r"[\x00-\x7f]*"
 
 # What str.split takes for white space, among ASCII. A single blank needs no replacing.
 _ASCII_BLANKS = r"\t-\r\x1c-\x20"
-
 _ASCII_GAP = rf"[\t-\r\x1c-\x1f][{_ASCII_BLANKS}]*|\x20[{_ASCII_BLANKS}]+"
 
 

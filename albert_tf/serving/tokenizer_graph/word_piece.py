@@ -29,9 +29,7 @@ from albert_tf.tokenization.word_piece import CONTINUATION, MAX_WORD_LENGTH, Wor
 
 # No word holds it, for it is dropped; so it stands for a word that no piece may match.
 _NO_WORD = "\0"
-
 _NO_LIMIT = 1 << 30
-
 _CLASSES = 256  # canonical combining classes
 
 

@@ -7,12 +7,8 @@ import tensorflow as tf
 
 from albert_tf.data.tf_examples import FeatureSpec, encode_examples
 from albert_tf.data.tfrecord import frame_records, masked_crc32c
-from albert_tf.pretraining.batching import (
-    SKIPPED,
-    SkippedRecords,
-    files_that_begin_well,
-    training_batches,
-)
+from albert_tf.pretraining.batching import files_that_begin_well, training_batches
+from albert_tf.training.task import SKIPPED, SkippedRecords
 from tests.small_records import cut_in_record, damage_record
 
 SPECS = (FeatureSpec("ids", "int64", 2, limit=100),)

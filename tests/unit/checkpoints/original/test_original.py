@@ -13,11 +13,7 @@ from albert_tf.checkpoints.load_weights import (
     open_checkpoint,
     read_global_step,
 )
-from albert_tf.checkpoints.original.files import (
-    find_checkpoint,
-    slot_variables,
-    write_checkpoint,
-)
+from albert_tf.checkpoints.original.files import find_checkpoint, slot_variables, write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.files import WriteError

@@ -1,0 +1,1 @@
+"""Checkpoints and directories of the original release."""

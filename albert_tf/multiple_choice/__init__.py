@@ -1,0 +1,1 @@
+"""Questions with options: RACE and custom files."""

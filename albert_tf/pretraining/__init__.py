@@ -1,0 +1,1 @@
+"""Text to records, and pretraining on them."""
