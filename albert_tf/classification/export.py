@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.tf2_hub.write import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
+from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.classification.features import check_room
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification

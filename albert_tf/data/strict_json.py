@@ -21,7 +21,6 @@ from albert_tf.data.files import decode_utf8, open_binary
 
 _INT64 = range(-(2**63), 2**63)
 _MAX_DEPTH = 100
-
 _VALUE = re.compile(r"[^ \t\n\r]")  # where one begins
 _SHORT = reprlib.Repr()
 

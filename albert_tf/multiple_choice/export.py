@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.tf2_hub.write import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
+from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import BLANK
 from albert_tf.multiple_choice.features import check_lengths

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from albert_tf.checkpoints.tf2_hub.write import DEFAULT_SIGNATURE
+from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer

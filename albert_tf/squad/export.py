@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.tf2_hub.write import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
+from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
 from albert_tf.serving.packing import SpecialIds
 from albert_tf.serving.saved_model import (

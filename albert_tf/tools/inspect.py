@@ -22,7 +22,7 @@ from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, READ_ERRORS, is_slot, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import HINT
-from albert_tf.checkpoints.tf1_hub.write import GRAPH_FILE
+from albert_tf.checkpoints.tf1_hub.writing import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.files import file_size, open_binary

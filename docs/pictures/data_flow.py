@@ -6,28 +6,44 @@ from pathlib import Path
 
 from drawing import BLUE, GREEN, GREY, RED, YELLOW, Drawing
 
-WIDTH, GAP, HEIGHT = 172, 26, 108
+WIDTH, GAP, HEIGHT = 212, 26, 108
 # Title, the modules below albert_tf/ that do it, colour; row by row.
 ROWS = {
     "pretraining": (
-        ("text files", ("data/corpus.py", "data/files.py"), GREY),
-        ("pairs of segments", ("tokenization/", "data/segments.py", "data/masking.py"), BLUE),
-        ("records", ("data/examples.py", "data/tfrecord.py", "data/beam.py"), BLUE),
-        ("batches", ("data/batching.py", "data/online_masking.py", "training/input.py"), YELLOW),
-        ("step", ("tasks/pretraining.py", "training/step.py", "training/trainer.py"), GREEN),
-        ("checkpoints", ("checkpoints/", "evaluation.py", "run_log.py"), RED),
-    ),
-    "fine-tuning": (
-        ("files of a task", ("data/glue.py", "data/custom.py", "data/squad.py"), GREY),
+        ("text files", ("pretraining/corpus.py", "data/files.py"), GREY),
         (
-            "token sequences",
-            ("tokenization/", "data/text_features.py", "data/squad_features.py"),
+            "pairs of segments",
+            ("tokenization/", "pretraining/segments.py", "pretraining/masking.py"),
             BLUE,
         ),
-        ("batches", ("data/sequences.py", "data/length_batching.py"), YELLOW),
-        ("step", ("tasks/classification.py", "training/step.py", "training/trainer.py"), GREEN),
-        ("scores, best model", ("prediction/", "metrics/", "fine_tuning/"), RED),
-        ("export", ("export/", "conversion/", "model_files/"), GREY),
+        (
+            "records",
+            ("pretraining/create_records.py", "data/tfrecord.py", "pretraining/beam.py"),
+            BLUE,
+        ),
+        ("batches", ("pretraining/batching.py", "pretraining/online_masking.py"), YELLOW),
+        ("step", ("pretraining/task.py", "training/step.py", "training/trainer.py"), GREEN),
+        ("checkpoints", ("checkpoints/", "training/evaluation.py", "training/run_log.py"), RED),
+    ),
+    "fine-tuning": (
+        (
+            "files of a task",
+            ("classification/glue.py", "classification/custom.py", "squad/data.py"),
+            GREY,
+        ),
+        (
+            "token sequences",
+            ("tokenization/", "classification/features.py", "squad/features.py"),
+            BLUE,
+        ),
+        ("batches", ("data/sequences.py", "finetuning/batching.py"), YELLOW),
+        ("step", ("classification/task.py", "training/step.py", "training/trainer.py"), GREEN),
+        (
+            "scores, best model",
+            ("finetuning/predictor.py", "squad/metrics.py", "finetuning/flow.py"),
+            RED,
+        ),
+        ("export", ("classification/export.py", "serving/", "checkpoints/convert.py"), GREY),
     ),
 }
 

@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.tf1_hub import write as tf1_hub_module
+from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.loading import load_tokenizer
 

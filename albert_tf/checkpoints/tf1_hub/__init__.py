@@ -20,7 +20,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
 from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.tf1_hub.write import (
+from albert_tf.checkpoints.tf1_hub.writing import (
     CONFIG_ASSET,
     GRAPH_FILE,
     TOKENIZATION_INFO,
@@ -101,21 +101,21 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
 def left_out(contents: ModelContents) -> list[str]:
     """Names what a module cannot hold; see `tf1_hub_module.left_out`."""
-    from albert_tf.checkpoints.tf1_hub import write as tf1_hub_module
+    from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 
     return tf1_hub_module.left_out(contents)
 
 
 def write(directory: str, contents: ModelContents) -> list[str]:
     """Writes a module; see `tf1_hub_module.write`."""
-    from albert_tf.checkpoints.tf1_hub import write as tf1_hub_module
+    from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 
     return tf1_hub_module.write(directory, contents)
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Runs a module's own graphs; see `tf1_hub_module.compute`."""
-    from albert_tf.checkpoints.tf1_hub import write as tf1_hub_module
+    from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 
     return tf1_hub_module.compute(directory, batch)
 

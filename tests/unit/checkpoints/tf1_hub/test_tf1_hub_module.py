@@ -13,7 +13,7 @@ from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original.names import original_names
-from albert_tf.checkpoints.tf1_hub import write as tf1_hub_module
+from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.small_model import dropping_config, pretraining_inputs

@@ -16,7 +16,7 @@ from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original.names import original_names
-from albert_tf.checkpoints.tf2_hub.write import next_seed
+from albert_tf.checkpoints.tf2_hub.writing import next_seed
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.loading import load_tokenizer
