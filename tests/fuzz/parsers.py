@@ -867,6 +867,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.tokenization.training:piece_list": _OWN,
     "albert_tf.tools.demo:classify_chapters": _OWN,
     "albert_tf.tools.glue_results:write_submission": "copies a file",
+    "albert_tf.tools.inspect:_litert": _PROGRAM,
     "albert_tf.tools.inspect:_run": _PROGRAM,
     "albert_tf.tools.python_corpus:source_documents": _SYSTEM,
     "albert_tf.training.memory:machine_memory": _SYSTEM,
