@@ -12,7 +12,7 @@ import json
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
@@ -26,11 +26,11 @@ from albert_tf.tools.commands import command_arguments, started
 from albert_tf.tools.glue_results import read_evaluations
 from albert_tf.training.curves import png
 
+Run = dict[str, Any]  # an element of ablations.json
 BASE = "base"
 SETTINGS_FILE = "ablation_settings.json"
 _EVALUATIONS = 10  # points of a curve unless --save_checkpoints_steps says otherwise
 _SENTENCE_METRICS = {SOP: "sentence_order_accuracy", NSP: "next_sentence_accuracy"}
-
 # Columns of numbers: key, title, how it is written.
 _COLUMNS = (
     ("masked_lm_loss", "masked-LM loss", "{:.3f}"),
@@ -39,86 +39,58 @@ _COLUMNS = (
     (_SENTENCE_METRICS[NSP], "next sentence", "{:.1%}"),
     ("examples_per_second", "examples/s", "{:.1f}"),
 )
-
-Run = dict[str, Any]  # an element of ablations.json
-
-
-class Comparison(NamedTuple):
-    """One question the paper asks.
-
-    Attributes:
-        title: what is compared.
-        source: where the paper does it.
-        values: all that are compared, given the base, which has the first of them.
-        changes: fields of the configuration for one of the values, given the base.
-    """
-
-    title: str
-    source: str
-    values: Callable[[AlbertConfig], Sequence[Any]]
-    changes: Callable[[AlbertConfig, Any], Mapping[str, Any]]
+# Title, table of the paper, values to compare, and the fields of the configuration of one.
+_Comparison = tuple[str, str, Sequence[Any], Callable[[Any], Mapping[str, Any]]]
 
 
-def _half(size: int) -> int:
-    return max(1, size // 2)
+def _comparisons(base: AlbertConfig) -> dict[str, _Comparison]:
+    def half(size: int) -> int:
+        return max(1, size // 2)
 
+    def wider(width: int) -> Mapping[str, Any]:
+        """Heads keep their size and the feed-forward part its ratio, as in the paper."""
+        return {
+            "hidden_size": width,
+            "num_attention_heads": max(1, width // base.head_size),
+            "intermediate_size": width * base.intermediate_size // base.hidden_size,
+        }
 
-def _wider(base: AlbertConfig, width: int) -> Mapping[str, Any]:
-    """Heads keep their size and the feed-forward part its ratio, as in the paper."""
+    def dropout(rate: float) -> Mapping[str, Any]:
+        return {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
+
+    E, H, L = base.embedding_size, base.hidden_size, base.num_hidden_layers
+    sizes, depths, widths = (half(E), 2 * E, H), (1, half(L), 2 * L), (half(H), 2 * H)
     return {
-        "hidden_size": width,
-        "num_attention_heads": max(1, width // base.head_size),
-        "intermediate_size": width * base.intermediate_size // base.hidden_size,
+        "embedding_size": ("embedding size E", "table 3", sizes, lambda e: {"embedding_size": e}),
+        "sharing": (
+            "what layers share",
+            "table 4",
+            SHARING_MODES,
+            lambda mode: {"parameter_sharing": mode},
+        ),
+        "sentence_loss": ("sentence loss", "table 5", SENTENCE_LOSSES, lambda loss: {}),
+        "dropout": ("dropout", "table 8", (0.0, 0.1), dropout),
+        "depth": ("layers L", "table 11", depths, lambda depth: {"num_hidden_layers": depth}),
+        "width": ("hidden size H", "table 12", widths, wider),
     }
 
 
-COMPARISONS: Mapping[str, Comparison] = {
-    "embedding_size": Comparison(
-        "embedding size E",
-        "table 3",
-        lambda b: (b.embedding_size, _half(b.embedding_size), 2 * b.embedding_size, b.hidden_size),
-        lambda base, size: {"embedding_size": size},
-    ),
-    "sharing": Comparison(
-        "what layers share",
-        "table 4",
-        lambda base: (base.parameter_sharing, *SHARING_MODES),
-        lambda base, mode: {"parameter_sharing": mode},
-    ),
-    "sentence_loss": Comparison(
-        "sentence loss", "table 5", lambda base: (SOP, *SENTENCE_LOSSES), lambda base, loss: {}
-    ),
-    "dropout": Comparison(
-        "dropout",
-        "table 8",
-        lambda base: (base.hidden_dropout_prob, 0.0, 0.1),  # that of the first released models
-        lambda base, rate: {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate},
-    ),
-    "depth": Comparison(
-        "layers L",
-        "table 11",
-        lambda b: (b.num_hidden_layers, 1, _half(b.num_hidden_layers), 2 * b.num_hidden_layers),
-        lambda base, layers: {"num_hidden_layers": layers},
-    ),
-    "width": Comparison(
-        "hidden size H",
-        "table 12",
-        lambda base: (base.hidden_size, _half(base.hidden_size), 2 * base.hidden_size),
-        _wider,
-    ),
-}
+COMPARISONS = ("embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width")
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A model of a comparison.
+    """A model of a comparison, or the base.
 
     Attributes:
-        comparison: key of `COMPARISONS`; `BASE` for the base itself.
+        comparison: one of `COMPARISONS`, or `BASE`.
         value: what is compared, in this model.
         config: its configuration.
         changes: in what that differs from the base.
         sentence_loss: one of `SENTENCE_LOSSES`.
+        title: what is compared, for people.
+        source: where the paper does it.
+        seed: of its run.
     """
 
     comparison: str
@@ -126,16 +98,24 @@ class Variant:
     config: AlbertConfig
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sentence_loss: str = SOP
+    title: str = BASE
+    source: str | None = None
+    seed: int = 0
 
     @property
     def name(self) -> str:
         """A name for files and tables: "base", "depth-12"."""
         return BASE if self.comparison == BASE else f"{self.comparison}-{self.value}"
 
+    @property
+    def run(self) -> str:
+        """The directory of its run, below that of all."""
+        return f"{self.name}-seed{self.seed}"
+
 
 def choose_variants(
     base: AlbertConfig,
-    comparisons: Sequence[str] = tuple(COMPARISONS),
+    comparisons: Sequence[str] = COMPARISONS,
     values: Mapping[str, Sequence[Any]] | None = None,
     losses: Sequence[str] = SENTENCE_LOSSES,
 ) -> list[Variant]:
@@ -143,7 +123,7 @@ def choose_variants(
 
     Args:
         base: what all are compared with.
-        comparisons: keys of `COMPARISONS`.
+        comparisons: some of `COMPARISONS`.
         values: of a comparison, in place of those that follow from the base.
         losses: sentence losses there are records for.
 
@@ -154,17 +134,15 @@ def choose_variants(
     for key in comparisons:
         if key not in COMPARISONS:
             raise ValueError(f"--comparisons must be some of {', '.join(COMPARISONS)}. Got {key!r}")
-        own, *others = COMPARISONS[key].values(base)
-        for value in dict.fromkeys((values or {}).get(key) or others):
-            loss = value if key == "sentence_loss" else SOP
-            if value == own or loss not in losses:
-                continue
-            changes = COMPARISONS[key].changes(base, value)
+        title, source, defaults, changes_for = _comparisons(base)[key]
+        for value in dict.fromkeys((values or {}).get(key) or defaults):
+            loss, changes = value if key == "sentence_loss" else SOP, changes_for(value)
             try:
                 config = base.replace(**changes)
             except ValueError as error:
                 raise ValueError(f"The model {key}-{value} cannot be built: {error}") from error
-            variants.append(Variant(key, str(value), config, changes, loss))
+            if loss in losses and (config, loss) != (base, SOP):
+                variants.append(Variant(key, str(value), config, changes, loss, title, source))
     return variants
 
 
@@ -178,7 +156,7 @@ class AblationSettings:
         records: files to train and to evaluate on, by sentence loss; there are some for sop.
         num_train_steps: of every run.
         training_flags: further flags of every run, of `run_pretraining`.
-        comparisons: keys of `COMPARISONS`.
+        comparisons: some of `COMPARISONS`.
         values: of a comparison, in place of those that follow from the base.
         seeds: of every model.
         base_seeds: further ones of the base, whose spread shows what is noise.
@@ -189,7 +167,7 @@ class AblationSettings:
     records: Mapping[str, tuple[Sequence[str], Sequence[str]]]
     num_train_steps: int
     training_flags: Sequence[str] = ()
-    comparisons: Sequence[str] = tuple(COMPARISONS)
+    comparisons: Sequence[str] = COMPARISONS
     values: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     seeds: Sequence[int] = (12345,)
     base_seeds: Sequence[int] = ()
@@ -212,11 +190,12 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     """
     base = AlbertConfig.from_json_file(settings.albert_config_file)
     losses = list(settings.records)
-    variants = choose_variants(base, settings.comparisons, settings.values, losses)
-    runs = [(variant, seed) for seed in dict.fromkeys(settings.seeds) for variant in variants]
-    seeds = dict.fromkeys(seed for seed in settings.base_seeds if seed not in settings.seeds)
-    runs += [(variants[0], seed) for seed in seeds]
-    runs.sort(key=lambda run: run[0].name != BASE)  # its noise is known first
+    base_run, *others = choose_variants(base, settings.comparisons, settings.values, losses)
+    # The base comes first: its noise is known then.
+    seeds = dict.fromkeys([*settings.seeds, *settings.base_seeds])
+    runs = [dataclasses.replace(base_run, seed=seed) for seed in seeds]
+    for seed in dict.fromkeys(settings.seeds):
+        runs += [dataclasses.replace(variant, seed=seed) for variant in others]
     check_folder(settings.output_dir, "--output_dir")
     common = {
         "base": base.to_dict(),
@@ -231,12 +210,11 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     if not file_exists(settings.path(SETTINGS_FILE)):
         _write(settings.path(SETTINGS_FILE), json.dumps(common, indent=2) + "\n")
     failed, table = [], ""
-    for number, (variant, seed) in enumerate(runs, start=1):
-        name = f"{variant.name}-seed{seed}"
-        logging.info("run %d/%d: %s", number, len(runs), name)
-        if not _finish(settings, variant, seed):
-            failed.append(name)
-        found = [read_run(v, s, settings.path(f"{v.name}-seed{s}")) for v, s in runs]
+    for number, variant in enumerate(runs, start=1):
+        logging.info("run %d/%d: %s", number, len(runs), variant.run)
+        if not _finish(settings, variant):
+            failed.append(variant.run)
+        found = [read_run(variant, settings.path(variant.run)) for variant in runs]
         done = [run for run in found if run and run["steps"] == settings.num_train_steps]
         table = write_results(settings.output_dir, done)
     print(table, end="")
@@ -268,17 +246,18 @@ def check_same_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
             )
 
 
-def _try_out(settings: AblationSettings, runs: Sequence[tuple[Variant, int]]) -> None:
-    for variant, seed in runs:
-        path = settings.path(f"{variant.name}-seed{seed}")
-        begun = "begun" if os.path.isdir(path) else "not begun"
-        state = "finished" if _finished_step(path) == settings.num_train_steps else begun
-        parameters = parameter_counts(variant.config).pretraining
-        print(f"{os.path.basename(path)}: {parameters:,} parameters, {state}")
-    tried = {v.sentence_loss: (v, seed) for v, seed in reversed(runs) if not v.changes}
-    for loss, (variant, seed) in tried.items():
+def _try_out(settings: AblationSettings, runs: Sequence[Variant]) -> None:
+    for variant in runs:
+        path = settings.path(variant.run)
+        state = "begun" if os.path.isdir(path) else "not begun"
+        state = "finished" if _finished_step(path) == settings.num_train_steps else state
+        print(
+            f"{variant.run}: {parameter_counts(variant.config).pretraining:,} parameters, {state}"
+        )
+    tried = {variant.sentence_loss: variant for variant in reversed(runs) if not variant.changes}
+    for loss, variant in tried.items():
         print(f"\nWith --sentence_loss={loss}:", flush=True)
-        flags = _jobs(settings, variant, seed)[0]
+        flags = _jobs(settings, variant)[0]
         flags |= {"albert_config_file": settings.albert_config_file, "dry_run": True}
         with started("run_pretraining", _arguments(settings, flags), None) as process:
             pass
@@ -286,10 +265,10 @@ def _try_out(settings: AblationSettings, runs: Sequence[tuple[Variant, int]]) ->
             raise ValueError(f"Runs with --sentence_loss={loss} would fail, as said above.")
 
 
-def _jobs(settings: AblationSettings, variant: Variant, seed: int) -> list[dict[str, Any]]:
+def _jobs(settings: AblationSettings, variant: Variant) -> list[dict[str, Any]]:
     """The flags of a model's training, and of its evaluation on the records of the other loss."""
     train, held_out = settings.records[variant.sentence_loss]
-    path = settings.path(f"{variant.name}-seed{seed}")
+    path = settings.path(variant.run)
     jobs: list[dict[str, Any]] = [
         {
             "input_file": ",".join(train),
@@ -297,7 +276,7 @@ def _jobs(settings: AblationSettings, variant: Variant, seed: int) -> list[dict[
             "output_dir": path,
             "albert_config_file": settings.path("configs", f"{variant.name}.json"),
             "sentence_loss": variant.sentence_loss,
-            "seed": seed,
+            "seed": variant.seed,
         }
     ]
     both = [loss for loss in _SENTENCE_METRICS if loss in settings.records]
@@ -325,11 +304,11 @@ def _arguments(settings: AblationSettings, flags: Mapping[str, Any]) -> list[str
     ]
 
 
-def _finish(settings: AblationSettings, variant: Variant, seed: int) -> bool:
+def _finish(settings: AblationSettings, variant: Variant) -> bool:
     """Trains and evaluates a model, as far as that has not been done; returns success."""
     variant.config.to_json_file(settings.path("configs", f"{variant.name}.json"))
-    log = settings.path(f"{variant.name}-seed{seed}.log")
-    for flags in _jobs(settings, variant, seed):
+    log = settings.path(f"{variant.run}.log")
+    for flags in _jobs(settings, variant):
         if _finished_step(flags["output_dir"]) < settings.num_train_steps:
             arguments = _arguments(settings, flags)
             with open(log, "ab") as file, started("run_pretraining", arguments, file) as process:
@@ -345,16 +324,15 @@ def _finished_step(path: str) -> int:
     return max(read_evaluations(os.path.join(path, "eval_results.txt")), default=0)
 
 
-def read_run(variant: Variant, seed: int, path: str) -> Run | None:
+def read_run(variant: Variant, path: str) -> Run | None:
     """Reads a run.
 
     Args:
         variant: the model.
-        seed: of the run.
         path: directory of the run; need not exist.
 
     Returns:
-        None where it has not been evaluated yet; else what the run was, and:
+        None where it has not been evaluated yet; else what the model is, and:
 
         - `encoder_parameters`: trainable ones of the encoder with its pooler, as the paper counts;
         - `parameters`: all trainable ones, heads included;
@@ -380,20 +358,15 @@ def read_run(variant: Variant, seed: int, path: str) -> Run | None:
     if speeds := by_step("train", "examples_per_second").values():
         scores["examples_per_second"] = statistics.median(speeds)
     counts = parameter_counts(variant.config)
-    comparison = COMPARISONS.get(variant.comparison)
+    unused = counts.sentence_head if variant.sentence_loss == NONE else 0
+    model = {field.name: getattr(variant, field.name) for field in dataclasses.fields(variant)}
+    del model["config"]
     return {
         "name": variant.name,
-        "comparison": variant.comparison,
-        "title": comparison.title if comparison else BASE,
-        "source": comparison.source if comparison else None,
-        "value": variant.value,
-        "changes": variant.changes,
-        "sentence_loss": variant.sentence_loss,
-        "seed": seed,
+        **model,
         "steps": step,
         "encoder_parameters": counts.encoder,
-        "parameters": counts.pretraining
-        - (counts.sentence_head if variant.sentence_loss == NONE else 0),
+        "parameters": counts.pretraining - unused,
         "scores": scores,
         "curve": by_step("eval", "masked_lm_accuracy"),
     }
@@ -462,11 +435,10 @@ def _picture(runs: Sequence[Run]) -> bytes:
     from matplotlib.figure import Figure  # slow to import
 
     models = _by_model(runs)
-    keys = [key for key in COMPARISONS if any(key == first["comparison"] for first, _ in models)]
-    keys = keys or [BASE]
-    figure = Figure(figsize=(1 + 3.6 * len(keys), 3.4), layout="constrained")
-    panels = figure.subplots(1, len(keys), sharex=True, sharey=True, squeeze=False)[0]
-    for key, axes in zip(keys, panels, strict=True):
+    panels = {f["comparison"]: f["title"] for f, _ in models if f["name"] != BASE} or {BASE: BASE}
+    figure = Figure(figsize=(1 + 3.6 * len(panels), 3.4), layout="constrained")
+    drawn = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    for key, axes in zip(panels, drawn, strict=True):
         for first, same in models:
             if first["comparison"] not in (BASE, key):
                 continue
@@ -476,9 +448,9 @@ def _picture(runs: Sequence[Run]) -> bytes:
             axes.plot(steps, list(map(statistics.mean, values)), style, label=first["value"])
             if first["name"] == BASE:
                 axes.fill_between(steps, [*map(min, values)], [*map(max, values)], color="0.8")
-        axes.set_title(COMPARISONS[key].title if key in COMPARISONS else key, fontsize="medium")
+        axes.set_title(panels[key], fontsize="medium")
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    panels[0].set_ylabel("held-out masked-LM accuracy, percent")
+    drawn[0].set_ylabel("held-out masked-LM accuracy, percent")
     return png(figure, dpi=80)

@@ -26,7 +26,6 @@ from albert_tf.tools.glue_results import read_evaluations
 from albert_tf.tools.python_corpus import LABEL_COLUMN, TEXT_COLUMN, write_chapters, write_corpus
 
 PRETRAINED = "mini"
-
 # What a release consists of: no optimizer, no logs.
 PUBLISHED_FILES = (
     "albert_config.json",
@@ -35,7 +34,6 @@ PUBLISHED_FILES = (
     "model.ckpt-best.index",
     "model.ckpt-best.data-00000-of-00001",
 )
-
 TEXTS = (
     "Return True [MASK] the object is a string.",
     "This method [MASK] not be called directly.",
@@ -43,9 +41,7 @@ TEXTS = (
     "If the [MASK] is not given, the default value is used.",
     "Raise an exception if the file does [MASK] exist.",
 )
-
 _SETTINGS_FILE = "demo_settings.json"  # a directory that has it is of a demo
-
 # Twice the usual share of the tokens is masked, to learn in minutes.
 _SIZES = {"max_seq_length": 32, "max_predictions_per_seq": 10}
 _MASKED_LM_PROB = 0.3

@@ -33,7 +33,6 @@ from albert_tf.training.curves import png
 _RESULTS_FILE = "eval_results.txt"
 _UNFINISHED_FILE = "run_glue.unfinished"  # there from the start of a run until it ends well
 _KEYS = {"matthews": "matthew_corr"}  # of metrics that files call otherwise than tasks do
-
 # The order and the names of GLUE's own table.
 _TITLES = {
     "cola": "CoLA",
@@ -47,7 +46,6 @@ _TITLES = {
     "rte": "RTE",
     "wnli": "WNLI",
 }
-
 _METRIC_TITLES = {
     "eval_accuracy": "accuracy",
     "f1": "F1",
@@ -55,7 +53,6 @@ _METRIC_TITLES = {
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
-
 # One model answers these sets and MNLI's own, so their files come from runs of one seed.
 _OF_MNLI = ("mismnli", "ax")
 Row = dict[str, Any]  # task, metric, median, min, max, published, seeds: scores by seed, in percent

@@ -46,7 +46,6 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _FLAG = "PATH"
 _SHOWN = 8  # values of a tensor or a list
-
 # What TensorFlow raises where files are damaged or operations are missing.
 _RUN_ERRORS = (*READ_ERRORS, KeyError, OSError)
 _KINDS = {
@@ -56,14 +55,12 @@ _KINDS = {
     "tf2_hub": "the weights of a TF2 SavedModel, such as a TF-Hub encoder",
     "tf1_hub": "a TF-Hub module of TF1",
 }
-
 _HEADS = {
     "cls/predictions/output_bias": "masked LM",
     "cls/seq_relationship/output_weights": "sentence order",
     "cls/squad/output_weights": "answer spans (SQuAD 1.1)",
     "answer_class/dense_1/kernel": "answer spans or none (SQuAD 2.0)",
 }
-
 # By what features the records of a kind are known.
 _RECORD_KINDS = {
     "masked_lm_positions": "pretraining, masked",
@@ -73,7 +70,6 @@ _RECORD_KINDS = {
     "unique_ids": "question answering",
     "input_ids": "token sequences",
 }
-
 # Two sentences, a blank, a question and its context.
 _ENGLISH = (
     "The film was a joy from start to end.",
@@ -82,7 +78,6 @@ _ENGLISH = (
     "Who wrote the book?",
     "The book was written by Anna in 1921.",
 )
-
 _CHINESE = (
     "这部电影从头到尾都很好看。",
     "我还想再看一次。",

@@ -24,26 +24,18 @@ from typing import NamedTuple
 from albert_tf.data.files import write_then_rename
 
 TRAINING_FILE, HELD_OUT_FILE = "training.txt", "held_out.txt"  # of the corpus
-
 TRAIN_FILE, DEV_FILE = "train.csv", "dev.csv"  # of the task
-
 TEXT_COLUMN, LABEL_COLUMN = "paragraph", "chapter"
-
 _HELD_OUT_SHARE, _HELD_OUT_SHARE_OF_TASK = 0.1, 0.2
-
 _MIN_SENTENCES = 3  # of a document
-
 _MIN_WORDS, _MAX_WORDS = 4, 120  # of a sentence
-
 _MIN_PLAIN_WORDS = 0.9  # share of the words of a sentence
-
 # A held-out sentence that has this many words in a row in common with the training part is
 # dropped: most such runs are one text that stands in two places.
 _SHARED_WORDS = 8
 _SKIPPED_FOLDER = re.compile(
     r"(?:^|/)(?:site-packages|dist-packages|tests?|idlelib|lib2to3|turtledemo|pydoc_data)/"
 )
-
 # Top-level modules of each chapter; what a Python lacks of them does not matter. The topics of the
 # manual are the chapter of the language, but for the one of the debugger.
 CHAPTERS = {
@@ -61,20 +53,16 @@ CHAPTERS = {
     "files": ("_pyio", "bz2", "filecmp", "fileinput", "genericpath", "glob", "gzip", "lzma",
               "ntpath", "os", "pathlib", "posixpath", "shutil", "tarfile", "tempfile", "zipfile"),
 }  # fmt: skip
-
 MAX_PARAGRAPHS = (200, 40)  # of a chapter to train on, and to evaluate
 MIN_PARAGRAPHS = 10  # in either part, for a chapter to be taken
 _PARAGRAPH_WORDS = 25  # at least; the last paragraph of a document may have half of them
 _CHAPTER_OF = {module: chapter for chapter, modules in CHAPTERS.items() for module in modules}
-
 # Names that would give the answer away: a sentence with one is left out.
 _NAMES = re.compile(rf"\b(?:{'|'.join({*CHAPTERS, *_CHAPTER_OF})})\b", re.IGNORECASE)
-
 # What belongs to no paragraph of prose, or begins one.
 _DOCTEST = re.compile(r"\s*>>>")
 _BULLET = re.compile(r"^\s*(?:[*+o•-]|\(?(?:\d+|[a-z])[.)])\s+(?=\S)")
 _DIRECTIVE = re.compile(r"\s*(?:\.\. |:[\w ]+:|@\w+|\|)")
-
 # Each mark-up pattern and the text that stays of it, in the order they are applied.
 _MARKUP = [
     (re.compile(r":[\w:+-]+:`[~!]?([^`<]*?)(?:\s*<[^`]*>)?`"), r"\1"),  # :class:`~module.Name`
@@ -88,14 +76,12 @@ _MARKUP = [
     (re.compile(r"(?<=[a-z]-) (?=[a-z])"), ""),  # a word wrapped at its hyphen
     (re.compile(r"::$"), ":"),
 ]
-
 _TYPOGRAPHY = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "—": "-", "–": "-"})
 _SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[\"'(\[]*[A-Z])")
 _ABBREVIATION = re.compile(  # or an initial: its full stop ends no sentence
     r"(?:^|[\s(\[\"'])(?:e\.g|i\.e|cf|vs|viz|resp|approx|incl|esp|Nos?|Fig|Sec|Mrs?|Dr|Prof|St|[A-Z])"
     r"\.\s+$"
 )
-
 _CLAUSE_END = re.compile(r"(?<=[,;:]) ")
 _SENTENCE = re.compile(r"[\"'(\[]*[A-Z].*[.!?:][\"')\]]*")
 _PLAIN_WORD = re.compile(r"[\"'(\[]*[A-Za-z]+(?:['-][A-Za-z]+)*[\"')\]]*[.,;:!?]*[\"')\]]*")

@@ -453,7 +453,7 @@ def _ablation(folder: Path) -> Any:
     from albert_tf.config import PRESETS
     from albert_tf.tools.ablations import BASE, Variant, read_run
 
-    return read_run(Variant(BASE, "", PRESETS["base_v2"]), 1, str(folder))
+    return read_run(Variant(BASE, "", PRESETS["base_v2"]), str(folder))
 
 
 def _ablation_settings(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The comparisons: their models, the order of the runs, what is repeated, and the results."""
 
+import dataclasses
 import json
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -81,7 +82,8 @@ class TestModels:
         assert [v.name for v in variants] == ["base", "depth-3", "depth-12"]
         names = [v.name for v in choose_variants(BASE, ["embedding_size"], values)]
         assert names == ["base", "embedding_size-3", "embedding_size-12", "embedding_size-16"]
-        other = BASE.replace(parameter_sharing="none", hidden_dropout_prob=0.1, num_hidden_layers=1)
+        dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+        other = BASE.replace(parameter_sharing="none", num_hidden_layers=1, **dropout)
         names = [v.name for v in choose_variants(other, ["sharing", "dropout", "depth"])]
         assert "sharing-none" not in names
         assert "sharing-all" in names
@@ -233,7 +235,13 @@ class TestRuns:
 class TestResults:
     CONFIG = small_config(num_hidden_groups=1)
     SHARING_NONE = Variant(
-        "sharing", "none", CONFIG.replace(parameter_sharing="none"), {"parameter_sharing": "none"}
+        "sharing",
+        "none",
+        CONFIG.replace(parameter_sharing="none"),
+        {"parameter_sharing": "none"},
+        "sop",
+        "what layers share",
+        "table 4",
     )
 
     @staticmethod
@@ -262,7 +270,7 @@ class TestResults:
         ):
             path = tmp_path / f"{variant.name}{seed}"
             self.leave(path, accuracy=accuracy, order=0.75 if variant.name == "base" else None)
-            found.append(read_run(variant, seed, str(path)))
+            found.append(read_run(dataclasses.replace(variant, seed=seed), str(path)))
         return found
 
     def test_a_run_is_its_last_evaluation_its_curve_and_its_median_speed(self, runs, tmp_path):
@@ -272,14 +280,14 @@ class TestResults:
         assert run["scores"]["examples_per_second"] == 8.0
         assert run["curve"] == {10: 0.125, 20: 0.25}
         assert runs[2]["encoder_parameters"] > run["encoder_parameters"]
-        assert read_run(self.SHARING_NONE, 1, str(tmp_path / "missing")) is None
+        assert read_run(self.SHARING_NONE, str(tmp_path / "missing")) is None
 
     def test_the_head_of_sentence_pairs_is_counted_where_there_is_one(self, tmp_path):
         counts = {}
         for loss in ("sop", "none"):
             self.leave(tmp_path / loss, accuracy=0.5)
             variant = Variant("sentence_loss", loss, self.CONFIG, {}, loss)
-            counts[loss] = read_run(variant, 1, str(tmp_path / loss))["parameters"]
+            counts[loss] = read_run(variant, str(tmp_path / loss))["parameters"]
         assert counts["sop"] - counts["none"] == 12 * 2 + 2
 
     @pytest.mark.parametrize(("step", "found"), [(20, 0.625), (10, None)])  # of an earlier one
@@ -288,7 +296,7 @@ class TestResults:
         (tmp_path / "run" / "as_nsp").mkdir()
         text = f"global_step = {step}\nmasked_lm_accuracy = 0.9\nnext_sentence_accuracy = 0.625\n"
         (tmp_path / "run" / "as_nsp" / "eval_results.txt").write_text(text)
-        scores = read_run(Variant("base", "base", self.CONFIG), 1, str(tmp_path / "run"))["scores"]
+        scores = read_run(Variant("base", "base", self.CONFIG), str(tmp_path / "run"))["scores"]
         assert scores.get("next_sentence_accuracy") == found
         assert scores["masked_lm_accuracy"] == 0.25
 
