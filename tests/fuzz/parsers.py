@@ -855,7 +855,6 @@ EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.classification.glue_download:_unpack": _DOWNLOAD,
     "albert_tf.data.records:_check_file": "only whether there is a file",
     "albert_tf.pretraining.segments:Documents.load": _OWN,
-    "albert_tf.training.memory:_container_limits": _SYSTEM,
     "albert_tf.serving.litert:run": _OWN,
     "albert_tf.checkpoints.tf1_hub.writing:_tokenizer_files": "copies a file",
     "albert_tf.checkpoints.tf1_hub.writing:compute": _PROGRAM,
