@@ -844,7 +844,7 @@ _SYSTEM = "a file of the operating system, of Python or of this package"
 _DOWNLOAD = "what the notebooks download"
 EXCEPTIONS: Mapping[str, str] = {
     "albert_tf.checkpoints.directory_lock:_read_holder": "any bytes are shown",
-    "albert_tf.checkpoints.tf2_hub:compute": _PROGRAM,
+    "albert_tf.checkpoints.tf2_hub.__init__:compute": _PROGRAM,
     "albert_tf.cli.main:summary": _SYSTEM,
     "albert_tf.cli.train_sentencepiece:_lines": "any bytes are text there",
     "albert_tf.checkpoints.convert_proof:main": _OWN,
