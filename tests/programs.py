@@ -34,8 +34,8 @@ _numbers = itertools.count()
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
-        f"albert_tf.cli.{name}"
-        for name in ("pretraining_actions", "classifier_actions", "squad_actions", "race_actions")
+        f"albert_tf.{job}.run"
+        for job in ("pretraining", "classification", "squad", "multiple_choice")
     ]
 )
 

@@ -77,7 +77,8 @@ def test_the_architecture_names_every_package_and_module_at_the_top():
     there = {path.name for path in (ROOT / "albert_tf").glob("*.py")} - {"__init__.py"}
     there |= {f"{path.parent.name}/" for path in (ROOT / "albert_tf").glob("*/__init__.py")}
     assert there - named == set()
-    inner = {path.name for path in (ROOT / "albert_tf").rglob("*.py")}
+    inner = {path.name for path in (ROOT / "albert_tf").rglob("*.py")} | {"albert_tf/"}
+    inner |= {f"{path.name}/" for path in (ROOT / "albert_tf").rglob("*") if path.is_dir()}
     assert {name for name in named - there if name not in inner} == set()
 
 

@@ -16,7 +16,7 @@ from albert_tf.modeling import fused_kernels
 from albert_tf.training.distribution import split_batch
 from albert_tf.training.divergence import TrainingDivergedError
 from tests.small_model import dropping_config, small_config
-from tests.unit.tasks.runs import make_trainer, train, weights
+from tests.small_task import make_trainer, train, weights
 
 LENGTH = 13
 CLASSES, NUMBER = Labels(("no", "maybe", "yes")), Labels()

@@ -12,7 +12,7 @@ from albert_tf.multiple_choice.features import ChoiceFeatures
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.training.distribution import split_batch
 from tests.small_model import dropping_config, small_config
-from tests.unit.tasks.runs import make_trainer, train, weights
+from tests.small_task import make_trainer, train, weights
 
 LENGTH, CHOICES, MARK = 11, 3, 5
 ONE_BLOCK = {

@@ -14,7 +14,7 @@ from albert_tf.squad.features import SquadFeatures
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.distribution import split_batch
 from tests.small_model import dropping_config, small_config
-from tests.unit.tasks.runs import make_trainer, train, weights
+from tests.small_task import make_trainer, train, weights
 
 LENGTH, MARK = 13, 5
 ONE_BLOCK = {
