@@ -66,8 +66,8 @@ def runs(tmp_path_factory):
                 trainer.train_step(pretraining_batch(6, seed)) for seed in range(3)
             ]
         )
-        # TensorFlow also has a graph for each operation that ever ran by itself in this process, and
-        # graphs of earlier tests.
+        # TensorFlow also has a graph for each operation that ever ran by itself in this process,
+        # and graphs of earlier tests.
         earlier = {graph.SerializeToString(deterministic=True) for graph in before}
         nodes = [
             node
