@@ -1,1 +1,1 @@
-"""Weights in and out: one module a format, one name map each, one load report."""
+"""Models on disk: a module or folder for each format, one map of names each, one load report."""

@@ -1,4 +1,10 @@
-"""TODO: docstring."""
+"""Fills a model with the weights of a checkpoint of any format, and reports what became of each.
+
+A checkpoint may have fewer layers, other groups or more sharing than the model. Both are stacks: a
+layer of the model takes its parameters from the layer at the same height of the checkpoint's stack,
+layer l of L from place l * n // L of its n distinct layers. Where the checkpoint shares one part
+among all layers, that is the only place there is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A whole model in memory, whatever format it came from and whatever format it goes to."""
+"""A model on disk, whatever its format, and a whole model in memory.
+
+The original release's names are the canonical ones. A format has one map from its names to those,
+says what lies in a directory as a `StoredModel`, and reads the weights as a `WeightsReader`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""What a run has recorded: its settings, and the lines of `metrics.jsonl`.
+"""What a training has recorded: settings, the lines of `metrics.jsonl`, and its best checkpoint.
 
 A line has `step`, `phase` and `time`, and the metrics, by their names. JSON has no NaN and no
 infinity; such values are null in the file.
+
+`best_trial.txt` reads `last_step:best_step:best_value`, as the original release writes it, and
+behind another colon the name of a score that the original would not choose by.
 """
 
 from __future__ import annotations

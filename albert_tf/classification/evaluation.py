@@ -76,7 +76,7 @@ class RunSettings:
         max_seq_length: longest sequence, in tokens.
         eval_batch_size: examples of an evaluation batch if all were of that length.
         predict_batch_size: the same for prediction.
-        padding: one of `length_batching.PADDINGS`.
+        padding: one of `data.sequences.PADDINGS`.
     """
 
     output_dir: str

@@ -1,4 +1,4 @@
-"""A fine-tuned classifier as a SavedModel that needs nothing but TensorFlow to run."""
+"""A fine-tuned classifier as a SavedModel that needs only TensorFlow: of token ids, or of texts."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def export_text_classifier(
     """Writes a SavedModel into a new subfolder of `export_dir`/text, complete or not at all.
 
     It needs TensorFlow and the operations of TensorFlow Text, computes in float32 without dropout,
-    and tokenizes and cuts texts as `data.text_features.text_sequences` does. Its signature
+    and tokenizes and cuts texts as `classification.features.text_sequences` does. Its signature
     `serving_default` takes `texts`, string [B], UTF-8, or of a classifier of pairs `texts_a` and
     `texts_b`, and gives `probabilities`, float32 [B, K], `predictions`, int32 [B], the likeliest
     class, and `predicted_labels`, string [B]; of a regression the number alone, as

@@ -1,1 +1,1 @@
-"""One module a command: flags become configurations, a task and a trainer; no logic here."""
+"""The commands, one module each: its flags, and a call of what does the work."""

@@ -1,1 +1,1 @@
-"""Text to features: readers, tokenized examples and TFRecord files. Knows no model."""
+"""Files, records, tables and processes. Knows no model and no task."""

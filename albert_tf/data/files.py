@@ -6,6 +6,14 @@ process, and the processes that make records need nothing else from it.
 
 What is written gets its name when it is complete, and lies beside it under a temporary one until
 then. What a process that was killed left of that, the next one that writes the same name removes.
+
+Temporary names are `NAME.tmp-<host>-<random>`. The process that makes one holds a lock on it, which
+the system releases when the process ends, however it ends. So whoever writes `NAME` next can tell
+what a killed process left behind from what a living one is writing. All of it is local: remote
+stores have no locks.
+
+Whether files can be written, and how much disk space there is, is found out without writing. Of
+remote folders nothing can be said so: they pass.
 """
 
 from __future__ import annotations

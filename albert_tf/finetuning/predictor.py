@@ -30,7 +30,7 @@ class Predictor:
         outputs: names of the outputs wanted, each [B, ...].
         max_seq_length: length that no sequence exceeds.
         tokens_per_batch: positions of a batch over these replicas, padding included.
-        padding: one of `length_batching.PADDINGS`.
+        padding: one of `data.sequences.PADDINGS`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""TODO: docstring."""
+"""`eval_results.txt` of a fine-tuning, as the original release writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the flags of `flags.py` mean: model, task and settings, checked."""
+"""What the flags that all jobs share mean: model, task and settings, checked."""
 
 from __future__ import annotations
 

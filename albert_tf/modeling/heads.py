@@ -1,4 +1,4 @@
-"""What stands on the encoder, one class a job. Scores are float32, whatever comes before them."""
+"""What stands on the encoder, one class a head. Scores are float32, whatever comes before them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Evaluating and applying a model of multiple choice: from options to scores and files."""
+"""Evaluating and applying a model of multiple choice: from options to scores and files.
+
+`eval_results.txt` and `predict_results.txt`, the scores of the test set where that has labels, are
+the original's. `predictions.tsv`, which the original lacks, has the option chosen for each
+question.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +92,7 @@ class ChoiceSettings:
         max_seq_length: longest sequence, in tokens.
         eval_batch_size: questions of an evaluation batch if all sequences were of that length.
         predict_batch_size: the same for prediction.
-        padding: one of `length_batching.PADDINGS`.
+        padding: one of `data.sequences.PADDINGS`.
     """
 
     output_dir: str
@@ -153,7 +158,7 @@ class ChoiceRun:
         Args:
             split: with labels.
             logits: float32 [N, C].
-            batch_size: see `metrics.multiple_choice.scores`.
+            batch_size: see `multiple_choice.metrics.scores`.
         """
         features = self.features[split]
         assert features.label_ids is not None, "questions of train and dev have labels"

@@ -1,4 +1,4 @@
-"""A model of multiple choice as a SavedModel that needs nothing but TensorFlow to run."""
+"""A model of multiple choice as a SavedModel that needs only TensorFlow: of ids, or of texts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def export_text_choice(
     """Writes a SavedModel into a new subfolder of `export_dir`/text, complete or not at all.
 
     It needs TensorFlow and the operations of TensorFlow Text, computes in float32 without dropout,
-    and tokenizes and cuts texts as `data.choice_features.choice_features` does. Its signature
+    and tokenizes and cuts texts as `multiple_choice.features.choice_features` does. Its signature
     `serving_default` takes `contexts` and `questions`, string [B], and `options`, string [B, C],
     all UTF-8. Where a question has fewer than C options, the missing ones are "" (an option that
     is there and has no text is " ").

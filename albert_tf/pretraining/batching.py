@@ -1,4 +1,14 @@
-"""From record files to batches of parsed features."""
+"""From record files to batches of parsed features.
+
+The first records tell whether they are pairs, as a sentence loss needs, and whether they are masked
+already.
+
+With `skip_damaged` what is damaged is read past. A record that does not parse is left out alone;
+after one whose checksum differs nothing says where the next one begins, and the rest of its file is
+left out. (Damage up to the last record of a file is reported in the same way, of whichever kind it
+is.) The positions of what was left out travel with the examples, as text, so that they need no
+state outside of the input's position.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +147,7 @@ def training_batches(
         transform: see `Transform`; None leaves the features as they are.
         shard: the worker's; B is a multiple of the number of workers.
         skip_damaged: leave out records that cannot be read; their places are then in the batches,
-            see `damaged_records`. The order of the others stays.
+            see `SkippedRecords`. The order of the others stays.
 
     Returns:
         A data set of features, each [B / workers, length], and `example_weights` float32

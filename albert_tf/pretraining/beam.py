@@ -6,6 +6,8 @@ Every step is a pure function of its input, so it may run anywhere, in any order
 
 The place of a record (file and row) follows from how many records and bytes every job made, a few
 bytes a job. Those alone are gathered in one place; text and records never are.
+
+Beam's own options are checked here: Beam passes over an unknown one with a warning.
 """
 
 import os
@@ -194,7 +196,7 @@ def create_pretraining_data(
 ) -> CreationReport:
     """Writes the pretraining records of a corpus with an Apache Beam runner.
 
-    The bytes are those that `pretraining_files.create_pretraining_data` writes.
+    The bytes are those that `create_records.create_pretraining_data` writes.
 
     Args:
         runner: Beam's name of the runner, such as "DataflowRunner".

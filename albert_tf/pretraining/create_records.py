@@ -3,7 +3,11 @@
 Each pass over each block of documents is a job with random numbers of its own. Jobs run in random
 order wherever there is a free process; their records come back in the order of the jobs and are
 shuffled in chunks as large as memory is meant to be. So the bytes written depend on text, settings
-and seed, not on the number of processes, and `data.beam` writes the same ones on a cluster.
+and seed, not on the number of processes, and `pretraining.beam` writes the same ones on a cluster.
+
+The order can be computed by any machine: what jobs made is gathered into chunks, job after job, and
+each chunk is shuffled completely. Where a record ends up follows from the seed, the number of its
+chunk and its number in it.
 """
 
 import os

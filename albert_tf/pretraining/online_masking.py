@@ -1,8 +1,14 @@
 """Masking while training: n-grams of whole words chosen anew every time a record is read.
 
-The rules are those of `data.masking`, as graph operations on a batch: all shapes follow from those
-of the batch and the settings, the only loop is over the visits to words. What is drawn at random
-comes in as arrays (`draw_masking`), the rest is a pure function of them and equals the NumPy one.
+The rules are those of `masking.py`, as graph operations on a batch: all shapes follow from those of
+the batch and the settings, the only loop is over the visits to words. What is drawn at random comes
+in as arrays (`draw_masking`), the rest is a pure function of them and equals the NumPy one.
+
+`tf.random.stateless_*` takes one seed a call: a row of a batch would depend on its neighbours. Here
+every row has a key of its own, and what it draws is the same in a batch of one and of thousands.
+The generator is SplitMix64: a counter times an odd constant, mixed by two multiplications.
+
+Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
 """
 
 from __future__ import annotations
@@ -255,7 +261,7 @@ def draw_masking(
 def choose_ngrams(
     words: GraphWords, order: tf.Tensor, lengths: tf.Tensor, longest: int, budget: tf.Tensor
 ) -> tf.Tensor:
-    """Chooses n-grams of words until the budget of tokens is used up, as `data.masking` does.
+    """Chooses n-grams of words until the budget of tokens is used up, as `masking.py` does.
 
     Args:
         words: the words of each sequence.

@@ -1,4 +1,8 @@
-"""Pretraining: masked-LM and, on records of sentence pairs, sentence-order prediction."""
+"""Pretraining: masked-LM and, on records of sentence pairs, sentence-order prediction.
+
+A checkpoint tells a model with a sentence-order head from one without. What the head learnt, the
+order of segments or whether one follows the other, only `run_config.json` says.
+"""
 
 from __future__ import annotations
 

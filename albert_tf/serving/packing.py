@@ -1,4 +1,4 @@
-"""Token ids of texts as batches of a model, in a graph: what `data` does with arrays.
+"""Token ids of texts as batches of a model, in a graph: what `data.sequences` does with arrays.
 
 Texts are rows of a `tf.RaggedTensor`, int32 [N, (tokens)]. Whoever calls has made sure that the
 lengths leave room for the special tokens.
@@ -93,7 +93,7 @@ def last_tokens(rows: tf.RaggedTensor, length: int) -> tf.RaggedTensor:
 def cut_pairs(
     first: tf.RaggedTensor, second: tf.RaggedTensor, max_seq_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Cuts texts as `data.text_features.text_sequences` does: the longer of two loses its end.
+    """Cuts texts as `classification.features.text_sequences` does: the longer of two loses its end.
 
     Args:
         first: N texts.

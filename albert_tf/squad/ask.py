@@ -1,6 +1,14 @@
 """What a model answers to questions about texts: a JSON object a question, in their order.
 
-What can be asked is described in `data/plain_questions.py`. An answer is an object of
+Questions come as one JSON document or as JSON lines:
+
+* a list of objects with `context`, `question` and, if wanted, `id`;
+* one such object a line;
+* a file in the layout of SQuAD or CMRC 2018, with or without answers.
+
+JSON lines are read some at a time, so that an endless stream of them can be answered.
+
+An answer is an object of
 
 * `id`: of the question, as given, or else its number, from 1, as a text;
 * `answer`: the best answer, a part of the context;
@@ -247,7 +255,7 @@ class QuestionAnswerer:
 
     Args:
         tokenizer: the one the model was trained with.
-        predictor: gives the model's outputs, those of `squad_answers.OUTPUTS`; its
+        predictor: gives the model's outputs, those of `squad.answers.OUTPUTS`; its
             `max_seq_length` is that of the windows. Where it pads to "max", padding takes part in
             the choice as in the original, see `AnswerSelector`.
         version: 1 or 2, of SQuAD.
@@ -391,7 +399,7 @@ def answer_file(path: str, answerer: QuestionAnswerer, output_path: str | None =
     and need no memory for what was answered; a JSON document is read whole.
 
     Args:
-        path: see `data/plain_questions.py` (--predict_json); "-" is the standard input.
+        path: the questions (--predict_json), see above; "-" is the standard input.
         answerer: see `QuestionAnswerer`.
         output_path: file that appears when it is complete; None is the standard output. JSON
             lines, see above.

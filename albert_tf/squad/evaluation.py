@@ -1,4 +1,7 @@
-"""Evaluating and applying a model that answers questions: from windows to answers and files."""
+"""Evaluating and applying a model that answers questions: from windows to answers and files.
+
+The files are in the original release's form.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +179,7 @@ class SquadRun:
     Args:
         data: the questions.
         features: their windows.
-        predictor: of the model; gives `squad_answers.OUTPUTS`. With its padding "max" the logits
+        predictor: of the model; gives `squad.answers.OUTPUTS`. With its padding "max" the logits
             of padding take part in choosing the best starts and ends of SQuAD 1.1, as in the
             original.
         settings: how questions are answered.

@@ -1,4 +1,4 @@
-"""A model that finds answers as a SavedModel that needs nothing but TensorFlow to run."""
+"""A model that finds answers as a SavedModel that needs only TensorFlow: of ids, or of texts."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class GraphAnswerer:
 
     Args:
         tokenizer: a `GraphTokenizer`, or what has its methods and ids.
-        model: takes a batch of token ids, and gives what `squad_answers.OUTPUTS` says.
+        model: takes a batch of token ids, and gives what `squad.answers.OUTPUTS` says.
         settings: see `AnswerSettings`.
     """
 

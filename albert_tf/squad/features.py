@@ -1,4 +1,8 @@
-"""From questions and contexts to windows: token sequences with the characters they come from."""
+"""From questions and contexts to windows: token sequences with the characters they come from.
+
+Each text is tokenized once, in several processes if so wanted. The windows of a context follow each
+other at `doc_stride`, and an answer is trained on in the windows that hold all of it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Questions and long contexts as windows, in a graph: what `data.squad_features` does with arrays.
+"""Questions and long contexts as windows, and answers from what a model says of them, in a graph.
 
-Q is the number of questions, N that of all windows.
+What `squad.features` and `squad.answers` do with arrays. Q is the number of questions, N that of
+all windows, T that of the possible spans of all windows of a question.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def span_windows(
         questions: int32 [Q, (tokens)].
         contexts: int32 [Q, (tokens)].
         special: ids of [CLS] and [SEP].
-        max_seq_length: see `data.squad_features.squad_features`.
+        max_seq_length: see `squad.features.squad_features`.
         doc_stride: likewise.
         max_query_length: likewise.
     """

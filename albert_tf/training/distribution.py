@@ -4,6 +4,11 @@ A run has one process, or one on each machine of a cluster: its workers. Each wo
 more devices, the replicas. What a user must not notice is where a batch was computed: the same
 global batch gives the same weights. The chief, the first of the workers, is the only one that
 writes what all share.
+
+A process finds the addresses of all workers, and which of them it is, in the environment variable
+TF_CONFIG, which is checked before TensorFlow waits for machines to answer:
+
+    {"cluster": {"worker": ["one:2222", "two:2222"]}, "task": {"type": "worker", "index": 0}}
 """
 
 from __future__ import annotations

@@ -4,6 +4,13 @@ In order: forward pass under the tape, loss sums, division by the weights of all
 gradients, their sum over micro-batches and replicas, clipping of that sum by its global norm,
 update. Clipping after the reduction makes the number of replicas invisible in the weights, and that
 of micro-batches too.
+
+float16 knows nothing below 6e-8 and nothing above 65504. So the loss is multiplied by a power of
+two before gradients are taken, and they are divided by it in float32: exact, unless one left the
+range. Then the step makes no update, and the next ones use half the scale. After many good steps it
+is doubled again. A skipped step counts as a step all the same: of `--num_train_steps`, of the
+learning rate's schedule and of dropout. So what a step number means depends on nothing that
+happened before.
 """
 
 from __future__ import annotations

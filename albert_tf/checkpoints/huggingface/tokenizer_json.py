@@ -2,6 +2,12 @@
 
 It says the same as a SentencePiece model or a vocabulary, so it is turned into one of these, and
 made from one. Vocabulary ids stay as they are.
+
+The message classes that come with SentencePiece are generated for one version of protobuf, and
+refuse to be loaded beside an older one, TensorFlow's for instance. The few fields that matter are
+described here instead; those that are not keep their values.
+
+Source: sentencepiece_model.proto of SentencePiece.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""TODO: docstring."""
+"""Checkpoint files in the original's format, name-based: found, read and written.
+
+Nothing here goes through `tf.train.Checkpoint`, which restores nothing from a name-based file and
+does not say so.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Checkpoints of the original release: name-based, read and written.
+"""The original release's name of every variable of a model.
 
-The original's names are the canonical ones: a format of another library is a map from its names to
-these. Nothing here goes through `tf.train.Checkpoint`, which restores nothing from a name-based
-file and does not say so.
+These names are the canonical ones: a format of another library is a map from its names to these.
 """
 
 from __future__ import annotations

@@ -100,21 +100,21 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
 
 def left_out(contents: ModelContents) -> list[str]:
-    """Names what a module cannot hold; see `tf1_hub_module.left_out`."""
+    """Names what a module cannot hold; see `writing.left_out`."""
     from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 
     return tf1_hub_module.left_out(contents)
 
 
 def write(directory: str, contents: ModelContents) -> list[str]:
-    """Writes a module; see `tf1_hub_module.write`."""
+    """Writes a module; see `writing.write`."""
     from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 
     return tf1_hub_module.write(directory, contents)
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Runs a module's own graphs; see `tf1_hub_module.compute`."""
+    """Runs a module's own graphs; see `writing.compute`."""
     from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 
     return tf1_hub_module.compute(directory, batch)

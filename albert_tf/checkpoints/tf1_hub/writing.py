@@ -3,6 +3,8 @@
 A module is read by `hub.Module` in TensorFlow 1.15, by `hub.load` in TensorFlow 2, and by
 `albert_tf.checkpoints.tf1_hub`. Its two graphs, with the tag "train" and without tags, differ in
 dropout only.
+
+The graphs are our layers, in operations that TensorFlow 1.15 knows.
 """
 
 from __future__ import annotations

@@ -140,14 +140,14 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
 
 def left_out(contents: ModelContents) -> list[str]:
-    """Names what our own kind cannot hold; see `tf2_hub_encoder.left_out`."""
+    """Names what our own kind cannot hold; see `writing.left_out`."""
     from albert_tf.checkpoints.tf2_hub import writing as tf2_hub_encoder
 
     return tf2_hub_encoder.left_out(contents)
 
 
 def write(directory: str, contents: ModelContents) -> list[str]:
-    """Writes our own kind; see `tf2_hub_encoder.write`."""
+    """Writes our own kind; see `writing.write`."""
     from albert_tf.checkpoints.tf2_hub import writing as tf2_hub_encoder  # reading needs no models
 
     return tf2_hub_encoder.write(directory, contents)
