@@ -46,9 +46,10 @@ _SHAPELESS = ("num_attention_heads", "hidden_act")
 # Pretraining continues from, and evaluates, checkpoints with the layers they were trained with.
 _AT_THEIR_DEPTH = (OUTPUT_FLAG, EVAL_FLAG)
 _WAYS = f"""Name a model by one of:
-  {HANDLE_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
-    module, or {NAMES[0]}, which comes with albert_tf;
-  {CHECKPOINT_FLAG}: the same, or a checkpoint with {CONFIG_FILE} and tokenizer beside it;
+  {CHECKPOINT_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
+    module, {NAMES[0]}, which comes with albert_tf, or a checkpoint with {CONFIG_FILE} and
+    tokenizer beside it;
+  {HANDLE_FLAG}, of commands that fine-tune: the same, but for a checkpoint;
   {CONFIG_FLAG} and --spm_model_file or --vocab_file, with {CHECKPOINT_FLAG} for its weights;
   {OUTPUT_FLAG}: a directory where this command has trained before."""
 
