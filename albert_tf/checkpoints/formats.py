@@ -141,12 +141,10 @@ def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
         ValueError: what is said there cannot be read.
     """
     task = TrainedTask.read(os.path.dirname(checkpoint))
-    format_name = format_of_weights(checkpoint)
-    if task is None and format_name != ORIGINAL:
-        task = format_module(format_name).read(_directory_of(checkpoint), "--init_checkpoint").task
-        if task and name and task.name == UNNAMED:
-            return dataclasses.replace(task, name=name)
-    return task
+    if task is not None or (format_name := format_of_weights(checkpoint)) == ORIGINAL:
+        return task
+    task = format_module(format_name).read(_directory_of(checkpoint), "--init_checkpoint").task
+    return dataclasses.replace(task, name=name) if task and name and task.name == UNNAMED else task
 
 
 def open_weights(checkpoint: str) -> WeightsReader:

@@ -29,7 +29,7 @@ from albert_tf.config import FineTuningOptimizerConfig
 from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
 from albert_tf.data.tables import is_column_number
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
-from albert_tf.finetuning import flow as fine_tuning
+from albert_tf.finetuning import flow
 from albert_tf.finetuning.setup import (
     apply_recipe,
     check_answer_flags,
@@ -247,7 +247,7 @@ def _train(
         if trainer.is_chief:
             prepare_output(job.directory, job.task, is_training=True)
 
-    fine_tuning.train(
+    flow.train(
         trainer,
         start_from_flags(values, job.source, job.task),
         job.data.best_metric,
@@ -266,9 +266,7 @@ def _to_evaluate(values: flags.FlagValues, job: Job) -> tuple[list[str], bool]:
     # Scores on other data, MNLI's mismatched set say, do not tell which checkpoint is the best.
     is_own_task = job.own is None or job.own.name == job.task.name
     choice = values.checkpoint or ("all" if is_own_task else None)
-    prefixes = fine_tuning.checkpoints_to_evaluate(
-        values.output_dir, choice, values.init_checkpoint
-    )
+    prefixes = flow.checkpoints_to_evaluate(values.output_dir, choice, values.init_checkpoint)
     return prefixes, choice == "all" and is_own_task
 
 
@@ -279,7 +277,7 @@ def _evaluate(values: flags.FlagValues, job: Job, classification: Classification
     with directory.locked(EVALUATION, dry_run=dry_run):
         best = BestCheckpoint(directory, job.data.best_metric)
         prefixes, keeps_best = _to_evaluate(values, job)
-        fine_tuning.evaluate(
+        flow.evaluate(
             directory,
             classification.model,
             prefixes,
@@ -293,7 +291,7 @@ def _apply(values: flags.FlagValues, job: Job, classification: ClassificationRun
     """Predicts and exports with one checkpoint."""
     # What a training started from is no candidate any more.
     other = None if values.do_train else values.init_checkpoint
-    fine_tuning.load_chosen(classification.model, values.output_dir, values.checkpoint, other)
+    flow.load_chosen(classification.model, values.output_dir, values.checkpoint, other)
     if is_dry_run(values):
         return
     if values.do_predict:

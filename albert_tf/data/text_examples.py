@@ -13,7 +13,6 @@ from albert_tf.data.strict_json import listed, shown
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 
-SPLITS = (TRAIN, DEV, TEST)
 
 # What rows without a label have in its place, unless it is a class. "-" is how SNLI and its like
 # mark what the annotators did not agree on.

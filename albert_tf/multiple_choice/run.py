@@ -17,7 +17,7 @@ from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
 from albert_tf.config import FineTuningOptimizerConfig
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
-from albert_tf.finetuning import flow as fine_tuning
+from albert_tf.finetuning import flow
 from albert_tf.finetuning.setup import (
     apply_recipe,
     check_export_flags,
@@ -186,7 +186,7 @@ def _choice_run(
 
 def _train(values: flags.FlagValues, job: Job, trainer: Trainer, choice: ChoiceRun) -> None:
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
-    fine_tuning.train(
+    flow.train(
         trainer,
         start_from_flags(values, job.source, job.task),
         BEST_METRIC,
@@ -201,9 +201,7 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, choice: ChoiceR
 def _to_evaluate(values: flags.FlagValues) -> tuple[list[str], bool]:
     """Prefixes of the finished checkpoints to evaluate, and whether the best of them is kept."""
     wanted = values.checkpoint or "all"
-    prefixes = fine_tuning.checkpoints_to_evaluate(
-        values.output_dir, wanted, values.init_checkpoint
-    )
+    prefixes = flow.checkpoints_to_evaluate(values.output_dir, wanted, values.init_checkpoint)
     return prefixes, wanted == "all"
 
 
@@ -214,7 +212,7 @@ def _evaluate(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
     with directory.locked(EVALUATION, dry_run=dry_run):
         best = BestCheckpoint(directory, BEST_METRIC)
         prefixes, keeps_best = _to_evaluate(values)
-        fine_tuning.evaluate(
+        flow.evaluate(
             directory,
             choice.model,
             prefixes,
@@ -228,7 +226,7 @@ def _apply(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
     """Predicts and exports with one checkpoint."""
     # What a training started from is no candidate any more.
     other = None if values.do_train else values.init_checkpoint
-    step = fine_tuning.load_chosen(choice.model, values.output_dir, values.checkpoint, other)
+    step = flow.load_chosen(choice.model, values.output_dir, values.checkpoint, other)
     if is_dry_run(values):
         return
     if values.do_predict:

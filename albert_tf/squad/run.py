@@ -20,7 +20,7 @@ from albert_tf.cli.dry_run import is_dry_run
 from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
 from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.jobs import available_cores
-from albert_tf.finetuning import flow as fine_tuning
+from albert_tf.finetuning import flow
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.setup import (
     apply_recipe,
@@ -390,7 +390,7 @@ def _train(values: flags.FlagValues, job: Job, trainer: Trainer, squad: SquadRun
             "--predict_file %s has no answers: no checkpoint is evaluated while training",
             squad.data.path,
         )
-    fine_tuning.train(
+    flow.train(
         trainer,
         start_from_flags(values, job.source, job.task),
         squad.best_metric if squad else best_metric([], job.version),
@@ -407,10 +407,10 @@ def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
     dry_run = is_dry_run(values)
     with directory.locked(EVALUATION, dry_run=dry_run):
         best = BestCheckpoint(directory, squad.best_metric)
-        fine_tuning.evaluate(
+        flow.evaluate(
             directory,
             squad.predictor.model,
-            fine_tuning.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint),
+            flow.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint),
             lambda: prepare_output(job.directory, job.task, is_training=False),
             lambda: squad.evaluation(best),
             dry_run=dry_run,
@@ -436,7 +436,7 @@ def _apply(
     """Answers questions and exports with one checkpoint."""
     # What a training started from is no candidate any more.
     other = None if values.do_train else values.init_checkpoint
-    step = fine_tuning.load_chosen(predictor.model, values.output_dir, values.checkpoint, other)
+    step = flow.load_chosen(predictor.model, values.output_dir, values.checkpoint, other)
     if is_dry_run(values):
         return
     if squad:
