@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         AlbertForClassification,
         AlbertForMultipleChoice,
         AlbertForPretraining,
-        AlbertForSpanBeams,
-        AlbertForSpans,
+        AlbertForQuestionAnswering,
+        AlbertForQuestionAnsweringWithBeamSearch,
     )
     from albert_tf.training.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
 
@@ -37,8 +37,8 @@ __all__ = [
     "AlbertForClassification",
     "AlbertForMultipleChoice",
     "AlbertForPretraining",
-    "AlbertForSpanBeams",
-    "AlbertForSpans",
+    "AlbertForQuestionAnswering",
+    "AlbertForQuestionAnsweringWithBeamSearch",
     "Lamb",
     "WarmupPolynomialDecay",
     "__version__",
@@ -56,8 +56,10 @@ _MODULES = {
     "AlbertForClassification": "modeling.models",
     "AlbertForMultipleChoice": "modeling.models",
     "AlbertForPretraining": "modeling.models",
-    "AlbertForSpanBeams": "modeling.models",
-    "AlbertForSpans": "modeling.models",
+    "AlbertForQuestionAnsweringWithBeamSearch": "modeling.models",
+    "AlbertForQuestionAnswering": "modeling.models",
+    "AlbertForSpanBeams": "modeling.models",  # former name
+    "AlbertForSpans": "modeling.models",  # former name
     "AdamWeightDecay": "training.optimization",
     "Lamb": "training.optimization",
     "WarmupPolynomialDecay": "training.optimization",

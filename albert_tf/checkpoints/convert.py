@@ -49,7 +49,7 @@ class ConversionReport:
         output_dir: where that lies.
         loaded: what was read, under the original's names.
         shapes: of every weight of the source, under the names it has there.
-        left_out: weights the format of the result cannot hold.
+        unsupported_weights: weights the format of the result cannot hold.
         has_tokenizer: whether the result has the source's tokenizer.
         differences: largest difference of each output, see `TOLERANCE`; none before it is written.
     """
@@ -59,7 +59,7 @@ class ConversionReport:
     output_dir: str
     loaded: LoadReport
     shapes: Mapping[str, Sequence[int]]
-    left_out: Sequence[str]
+    unsupported_weights: Sequence[str]
     has_tokenizer: bool
     differences: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -74,7 +74,9 @@ class ConversionReport:
             yield f"  {name} {list(shapes[stored])}{origin}"
         yield from _listed("ignored, no place in the model", self.loaded.ignored, shapes)
         yield from _listed("missing, freshly initialised, used by nothing", self.loaded.missing, {})
-        yield from _listed(f"left out, {self.format_name} cannot hold it", self.left_out, shapes)
+        yield from _listed(
+            f"left out, {self.format_name} cannot hold it", self.unsupported_weights, shapes
+        )
         slots = [name for name in shapes if is_slot(name)]
         if slots:
             yield f"optimizer slots in the source: {len(slots)}"
@@ -116,7 +118,7 @@ class Conversion:
         with new_directory(report.output_dir, self.output_flag) as directory:
             format_module(name).write(directory, contents)
             actual = _outputs(directory, name, contents)
-            differences = _differences(actual, name, contents, report.left_out)
+            differences = _differences(actual, name, contents, report.unsupported_weights)
         return dataclasses.replace(report, has_tokenizer=TOKENS in actual, differences=differences)
 
 
@@ -166,12 +168,12 @@ def prepare_conversion(
             "out, or give a checkpoint of a training (model.ckpt-<step>)."
         )
     _, shapes = open_checkpoint(loaded.source)
-    left_out = format_module(format_name).left_out(contents)
-    if left_out:
-        logging.warning("%s cannot hold %s", format_name, ", ".join(left_out))
+    unsupported_weights = format_module(format_name).unsupported_weights(contents)
+    if unsupported_weights:
+        logging.warning("%s cannot hold %s", format_name, ", ".join(unsupported_weights))
     has_tokenizer = contents.tokenizer is not None
     report = ConversionReport(
-        model, format_name, output_dir, loaded, shapes, left_out, has_tokenizer
+        model, format_name, output_dir, loaded, shapes, unsupported_weights, has_tokenizer
     )
     return Conversion(report, contents, output_flag)
 
@@ -279,14 +281,16 @@ def _outputs(directory: str, format_name: str, contents: ModelContents) -> Array
 
 
 def _differences(
-    actual: Arrays, format_name: str, contents: ModelContents, left_out: Sequence[str]
+    actual: Arrays, format_name: str, contents: ModelContents, unsupported_weights: Sequence[str]
 ) -> dict[str, float]:
     """Largest difference of each output of what was written from that of what was read.
 
     Raises:
         ValueError: they differ, or the tokenizers do.
     """
-    held = {name: value for name, value in contents.weights.items() if name not in left_out}
+    held = {
+        name: value for name, value in contents.weights.items() if name not in unsupported_weights
+    }
     model = build_model(dataclasses.replace(contents, weights=held))
     has_graphs = own_graphs(format_name) is not None
     expected = model_outputs(model, ragged_batch(contents.config), as_graph=has_graphs)

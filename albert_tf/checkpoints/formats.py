@@ -42,7 +42,7 @@ class FormatModule(Protocol):
     def open_weights(self, checkpoint: str) -> WeightsReader:
         """Returns a reader of `StoredModel.checkpoint`."""
 
-    def left_out(self, contents: ModelContents) -> list[str]:
+    def unsupported_weights(self, contents: ModelContents) -> list[str]:
         """Returns names of the weights that the format cannot hold; warns of what changes else.
 
         Raises:
@@ -53,10 +53,10 @@ class FormatModule(Protocol):
         """Writes a model into an empty directory.
 
         Returns:
-            See `left_out`.
+            See `unsupported_weights`.
 
         Raises:
-            ValueError: see `left_out`; nothing is written.
+            ValueError: see `unsupported_weights`; nothing is written.
         """
 
 

@@ -32,8 +32,8 @@ from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
-    AlbertForSpanBeams,
-    AlbertForSpans,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
 )
 
 # Scopes of the heads. One variable tells of a head: if others of it are missing, that is said.
@@ -54,7 +54,8 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
         albert_config_file: its configuration, where the path has none.
 
     Returns:
-        The model of the heads that the weights have: `AlbertForSpanBeams`, `AlbertForSpans`,
+        The model of the heads that the weights have:
+        `AlbertForQuestionAnsweringWithBeamSearch`, `AlbertForQuestionAnswering`,
         `AlbertForClassification`, `AlbertForMultipleChoice`, `AlbertForPretraining`, or, where
         they have none of those, `AlbertEncoder`. One score for a text is a regression unless the
         model says that it was trained to choose among options.
@@ -174,11 +175,11 @@ def empty_model(
         settings = task.settings if task else {}
         start_n_top, end_n_top = (int(settings.get(key, 5)) for key in _BEAM_SETTINGS)
         longest = config.max_position_embeddings
-        return AlbertForSpanBeams(
+        return AlbertForQuestionAnsweringWithBeamSearch(
             config, start_n_top=min(start_n_top, longest), end_n_top=min(end_n_top, longest)
         )
     if _has(_SPAN_HEAD, shapes):
-        return AlbertForSpans(config)
+        return AlbertForQuestionAnswering(config)
     if _CLASSIFIER in shapes:
         if task is not None and task.name == MULTIPLE_CHOICE:
             return AlbertForMultipleChoice(config)

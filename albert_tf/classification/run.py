@@ -40,7 +40,7 @@ from albert_tf.finetuning.setup import (
     model_directory_from_flags,
     model_source_from_flags,
     prepare_output,
-    settle_padding,
+    resolve_padding,
     start_from_flags,
     take_trained_settings,
     trained_task_from_flags,
@@ -174,7 +174,7 @@ def run() -> None:
     values = flags.FLAGS
     _check_flags(values)
     strategy = strategy_from_flags(values)
-    settle_padding(values, strategy)
+    resolve_padding(values, strategy)
     job = job_from_flags(values)
     if values.predict_file:
         check_file(values.predict_file, bool(job.task.is_pair))

@@ -76,7 +76,7 @@ def log_devices(strategy: tf.distribute.Strategy | None = None) -> None:
     """Logs where this process computes: kind and model of its accelerators, or the CPU.
 
     Args:
-        strategy: what drives them. Not given: one device does everything.
+        strategy: what drives them. Default: one device.
     """
     if strategy is not None and is_tpu(strategy):
         names = [f"TPU, {strategy.num_replicas_in_sync} cores"]

@@ -109,7 +109,7 @@ def check_answer_flags(values: flags.FlagValues, read_flag: str) -> None:
         )
 
 
-def settle_padding(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:
+def resolve_padding(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:
     """Changes --padding where a TPU would compile anew for batch after batch."""
     if is_tpu(strategy) and values.padding == "longest":
         logging.info(

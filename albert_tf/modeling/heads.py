@@ -54,7 +54,7 @@ class MaskedLmHead(ConfiguredLayer):
         rows = tf.reshape(gathered, [-1, self.config.hidden_size])
         transformed = self.layer_norm(self.transform(rows))
         logits = tf.matmul(transformed, tf.convert_to_tensor(word_embeddings), transpose_b=True)
-        logits = kernels.widened(logits) + kernels.widened(self.output_bias)
+        logits = kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
         shape = tf.concat([tf.shape(masked_lm_positions), [self.config.vocab_size]], axis=0)
         return tf.reshape(logits, shape)
 
@@ -113,7 +113,7 @@ class ClassificationHead(ConfiguredLayer):
         """
         kept = dropout(pooled_output, self.dropout_prob, dropout_seed)
         logits = tf.matmul(kept, self.output_weights, transpose_b=True)
-        return kernels.widened(logits) + kernels.widened(self.output_bias)
+        return kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -149,7 +149,7 @@ class SpanHead(ConfiguredLayer):
         """Maps float [B, S, H] to the scores of starts and of ends, float32 [B, S] each."""
         rows = tf.reshape(sequence_output, [-1, self.config.hidden_size])
         logits = tf.matmul(rows, self.output_weights, transpose_b=True)
-        logits = kernels.widened(logits) + kernels.widened(self.output_bias)
+        logits = kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
         logits = tf.reshape(logits, tf.concat([tf.shape(sequence_output)[:2], [2]], axis=0))
         start_logits, end_logits = tf.unstack(logits, axis=-1)
         return start_logits, end_logits

@@ -27,7 +27,7 @@ from albert_tf.modeling import fused_kernels
 Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor, ...]]
 
 
-def widened(x: tf.Tensor | keras.Variable) -> tf.Tensor:
+def as_float32(x: tf.Tensor | keras.Variable) -> tf.Tensor:
     """Returns half precision as float32, everything else as it is."""
     x = tf.convert_to_tensor(x)
     return tf.cast(x, tf.float32) if x.dtype in (tf.bfloat16, tf.float16) else x
@@ -45,11 +45,11 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     inner_x = tf.identity(x)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        return upstream * tf.cast(fused_kernels.gelu_slope(widened(inner_x)), x.dtype)
+        return upstream * tf.cast(fused_kernels.gelu_slope(as_float32(inner_x)), x.dtype)
 
     # The name matters for speed: the rewriter sorts the factors of a product by name, and knows the
     # function only if x comes first. "intermediate/..." sorts before this, but not before "Gelu".
-    result = tf.nn.gelu(widened(x), approximate=True, name="tanh_gelu")
+    result = tf.nn.gelu(as_float32(x), approximate=True, name="tanh_gelu")
     return tf.cast(result, x.dtype), gradient
 
 
@@ -60,7 +60,7 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
         x: float [..., K].
         bias: float [K]; float32 beside half precision, or its gradient is rounded once more.
     """
-    return tf.cast(widened(x) + widened(bias), x.dtype)
+    return tf.cast(as_float32(x) + as_float32(bias), x.dtype)
 
 
 def biased_gelu(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
@@ -105,7 +105,7 @@ def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: f
     Returns:
         Float [B, N, S, T], in the precision of the scores.
     """
-    wide = widened(scores)
+    wide = as_float32(scores)
     lowered = (1.0 - tf.cast(attention_mask, wide.dtype)) * masked_score
     if fused_kernels.fuses():
         return fused_kernels.masked_softmax(scores, lowered)
@@ -146,7 +146,7 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) 
 
         return normalized * gamma + beta, gradient
 
-    return tf.cast(normalize(widened(x), widened(gamma), widened(beta)), x.dtype)
+    return tf.cast(normalize(as_float32(x), as_float32(gamma), as_float32(beta)), x.dtype)
 
 
 def residual_norm(
@@ -189,7 +189,7 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradi
     inner_ids, num_rows = tf.identity(ids), tf.shape(table)[0]
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        summed = tf.math.unsorted_segment_sum(widened(upstream), inner_ids, num_rows)
+        summed = tf.math.unsorted_segment_sum(as_float32(upstream), inner_ids, num_rows)
         return tf.cast(summed, table.dtype), None
 
     return tf.gather(table, ids), gradient

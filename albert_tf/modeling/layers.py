@@ -74,7 +74,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
         return x
     # The draws take the precision of their argument: in bfloat16 there would be 128 different ones,
     # and a rate of 0.1 would mean 0.102.
-    wide = kernels.widened(x)
+    wide = kernels.as_float32(x)
     kept = tf.nn.experimental.stateless_dropout(wide, rate, seed, rng_alg="auto_select")
     return tf.cast(kept, x.dtype)
 
@@ -291,7 +291,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         segments = self._look_up(self.token_type_embeddings, segment_ids)
         positions = tf.convert_to_tensor(self.position_embeddings)[:length]
         embedded = self.layer_norm(
-            kernels.widened(words) + kernels.widened(segments) + kernels.widened(positions)
+            kernels.as_float32(words) + kernels.as_float32(segments) + kernels.as_float32(positions)
         )
         return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
 

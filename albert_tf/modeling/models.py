@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
@@ -283,7 +284,7 @@ class _SpanModel(EncoderAndHead):
 
 
 @register
-class AlbertForSpans(_SpanModel):
+class AlbertForQuestionAnswering(_SpanModel):
     """The encoder with scores of where the answer starts and ends: SQuAD 1.1.
 
     Args:
@@ -324,7 +325,7 @@ class AlbertForSpans(_SpanModel):
 
 
 @register
-class AlbertForSpanBeams(_SpanModel):
+class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
     """The encoder with the best spans, and how likely there is no answer: SQuAD 2.0.
 
     Args:
@@ -466,3 +467,14 @@ def _padded(inputs: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor
             filling = tf.cast(name == "p_mask", inputs[name].dtype)
             padded[name] = tf.pad(inputs[name], [[0, 0], [0, missing]], constant_values=filling)
     return padded
+
+
+# Former names. Models saved under them as `.keras` still load.
+AlbertForSpans = AlbertForQuestionAnswering
+AlbertForSpanBeams = AlbertForQuestionAnsweringWithBeamSearch
+keras.saving.get_custom_objects().update(
+    {
+        "albert_tf>AlbertForSpans": AlbertForQuestionAnswering,
+        "albert_tf>AlbertForSpanBeams": AlbertForQuestionAnsweringWithBeamSearch,
+    }
+)

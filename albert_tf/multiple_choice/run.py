@@ -27,7 +27,7 @@ from albert_tf.finetuning.setup import (
     model_directory_from_flags,
     model_source_from_flags,
     prepare_output,
-    settle_padding,
+    resolve_padding,
     start_from_flags,
     take_trained_settings,
     trained_task_from_flags,
@@ -138,7 +138,7 @@ def run() -> None:
     if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
         raise ValueError("Nothing to do: give --do_train, --do_eval, --do_predict or --export_dir.")
     strategy = strategy_from_flags(values)
-    settle_padding(values, strategy)
+    resolve_padding(values, strategy)
     job = job_from_flags(values)
     training = MultipleChoiceTask(
         job.directory.config,

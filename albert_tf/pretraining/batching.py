@@ -107,7 +107,7 @@ def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
     return records.scan("", carry).filter(lambda payload, _: payload != "")
 
 
-def files_that_begin_well(files: Iterable[str]) -> list[str]:
+def readable_files(files: Iterable[str]) -> list[str]:
     """Those files whose first record, if there is one, can be read; the others are named."""
     return [path for path in files if _begins_well(path)]
 

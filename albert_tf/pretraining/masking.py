@@ -124,15 +124,15 @@ class MaskingDraws(NamedTuple):
 
     Attributes:
         masked: which n-grams are masked.
-        fate: float [B, P]; below 0.8 a prediction is shown as [MASK], from 0.9 on as a random
-            token, between as it is. In the order of the positions.
+        replacement_draw: float [B, P]; below 0.8 a prediction is shown as [MASK], from 0.9 on as a
+            random token, between as it is. In the order of the positions.
         random_ids: int64 [B, P]; the random tokens.
         permuted: which n-grams take part in the permutation; None without one.
         permutation_keys: float [B, P]; sorting them permutes the tokens; None without permutation.
     """
 
     masked: NgramDraws
-    fate: np.ndarray
+    replacement_draw: np.ndarray
     random_ids: np.ndarray
     permuted: NgramDraws | None = None
     permutation_keys: np.ndarray | None = None
@@ -178,12 +178,14 @@ def draw_masking(
     """Draws everything that `mask_tokens` needs for one batch."""
     shape = len(words.counts), settings.max_predictions_per_seq
     masked = _draw_ngrams(words.counts, settings, rng)
-    fate = rng.random(shape, np.float32)
+    replacement_draw = rng.random(shape, np.float32)
     random_ids = rng.integers(0, vocab_size, shape)
     if not settings.do_permutation:
-        return MaskingDraws(masked, fate, random_ids)
+        return MaskingDraws(masked, replacement_draw, random_ids)
     permuted = _draw_ngrams(words.counts, settings, rng)
-    return MaskingDraws(masked, fate, random_ids, permuted, rng.random(shape, np.float32))
+    return MaskingDraws(
+        masked, replacement_draw, random_ids, permuted, rng.random(shape, np.float32)
+    )
 
 
 def _draw_ngrams(
@@ -318,10 +320,10 @@ def mask_tokens(
     chosen, ngrams = choose_ngrams(words, draws.masked, budget)
     selected = _tokens_of(chosen, words, is_text)
     row, position, slot = _slots(selected)
-    fate = draws.fate[row, slot]
-    shown = np.where(fate < 0.9, input_ids[row, position], draws.random_ids[row, slot])
-    output[row, position] = np.where(fate < 0.8, mask_id, shown)
-    slots = draws.fate.shape[1]
+    replacement_draw = draws.replacement_draw[row, slot]
+    shown = np.where(replacement_draw < 0.9, input_ids[row, position], draws.random_ids[row, slot])
+    output[row, position] = np.where(replacement_draw < 0.8, mask_id, shown)
+    slots = draws.replacement_draw.shape[1]
     if draws.permuted is not None and draws.permutation_keys is not None:
         slots *= 2
         moved, _ = choose_ngrams(words, draws.permuted, budget, taken=chosen)

@@ -116,14 +116,14 @@ class GraphDraws(NamedTuple):
     Attributes:
         order: int32 [B, S]; the words of each sequence in the order of the visits, then anything.
         lengths: int32 [B, S]; for each word, the words of the n-gram that starts there.
-        fate: float32 [B, P]; below 0.8 a prediction is shown as [MASK], from 0.9 on as a random
-            token, between as it is.
+        replacement_draw: float32 [B, P]; below 0.8 a prediction is shown as [MASK], from 0.9 on as
+            a random token, between as it is.
         random_ids: int32 [B, P]; the random tokens.
     """
 
     order: tf.Tensor
     lengths: tf.Tensor
-    fate: tf.Tensor
+    replacement_draw: tf.Tensor
     random_ids: tf.Tensor
 
 
@@ -338,14 +338,16 @@ def mask_tokens(
     Returns:
         `input_ids` and the three `masked_lm_*` features, see `OnlineMasking`.
     """
-    P = draws.fate.shape[1]
+    P = draws.replacement_draw.shape[1]
     chosen = choose_ngrams(words, draws.order, draws.lengths, longest, budget)
     selected = is_text & tf.gather(chosen, tf.maximum(words.of_position, 0), batch_dims=1)
     counted = tf.cumsum(tf.cast(selected, tf.int32), axis=1)
     slot = tf.maximum(counted - 1, 0)
-    fate = tf.gather(draws.fate, slot, batch_dims=1)
-    shown = tf.where(fate < 0.9, input_ids, tf.gather(draws.random_ids, slot, batch_dims=1))
-    shown = tf.where(fate < 0.8, mask_id, shown)
+    replacement_draw = tf.gather(draws.replacement_draw, slot, batch_dims=1)
+    shown = tf.where(
+        replacement_draw < 0.9, input_ids, tf.gather(draws.random_ids, slot, batch_dims=1)
+    )
+    shown = tf.where(replacement_draw < 0.8, mask_id, shown)
     used = tf.range(P) < counted[:, -1:]
     positions = tf.where(used, _positions_of(counted, P), 0)
     labels = tf.where(used, tf.gather(input_ids, positions, batch_dims=1), 0)

@@ -36,7 +36,7 @@ from albert_tf.pretraining.batching import (
     check_plain,
     check_sentence_pairs,
     evaluation_batches,
-    files_that_begin_well,
+    readable_files,
     training_batches,
 )
 from albert_tf.pretraining.instances import plain_feature_specs, pretraining_feature_specs
@@ -112,7 +112,7 @@ class PretrainingTask:
             if self._sentence or spec.name != _LABELS
         ]
         # Of files to train on, what they begin with is looked at; where that is to be skipped, not.
-        readable = files_that_begin_well(self.train_files) if skip_damaged_records else []
+        readable = readable_files(self.train_files) if skip_damaged_records else []
         self._files_to_check = readable or self.train_files
         if masking:
             check_plain(self._files_to_check, masking.mask_id)

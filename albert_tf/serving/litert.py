@@ -25,7 +25,11 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.files import check_file, write_then_rename
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining, AlbertForSpans
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForPretraining,
+    AlbertForQuestionAnswering,
+)
 from albert_tf.serving.saved_model import INPUTS, Outputs, float32_copy
 
 QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
@@ -197,7 +201,7 @@ def _report(path: str, size: int, quantization: str, agreements: dict[str, Agree
 
 
 def _check_model(model: keras.Model, labels: Labels | None) -> None:
-    if not isinstance(model, (AlbertEncoder, AlbertForClassification, AlbertForSpans)):
+    if not isinstance(model, (AlbertEncoder, AlbertForClassification, AlbertForQuestionAnswering)):
         raise ValueError(
             "LiteRT files are made of encoders, pretrained models, classifiers and models of SQuAD "
             f"1.1, not of {type(model).__name__}. --export_dir of run_squad.py and run_race.py "
@@ -226,7 +230,7 @@ def outputs_of(model: keras.Model) -> Compute:
 
     def compute(inputs: dict[str, tf.Tensor]) -> Outputs:
         values = model(inputs, training=False)
-        if isinstance(model, AlbertForSpans):
+        if isinstance(model, AlbertForQuestionAnswering):
             return {
                 "start_log_prob": values["start_logits"],
                 "end_log_prob": values["end_logits"],

@@ -10,7 +10,10 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
-from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.modeling.models import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
 from albert_tf.serving.packing import SpecialIds
 from albert_tf.serving.saved_model import (
     TEXT_FOLDER,
@@ -43,7 +46,9 @@ _ORIGINAL_OUTPUTS = {"start_logits": "start_log_prob", "end_logits": "end_log_pr
 _TOKENS_AT_ONCE = 8192  # a long context has more windows than the memory for one batch
 
 
-def export_spans(model: AlbertForSpans | AlbertForSpanBeams, export_dir: str) -> str:
+def export_spans(
+    model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch, export_dir: str
+) -> str:
     """Writes a SavedModel into a new subfolder of `export_dir`/saved_model, complete or not at all.
 
     It computes in float32 without dropout, whatever the precision of `model`, and holds the
@@ -74,7 +79,7 @@ def export_spans(model: AlbertForSpans | AlbertForSpanBeams, export_dir: str) ->
     Differs: the original takes one sequence of one length, and does not export SQuAD 2.0.
     """
     copy = float32_copy(model)
-    has_beams = isinstance(model, AlbertForSpanBeams)
+    has_beams = isinstance(model, AlbertForQuestionAnsweringWithBeamSearch)
     names = OUTPUTS[2 if has_beams else 1]
 
     def outputs(inputs: dict[str, tf.Tensor]) -> Outputs:
@@ -94,7 +99,7 @@ def export_spans(model: AlbertForSpans | AlbertForSpanBeams, export_dir: str) ->
 
 
 def export_text_spans(
-    model: AlbertForSpans | AlbertForSpanBeams,
+    model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch,
     tokenizer: Tokenizer,
     settings: AnswerSettings,
     export_dir: str,

@@ -18,7 +18,10 @@ from albert_tf.modeling.losses import (
     classification_loss,
     position_loss,
 )
-from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.modeling.models import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
 from albert_tf.squad.features import SquadFeatures
 from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
 
@@ -101,8 +104,8 @@ class SquadTask(InMemoryTask):
     def build_model(self) -> keras.Model:
         """See `Task`."""
         if self.version == 1:
-            return AlbertForSpans(self.config, self.use_one_hot_embeddings)
-        return AlbertForSpanBeams(
+            return AlbertForQuestionAnswering(self.config, self.use_one_hot_embeddings)
+        return AlbertForQuestionAnsweringWithBeamSearch(
             self.config,
             self.start_n_top,
             self.end_n_top,

@@ -65,7 +65,7 @@ def existing_files(
     Args:
         spm_model_file: path (--spm_model_file).
         vocab_file: path (--vocab_file).
-        file_of_model: tokenizer of the TF-Hub module that is used. Not given: there is none.
+        file_of_model: tokenizer of the TF-Hub module that is used. Default: none.
 
     Returns:
         Path by the name of its argument.

@@ -33,8 +33,8 @@ from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
-    AlbertForSpanBeams,
-    AlbertForSpans,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
 )
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.fill_mask import MASK, MaskFiller
@@ -389,7 +389,7 @@ def sample_output(model: keras.Model, contents: ModelContents) -> Iterator[str]:
         yield blank
         for candidates in MaskFiller.of(model, tokenizer).fill(blank):
             yield "  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates)
-    elif isinstance(model, AlbertForSpans | AlbertForSpanBeams):
+    elif isinstance(model, AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch):
         yield f"{question}  {context}"
         yield f"  {_answer(model, tokenizer, question, context)}"
     elif isinstance(model, AlbertForMultipleChoice):
@@ -442,9 +442,12 @@ def _shares(names: Sequence[str], logits: np.ndarray) -> str:
 
 
 def _answer(
-    model: AlbertForSpans | AlbertForSpanBeams, tokenizer: Tokenizer, question: str, context: str
+    model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch,
+    tokenizer: Tokenizer,
+    question: str,
+    context: str,
 ) -> str:
-    version = 2 if isinstance(model, AlbertForSpanBeams) else 1
+    version = 2 if isinstance(model, AlbertForQuestionAnsweringWithBeamSearch) else 1
     length = min(128, model.config.max_position_embeddings)
     predictor = Predictor(
         model,

@@ -185,7 +185,7 @@ def span_probabilities(
     """Asks a model about one text.
 
     Args:
-        model: an `AlbertForSpans` or `AlbertForSpanBeams`.
+        model: an `AlbertForQuestionAnswering` or `AlbertForQuestionAnsweringWithBeamSearch`.
         tokenizer: the one it was trained with.
         question: what is asked.
         context: where the answer is looked for.

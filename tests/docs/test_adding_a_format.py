@@ -71,7 +71,7 @@ def test_a_model_is_converted_to_it_and_back(npz, in_this_process, golden, tmp_p
         tmp_path / "back",
     )
     report = conversion.convert(source, "npz", str(there))
-    assert report.left_out == []
+    assert report.unsupported_weights == []
     assert report.has_tokenizer
     assert isinstance(albert_tf.load(there), albert_tf.AlbertForPretraining)
 

@@ -338,10 +338,10 @@ def _good_records() -> Any:
 
 
 def _skipping(folder: Path) -> Any:
-    from albert_tf.pretraining.batching import files_that_begin_well
+    from albert_tf.pretraining.batching import readable_files
 
     path = str(folder / "part.tfrecord")
-    files_that_begin_well([path])
+    readable_files([path])
     return _good_records()(path)
 
 

@@ -115,7 +115,7 @@ def replay_online_masking(
                 tf.constant(np.pad(value, [(0, 0), (0, ids.shape[1] - value.shape[1])]), tf.int32)
                 for value in draws.masked
             ),
-            tf.constant(draws.fate, tf.float32),
+            tf.constant(draws.replacement_draw, tf.float32),
             tf.constant(draws.random_ids, tf.int32),
         ),
         settings.ngram,

@@ -40,8 +40,8 @@ QUICK = [name for name in NAMES if name != "tf2_hub"]
 def stored(request, contents, tmp_path_factory):
     """The name of a format, and the path of the model in it."""
     path = str(tmp_path_factory.mktemp(request.param))
-    left_out = format_module(request.param).write(path, contents)
-    assert sorted(left_out) == LEFT_OUT.get(request.param, [])
+    unsupported_weights = format_module(request.param).write(path, contents)
+    assert sorted(unsupported_weights) == LEFT_OUT.get(request.param, [])
     return request.param, path
 
 

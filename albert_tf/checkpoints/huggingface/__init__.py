@@ -111,7 +111,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
     return HuggingFaceWeights(checkpoint, architecture_of(values))
 
 
-def left_out(contents: ModelContents) -> list[str]:
+def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns the names of the weights that are left out; see `write`.
 
     Args:

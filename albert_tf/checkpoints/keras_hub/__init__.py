@@ -209,7 +209,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
     return weights
 
 
-def left_out(contents: ModelContents) -> list[str]:
+def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns the names of the weights that the preset does not hold, and warns of what changes.
 
     Args:

@@ -85,7 +85,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
     return open_tensorflow_checkpoint(checkpoint)
 
 
-def left_out(contents: ModelContents) -> list[str]:
+def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns nothing: this format holds every model."""
     return []
 
@@ -116,7 +116,7 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     write_checkpoint(os.path.join(directory, name), contents.weights, contents.global_step)
     if contents.task is not None:
         contents.task.write(directory)
-    return left_out(contents)
+    return unsupported_weights(contents)
 
 
 def _write_piece_list(directory: str, tokenizer: SentencePieceTokenizer) -> None:

@@ -99,11 +99,11 @@ def open_weights(checkpoint: str) -> WeightsReader:
     return open_tensorflow_checkpoint(checkpoint)
 
 
-def left_out(contents: ModelContents) -> list[str]:
-    """Names what a module cannot hold; see `writing.left_out`."""
+def unsupported_weights(contents: ModelContents) -> list[str]:
+    """Names what a module cannot hold; see `writing.unsupported_weights`."""
     from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 
-    return tf1_hub_module.left_out(contents)
+    return tf1_hub_module.unsupported_weights(contents)
 
 
 def write(directory: str, contents: ModelContents) -> list[str]:

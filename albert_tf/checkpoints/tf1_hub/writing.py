@@ -173,7 +173,7 @@ def _variable_parts(graph: tf.Graph) -> Iterator[str]:
         )
 
 
-def left_out(contents: ModelContents) -> list[str]:
+def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns the names of the weights that a module cannot hold; see `write`.
 
     Args:

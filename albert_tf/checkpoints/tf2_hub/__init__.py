@@ -139,11 +139,11 @@ def open_weights(checkpoint: str) -> WeightsReader:
     return _Weights(checkpoint)
 
 
-def left_out(contents: ModelContents) -> list[str]:
-    """Names what our own kind cannot hold; see `writing.left_out`."""
+def unsupported_weights(contents: ModelContents) -> list[str]:
+    """Names what our own kind cannot hold; see `writing.unsupported_weights`."""
     from albert_tf.checkpoints.tf2_hub import writing as tf2_hub_encoder
 
-    return tf2_hub_encoder.left_out(contents)
+    return tf2_hub_encoder.unsupported_weights(contents)
 
 
 def write(directory: str, contents: ModelContents) -> list[str]:

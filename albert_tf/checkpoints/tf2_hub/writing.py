@@ -203,7 +203,7 @@ class Reusable(tf.Module):
     trainable_variables: Sequence[tf.Variable] = ()
 
 
-def left_out(contents: ModelContents) -> list[str]:
+def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns the names of the weights that an encoder does not hold; see `write`.
 
     Args:

@@ -174,17 +174,17 @@ def test_weights_a_format_cannot_hold_are_reported_and_not_compared(hub, target,
     in_this_process(monkeypatch)
 
     class Encoders:
-        def left_out(self, contents):
+        def unsupported_weights(self, contents):
             return [name for name in contents.weights if not name.startswith("bert/")]
 
         def write(self, directory, contents):
             held = {k: v for k, v in contents.weights.items() if k.startswith("bert/")}
             release_directory.write(directory, dataclasses.replace(contents, weights=held))
-            return self.left_out(contents)
+            return self.unsupported_weights(contents)
 
     monkeypatch.setattr(conversion, "format_module", lambda name: Encoders())
     report = convert(str(hub / "module"), "original", str(target))
-    assert len(report.left_out) == 7
+    assert len(report.unsupported_weights) == 7
     assert set(report.differences) == {"sequence_output", "pooled_output"}
     assert "  cls/predictions/output_bias [1000]" in list(report.lines())
 
@@ -240,9 +240,9 @@ def test_a_failed_proof_shows_why(hub, target, monkeypatch):
     original = formats.format_module("original").write
 
     def without_config(directory, contents):
-        left_out = original(directory, contents)
+        unsupported_weights = original(directory, contents)
         Path(directory, "albert_config.json").unlink()
-        return left_out
+        return unsupported_weights
 
     monkeypatch.setattr(release_directory, "write", without_config)
     in_this_process(monkeypatch)

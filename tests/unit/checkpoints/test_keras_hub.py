@@ -93,7 +93,7 @@ def ours(tokenizer, tmp_path_factory):
             task=TrainedTask("custom", Labels(LABELS)) if name == "classifier" else None,
         )
         (root / name).mkdir()
-        assert set(keras_hub.left_out(contents)) == absent
+        assert set(keras_hub.unsupported_weights(contents)) == absent
         assert set(keras_hub.write(str(root / name), contents)) == absent
         written[name] = model, root / name
     return written
@@ -273,7 +273,7 @@ def test_weights_without_a_place_are_named(tmp_path):
         "bert/pooler/dense/kernel/adam_m": np.ones((12, 12)),
     }
     weights = {**weights_of(model), **beyond}
-    assert keras_hub.left_out(ModelContents(model.config, weights)) == sorted(
+    assert keras_hub.unsupported_weights(ModelContents(model.config, weights)) == sorted(
         [name for name in weights if name.startswith("cls/predictions/")]
         + ["cls/squad/output_weights", "bert/pooler/dense/kernel/adam_m"]
     )
@@ -293,7 +293,7 @@ def test_what_keras_hub_cannot_hold_is_refused_before_anything_is_written(tmp_pa
     weights = weights_of(AlbertEncoder(small_config()))
     contents = ModelContents(small_config(**changes), weights)
     with pytest.raises(ValueError, match=value):
-        keras_hub.left_out(contents)
+        keras_hub.unsupported_weights(contents)
     with pytest.raises(ValueError, match=value):
         keras_hub.write(str(tmp_path), contents)
     assert not list(tmp_path.iterdir())
@@ -321,7 +321,7 @@ def test_without_keras_hub_one_line_says_what_to_install(ours, preset, tmp_path,
     for call in (
         lambda: keras_hub.read(str(preset), FLAG),
         lambda: keras_hub.open_weights(str(preset / "model.weights.h5")),
-        lambda: keras_hub.left_out(contents),
+        lambda: keras_hub.unsupported_weights(contents),
         lambda: keras_hub.write(str(tmp_path / "out"), contents),
     ):
         with pytest.raises(ValueError, match=r"albert_tf\[keras-hub\]") as raised:

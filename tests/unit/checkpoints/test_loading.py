@@ -19,8 +19,8 @@ from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
-    AlbertForSpanBeams,
-    AlbertForSpans,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
 )
 from tests.small_model import small_config
 
@@ -35,9 +35,9 @@ MODELS = {
     ),
     "regression": (lambda: AlbertForClassification(CONFIG, 1), None),
     "choices": (lambda: AlbertForMultipleChoice(CONFIG), TrainedTask("race")),
-    "spans": (lambda: AlbertForSpans(CONFIG), TrainedTask("squad1.1")),
+    "spans": (lambda: AlbertForQuestionAnswering(CONFIG), TrainedTask("squad1.1")),
     "beams": (
-        lambda: AlbertForSpanBeams(CONFIG, start_n_top=4, end_n_top=3),
+        lambda: AlbertForQuestionAnsweringWithBeamSearch(CONFIG, start_n_top=4, end_n_top=3),
         TrainedTask("squad2.0", settings={"start_n_top": 4, "end_n_top": 3}),
     ),
 }

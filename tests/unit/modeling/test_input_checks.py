@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForPretraining,
-    AlbertForSpanBeams,
+    AlbertForQuestionAnsweringWithBeamSearch,
 )
 from tests.small_model import encoder_inputs, pretraining_inputs, small_config
 
@@ -154,7 +154,7 @@ def test_a_call_with_values_is_checked(changes, message, convert):
 
 
 def test_starts_of_answers_are_positions():
-    model = AlbertForSpanBeams(CONFIG)
+    model = AlbertForQuestionAnsweringWithBeamSearch(CONFIG)
     inputs = {"input_ids": np.ones((1, 6), int), "segment_ids": np.ones((1, 6), int)}
     with pytest.raises(ValueError, match=r"0\.\.5\b.*start_positions=6$"):
         model({**inputs, "start_positions": np.array([6])})

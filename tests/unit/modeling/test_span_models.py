@@ -8,7 +8,11 @@ import tensorflow as tf
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans, position_mask
+from albert_tf.modeling.models import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+    position_mask,
+)
 from albert_tf.training.distribution import create_strategy
 from tests.small_model import dropping_config, small_config
 
@@ -43,7 +47,7 @@ def positions():
 
 
 def beam_model(config=None, **options):
-    return AlbertForSpanBeams(
+    return AlbertForQuestionAnsweringWithBeamSearch(
         config or small_config(), **{"start_n_top": K, "end_n_top": M, **options}
     )
 
@@ -70,7 +74,7 @@ def test_positions_that_can_be_answers():
 
 
 def test_spans_are_scored_at_every_position():
-    model = AlbertForSpans(small_config())
+    model = AlbertForQuestionAnswering(small_config())
     outputs = model(span_inputs())
     expected = model.span_head(model.encoder(span_inputs())["sequence_output"])
     for name, logits in zip(("start_logits", "end_logits"), expected, strict=True):
@@ -117,7 +121,11 @@ def test_no_mask_of_the_input_is_no_padding():
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_variable_but_the_pooler_gets_a_gradient(version):
-    model = AlbertForSpans(dropping_config()) if version == 1 else beam_model(dropping_config())
+    model = (
+        AlbertForQuestionAnswering(dropping_config())
+        if version == 1
+        else beam_model(dropping_config())
+    )
     names, variables = zip(*original_names(model).items(), strict=True)
     with tf.GradientTape() as tape:
         tape.watch([v.value for v in variables])
@@ -148,7 +156,7 @@ def test_spans_learn_and_survive_a_file(tmp_path):
         name: keras.Input([None], dtype="int32", name=name)
         for name in ("input_ids", "input_mask", "segment_ids")
     }
-    outputs = AlbertForSpans(dropping_config(**SHALLOW))(inputs)
+    outputs = AlbertForQuestionAnswering(dropping_config(**SHALLOW))(inputs)
     model = keras.Model(inputs, [outputs["start_logits"], outputs["end_logits"]])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.01), [loss, loss])
@@ -179,7 +187,7 @@ def test_beams_work_in_functional_models(tmp_path):
 @pytest.mark.parametrize(
     "model",
     [
-        AlbertForSpans(dropping_config(), use_one_hot_embeddings=True),
+        AlbertForQuestionAnswering(dropping_config(), use_one_hot_embeddings=True),
         beam_model(dropping_config(), dropout_prob=0.35, use_one_hot_embeddings=True),
     ],
     ids=["spans", "beams"],

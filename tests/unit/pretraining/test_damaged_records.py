@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.data.tf_examples import FeatureSpec, encode_examples
 from albert_tf.data.tfrecord import frame_records, masked_crc32c
-from albert_tf.pretraining.batching import files_that_begin_well, training_batches
+from albert_tf.pretraining.batching import readable_files, training_batches
 from albert_tf.training.task import SKIPPED, SkippedRecords
 from tests.small_records import cut_in_record, damage_record
 
@@ -123,7 +123,7 @@ def test_files_that_begin_with_damage_are_not_looked_at(files, caplog):
     damage_record(files[0], number=1)
     cut_in_record(files[4], number=1)
     paths = [str(path) for path in files]
-    assert files_that_begin_well(paths) == paths[1:4]
+    assert readable_files(paths) == paths[1:4]
     assert sum("record 1" in message for message in caplog.messages) == 2
 
 
@@ -131,7 +131,7 @@ def test_files_that_begin_with_damage_are_not_looked_at(files, caplog):
 def test_files_whose_first_record_is_no_example_are_not_looked_at(files, first, caplog):
     messages = [first, *records([1, 2])]
     files[0].write_bytes(b"".join(frame_records(messages)))
-    assert files_that_begin_well(map(str, files[:2])) == [str(files[1])]
+    assert readable_files(map(str, files[:2])) == [str(files[1])]
     assert any(f"{files[0]}, record 1" in message for message in caplog.messages)
 
 

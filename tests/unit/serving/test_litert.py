@@ -21,8 +21,8 @@ from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
-    AlbertForSpanBeams,
-    AlbertForSpans,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
 )
 from albert_tf.serving import litert
 from albert_tf.serving.litert import QUANTIZATIONS, export_litert, labels_file, outputs_of
@@ -92,7 +92,7 @@ CASES = {
     "none": ((AlbertEncoder,), None, None, ((4, 7), (1, 16))),
     "float16": ((AlbertForClassification, 1), 2, 5, ((2, 5),)),
     "int8": ((AlbertForClassification, 3), None, 13, ((2, 13), (3, 13))),
-    "int8-spans": ((AlbertForSpans,), 1, None, ((1, 12), (1, 5))),
+    "int8-spans": ((AlbertForQuestionAnswering,), 1, None, ((1, 12), (1, 5))),
 }
 
 
@@ -174,7 +174,7 @@ def test_inputs_and_outputs_have_names_and_types(exported):
 def test_a_shared_block_is_stored_once(exported):
     case, found = exported
     shapes = {name: v.shape for name, v in original_names(found.model).items()}
-    if isinstance(found.model, AlbertForSpans):
+    if isinstance(found.model, AlbertForQuestionAnswering):
         shapes = {name: shape for name, shape in shapes.items() if "pooler" not in name}
     bytes_each = {"none": 4, "float16": 2, "int8": 1, "int8-spans": 1}[case]
     weights = bytes_each * sum(math.prod(shape) for shape in shapes.values())
@@ -270,7 +270,9 @@ def test_mistakes_are_named_before_anything_is_written(tmp_path, options, messag
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", [AlbertForSpanBeams, AlbertForMultipleChoice])
+@pytest.mark.parametrize(
+    "kind", [AlbertForQuestionAnsweringWithBeamSearch, AlbertForMultipleChoice]
+)
 def test_other_models_are_refused(tmp_path, kind):
     with pytest.raises(ValueError, match=kind.__name__):
         export_litert(kind(small_config()), str(tmp_path / "model.tflite"))
@@ -290,7 +292,7 @@ KINDS = [
     (AlbertForPretraining,),
     (AlbertForClassification, 3),
     (AlbertForClassification, 1),
-    (AlbertForSpans,),
+    (AlbertForQuestionAnswering,),
 ]
 
 

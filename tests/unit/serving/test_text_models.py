@@ -19,8 +19,8 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
-    AlbertForSpanBeams,
-    AlbertForSpans,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
 )
 from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.multiple_choice.export import export_text_choice
@@ -74,8 +74,8 @@ def new_models() -> dict:
         "texts": AlbertForClassification(config, 3),
         "pairs": AlbertForClassification(config, 3),
         "numbers": AlbertForClassification(config, 1),
-        "spans 1": AlbertForSpans(config),
-        "spans 2": AlbertForSpanBeams(config, 4, 3),
+        "spans 1": AlbertForQuestionAnswering(config),
+        "spans 2": AlbertForQuestionAnsweringWithBeamSearch(config, 4, 3),
         "choices": AlbertForMultipleChoice(config),
     }
     random = np.random.default_rng(4)

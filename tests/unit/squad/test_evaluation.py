@@ -8,7 +8,10 @@ import pytest
 
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.modeling.models import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
 from albert_tf.squad.answers import OUTPUTS
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.squad.evaluation import SquadRun, SquadSettings, threshold_without_references
@@ -19,7 +22,7 @@ from albert_tf.training.evaluation import BestCheckpoint
 from tests.small_model import small_config
 
 CONTEXTS = ["The tower of Porto was built in 1874 by the sea.", "A market opened in Riga."]
-MODELS = {1: AlbertForSpans, 2: AlbertForSpanBeams}
+MODELS = {1: AlbertForQuestionAnswering, 2: AlbertForQuestionAnsweringWithBeamSearch}
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])

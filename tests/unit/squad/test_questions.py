@@ -15,7 +15,10 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.modeling.models import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
 from albert_tf.squad import ask as squad_prediction
 from albert_tf.squad.answers import OUTPUTS, AnswerSelector
 from albert_tf.squad.ask import (
@@ -138,7 +141,11 @@ def test_a_model_answers_as_in_an_evaluation(golden, tokenizer, tmp_path, versio
         max_position_embeddings=LENGTH,
         initializer_range=0.3,
     )
-    model = AlbertForSpans(config) if version == 1 else AlbertForSpanBeams(config, STARTS, ENDS)
+    model = (
+        AlbertForQuestionAnswering(config)
+        if version == 1
+        else AlbertForQuestionAnsweringWithBeamSearch(config, STARTS, ENDS)
+    )
     predictor = Predictor(
         model,
         create_strategy("one_device"),

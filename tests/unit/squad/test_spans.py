@@ -10,7 +10,10 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.data.files import WriteError
-from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.modeling.models import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
 from albert_tf.squad.export import export_spans
 from tests.serving import batch, serve
 from tests.small_model import dropping_config
@@ -32,9 +35,9 @@ def new_model(version: int, **options):
     keras.utils.set_random_seed(5)
     config = dropping_config(num_hidden_layers=3, inner_group_num=1)
     if version == 1:
-        model = AlbertForSpans(config, **options)
+        model = AlbertForQuestionAnswering(config, **options)
     else:
-        model = AlbertForSpanBeams(config, STARTS, ENDS, **options)
+        model = AlbertForQuestionAnsweringWithBeamSearch(config, STARTS, ENDS, **options)
     random = np.random.default_rng(4)
     for variable in model.span_head.trainable_variables:
         variable.assign(random.normal(size=variable.shape, scale=0.3))
@@ -86,7 +89,7 @@ def assert_same(answer, expected, names):
 def test_sequences_of_any_number_and_length_get_the_models_answer(served, number):
     model, _, answers = served
     features, answer = inputs(*SHAPES[number]), answers[number]
-    is_first_version = isinstance(model, AlbertForSpans)
+    is_first_version = isinstance(model, AlbertForQuestionAnswering)
     assert_same(
         answer, model(features, training=False), SPAN_OUTPUTS if is_first_version else BEAMS
     )
@@ -100,7 +103,7 @@ def test_sequences_of_any_number_and_length_get_the_models_answer(served, number
 def test_the_default_signature_has_the_originals_names(served):
     model, _, answers = served
     answer, own = answers[len(SHAPES)], answers[0]
-    if isinstance(model, AlbertForSpans):
+    if isinstance(model, AlbertForQuestionAnswering):
         own = {"start_log_prob": own["start_logits"], "end_log_prob": own["end_logits"]}
     assert set(answer) == set(own)
     for name, values in own.items():
@@ -116,7 +119,7 @@ def test_padding_changes_no_answer(served):
     short, long = tokens(**features), tokens(**padded)
     for name, values in short.items():
         is_real = np.ones(values.shape, bool)
-        if isinstance(model, AlbertForSpans):
+        if isinstance(model, AlbertForQuestionAnswering):
             is_real = features["input_mask"].numpy() == 1
         elif name != "cls_logits":  # beams that hold positions, not only what is left
             is_real = short[name.replace("index", "log_probs")].numpy() > -1e29
@@ -148,7 +151,7 @@ def test_signatures_say_what_goes_in_and_what_comes_out(served):
         )
     outputs = signatures["tokens"].structured_outputs
     found = {name: (spec.dtype, spec.shape.as_list()) for name, spec in outputs.items()}
-    if isinstance(model, AlbertForSpans):
+    if isinstance(model, AlbertForQuestionAnswering):
         assert found == dict.fromkeys(SPAN_OUTPUTS, (tf.float32, [None, None]))
     else:
         assert found == BEAMS

@@ -20,8 +20,8 @@ from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
-    AlbertForSpanBeams,
-    AlbertForSpans,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
 )
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tools.inspect import describe
@@ -109,8 +109,16 @@ def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
     [
         (lambda: AlbertForClassification(CONFIG, 1), None, STORY),
         (lambda: AlbertForMultipleChoice(CONFIG), TrainedTask("race"), "I would watch it again."),
-        (lambda: AlbertForSpans(CONFIG), TrainedTask("squad1.1"), "Who wrote the book?"),
-        (lambda: AlbertForSpanBeams(CONFIG), TrainedTask("squad2.0"), "(null odds "),
+        (
+            lambda: AlbertForQuestionAnswering(CONFIG),
+            TrainedTask("squad1.1"),
+            "Who wrote the book?",
+        ),
+        (
+            lambda: AlbertForQuestionAnsweringWithBeamSearch(CONFIG),
+            TrainedTask("squad2.0"),
+            "(null odds ",
+        ),
         (lambda: AlbertEncoder(CONFIG), None, "cosine"),
     ],
     ids=["regression", "multiple choice", "spans", "beams", "encoder"],

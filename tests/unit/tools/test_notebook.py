@@ -9,7 +9,10 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.models import AlbertForSpanBeams, AlbertForSpans
+from albert_tf.modeling.models import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
 from albert_tf.squad.answers import AnswerSelector
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.squad.features import squad_features
@@ -104,8 +107,8 @@ class TestSpans:
         keras.utils.set_random_seed(1)  # of others the likeliest start might be the last token
         config = small_config(vocab_size=1000, max_position_embeddings=LENGTH)
         if request.param == 1:
-            return AlbertForSpans(config)
-        return AlbertForSpanBeams(config, start_n_top=13, end_n_top=17)
+            return AlbertForQuestionAnswering(config)
+        return AlbertForQuestionAnsweringWithBeamSearch(config, start_n_top=13, end_n_top=17)
 
     @staticmethod
     def candidates(model, tokenizer):
@@ -115,7 +118,7 @@ class TestSpans:
         features = squad_features(data, tokenizer, is_training=False, **sizes)
         rows = np.arange(1)
         assert len(features) == 1
-        version = 1 if isinstance(model, AlbertForSpans) else 2
+        version = 1 if isinstance(model, AlbertForQuestionAnswering) else 2
         selector = AnswerSelector(data, features, version=version, n_best_size=200)
         inputs = features.sequences.padded(rows, int(features.sequences.lengths[0]))
         outputs = model({name: tf.constant(values) for name, values in inputs.items()})
@@ -148,7 +151,7 @@ class TestSpans:
     def assert_equal_but_for_a_constant(model, actual, expected):
         """Of SQuAD 1.1 answers have logits: log-probabilities but for a constant."""
         differences = np.subtract(actual, expected)
-        constant = differences[0] if isinstance(model, AlbertForSpans) else 0
+        constant = differences[0] if isinstance(model, AlbertForQuestionAnswering) else 0
         np.testing.assert_allclose(differences, constant, rtol=0, atol=1e-5)
 
     def test_pictures_differ_with_what_they_show(self, model, tokenizer, monkeypatch):

@@ -156,8 +156,8 @@ def test_our_reader_reads_it(module, model, weights):
 def test_a_missing_head_has_no_signature(model, weights, word_piece, tmp_path, without, signatures):
     kept = {name: value for name, value in weights.items() if not name.startswith(without)}
     other = {"output_weights": np.ones((3, 12), np.float32), "output_bias": np.zeros(3, np.float32)}
-    left_out = write(tmp_path, model, {**kept, **other}, word_piece)
-    assert left_out == ["output_bias", "output_weights"]
+    unsupported_weights = write(tmp_path, model, {**kept, **other}, word_piece)
+    assert unsupported_weights == ["output_bias", "output_weights"]
     for graph in graphs(tmp_path):
         assert sorted(graph.signature_def) == sorted(signatures)
     names = dict(tf.train.list_variables(str(tmp_path / "variables" / "variables")))

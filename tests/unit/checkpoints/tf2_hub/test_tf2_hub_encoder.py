@@ -241,8 +241,8 @@ def test_files_of_the_tokenizer_and_the_configuration_go_along(used, contents):
 
 
 def test_what_is_written_is_read_back(saved, contents, model):
-    directory, left_out = saved
-    assert left_out == ["output_weights", "bert/pooler/dense/bias/adam_m"]
+    directory, unsupported_weights = saved
+    assert unsupported_weights == ["output_weights", "bert/pooler/dense/bias/adam_m"]
     stored = tf2_hub.read(str(directory), "--model")
     assert stored.config == CONFIG
     read, report = read_contents(str(directory))
