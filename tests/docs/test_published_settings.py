@@ -9,7 +9,7 @@ from tests.documentation import DOCS
 
 CLASSIFICATION, QUESTIONS = "classification.md", "question_answering.md"
 SETTINGS = {
-    "rate": "learning_rate",
+    "learning rate": "learning_rate",
     "batch": "train_batch_size",
     "steps": "train_step",
     "warm-up": "warmup_step",
