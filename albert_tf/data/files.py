@@ -333,8 +333,9 @@ def write_then_rename(path: str, flag: str = "") -> Iterator[IO[bytes]]:
         if is_renamed:
             temporary = stack.enter_context(_temporary(path, flag, is_folder=False))
         with explain_write_errors(path, flag):
-            output = _Output(_open_new(temporary), path, flag)
-        with io.BufferedWriter(output) as file:
+            opened = open_binary(temporary, "wb")
+            opened.write(b"")  # TensorFlow makes the file only then
+        with io.BufferedWriter(_Output(opened, path, flag)) as file:
             yield file
         if is_renamed:
             with explain_write_errors(path, flag):
@@ -386,15 +387,6 @@ def _temporary(path: str, flag: str, *, is_folder: bool, is_shared: bool = False
                 (remove_folder if is_folder else remove)(temporary)
 
 
-def _open_new(path: str) -> Any:
-    """Opens a file to write, without a buffer; it is there from now on."""
-    if not is_remote(path):
-        return open(path, "wb", buffering=0)
-    file = _gfile().GFile(path, "wb")
-    file.write(b"")  # TensorFlow makes the file only then
-    return file
-
-
 class _Output(io.RawIOBase):
     """A file under its temporary name, whose errors have the final one."""
 
@@ -404,18 +396,8 @@ class _Output(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return isinstance(self._file, io.FileIO)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if not self.seekable():
-            raise io.UnsupportedOperation("seek")
-        return self._file.seek(offset, whence)
-
     def write(self, data: Any) -> int:
         with explain_write_errors(self._path, self._flag):
-            if self.seekable():
-                return self._file.write(data)
             self._file.write(bytes(data))
             return len(data)
 
@@ -462,13 +444,10 @@ def why_not_writable(folder: str) -> OSError | None:
     if is_remote(folder):
         return None
     existing = _existing_folder(folder)
-    if not os.path.isdir(existing):
-        return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), existing)
-    if not os.access(existing, os.W_OK | os.X_OK):
-        is_read_only = bool(os.statvfs(existing).f_flag & os.ST_RDONLY)
-        number = errno.EROFS if is_read_only else errno.EACCES
-        return OSError(number, os.strerror(number), existing)
-    return None
+    if os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK):
+        return None
+    number = errno.EACCES if os.path.isdir(existing) else errno.ENOTDIR
+    return OSError(number, os.strerror(number), existing)
 
 
 def _existing_folder(path: str) -> str:

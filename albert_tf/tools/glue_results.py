@@ -6,6 +6,7 @@ development set. AX has no labels to score against.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -306,10 +307,13 @@ def write_submission(path: str, files: Mapping[str, str], *, allow_missing: bool
     if missing:
         logging.warning("The submission lacks %s, and will be refused", ", ".join(missing))
     by_name = {GLUE_TASKS[task].submission_file: files[task] for task in files}
-    with write_then_rename(path) as file, zipfile.ZipFile(file, "w") as archive:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
         for name in sorted(by_name):
             info = zipfile.ZipInfo(name)  # without the time of the file it comes from
             info.external_attr = 0o644 << 16
             info.compress_type = zipfile.ZIP_DEFLATED
             with open_binary(by_name[name], "rb") as source:
                 archive.writestr(info, source.read())
+    with write_then_rename(path) as file:
+        file.write(content.getvalue())

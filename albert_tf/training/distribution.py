@@ -6,37 +6,30 @@ global batch gives the same weights. The chief, the first of the workers, is the
 writes what all share.
 
 A process finds the addresses of all workers, and which of them it is, in the environment variable
-TF_CONFIG, which is checked before TensorFlow waits for machines to answer:
-
-    {"cluster": {"worker": ["one:2222", "two:2222"]}, "task": {"type": "worker", "index": 0}}
+TF_CONFIG, which is checked before TensorFlow waits for machines to answer.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import STRATEGIES
-from albert_tf.data.strict_json import as_whole_number, parse_json, shown
+from albert_tf.data.strict_json import parse_json, shown
 from albert_tf.training.interruption import die_on_signals
 from albert_tf.training.task import WHOLE, Shard
 
 TF_CONFIG = "TF_CONFIG"
-_JOBS = ("chief", "worker")
-_USELESS_JOBS = {
-    "ps": "there are no parameter servers here",
-    "evaluator": "the chief evaluates (--do_eval)",
-}
-
+_EXAMPLE = (
+    '{"cluster": {"worker": ["one:2222", "two:2222"]}, "task": {"type": "worker", "index": 0}}'
+)
 _LOCAL_TPU = "local"  # that of the machine the program runs on
 _PORT_SECONDS = 10.0
 _SECONDS_BETWEEN_WORDS = 30.0
@@ -52,7 +45,7 @@ class Cluster:
 
     Attributes:
         workers: addresses, host:port; that of the chief first.
-        index: place of this process among them.
+        index: of this process among them.
     """
 
     workers: tuple[str, ...]
@@ -74,78 +67,21 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
         ValueError: it is malformed, or has tasks that nothing here uses.
     """
     text = environment.get(TF_CONFIG, "").strip()
-    if not text:
-        return None
-    config = _mapping(_parsed(text), "the whole")
-    jobs = _mapping(config.get("cluster") or {}, '"cluster"')
-    if not jobs:
-        return None
-    for job in jobs:
-        if job not in _JOBS:
-            reason = _USELESS_JOBS.get(job, "only chief and worker are known")
-            raise _error(f"The cluster has tasks of type {shown(job)}: {reason}. Leave them out")
-    addresses = {job: _addresses(job, jobs.get(job, [])) for job in _JOBS}
-    if len(addresses["chief"]) > 1:
-        raise _error(f"A cluster has one chief at most, not {len(addresses['chief'])}")
-    workers = (*addresses["chief"], *addresses["worker"])
-    twice = sorted({address for address in workers if workers.count(address) > 1})
-    if twice:
-        raise _error(f"Every worker needs an address of its own; used twice: {', '.join(twice)}")
-    job, index = _task(config, addresses)
-    return Cluster(workers, index + (len(addresses["chief"]) if job == "worker" else 0))
-
-
-def _parsed(text: str) -> Any:
     try:
-        return parse_json(text, TF_CONFIG)
-    except ValueError as error:
-        raise _error(str(error).removesuffix(".")) from error
-
-
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise _error(f"{what} must be a JSON object, not {shown(value)}")
-    return value
-
-
-def _addresses(job: str, addresses: Any) -> list[str]:
-    if not isinstance(addresses, list):
-        raise _error(f"The addresses of {job!r} must be a list, not {shown(addresses)}")
-    for address in addresses:
-        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-        if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
-            raise _error(f"{shown(address)} is no address; one is host:port, such as 10.0.0.1:2222")
-    return addresses
-
-
-def _task(config: Mapping[str, Any], addresses: Mapping[str, list[str]]) -> tuple[str, int]:
-    """Type and index of this process."""
-    if "task" not in config:
-        raise _error('It does not say which worker this process is: "task" is missing')
-    task = _mapping(config["task"], '"task"')
-    job, index = str(task.get("type")), task.get("index")
-    if job not in addresses:
-        reason = _USELESS_JOBS.get(job, "one of chief and worker is known")
-        raise _error(f'The "type" of this task is {shown(job)}: {reason}')
-    if isinstance(index, str) and re.fullmatch("[0-9]{1,9}", index):
-        index = int(index)
-    number = as_whole_number(index)
-    if number is None or number < 0:
-        raise _error(f'The "index" of this task must be a number from 0, not {shown(index)}')
-    if number >= len(addresses[job]):
-        raise _error(
-            f"This process is {job} {shown(number)}, but the cluster has {len(addresses[job])} of "
-            f"type {job!r}, counted from 0"
-        )
-    return job, number
-
-
-def _error(what: str) -> ValueError:
-    return ValueError(
-        f"The environment variable {TF_CONFIG} is wrong. {what}. What would be right, for the "
-        'first of two workers: {"cluster": {"worker": ["one:2222", "two:2222"]}, '
-        '"task": {"type": "worker", "index": 0}}'
-    )
+        config = parse_json(text or "{}", TF_CONFIG)
+        jobs = config.get("cluster")
+        if not jobs:
+            return None
+        if not jobs.keys() <= {"chief", "worker"}:
+            raise ValueError(f"of the tasks {sorted(jobs)} only chief and worker are known")
+        workers = (*jobs.get("chief", ()), *jobs.get("worker", ()))
+        job, index = config["task"]["type"], int(config["task"]["index"])
+        return Cluster(workers, workers.index(jobs[job][index]))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"The environment variable {TF_CONFIG} is wrong ({type(error).__name__}: {error}). "
+            f"Expected, for the first of two workers: {_EXAMPLE}. Received: {shown(text)}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -209,9 +145,7 @@ def settle_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
         if cluster is None:
             raise ValueError(
                 "--distribution_strategy=multi_worker needs the addresses of the workers in the "
-                f"environment variable {TF_CONFIG}; for the first of two: "
-                '{"cluster": {"worker": ["one:2222", "two:2222"]}, '
-                '"task": {"type": "worker", "index": 0}}'
+                f"environment variable {TF_CONFIG}; for the first of two: {_EXAMPLE}"
             )
         if num_logical_cpu_devices > 1:
             raise ValueError(

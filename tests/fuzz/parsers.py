@@ -436,13 +436,6 @@ def _piece_list(folder: Path) -> Any:
     return load_tokenizer(spm_model_file=model, vocab_file=listed).tokens
 
 
-def _cluster(folder: Path) -> None:
-    from albert_tf.training.distribution import cluster_from_environment
-
-    text = os.fsdecode((folder / "TF_CONFIG").read_bytes())
-    cluster_from_environment({"TF_CONFIG": text})
-
-
 def _glue_results(folder: Path) -> Any:
     from albert_tf.tools.glue_results import read_runs
 
@@ -798,7 +791,6 @@ _add(
     _TABLE,
     others=lambda: {"spm.model": seeds.sentencepiece_models()[0]},
 )
-_add("cluster", "TF_CONFIG", seeds.clusters, _cluster, _JSON)
 _add(
     "glue_results",
     "mrpc-seed1/eval_results.txt",

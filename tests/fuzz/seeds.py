@@ -604,14 +604,6 @@ def piece_lists() -> list[bytes]:
     return ["".join(f"{piece.piece}\t{piece.score:g}\n" for piece in found).encode()]
 
 
-def clusters() -> list[bytes]:
-    value = {
-        "cluster": {"chief": ["a:1"], "worker": ["b:2222", "c:2222"]},
-        "task": {"type": "worker", "index": 1},
-    }
-    return [json.dumps(value).encode()]
-
-
 def ablation_settings() -> list[bytes]:
     return [_json({"steps": 5, "text": "x", "more": [1, 2]})]
 

@@ -36,48 +36,24 @@ FIRST = {"type": "worker", "index": 0}
 
 
 @pytest.mark.parametrize(
-    ("cluster", "task", "message"),
+    ("cluster", "task"),
     [
-        ({"worker": WORKERS}, None, '"task" is missing'),
-        ({"worker": WORKERS}, {"type": "worker", "index": 3}, "worker 3, but the cluster has 3 of"),
-        ({"worker": WORKERS}, {"type": "worker", "index": -1}, "a number from 0, not -1"),
-        ({"worker": WORKERS}, {"type": "worker"}, "a number from 0, not None"),
-        ({"worker": WORKERS}, {"type": "chief", "index": 0}, "chief 0, but the cluster has 0 of"),
-        ({"worker": WORKERS}, {"type": "evaluator", "index": 0}, "the chief evaluates"),
-        ({"worker": WORKERS}, {"index": 0}, "one of chief and worker"),
-        ({"worker": WORKERS, "ps": ["p:1"]}, FIRST, "'ps': there are no parameter servers"),
-        ({"worker": WORKERS, "evaluator": ["e:1"]}, FIRST, "'evaluator': the chief evaluates"),
-        ({"master": WORKERS}, FIRST, "'master': only chief and worker are known"),
-        ({"chief": WORKERS[:2]}, FIRST, "one chief at most, not 2"),
-        ({"worker": "one:2222"}, FIRST, "must be a list, not 'one:2222'"),
-        ({"worker": ["one:2222", "two"]}, FIRST, "'two' is no address"),
-        ({"worker": ["one:2222", "two:x"]}, FIRST, "'two:x' is no address"),
-        ({"worker": ["one:2222", None]}, FIRST, "None is no address"),
-        ({"worker": ["one:\u0661"]}, FIRST, "is no address"),
-        ({"worker": ["one:\u00b2"]}, FIRST, "is no address"),
-        ({"worker": ["one:" + "9" * 5000]}, FIRST, "is no address"),
-        ({"worker": WORKERS}, {"type": "worker", "index": "\u0661"}, "a number from 0"),
-        ({"worker": WORKERS}, {"type": "worker", "index": "\u00b2"}, "a number from 0"),
-        ({"worker": WORKERS}, {"type": "worker", "index": True}, "a number from 0"),
-        ({"worker": WORKERS}, {"type": "worker", "index": 10**400}, "but the cluster has 3"),
-        ({"worker": WORKERS}, {"type": ["x" * 5000], "index": 0}, "one of chief and worker"),
-        ({"worker": [*WORKERS, "one:2222"]}, FIRST, "used twice: one:2222"),
-        (WORKERS, FIRST, '"cluster" must be a JSON object'),
+        ({"worker": WORKERS}, None),
+        ({"worker": WORKERS}, {"type": "worker"}),
+        ({"worker": WORKERS}, {"type": "worker", "index": 3}),
+        ({"worker": WORKERS}, {"type": "worker", "index": "first"}),
+        ({"worker": WORKERS}, {"type": "evaluator", "index": 0}),
+        ({"worker": WORKERS, "ps": ["p:1"]}, FIRST),
+        (WORKERS, FIRST),
     ],
 )
-def test_what_is_wrong_is_named(cluster, task, message):
-    with pytest.raises(ValueError, match=r"The environment variable TF_CONFIG is wrong\.") as error:
+def test_a_malformed_cluster_is_refused(cluster, task):
+    with pytest.raises(ValueError, match="TF_CONFIG"):
         cluster_of(cluster, task)
-    assert message in str(error.value)
-    assert len(str(error.value)) < 600
 
 
-@pytest.mark.parametrize("text", ["{cluster: []}", "[" * 10**5, "9" * 5000, '{"cluster": NaN}'])
-def test_text_that_is_no_json_is_refused(text):
-    with pytest.raises(ValueError, match=r"TF_CONFIG"):
+@pytest.mark.parametrize("text", ["{cluster: []}", "[]"])
+def test_text_that_is_no_json_object_is_refused(text):
+    with pytest.raises(ValueError, match="TF_CONFIG") as error:
         cluster_from_environment({TF_CONFIG: text})
-
-
-@pytest.mark.parametrize("index", [2, 2.0, "2"])
-def test_whole_numbers_may_be_written_as_floats_and_texts(index):
-    assert cluster_of({"worker": WORKERS}, {"type": "worker", "index": index}).index == 2
+    assert len(str(error.value)) < 600
