@@ -57,47 +57,27 @@ def to_line(record: Mapping[str, Any]) -> str:
     return json.dumps(finite) + "\n"
 
 
-def parse_records(data: bytes, where: str) -> tuple[list[Record], list[str]]:
-    """Reads what `to_line` wrote.
-
-    Args:
-        data: content of a file. A last line without an end that is no record was cut short by a
-            crash, or is being written, and is left out.
-        where: the file, for messages.
-
-    Returns:
-        The records, and what is wrong with each line that is none.
-    """
-    lines = data.split(b"\n")
-    found = [
-        _record_or_damage(line, where, number)
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
-    if lines[-1].strip() and isinstance(found[-1], str):
-        found.pop()
-    records = [record for record in found if not isinstance(record, str)]
-    return records, [damage for damage in found if isinstance(damage, str)]
-
-
 def read_records(path: str) -> list[Record]:
-    """Reads a `metrics.jsonl`; lines that are no records are left out with a warning.
+    """Reads what `to_line` wrote; lines that are no records are left out with a warning.
+
+    A last line without an end that is no record was cut short by a crash, or is being written: it
+    is left out in silence.
 
     Raises:
         OSError: the file cannot be read.
     """
     with open_binary(path, "rb") as file:
-        records, damages = parse_records(file.read(), path)
+        lines = file.read().split(b"\n")
+    records, damages = [], []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                records.append(_record(line, path, number))
+            except ValueError as error:
+                damages += [error] * (number < len(lines))
     if damages:
         logging.warning("%d lines of %s are left out: %s", len(damages), path, damages[0])
     return records
-
-
-def _record_or_damage(line: bytes, where: str, number: int) -> Record | str:
-    try:
-        return _record(line, where, number)
-    except ValueError as error:
-        return str(error)
 
 
 def _record(line: bytes, where: str, number: int) -> Record:

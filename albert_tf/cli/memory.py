@@ -32,8 +32,6 @@ def define_flags() -> None:
             "Number of micro-batches into which --train_batch_size is split.",
         )
         flags.DEFINE_bool("remat", False, "Recompute the blocks in the backward pass.")
-    with flag_group("Optimizer"):
-        flags.DEFINE_enum("optimizer", "lamb", ["lamb", "adamw"], "Optimizer.")
     with flag_group("Devices"):
         flags.DEFINE_enum(
             "precision",
@@ -71,7 +69,6 @@ def run() -> None:
         remat=values.remat,
         gradient_accumulation_steps=values.gradient_accumulation_steps,
         precision=values.precision,
-        optimizer=values.optimizer,
     )
     print(memory_report(config, setting, values.memory_gb))
 

@@ -2,10 +2,11 @@
 
 import os
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import logging
 
+from albert_tf.data.files import file_exists, open_binary
 from albert_tf.data.strict_json import shown
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
@@ -72,7 +73,7 @@ def existing_files(
     """
     given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
     paths = {name: os.fspath(path) for name, path in given.items() if path}
-    missing = [name for name, path in paths.items() if not _is_file(path)]
+    missing = [name for name, path in paths.items() if not file_exists(path)]
     used = file_of_model or (None if "spm_model_file" in missing else paths.get("spm_model_file"))
     if used:
         for name in missing:
@@ -119,9 +120,10 @@ class _Asset(NamedTuple):
 
 
 def _read_asset(path: str, flag: str) -> _Asset:
-    if not _is_file(path):
+    if not file_exists(path):
         raise FileNotFoundError(f"{flag}={path}: there is no such file.")
-    data = _read_bytes(path)
+    with open_binary(path, "rb") as file:
+        data = file.read()
     if not data.strip():
         raise ValueError(f"{flag}={path}: the file is empty.")
     try:
@@ -134,12 +136,13 @@ def _read_asset(path: str, flag: str) -> _Asset:
 
 def _model_beside(piece_list: _Asset) -> _Asset:
     path = os.path.splitext(piece_list.path)[0] + ".model"
-    if not _is_file(path):
+    if not file_exists(path):
         raise ValueError(
             f"{piece_list.path} only lists the pieces of a SentencePiece model, and there is no "
             f"{path} beside it. Give the model itself by --spm_model_file."
         )
-    return _Asset(path, _read_bytes(path))
+    with open_binary(path, "rb") as file:
+        return _Asset(path, file.read())
 
 
 def _make_tokenizer(chosen: _Asset, others: list[_Asset], do_lower_case: bool) -> Tokenizer:
@@ -150,7 +153,7 @@ def _make_tokenizer(chosen: _Asset, others: list[_Asset], do_lower_case: bool) -
         return tokenizer
     listings = [other.path for other in others if not other.is_model]
     beside = os.path.splitext(chosen.path)[0] + ".vocab"
-    if not listings and _is_file(beside):
+    if not listings and file_exists(beside):
         listings = [beside]
     return SentencePieceTokenizer(chosen.content, do_lower_case, [chosen.path, *listings])
 
@@ -190,22 +193,3 @@ def _check_agreement(tokenizer: Tokenizer, other: _Asset) -> None:
 def _listed_pieces(text: str) -> list[str]:
     """The first column of a .vocab file; pieces may hold any blank but a tab."""
     return [line.split("\t")[0] for line in text.removesuffix("\n").split("\n")]
-
-
-def _is_file(path: str) -> bool:
-    if "://" in path:
-        return _gfile().exists(path)
-    return os.path.isfile(path)
-
-
-def _read_bytes(path: str) -> bytes:
-    opened = _gfile().GFile(path, "rb") if "://" in path else open(path, "rb")  # noqa: SIM115
-    with opened as file:
-        return file.read()
-
-
-def _gfile() -> Any:
-    """TensorFlow's files, for remote paths only: importing it takes seconds."""
-    import tensorflow as tf
-
-    return tf.io.gfile

@@ -54,7 +54,6 @@ class SentencePieceTokenizer(Tokenizer):
         model_proto: bytes,
         do_lower_case: bool = True,
         files: Sequence[str] = (),
-        strip_digit_marker: bool = False,
     ) -> None:
         """Loads a serialized SentencePiece model.
 
@@ -62,8 +61,6 @@ class SentencePieceTokenizer(Tokenizer):
             model_proto: content of a SentencePiece .model file.
             do_lower_case: whether the clean-up lower-cases.
             files: paths of the .model and, where there is one, its .vocab.
-            strip_digit_marker: True removes the extra word-start mark of pieces like "9,"
-                inside a word, as some other ports of ALBERT do.
 
         Raises:
             ValueError: not a SentencePiece model, or a special token is missing.
@@ -80,7 +77,6 @@ class SentencePieceTokenizer(Tokenizer):
             ) from error
         super().__init__(pieces, do_lower_case, files)
         self.model_proto = model_proto
-        self.strip_digit_marker = strip_digit_marker
         self._parts = self._digit_comma_parts()
         self._part_ids = {
             self._ids[piece]: self.convert_tokens_to_ids(parts)
@@ -96,8 +92,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __reduce__(self) -> tuple[type, tuple]:
         """Pickles as the model file: worker processes build their own processor from it."""
-        arguments = (self.model_proto, self.do_lower_case, self.files, self.strip_digit_marker)
-        return type(self), arguments
+        return type(self), (self.model_proto, self.do_lower_case, self.files)
 
     @property
     def digit_comma_parts(self) -> dict[int, list[tuple[int, str]]]:
@@ -218,21 +213,11 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = [p for p in self.tokens if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
         texts = [piece[:-1].replace(WORD_START, "") for piece in pieces]
         parts = self._processor.encode(texts, out_type=str, num_threads=1)
-        if self.strip_digit_marker:
-            parts = [
-                _without_marker(part) if not piece.startswith(WORD_START) else part
-                for piece, part in zip(pieces, parts, strict=True)
-            ]
         return {piece: [*part, ","] for piece, part in zip(pieces, parts, strict=True)}
 
 
 def _text_of_piece(piece: str) -> str:
     return piece.replace(WORD_START, " ")
-
-
-def _without_marker(pieces: list[str]) -> list[str]:
-    first = pieces[0].removeprefix(WORD_START)
-    return [first, *pieces[1:]] if first else pieces[1:]
 
 
 def _characters_of_bytes(text: str) -> Sequence[int]:

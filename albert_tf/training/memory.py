@@ -39,7 +39,6 @@ class TrainingSetting:
         remat: whether blocks are recomputed.
         gradient_accumulation_steps: A, micro-batches the examples are split into.
         precision: of what is computed: "float32", "bfloat16" or "float16".
-        optimizer: "lamb" or "adamw"; both keep two moments.
 
     Raises:
         ValueError: a value is out of range.
@@ -51,7 +50,6 @@ class TrainingSetting:
     remat: bool = False
     gradient_accumulation_steps: int = 1
     precision: str = "float32"
-    optimizer: str = "lamb"
 
     def __post_init__(self) -> None:
         """Refuses values no step can have."""
@@ -178,12 +176,12 @@ def largest_batch(config: AlbertConfig, setting: TrainingSetting, memory: float)
 def memory_report(
     config: AlbertConfig, setting: TrainingSetting, memory_gb: float | None = None
 ) -> str:
-    """Parameters by part, memory by what it is for, and tables over batches and released sizes.
+    """Parameters by part, memory by what it is for, and a table over batches and released sizes.
 
     Args:
         config: the model.
         setting: how it is trained.
-        memory_gb: memory to find the largest batches for, in GB of 10^9 bytes; None for none.
+        memory_gb: memory to find the largest batch for, in GB of 10^9 bytes; None for none.
 
     Raises:
         ValueError: the setting does not fit the model, or there is no memory.
@@ -215,10 +213,9 @@ def memory_report(
             peaks = [f"{estimate_memory(model, each).peak / 1e9:.2f}" for each in tried]
             lines[-1] += f"{' / '.join(peaks):>16}"
     if memory_gb is not None:
-        lines += ["", f"Examples that fit {memory_gb:g} GB at a time, without / with --remat"]
-        for name, model in models.items():
-            batches = [str(largest_batch(model, each, 1e9 * memory_gb)) for each in settings]
-            lines.append(f"  {name:12}{' / '.join(batches):>16}")
+        batches = [str(largest_batch(config, each, 1e9 * memory_gb)) for each in settings]
+        lines += ["", f"Examples that fit {memory_gb:g} GB, without / with --remat"]
+        lines.append(f"  {' / '.join(batches)}")
     return "\n".join(lines)
 
 

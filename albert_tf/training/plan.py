@@ -113,7 +113,6 @@ class TrainingPlan:
             remat=config.remat,
             gradient_accumulation_steps=config.gradient_accumulation_steps,
             precision=config.precision,
-            optimizer=self.trainer.optimizer_config.optimizer,
         )
         estimate = estimate_memory(self.trainer.model.config, setting)
         device = estimate.peak - estimate.program

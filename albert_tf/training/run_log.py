@@ -11,14 +11,13 @@ appears twice.
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 import math
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,11 +30,11 @@ from albert_tf.checkpoints.run_records import (
     METRICS_FILE,
     RUN_CONFIG_FILE,
     Record,
-    parse_records,
+    read_records,
     read_run_config,
     to_line,
 )
-from albert_tf.data.files import explain_write_errors, open_binary, write_then_rename
+from albert_tf.data.files import explain_write_errors, write_then_rename
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
 from albert_tf.version import __version__
@@ -260,12 +259,7 @@ class RunLog:
         path = self._path(METRICS_FILE)
         if not tf.io.gfile.exists(path):
             return
-        with open_binary(path, "rb") as file:
-            data = file.read()
-        found, damages = parse_records(data, path)
-        if damages:
-            self._set_aside(path, data, damages)
-        records = [record for record in found if record["step"] <= step]
+        records = [record for record in read_records(path) if record["step"] <= step]
         self._records = {(record["phase"], record["step"]): record for record in records}
         self._rewrite_metrics()
         # An event file cannot be cut, so those of an earlier start are written anew.
@@ -276,20 +270,6 @@ class RunLog:
                     tf.io.gfile.rmtree(folder)
         for record in records:
             self._write_summaries(record["phase"], record["step"], _metrics(record))
-
-    def _set_aside(self, path: str, data: bytes, damages: Sequence[str]) -> None:
-        """Keeps a damaged file under a name that no other file has."""
-        names = (f"{METRICS_FILE}.damaged{number or ''}" for number in itertools.count())
-        name = next(name for name in names if not tf.io.gfile.exists(self._path(name)))
-        self._replace_file(name, data)
-        logging.warning(
-            "%s is damaged; the run goes on without %d of its lines, and the whole file is kept as "
-            "%s. %s",
-            path,
-            len(damages),
-            name,
-            damages[0],
-        )
 
     def _rewrite_metrics(self) -> None:
         self._replace_file(METRICS_FILE, "".join(map(to_line, self._records.values())))

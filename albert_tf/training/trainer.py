@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -13,8 +12,7 @@ from absl import logging
 
 from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.run_records import METRICS_FILE, RUN_CONFIG_FILE
-from albert_tf.checkpoints.training_directory import TRAIN_STATE, TrainingDirectory
+from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.data.files import check_folder
 from albert_tf.modeling.losses import means
@@ -27,7 +25,7 @@ from albert_tf.training.distribution import (
 )
 from albert_tf.training.divergence import DivergenceGuard, TrainingDivergedError
 from albert_tf.training.interruption import Interruption
-from albert_tf.training.run_log import CURVES_FILE, TENSORBOARD_FOLDER, RunLog
+from albert_tf.training.run_log import RunLog
 from albert_tf.training.step import TrainingStep
 from albert_tf.training.task import SKIPPED, SkippedRecords, Task
 from albert_tf.training.workers import (
@@ -420,22 +418,8 @@ def check_training_folder(path: str, flag: str) -> None:
         flag: where it came from.
 
     Raises:
-        ValueError: it cannot be written to, or has a folder where a file is to be, or a file where
-            a folder is to be.
+        ValueError: it cannot be written to.
         DirectoryLockedError: another run trains there.
     """
     check_folder(path, flag)
     check_unlocked(path, TRAINING)
-    for name in (RUN_CONFIG_FILE, METRICS_FILE, CURVES_FILE):
-        if tf.io.gfile.isdir(os.path.join(path, name)):
-            raise ValueError(
-                f"{flag} {path!r} has a folder {name}, where a training writes a file of that "
-                "name. Move the folder away, or give another directory."
-            )
-    for name in (TENSORBOARD_FOLDER, TRAIN_STATE):
-        place = os.path.join(path, name)
-        if tf.io.gfile.exists(place) and not tf.io.gfile.isdir(place):
-            raise ValueError(
-                f"{flag} {path!r} has a file {name}, where a training makes a folder of that "
-                "name. Move the file away, or give another directory."
-            )

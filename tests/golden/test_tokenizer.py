@@ -75,16 +75,6 @@ def test_sentencepiece_without_clean_up(folder, cases):
     assert not differing(cases, pieces, lambda c: c["spm_raw"]["pieces"])
 
 
-@pytest.mark.parametrize("key", ["spm_lower", "spm_cased", "spm_raw"])
-def test_marker_of_digits_before_a_comma_can_be_stripped(folder, cases, key):
-    tokenizer = spm(folder, do_lower_case=key == "spm_lower", strip_digit_marker=True)
-    ours = tokenizer.tokenize_clean if key == "spm_raw" else tokenizer.tokenize
-    recorded = lambda c: c[key].get("pieces_marker_stripped", c[key]["pieces"])  # noqa: E731
-    assert not differing(cases, ours, recorded)
-    changed = [case for case in cases if "pieces_marker_stripped" in case[key]]
-    assert len(differing(changed, ours, lambda c: c[key]["pieces"])) == len(changed) > 9
-
-
 @CASINGS
 def test_wordpiece(folder, cases, casing, lower):
     tokenizer = wordpiece(folder, lower)
