@@ -1,25 +1,34 @@
 """Short pretraining runs inside the test's own process."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.checkpoints.original.files import slot_variables
 from albert_tf.checkpoints.original.names import original_names
-from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training.distribution import create_strategy
+from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.trainer import Trainer
 from tests.small_model import dropping_config
 from tests.small_records import LENGTH, PREDICTIONS
 
+ONE_BLOCK = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
 
-def make_task(*files: Path, kind: type[PretrainingTask] = PretrainingTask, **settings: Any):
-    """A task on record files, of one layer with dropout."""
+
+def make_task(
+    *files: Path,
+    kind: type[PretrainingTask] = PretrainingTask,
+    config: AlbertConfig | None = None,
+    **settings: Any,
+) -> PretrainingTask:
+    """A task on record files, of one layer with dropout where no configuration is given."""
     return kind(
-        dropping_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1),
+        config or dropping_config(**ONE_BLOCK),
         train_files=[str(file) for file in files],
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
@@ -28,15 +37,32 @@ def make_task(*files: Path, kind: type[PretrainingTask] = PretrainingTask, **set
     )
 
 
-def make_trainer(folder: Path, task: Any, last_step: int, **config: Any) -> Trainer:
-    """A trainer that saves every third step."""
+def make_trainer(
+    folder: Path,
+    task: PretrainingTask,
+    last_step: int = 9,
+    *,
+    replicas: int = 1,
+    optimizer: Mapping[str, Any] | None = None,
+    **config: Any,
+) -> Trainer:
+    """A trainer that saves every third step; `config` and `optimizer` are settings of both."""
     trainer_config = {"train_batch_size": 4, "save_checkpoints_steps": 3, "log_steps": 2, **config}
+    optimizer_config = {"num_warmup_steps": 1, "learning_rate": 0.01, **(optimizer or {})}
     return Trainer(
         task,
         TrainerConfig(str(folder), **trainer_config),
-        OptimizerConfig(num_train_steps=last_step, num_warmup_steps=1, learning_rate=0.01),
-        create_strategy("one_device"),
+        OptimizerConfig(num_train_steps=last_step, **optimizer_config),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
     )
+
+
+def reports_of(trainer: Trainer, batches: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the trainer reports of a step with each batch, as numbers."""
+    return [
+        tf.nest.map_structure(float, trainer.train_step(split_batch(trainer.strategy, batch)))
+        for batch in batches
+    ]
 
 
 def train(trainer: Trainer, log_type: type[RunLog] = RunLog, **log_settings: Any) -> Trainer:
@@ -53,6 +79,14 @@ def train(trainer: Trainer, log_type: type[RunLog] = RunLog, **log_settings: Any
     finally:
         log.close()
     return trainer
+
+
+def forget_after(step: int, folder: Path) -> None:
+    """Makes the directory of a run what it was when it had saved `step`."""
+    for path in [*folder.glob("*-*.*"), *folder.glob("train_state/*.*")]:
+        if int(path.name.split("-")[-1].split(".")[0]) > step:
+            path.unlink()
+    (folder / "checkpoint").unlink()
 
 
 def state_of(trainer: Trainer) -> dict[str, np.ndarray]:

@@ -1,27 +1,16 @@
 """Record files as TensorFlow reads them: parsing, and errors that name the file and the record."""
 
-import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.data.files import match_files, open_binary, reason_of
+from albert_tf.data.files import open_binary, reason_of
+from albert_tf.data.strict_json import listed
 from albert_tf.data.tf_examples import FeatureSpec
-from albert_tf.data.tfrecord import RecordError, count_records, frame_ends, read_records
-
-__all__ = [
-    "FeatureSpec",
-    "RecordError",
-    "check_record_files",
-    "count_records",
-    "example_features",
-    "explain_read_errors",
-    "match_files",
-    "parse_batch",
-]
+from albert_tf.data.tfrecord import RecordError, frame_ends, read_records
 
 # The last one is what Python makes of TensorFlow's message when that quotes a damaged record.
 _READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)
@@ -173,17 +162,10 @@ def _check_record(payload: bytes, specs: Sequence[FeatureSpec], path: str, numbe
     for spec in specs:
         if spec.name not in features:
             raise RecordError(
-                f"{place}: feature {spec.name!r} is missing; it holds {_shown(features)}. "
+                f"{place}: feature {spec.name!r} is missing; it holds {listed(sorted(features))}. "
                 "Was the file made for another task?"
             )
         _check_values(features[spec.name], spec, place)
-
-
-def _shown(names: Iterable[str]) -> str:
-    """The names of features, of which a damaged record may have many, and long ones."""
-    short = reprlib.Repr()
-    short.maxlist, short.maxstring = 12, 40
-    return short.repr(sorted(names))
 
 
 def _check_values(feature: "tf.train.Feature", spec: FeatureSpec, place: str) -> None:

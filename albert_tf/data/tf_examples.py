@@ -34,14 +34,6 @@ class FeatureSpec:
     length_flag: str | None = None
     limit_source: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.dtype not in _LIST_TAG:
-            raise ValueError(
-                f"dtype of feature {self.name!r} must be int64 or float32: {self.dtype!r}"
-            )
-        if self.length < 1:
-            raise ValueError(f"length of feature {self.name!r} must be at least 1: {self.length}")
-
 
 def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSpec]) -> list[bytes]:
     """Serialises one `tf.train.Example` for each row.

@@ -28,9 +28,10 @@ class ConfiguredModel(FusingPrecision, keras.Model):
     """A model whose constructor takes an `AlbertConfig`, saved and restored with it.
 
     Ids, token types and positions that the model does not have are a ValueError, see `check_ids`:
-    when it is called with values, and in `fit`, `evaluate`, `predict` and their `*_on_batch`. A
-    model inside of another one, or of a function that is compiled, sees no values: of a functional
-    model, check the data with `albert_tf.modeling.input_checks.check_ids`.
+    when it is called with values, and in `fit`, `evaluate`, `predict` and their `*_on_batch` on
+    arrays and `tf.data` data sets. A model inside of another one, or of a function that is
+    compiled, sees no values: of a functional model, check the data with
+    `albert_tf.modeling.input_checks.check_ids`.
 
     Args:
         config: the model's configuration.

@@ -12,30 +12,7 @@ from albert_tf.config import (
     OptimizerConfig,
     TrainerConfig,
 )
-from albert_tf.modeling.models import AlbertForPretraining
 from tests.small_model import small_config
-
-
-def num_encoder_parameters(config):
-    """Embeddings, mapping of E to H, blocks of all groups and pooler, counted by hand."""
-    V, E, H, F = (
-        config.vocab_size,
-        config.embedding_size,
-        config.hidden_size,
-        config.intermediate_size,
-    )
-    tables = (V + config.max_position_embeddings + config.type_vocab_size) * E
-    attention = 4 * (H * H + H) + 2 * H
-    feed_forward = H * F + F + F * H + H + 2 * H
-    blocks = config.num_hidden_groups * config.inner_group_num * (attention + feed_forward)
-    mapping = E * H + H if E != H else 0
-    return tables + 2 * E + mapping + blocks + H * H + H
-
-
-def num_head_parameters(config):
-    """Transform, its layer norm and output bias; the sentence-order head."""
-    V, E, H = config.vocab_size, config.embedding_size, config.hidden_size
-    return (H * E + E + 2 * E + V) + (2 * H + 2)
 
 
 class TestAlbertConfig:
@@ -201,11 +178,11 @@ class TestAlbertConfig:
                 small_config().check_sequence_length(length, "--max_seq_length")
 
 
-RELEASED = {  # H, L, heads, parameters of encoder and pooler, with both heads
-    "base": (768, 12, 12, 11_683_584, 11_813_810),
-    "large": (1024, 24, 16, 17_683_968, 17_847_474),
-    "xlarge": (2048, 24, 32, 58_724_864, 59_021_490),
-    "xxlarge": (4096, 12, 64, 222_595_584, 223_158_450),
+RELEASED = {  # H, L, heads
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+    "xlarge": (2048, 24, 32),
+    "xxlarge": (4096, 12, 64),
 }
 
 
@@ -219,7 +196,7 @@ class TestPresets:
     @pytest.mark.parametrize("version", ["v1", "v2"])
     def test_english_models(self, size, version):
         config = AlbertConfig.from_preset(f"{size}_{version}")
-        hidden, layers, heads, encoder_parameters, parameters = RELEASED[size]
+        hidden, layers, heads = RELEASED[size]
         dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
         assert config == AlbertConfig(
             vocab_size=30000,
@@ -237,8 +214,6 @@ class TestPresets:
             type_vocab_size=2,
             initializer_range=0.02,
         )
-        assert num_encoder_parameters(config) == encoder_parameters
-        assert num_encoder_parameters(config) + num_head_parameters(config) == parameters
 
     @pytest.mark.parametrize("size", RELEASED)
     def test_chinese_models(self, size):
@@ -248,12 +223,6 @@ class TestPresets:
         assert config == english.replace(
             vocab_size=21128, hidden_act="relu", num_attention_heads=heads
         )
-
-    def test_a_built_model_has_the_counted_parameters(self):
-        config = AlbertConfig.from_preset("base_zh")
-        model = AlbertForPretraining(config)
-        assert model.encoder.count_params() == num_encoder_parameters(config) == 10_547_968
-        assert model.count_params() == num_encoder_parameters(config) + num_head_parameters(config)
 
     def test_refuses_a_model_that_was_never_released(self):
         with pytest.raises(ValueError, match=r"Unknown preset 'tiny'. Known presets: base_v1, "):

@@ -55,7 +55,7 @@ def test_files_without_records_are_an_error(tmp_path: Path) -> None:
 
 DAMAGE = {
     "length": "'ids' holds 6 values, 7 were expected. Set --max_seq_length",
-    "missing": "'weights' is missing; it holds \\['ids', 'other'\\]",
+    "missing": "'weights' is missing; it holds 'ids', 'other'",
     "type": "'weights' does not hold float32",
     "high": "'ids' holds 50, but values must lie in \\[0, 50\\), the limit set by vocab_size",
     "protobuf": "not a tf.train.Example",

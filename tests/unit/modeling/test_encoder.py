@@ -142,15 +142,17 @@ class TestDropout:
             assert np.any(outputs[name] != others[name])
 
     def test_every_place_in_the_network_has_its_own_mask(self, dropping, monkeypatch):
-        seeds = []
+        seeds, rates = [], []
 
         def record(x, rate, seed):
             seeds.append(tuple(seed.numpy()))
+            rates.append(rate)
             return x
 
         monkeypatch.setattr("albert_tf.modeling.layers.dropout", record)
         dropping(encoder_inputs(), training=True, dropout_seed=SEED)
         assert len(seeds) == len(set(seeds)) == 1 + 8 * 3
+        assert rates == [0.2] + 8 * [0.3, 0.2, 0.2]
 
     def test_without_dropout_training_is_evaluation(self, encoder):
         trained = encoder(encoder_inputs(), training=True, dropout_seed=SEED)

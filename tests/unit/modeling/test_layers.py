@@ -190,37 +190,6 @@ class TestSelfAttention:
         assert np.all(dropped != kept)
 
 
-class TestBlock:
-    def test_recomputing_draws_the_same_masks(self):
-        block, mask = TransformerBlock(dropping_config()), ragged_mask()
-
-        def gradients(function):
-            with tf.GradientTape() as tape:
-                output = tf.function(function)(hidden_states(), mask, SEED)
-                loss = tf.reduce_sum(output**3)
-            return tape.gradient(loss, block.trainable_variables)
-
-        def run(x, mask, seed):
-            return block(x, mask, seed)[0]
-
-        plain, recomputed = gradients(run), gradients(tf.recompute_grad(run))
-        for ours, expected in zip(recomputed, plain, strict=True):
-            scale = np.abs(expected).max()
-            np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5 * scale + 1e-5)
-
-    def test_drops_in_three_places_with_masks_of_their_own(self, monkeypatch):
-        seeds = []
-
-        def record(x, rate, seed):
-            seeds.append((rate, *seed.numpy()))
-            return x
-
-        monkeypatch.setattr("albert_tf.modeling.layers.dropout", record)
-        TransformerBlock(dropping_config())(hidden_states(), ragged_mask(), SEED)
-        assert [rate for rate, *_ in seeds] == [0.3, 0.2, 0.2]
-        assert len({tuple(seed) for _, *seed in seeds}) == 3
-
-
 @pytest.mark.parametrize("layer_class", [SelfAttention, TransformerBlock])
 def test_layers_are_rebuilt_from_their_configuration(layer_class):
     layer = layer_class(small_config(), dtype="mixed_bfloat16", name="mine")

@@ -15,6 +15,8 @@ from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
 )
 from albert_tf.training.distribution import create_strategy
 from tests.programs import strangers_python
@@ -27,6 +29,15 @@ from tests.small_model import (
     pretraining_inputs,
     small_config,
 )
+
+SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}  # compiles in seconds
+SEED = tf.constant([7, 1])
+CHOICES = 4
+OPTION_LENGTHS = np.array([[6, 3, 7, 0], [5, 2, 0, 0], [4, 7, 3, 6]])  # 0: no such option
+
+
+def unequal(a, b):
+    return not np.allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def some_loss(outputs):
@@ -68,17 +79,120 @@ def test_positions_choose_the_rows_that_are_scored():
     np.testing.assert_allclose(other[:, ::-1], logits, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("config", [small_config(), dropping_config()], ids=["plain", "dropping"])
-def test_every_variable_gets_a_gradient(config):
+def options():
+    """Token sequences of all options, the missing ones empty."""
+    random = np.random.default_rng(3)
+    lengths = OPTION_LENGTHS.ravel()
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    return TokenSequences(
+        random.integers(5, 31, starts[-1], dtype=np.int32),
+        starts,
+        np.minimum(lengths, random.integers(1, 7, lengths.size)).astype(np.int32),
+    )
+
+
+def choice_inputs(length=LENGTH):
+    """Options of three examples, int32 [B, C, S]."""
+    padded = options().padded(np.arange(OPTION_LENGTHS.size), length)
+    return {name: tf.constant(x.reshape(BATCH, CHOICES, length)) for name, x in padded.items()}
+
+
+def answer_inputs():
+    return {
+        **encoder_inputs(),
+        "p_mask": 1 - encoder_inputs()["input_mask"],
+        "start_positions": tf.constant([5, 3, 0]),
+    }
+
+
+# Class, settings, inputs, and the outputs of the head.
+MODELS = {
+    "pretraining": (
+        AlbertForPretraining,
+        {},
+        pretraining_inputs,
+        ("masked_lm_logits", "sentence_order_logits"),
+    ),
+    "classification": (
+        AlbertForClassification,
+        {"num_labels": 5, "classifier_dropout_prob": 0.35},
+        encoder_inputs,
+        ("logits",),
+    ),
+    "choices": (AlbertForMultipleChoice, {"dropout_prob": 0.35}, choice_inputs, ("logits",)),
+    "answers": (AlbertForQuestionAnswering, {}, encoder_inputs, ("start_logits", "end_logits")),
+    "beams": (
+        AlbertForQuestionAnsweringWithBeamSearch,
+        {"start_n_top": 6, "end_n_top": 3, "dropout_prob": 0.35},
+        answer_inputs,
+        ("cls_logits", "start_log_probs", "end_log_probs"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_variable_gets_a_gradient(name):
+    """But the pooler, where a head scores single tokens."""
     keras.utils.set_random_seed(2)
-    model = AlbertForPretraining(config)
-    with tf.GradientTape() as tape:
-        loss = some_loss(model(pretraining_inputs(), training=True))
+    kind, settings, inputs, heads = MODELS[name]
+    model = kind(dropping_config(), **settings)
     names, variables = zip(*original_names(model).items(), strict=True)
-    for name, gradient in zip(names, tape.gradient(loss, variables), strict=True):
-        assert isinstance(gradient, tf.Tensor), name
-        # Softmax sees no bias that all keys share; everything else moves the loss.
-        assert np.any(np.abs(gradient) > 1e-6) != name.endswith("self/key/bias"), name
+    with tf.GradientTape() as tape:
+        tape.watch([v.value for v in variables])
+        outputs = model(inputs(), training=True)
+        loss = sum(tf.reduce_sum(tf.maximum(outputs[head], -50.0) ** 2) for head in heads)
+    gradients = dict(zip(names, tape.gradient(loss, [v.value for v in variables]), strict=True))
+    assert all(g is None or isinstance(g, tf.Tensor) for g in gradients.values())
+    missing = {name for name, gradient in gradients.items() if gradient is None}
+    pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+    assert missing == (pooler if name in ("answers", "beams") else set())
+    assert {name for name, v in zip(names, variables, strict=True) if not v.trainable} == missing
+    # Softmax sees no bias that all keys, or all positions, share; everything else moves the loss.
+    still = {name for name, g in gradients.items() if g is not None and not np.any(abs(g) > 1e-6)}
+    assert all(name.endswith("/bias") for name in still), still
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_keeps_settings_and_weights(name, tmp_path):
+    kind, settings, inputs, heads = MODELS[name]
+    model = kind(dropping_config(), use_one_hot_embeddings=True, **settings)
+    model.save(tmp_path / "model.keras")
+    twin = keras.models.load_model(tmp_path / "model.keras")
+    assert twin.get_config() == model.get_config()
+    assert len(twin.trainable_variables) == len(model.trainable_variables)
+    ours, theirs = (m(inputs(), training=True, dropout_seed=SEED) for m in (twin, model))
+    for head in heads:
+        np.testing.assert_array_equal(ours[head], theirs[head])
+
+
+@pytest.mark.parametrize("name", ["classification", "choices", "beams"])
+def test_the_head_drops_also_where_the_encoder_does_not(name):
+    kind, settings, inputs, (head, *_) = MODELS[name]
+    model = kind(small_config(), **settings)
+    plain = model(inputs())
+    dropped, again = (model(inputs(), training=True, dropout_seed=SEED) for _ in range(2))
+    np.testing.assert_array_equal(dropped["sequence_output"], plain["sequence_output"])
+    assert unequal(dropped[head], plain[head])
+    np.testing.assert_array_equal(again[head], dropped[head])
+    np.testing.assert_array_equal(model(inputs(), dropout_seed=SEED)[head], plain[head])
+
+
+@pytest.mark.parametrize("name", ["classification", "choices", "answers"])
+def test_learns_in_a_functional_model_and_survives_a_file(name, tmp_path):
+    keras.utils.set_random_seed(1)
+    kind, settings, inputs, heads = MODELS[name]
+    shape = [None, None] if name == "choices" else [None]
+    symbolic = {key: keras.Input(shape, dtype="int32", name=key) for key in inputs()}
+    outputs = kind(dropping_config(**SHALLOW), **settings)(symbolic)
+    model = keras.Model(symbolic, [outputs[head] for head in heads])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), [loss] * len(heads))
+    labels = [tf.constant([2, 0, 3])] * len(heads)
+    history = model.fit(inputs(), labels, epochs=30, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    model.save(tmp_path / "model.keras")
+    twin = keras.models.load_model(tmp_path / "model.keras")
+    tf.nest.map_structure(np.testing.assert_array_equal, twin(inputs()), model(inputs()))
 
 
 def test_the_word_table_gets_the_gradients_of_both_its_uses():
@@ -143,28 +257,6 @@ def test_checkpoints_of_tensorflow_hold_everything(tmp_path):
         np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
 
 
-def test_a_training_step_compiles_whole():
-    config = dropping_config(num_hidden_layers=1, num_hidden_groups=1)  # compiles in seconds
-    model = AlbertForPretraining(config)
-
-    @tf.function(jit_compile=True)
-    def step(inputs, seed):
-        with tf.GradientTape() as tape:
-            loss = some_loss(model(inputs, training=True, dropout_seed=seed))
-        return loss, tape.gradient(loss, model.trainable_variables)
-
-    losses = [float(step(pretraining_inputs(), tf.constant([7, n]))[0]) for n in (0, 0, 1)]
-    assert losses[0] == losses[1] != losses[2]
-
-
-SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}  # compiles in seconds
-SEED = tf.constant([7, 1])
-
-
-def unequal(a, b):
-    return not np.allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
 class TestClassification:
     def test_returns_logits_beside_the_outputs_of_the_encoder(self):
         model = AlbertForClassification(small_config(), num_labels=5)
@@ -172,18 +264,6 @@ class TestClassification:
         assert outputs["logits"].shape == (BATCH, 5)
         expected = model.classifier(model.encoder(encoder_inputs())["pooled_output"])
         np.testing.assert_array_equal(outputs["logits"], expected)
-
-    def test_the_head_drops_also_where_the_encoder_does_not(self):
-        model = AlbertForClassification(small_config(), 5, classifier_dropout_prob=0.4)
-        plain = model(encoder_inputs())
-        dropped = model(encoder_inputs(), training=True, dropout_seed=SEED)
-        np.testing.assert_array_equal(dropped["pooled_output"], plain["pooled_output"])
-        assert unequal(dropped["logits"], plain["logits"])
-        again = model(encoder_inputs(), training=True, dropout_seed=SEED)
-        np.testing.assert_array_equal(again["logits"], dropped["logits"])
-        np.testing.assert_array_equal(
-            model(encoder_inputs(), dropout_seed=SEED)["logits"], plain["logits"]
-        )
 
     def test_the_encoder_draws_what_it_draws_alone(self):
         model = AlbertForClassification(dropping_config(), 5, classifier_dropout_prob=0.0)
@@ -198,54 +278,6 @@ class TestClassification:
         step = tf.function(lambda inputs: model(inputs, training=True)["logits"])
         assert unequal(step(encoder_inputs()), step(encoder_inputs()))
 
-    @pytest.mark.parametrize("num_labels", [1, 4])
-    def test_every_variable_gets_a_gradient(self, num_labels):
-        model = AlbertForClassification(dropping_config(), num_labels)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(encoder_inputs(), training=True)["logits"] ** 2)
-        names, variables = zip(*original_names(model).items(), strict=True)
-        assert names[-2:] == ("output_weights", "output_bias")
-        for name, gradient in zip(names, tape.gradient(loss, variables), strict=True):
-            assert isinstance(gradient, tf.Tensor), name
-
-    def test_compiles_whole(self):
-        model = AlbertForClassification(dropping_config(**SHALLOW), 4)
-
-        @tf.function(jit_compile=True)
-        def logits(inputs, seed):
-            return model(inputs, training=True, dropout_seed=seed)["logits"]
-
-        sums = [float(tf.reduce_sum(logits(encoder_inputs(), SEED + n))) for n in (0, 0, 1)]
-        assert sums[0] == sums[1] != sums[2]
-
-    def test_learns_and_survives_a_file(self, tmp_path):
-        keras.utils.set_random_seed(1)
-        inputs = {
-            name: keras.Input([None], dtype="int32", name=name)
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
-        outputs = AlbertForClassification(dropping_config(**SHALLOW), 4)(inputs)
-        model = keras.Model(inputs, outputs["logits"])
-        model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
-        history = model.fit(encoder_inputs(), tf.constant([2, 0, 3]), epochs=25, verbose=0).history
-        assert history["loss"][-1] < 0.5 * history["loss"][0]
-        model.save(tmp_path / "model.keras")
-        twin = keras.models.load_model(tmp_path / "model.keras")
-        np.testing.assert_array_equal(twin(encoder_inputs()), model(encoder_inputs()))
-
-    def test_a_saved_model_keeps_its_settings(self, tmp_path):
-        model = AlbertForClassification(
-            dropping_config(), 4, classifier_dropout_prob=0.35, use_one_hot_embeddings=True
-        )
-        model.save(tmp_path / "model.keras")
-        twin = keras.models.load_model(tmp_path / "model.keras")
-        assert twin.get_config() == model.get_config()
-        assert (twin.num_labels, twin.classifier_dropout_prob) == (4, 0.35)
-        np.testing.assert_array_equal(
-            twin(encoder_inputs(), training=True, dropout_seed=SEED)["logits"],
-            model(encoder_inputs(), training=True, dropout_seed=SEED)["logits"],
-        )
-
     def test_half_precision_is_near_single_precision(self):
         single = AlbertForClassification(small_config(), 4)
         half = AlbertForClassification(small_config(), 4, dtype="mixed_bfloat16")
@@ -254,28 +286,6 @@ class TestClassification:
         assert logits.dtype == tf.float32
         error = logits - single(encoder_inputs())["logits"]
         assert 0 < np.abs(error).max() < 0.02
-
-
-CHOICES = 4
-OPTION_LENGTHS = np.array([[6, 3, 7, 0], [5, 2, 0, 0], [4, 7, 3, 6]])  # 0: no such option
-
-
-def options():
-    """Token sequences of all options, the missing ones empty."""
-    random = np.random.default_rng(3)
-    lengths = OPTION_LENGTHS.ravel()
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    return TokenSequences(
-        random.integers(5, 31, starts[-1], dtype=np.int32),
-        starts,
-        np.minimum(lengths, random.integers(1, 7, lengths.size)).astype(np.int32),
-    )
-
-
-def choice_inputs(length=LENGTH):
-    """The same as a batch, int32 [B, C, S]."""
-    padded = options().padded(np.arange(OPTION_LENGTHS.size), length)
-    return {name: tf.constant(x.reshape(BATCH, CHOICES, length)) for name, x in padded.items()}
 
 
 class TestMultipleChoice:
@@ -325,40 +335,6 @@ class TestMultipleChoice:
             model(choice_inputs())["logits"].numpy()[is_there],
             rtol=1e-4,
             atol=1e-5,
-        )
-
-    def test_the_head_drops_in_training(self):
-        model = AlbertForMultipleChoice(small_config(), dropout_prob=0.4)
-        plain = model(choice_inputs())["logits"]
-        dropped = model(choice_inputs(), training=True, dropout_seed=SEED)["logits"]
-        again = model(choice_inputs(), training=True, dropout_seed=SEED)["logits"]
-        np.testing.assert_array_equal(dropped, again)
-        assert unequal(dropped[2], plain[2])
-
-    def test_learns_and_survives_a_file(self, tmp_path):
-        keras.utils.set_random_seed(1)
-        inputs = {
-            name: keras.Input([None, None], dtype="int32", name=name)
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
-        outputs = AlbertForMultipleChoice(dropping_config(**SHALLOW), 0.3)(inputs)
-        model = keras.Model(inputs, outputs["logits"])
-        model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
-        labels = tf.constant([2, 0, 3])
-        history = model.fit(choice_inputs(), labels, epochs=25, verbose=0).history
-        assert history["loss"][-1] < 0.5 * history["loss"][0]
-        model.save(tmp_path / "model.keras")
-        twin = keras.models.load_model(tmp_path / "model.keras")
-        np.testing.assert_array_equal(twin(choice_inputs(11)), model(choice_inputs(11)))
-
-    def test_a_saved_model_keeps_its_settings(self, tmp_path):
-        model = AlbertForMultipleChoice(dropping_config(), 0.35, use_one_hot_embeddings=True)
-        model.save(tmp_path / "model.keras")
-        twin = keras.models.load_model(tmp_path / "model.keras")
-        assert twin.get_config() == model.get_config()
-        assert twin.dropout_prob == 0.35
-        np.testing.assert_array_equal(
-            twin(choice_inputs())["logits"], model(choice_inputs())["logits"]
         )
 
     def test_refuses_another_number_of_axes(self):

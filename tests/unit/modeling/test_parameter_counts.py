@@ -9,6 +9,7 @@ from tests.small_model import small_config
 
 # Encoder with pooler; with both heads; encoder sharing attention, feed-forward parts, nothing.
 PUBLISHED = {
+    "base_zh": (10_547_968, 10_669_322, 62_511_616, 36_550_912, 88_514_560),
     "base_v2": (11_683_584, 11_813_810, 63_647_232, 37_686_528, 89_650_176),
     "large_v2": (17_683_968, 17_847_474, 210_786_816, 114_294_272, 307_397_120),
     "xlarge_v2": (58_724_864, 59_021_490, 830.8e6, 444.9e6, 1217.0e6),

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import (
@@ -19,7 +18,6 @@ from tests.small_model import dropping_config, small_config
 LENGTHS, QUESTIONS = np.array([9, 5, 7, 4]), np.array([4, 3, 3, 4])  # the last has no context
 B, S, K, M = 4, 9, 6, 3
 SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}
-SEED = tf.constant([7, 1])
 BEAMS = (
     "start_top_log_probs",
     "start_top_index",
@@ -37,13 +35,6 @@ def windows():
 
 def span_inputs(length=S, rows=range(B)):
     return {name: tf.constant(x) for name, x in windows().padded(list(rows), length).items()}
-
-
-def positions():
-    return {
-        "start_positions": tf.constant([5, 3, 0, 0]),
-        "end_positions": tf.constant([7, 3, 0, 0]),
-    }
 
 
 def beam_model(config=None, **options):
@@ -119,55 +110,6 @@ def test_no_mask_of_the_input_is_no_padding():
     assert_same_beams(model(without), model(row))
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_every_variable_but_the_pooler_gets_a_gradient(version):
-    model = (
-        AlbertForQuestionAnswering(dropping_config())
-        if version == 1
-        else beam_model(dropping_config())
-    )
-    names, variables = zip(*original_names(model).items(), strict=True)
-    with tf.GradientTape() as tape:
-        tape.watch([v.value for v in variables])
-        outputs = model({**span_inputs(), **positions()}, training=True)
-        wanted = ("start_logits", "end_logits")
-        if version == 2:
-            wanted = ("start_log_probs", "end_log_probs", "cls_logits")
-        loss = sum(tf.reduce_sum(tf.maximum(outputs[name], -50.0) ** 2) for name in wanted)
-    gradients = dict(zip(names, tape.gradient(loss, [v.value for v in variables]), strict=True))
-    missing = {name for name, gradient in gradients.items() if gradient is None}
-    assert missing == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
-    assert {name for name, v in zip(names, variables, strict=True) if not v.trainable} == missing
-
-
-def test_the_head_drops_in_training_also_where_the_encoder_does_not():
-    model = beam_model(dropout_prob=0.4)
-    inputs = {**span_inputs(), **positions()}
-    plain = model(inputs)
-    dropped, again = (model(inputs, training=True, dropout_seed=SEED) for _ in range(2))
-    np.testing.assert_array_equal(dropped["cls_logits"], again["cls_logits"])
-    assert not np.allclose(dropped["cls_logits"], plain["cls_logits"], rtol=1e-3, atol=1e-4)
-    np.testing.assert_array_equal(dropped["start_log_probs"], plain["start_log_probs"])
-
-
-def test_spans_learn_and_survive_a_file(tmp_path):
-    keras.utils.set_random_seed(1)
-    inputs = {
-        name: keras.Input([None], dtype="int32", name=name)
-        for name in ("input_ids", "input_mask", "segment_ids")
-    }
-    outputs = AlbertForQuestionAnswering(dropping_config(**SHALLOW))(inputs)
-    model = keras.Model(inputs, [outputs["start_logits"], outputs["end_logits"]])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), [loss, loss])
-    history = model.fit(span_inputs(), list(positions().values()), epochs=30, verbose=0).history
-    assert history["loss"][-1] < 0.5 * history["loss"][0]
-    model.save(tmp_path / "model.keras")
-    twin = keras.models.load_model(tmp_path / "model.keras")
-    for ours, theirs in zip(twin(span_inputs(11)), model(span_inputs(11)), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 def test_beams_work_in_functional_models(tmp_path):
     inputs = {
         name: keras.Input([None], dtype="int32", name=name)
@@ -182,26 +124,6 @@ def test_beams_work_in_functional_models(tmp_path):
     for length in (9, 12):
         assert_same_beams(twin(span_inputs(length)), beams(span_inputs(length)))
     assert_same_beams(twin(span_inputs(4, [3])), beams(span_inputs(4, [3])))
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        AlbertForQuestionAnswering(dropping_config(), use_one_hot_embeddings=True),
-        beam_model(dropping_config(), dropout_prob=0.35, use_one_hot_embeddings=True),
-    ],
-    ids=["spans", "beams"],
-)
-def test_a_saved_model_keeps_settings_and_weights(model, tmp_path):
-    model.save(tmp_path / "model.keras")
-    twin = keras.models.load_model(tmp_path / "model.keras")
-    assert twin.get_config() == model.get_config()
-    assert not twin.encoder.pooler.trainable
-    assert len(twin.trainable_variables) == len(model.trainable_variables)
-    inputs = {**span_inputs(), **positions()}
-    ours, theirs = (m(inputs, training=True, dropout_seed=SEED) for m in (twin, model))
-    name = "start_logits" if "start_logits" in ours else "cls_logits"
-    np.testing.assert_array_equal(ours[name], theirs[name])
 
 
 def test_beams_compile_whole():

@@ -11,7 +11,14 @@ from albert_tf.config import TrainerConfig
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.divergence import DivergenceGuard, TrainingDivergedError
 from tests.small_records import pretraining_columns, write_records
-from tests.small_training import assert_same_state, make_task, make_trainer, state_of, train
+from tests.small_training import (
+    assert_same_state,
+    forget_after,
+    make_task,
+    make_trainer,
+    state_of,
+    train,
+)
 
 STEPS = 10
 ROLL_BACK = {"on_divergence": "rollback", "keep_checkpoint_max": 0}
@@ -91,10 +98,7 @@ def test_goes_back_and_skips_the_batches_that_led_there(records, rolled_back, tm
 def test_a_run_killed_before_or_after_going_back_ends_the_same(rolled_back, tmp_path, kept):
     task, folder, state = rolled_back
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    for path in [*tmp_path.glob("*-*.*"), *tmp_path.glob("train_state/*.*")]:
-        if int(path.name.split("-")[-1].split(".")[0]) > kept:
-            path.unlink()
-    (tmp_path / "checkpoint").unlink()
+    forget_after(kept, tmp_path)
     assert_same_state(train(make_trainer(tmp_path, task, STEPS, **ROLL_BACK)), state)
     description = json.loads((tmp_path / "train_state/10.json").read_text())
     assert description["divergence"] == {"roll_backs": 1, "skipped_batches": 3}

@@ -5,13 +5,13 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original.names import original_names
-from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.modeling import fused_kernels
-from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training.distribution import create_strategy, split_batch
-from albert_tf.training.trainer import Trainer
+from albert_tf.training.distribution import split_batch
+from tests import small_training
 from tests.small_model import dropping_config, small_config
-from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
+from tests.small_records import LENGTH, pretraining_batch
+from tests.small_training import ONE_BLOCK, make_task, reports_of
 
 ROWS = 8
 KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
@@ -22,22 +22,14 @@ def fuses_all(monkeypatch):
     monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", 0)
 
 
-def make_trainer(
-    folder, *, optimizer="adamw", replicas=1, config=None, precision="float32", **settings
-):
-    one_group = {"num_hidden_layers": 2, "num_hidden_groups": 1, "inner_group_num": 1}
-    task = PretrainingTask(
-        (config or small_config)(**one_group),
-        max_seq_length=LENGTH,
-        max_predictions_per_seq=PREDICTIONS,
-    )
-    return Trainer(
+def make_trainer(folder, *, config=small_config, optimizer="adamw", **settings):
+    task = make_task(config=config(**{**ONE_BLOCK, "num_hidden_layers": 2}))
+    return small_training.make_trainer(
+        folder,
         task,
-        TrainerConfig(str(folder), ROWS, precision=precision, **settings),
-        OptimizerConfig(
-            optimizer=optimizer, learning_rate=0.02, num_train_steps=9, num_warmup_steps=0
-        ),
-        create_strategy("one_device" if replicas == 1 else "mirrored"),
+        optimizer={"optimizer": optimizer, "learning_rate": 0.02, "num_warmup_steps": 0},
+        train_batch_size=ROWS,
+        **settings,
     )
 
 
@@ -51,8 +43,7 @@ def two_steps(trainer):
     """What two steps report, numbers in order, and what the first makes of the gradients."""
     reports, gradients = [], {}
     for seed in (1, 2):
-        batch = split_batch(trainer.strategy, pretraining_batch(ROWS, seed))
-        reports.append(tf.nest.map_structure(float, trainer.train_step(batch)))
+        reports += reports_of(trainer, [pretraining_batch(ROWS, seed)])
         for name, variable in original_names(trainer.model).items():
             # After one step the first moment is the gradient, but for a factor.
             gradients.setdefault(name, trainer.optimizer.slots(variable)["adam_m"].numpy())
@@ -103,7 +94,7 @@ def test_half_precision_is_that_of_the_step_alone(tmp_path):
     applied = tf.function(lambda: half.model(batch, training=False))
     assert not is_compiled(applied)
     assert {v.dtype for v in tf.nest.flatten(applied())} == {tf.float32}
-    expected, actual = (tf.nest.map_structure(float, t.train_step(batch)) for t in (single, half))
+    (expected,), (actual,) = (reports_of(trainer, [batch]) for trainer in (single, half))
     for name in ("masked_lm_loss", "sentence_order_loss"):
         ratio = actual["sums"][name].sum / expected["sums"][name].sum
         assert 0 < abs(ratio - 1) < 0.01

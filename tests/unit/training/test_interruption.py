@@ -64,8 +64,10 @@ def test_the_step_is_saved_and_the_run_goes_on_bit_equal(task, unbroken, tmp_pat
     assert trainer.directory.newest().endswith("model.ckpt-5")
     assert handlers == [signal.getsignal(number) for number in SIGNALS]
     assert_same_state(train(make_trainer(tmp_path, task, STEPS)), unbroken)
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [2, 3, 4, 5, 6, 8]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 3, 4, 5, 6, 8]
+    for line in lines:
+        assert line["examples_per_second"] / line["steps_per_second"] == pytest.approx(4.0)
 
 
 def evaluated_steps(folder, task, log_type, last_evaluated=-1, during=lambda: None):

@@ -7,48 +7,25 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
-from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import step as module
-from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.divergence import TrainingDivergedError
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.step import LossScale
-from albert_tf.training.trainer import Trainer
-from tests.small_model import dropping_config
-from tests.small_records import (
-    LENGTH,
-    PREDICTIONS,
-    pretraining_batch,
-    pretraining_columns,
-    write_records,
-)
-
-CONFIG = dropping_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
+from tests import small_training
+from tests.small_records import pretraining_batch, pretraining_columns, write_records
+from tests.small_training import assert_same_state, forget_after, make_task, reports_of, state_of
 
 
-def make_trainer(folder, *, replicas=1, batch_size=6, files=(), **config):
-    task = PretrainingTask(
-        CONFIG,
-        train_files=files,
-        max_seq_length=LENGTH,
-        max_predictions_per_seq=PREDICTIONS,
-        shuffle_buffer_size=5,
-    )
-    return Trainer(
-        task,
-        TrainerConfig(
-            str(folder),
-            batch_size,
-            save_checkpoints_steps=2,
-            keep_checkpoint_max=0,
-            log_steps=3,
-            precision="float16",
-            **config,
-        ),
-        OptimizerConfig(learning_rate=0.02, num_train_steps=8, num_warmup_steps=0),
-        create_strategy("one_device" if replicas == 1 else "mirrored"),
+def make_trainer(folder, *files, **config):
+    settings = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 0, "log_steps": 3, **config}
+    return small_training.make_trainer(
+        folder,
+        make_task(*files),
+        8,
+        optimizer={"learning_rate": 0.02, "num_warmup_steps": 0},
+        train_batch_size=6,
+        precision="float16",
+        **settings,
     )
 
 
@@ -82,11 +59,6 @@ class TestScale:
         np.testing.assert_array_equal(unscaled, gradient)
 
 
-def numbers(trainer):
-    slots = [s for v in trainer._training.variables for s in trainer.optimizer.slots(v).values()]
-    return [v.numpy() for v in (*trainer._training.variables, *slots)]
-
-
 @pytest.mark.parametrize(
     ("replicas", "settings"),
     [
@@ -100,27 +72,26 @@ def numbers(trainer):
 )
 def test_an_overflow_skips_the_step_and_halves_the_scale(tmp_path, replicas, settings):
     trainer = make_trainer(tmp_path, replicas=replicas, **settings)
-    batch = split_batch(trainer.strategy, pretraining_batch(6, seed=1))
-    first = tf.nest.map_structure(float, trainer.train_step(batch))
+    batches = [pretraining_batch(6, seed=1)]
+    (first,) = reports_of(trainer, batches)
     assert (first["loss_scale"], first["is_skipped"]) == (2.0**15, 0.0)
-    before = numbers(trainer)
+    before = state_of(trainer)
     trainer._training.loss_scale.restore({"scale": 2.0**30, "good_steps": 4})
-    overflown = tf.nest.map_structure(float, trainer.train_step(batch))
+    (overflown,) = reports_of(trainer, batches)
     assert overflown["is_skipped"] == 1.0
     assert not np.isfinite(overflown["gradient_norm"])
-    for a, b in zip(numbers(trainer), before, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same_state(trainer, before)
     assert trainer.optimizer.iterations.numpy() == 2  # a step of the schedule all the same
     assert trainer._training.loss_scale.state() == {"scale": 2.0**29, "good_steps": 0}
     trainer._training.loss_scale.restore({"scale": 2.0**11, "good_steps": 0})
-    again = tf.nest.map_structure(float, trainer.train_step(batch))
+    (again,) = reports_of(trainer, batches)
     assert again["is_skipped"] == 0.0
-    assert any((a != b).any() for a, b in zip(numbers(trainer), before, strict=True))
+    assert any((values != before[name]).any() for name, values in state_of(trainer).items())
 
 
 def train(folder, records):
     """Trains, or trains on; from step 3 on some overflow: this model begins to at 2^18."""
-    trainer = make_trainer(folder, files=[str(records)])
+    trainer = make_trainer(folder, records)
     trainer.initialize()
     log = RunLog(str(folder), 8, trainer.step)
 
@@ -130,23 +101,19 @@ def train(folder, records):
 
     trainer.train(log, on_checkpoint=spoil)
     log.close()
-    return {name: v.numpy() for name, v in original_names(trainer.model).items()}
+    return trainer
 
 
 def test_a_resumed_run_repeats_the_unbroken_one(tmp_path):
     """What the overflows left is in the checkpoint of step 4, in the middle of them."""
     records = write_records(tmp_path / "records", pretraining_columns(17, seed=0))
     run, copy = tmp_path / "run", tmp_path / "copy"
-    unbroken = train(run, records)
+    unbroken = state_of(train(run, records))
     state = json.loads((run / "train_state/4.json").read_text())["loss_scale"]
     assert state == {"scale": 2.0**18, "good_steps": 0}
     shutil.copytree(run, copy)
-    for path in [*copy.glob("*-6.*"), *copy.glob("*-8.*")]:
-        path.unlink()
-    (copy / "checkpoint").unlink()
-    resumed = train(copy, records)
-    for name, expected in unbroken.items():
-        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+    forget_after(4, copy)
+    assert_same_state(train(copy, records), unbroken)
     for folder in (run, copy):
         lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
         by_step = {line["step"]: line for line in lines}
@@ -159,7 +126,7 @@ def test_a_resumed_run_repeats_the_unbroken_one(tmp_path):
 
 def test_numbers_that_overflow_at_a_scale_of_one_have_diverged(tmp_path):
     records = write_records(tmp_path / "records", pretraining_columns(17, seed=0))
-    trainer = make_trainer(tmp_path / "run", files=[str(records)])
+    trainer = make_trainer(tmp_path / "run", records)
     trainer.initialize()
     trainer._training.loss_scale.restore({"scale": 2.0, "good_steps": 0})
     trainer.model.encoder.pooler.kernel.assign(tf.fill([12, 12], np.float32(np.nan)))

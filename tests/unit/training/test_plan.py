@@ -6,15 +6,11 @@ import math
 
 import pytest
 
-from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import plan as plan_module
-from albert_tf.training.distribution import create_strategy
 from albert_tf.training.plan import TrainingPlan
-from albert_tf.training.trainer import Trainer
 from tests.dry_runs import logged_plan
 from tests.small_model import small_config
-from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records
+from tests.small_records import PREDICTIONS, pretraining_columns, write_records
 from tests.small_training import make_task, make_trainer, train
 
 
@@ -29,16 +25,14 @@ def records(tmp_path):
     return write_records(tmp_path / "train.tfrecord", pretraining_columns(13, seed=1))
 
 
-def fresh_trainer(folder, replicas=1, optimizer=None, **config):
+def fresh_trainer(folder, optimizer=None, **config):
     """An initialized trainer that need not have data."""
-    task = PretrainingTask(
-        small_config(), max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS
-    )
-    trainer = Trainer(
-        task,
-        TrainerConfig(str(folder), **{"train_batch_size": 12, **config}),
-        OptimizerConfig(**{"num_train_steps": 20, "num_warmup_steps": 4, **(optimizer or {})}),
-        create_strategy("one_device" if replicas == 1 else "mirrored"),
+    trainer = make_trainer(
+        folder,
+        make_task(config=small_config()),
+        20,
+        optimizer={"num_warmup_steps": 4, **(optimizer or {})},
+        **{"train_batch_size": 12, "save_checkpoints_steps": 5000, **config},
     )
     trainer.initialize()
     return trainer

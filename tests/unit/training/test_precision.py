@@ -12,17 +12,17 @@ from tensorflow.python.eager import context
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
-from albert_tf.config import PRECISIONS, OptimizerConfig, TrainerConfig
+from albert_tf.config import PRECISIONS
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.layers import SelfAttention, dropout
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import precision as module
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.precision import build_model
-from albert_tf.training.trainer import Trainer
+from tests import small_training
 from tests.small_model import encoder_inputs, small_config
-from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
+from tests.small_records import pretraining_batch
+from tests.small_training import make_task, reports_of
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
 CONFIG = small_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1, **DROPOUT)
@@ -44,12 +44,13 @@ def process_as_before():
 
 
 def make_trainer(folder, precision, **config):
-    task = PretrainingTask(CONFIG, max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS)
-    return Trainer(
-        task,
-        TrainerConfig(str(folder), 6, precision=precision, **config),
-        OptimizerConfig(optimizer="adamw", learning_rate=1e-3, num_train_steps=9),
-        create_strategy("one_device"),
+    return small_training.make_trainer(
+        folder,
+        make_task(config=CONFIG),
+        optimizer={"optimizer": "adamw", "learning_rate": 1e-3, "num_warmup_steps": 3125},
+        train_batch_size=6,
+        precision=precision,
+        **config,
     )
 
 
@@ -62,9 +63,9 @@ def runs(tmp_path_factory):
         trainer = make_trainer(folder, precision)
         _, before = graphs_while(tf.function(lambda: tf.constant(1.0)))
         reports, found = graphs_while(
-            lambda trainer=trainer: [
-                trainer.train_step(pretraining_batch(6, seed)) for seed in range(3)
-            ]
+            lambda trainer=trainer: reports_of(
+                trainer, [pretraining_batch(6, seed) for seed in range(3)]
+            )
         )
         # TensorFlow also has a graph for each operation that ever ran by itself in this process,
         # and graphs of earlier tests.
@@ -78,7 +79,7 @@ def runs(tmp_path_factory):
         ]
         checkpoint = str(folder / "model.ckpt-3")
         write_checkpoint(checkpoint, original_names(trainer.model), 3)
-        results[precision] = tf.nest.map_structure(float, reports), nodes, trainer, checkpoint
+        results[precision] = reports, nodes, trainer, checkpoint
     tf.config.optimizer.set_experimental_options({REWRITE: False})
     return results
 

@@ -6,55 +6,44 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
-from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.online_masking import OnlineMasking
-from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.run_log import RunLog
-from albert_tf.training.trainer import Trainer
-from tests.small_model import small_config
+from tests.small_model import dropping_config, small_config
 from tests.small_records import (
-    LENGTH,
     PREDICTIONS,
     plain_columns,
     pretraining_batch,
     pretraining_columns,
     write_records,
 )
+from tests.small_training import (
+    ONE_BLOCK,
+    assert_same_state,
+    forget_after,
+    make_task,
+    make_trainer,
+    reports_of,
+    state_of,
+    train,
+)
 
-DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
-ONE_BLOCK = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
 
-
-def make_trainer(folder, replicas, *, batch_size=6, **config):
+def resting_trainer(folder, replicas, config=small_config, batch_size=6):
     """A trainer whose learning rate is zero."""
-    task = PretrainingTask(
-        small_config(**ONE_BLOCK, **config),
-        max_seq_length=LENGTH,
-        max_predictions_per_seq=PREDICTIONS,
-    )
-    return Trainer(
-        task,
-        TrainerConfig(output_dir=str(folder), train_batch_size=batch_size),
-        OptimizerConfig(num_warmup_steps=3, start_warmup_step=1000),
-        create_strategy("one_device" if replicas == 1 else "mirrored"),
+    return make_trainer(
+        folder,
+        make_task(config=config(**ONE_BLOCK)),
+        replicas=replicas,
+        optimizer={"num_warmup_steps": 3, "start_warmup_step": 1000},
+        train_batch_size=batch_size,
     )
 
 
 @pytest.fixture(scope="module")
 def two_replicas(tmp_path_factory):
     """A trainer without dropout: what it reports of a batch is the same at every step."""
-    return make_trainer(tmp_path_factory.mktemp("two"), 2)
-
-
-def reports(trainer, batches):
-    """What the trainer reports of a step with each batch, as numbers."""
-    return [
-        tf.nest.map_structure(float, trainer.train_step(split_batch(trainer.strategy, batch)))
-        for batch in batches
-    ]
+    return resting_trainer(tmp_path_factory.mktemp("two"), 2)
 
 
 def uneven_batch(seed):
@@ -66,8 +55,8 @@ def uneven_batch(seed):
 
 def test_two_replicas_report_what_one_does(two_replicas, tmp_path):
     batches = [uneven_batch(seed=0)]
-    (one,) = reports(make_trainer(tmp_path, 1), batches)
-    (two,) = reports(two_replicas, batches)
+    (one,) = reports_of(resting_trainer(tmp_path, 1), batches)
+    (two,) = reports_of(two_replicas, batches)
     assert one["sums"]["masked_lm_loss"].weight == 12.0
     assert one["sums"]["sentence_order_loss"].weight == 6.0
     for actual, expected in zip(tf.nest.flatten(two), tf.nest.flatten(one), strict=True):
@@ -80,18 +69,19 @@ def test_replicas_draw_masks_of_their_own(two_replicas, tmp_path):
     twice = {name: tf.concat([values, values], axis=0) for name, values in half.items()}
 
     def loss(trainer, batch):
-        (report,) = reports(trainer, [batch])
+        (report,) = reports_of(trainer, [batch])
         return report["sums"]["masked_lm_loss"].sum
 
-    one = make_trainer(tmp_path, 1)
+    one = resting_trainer(tmp_path, 1)
     np.testing.assert_allclose(loss(two_replicas, twice), 2 * loss(one, half), rtol=1e-6, atol=0)
-    one, two = (make_trainer(tmp_path, replicas, **DROPOUT) for replicas in (1, 2))
+    one, two = (resting_trainer(tmp_path, replicas, dropping_config) for replicas in (1, 2))
     assert abs(loss(two, twice) / (2 * loss(one, half)) - 1.0) > 1e-4
 
 
 def test_masks_change_from_step_to_step_and_come_back_with_the_seed(tmp_path):
     def losses():
-        steps = reports(make_trainer(tmp_path, 2, **DROPOUT), [uneven_batch(seed=1)] * 3)
+        trainer = resting_trainer(tmp_path, 2, dropping_config)
+        steps = reports_of(trainer, [uneven_batch(seed=1)] * 3)
         return [step["sums"]["masked_lm_loss"].sum for step in steps]
 
     first = losses()
@@ -101,49 +91,36 @@ def test_masks_change_from_step_to_step_and_come_back_with_the_seed(tmp_path):
 
 def test_a_batch_that_replicas_cannot_share_is_refused(tmp_path):
     with pytest.raises(ValueError, match="--train_batch_size=5 with 2 replicas; 6 would do"):
-        make_trainer(tmp_path, 2, batch_size=5)
+        resting_trainer(tmp_path, 2, batch_size=5)
 
 
-def weights_after(folder, records, batch_size, last_step, **task):
-    """Trains, or trains on, up to `last_step` and returns the weights."""
-    trainer = Trainer(
-        PretrainingTask(
-            small_config(**ONE_BLOCK),
-            train_files=[str(records)],
-            max_seq_length=LENGTH,
-            max_predictions_per_seq=PREDICTIONS,
-            **task,
-        ),
-        TrainerConfig(str(folder), batch_size, save_checkpoints_steps=2, keep_checkpoint_max=0),
-        OptimizerConfig(num_train_steps=last_step, num_warmup_steps=2),
-        create_strategy("one_device"),
+def trained(folder, records, batch_size, last_step, **task):
+    """Trains, or trains on, up to `last_step`, with a checkpoint at every second."""
+    return train(
+        make_trainer(
+            folder,
+            make_task(records, **task),
+            last_step,
+            train_batch_size=batch_size,
+            save_checkpoints_steps=2,
+            keep_checkpoint_max=0,
+        )
     )
-    trainer.initialize()
-    log = RunLog(str(folder), last_step, trainer.step)
-    trainer.train(log)
-    log.close()
-    return {name: variable.numpy() for name, variable in original_names(trainer.model).items()}
 
 
 def copy_up_to(step, run, copy):
-    """Copies a run of twelve steps as it was when it had saved `step`."""
     shutil.copytree(run, copy)
-    for later in range(step + 2, 13, 2):
-        for path in copy.glob(f"*-{later}.*"):
-            path.unlink()
-    (copy / "checkpoint").unlink()
+    forget_after(step, copy)
 
 
 def test_a_run_whose_input_changed_resumes_in_its_new_order(tmp_path):
     """The new order has a seed of its own, which a second resume must find again."""
     records = write_records(tmp_path / "records", pretraining_columns(23, seed=0))
     run, copy = tmp_path / "run", tmp_path / "copy"
-    weights_after(run, records, batch_size=4, last_step=4)
-    unbroken = weights_after(run, records, batch_size=6, last_step=12)
+    trained(run, records, batch_size=4, last_step=4)
+    unbroken = state_of(trained(run, records, batch_size=6, last_step=12))
     copy_up_to(6, run, copy)
-    resumed = weights_after(copy, records, batch_size=6, last_step=12)
-    for name, expected in unbroken.items():
-        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+    assert_same_state(trained(copy, records, batch_size=6, last_step=12), unbroken)
 
 
 def test_a_run_that_masks_its_input_resumes_with_the_same_masks(tmp_path, caplog):
@@ -151,30 +128,18 @@ def test_a_run_that_masks_its_input_resumes_with_the_same_masks(tmp_path, caplog
     records = write_records(tmp_path / "records", plain_columns(17, seed=0))
     run, copy = tmp_path / "run", tmp_path / "copy"
     masking = OnlineMasking(MaskingSettings(0.3, PREDICTIONS), mask_id=4, vocab_size=31)
-    unbroken = weights_after(run, records, batch_size=4, last_step=12, masking=masking)
+    unbroken = state_of(trained(run, records, batch_size=4, last_step=12, masking=masking))
     copy_up_to(6, run, copy)
     changed = OnlineMasking(MaskingSettings(0.4, PREDICTIONS), mask_id=4, vocab_size=31)
     shutil.copytree(copy, tmp_path / "changed")
-    resumed = weights_after(copy, records, batch_size=4, last_step=12, masking=masking)
-    for name, expected in unbroken.items():
-        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
-    weights_after(tmp_path / "changed", records, batch_size=4, last_step=7, masking=changed)
+    assert_same_state(trained(copy, records, batch_size=4, last_step=12, masking=masking), unbroken)
+    trained(tmp_path / "changed", records, batch_size=4, last_step=7, masking=changed)
     assert "(masking changed): reading from the start" in caplog.text
 
 
 def small_run(folder, records, **settings):
-    """A trainer of four steps, with a checkpoint at every second."""
-    trainer = Trainer(
-        PretrainingTask(
-            small_config(**ONE_BLOCK),
-            train_files=[str(records)],
-            max_seq_length=LENGTH,
-            max_predictions_per_seq=PREDICTIONS,
-        ),
-        TrainerConfig(str(folder), 3, save_checkpoints_steps=2, **settings),
-        OptimizerConfig(num_train_steps=4, num_warmup_steps=1),
-        create_strategy("one_device"),
-    )
+    """A trainer of four steps, and a log that writes nothing."""
+    trainer = make_trainer(folder, make_task(records), 4, **settings)
     return trainer, RunLog(str(folder), 4, write=False)
 
 
