@@ -43,7 +43,6 @@ def setting(remat: bool) -> TrainingSetting:
         max_predictions_per_seq=FLAGS.max_predictions_per_seq,
         remat=remat,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
-        optimizer=FLAGS.optimizer,
     )
 
 
@@ -57,7 +56,7 @@ def run_steps(remat: bool) -> dict[str, float]:
         config,
         S,
         P,
-        optimizer=step.optimizer,
+        optimizer=FLAGS.optimizer,
         train_batch_size=B,
         gradient_accumulation_steps=step.gradient_accumulation_steps,
         remat=remat,

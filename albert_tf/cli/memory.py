@@ -14,8 +14,12 @@ from albert_tf.cli.flags import flag_group
 def define_flags() -> None:
     """Defines the flags of this command."""
     with flag_group("Data"):
-        flags.DEFINE_integer("max_seq_length", 512, "Number of tokens of a sequence.")
-        flags.DEFINE_integer("max_predictions_per_seq", 20, "Prediction slots of a sequence.")
+        flags.DEFINE_integer(
+            "max_seq_length", 512, "Number of tokens of a sequence.", lower_bound=1
+        )
+        flags.DEFINE_integer(
+            "max_predictions_per_seq", 20, "Prediction slots of a sequence.", lower_bound=0
+        )
     with flag_group("Model"):
         flags.DEFINE_string(
             "preset",
@@ -25,11 +29,14 @@ def define_flags() -> None:
         )
         flags.DEFINE_string("albert_config_file", None, "Model configuration (albert_config.json).")
     with flag_group("Training"):
-        flags.DEFINE_integer("train_batch_size", 8, "Number of examples per step, on one device.")
+        flags.DEFINE_integer(
+            "train_batch_size", 8, "Number of examples per step, on one device.", lower_bound=1
+        )
         flags.DEFINE_integer(
             "gradient_accumulation_steps",
             1,
             "Number of micro-batches into which --train_batch_size is split.",
+            lower_bound=1,
         )
         flags.DEFINE_bool("remat", False, "Recompute the blocks in the backward pass.")
     with flag_group("Devices"):

@@ -23,28 +23,11 @@ class TokenSequences:
         tokens: int32 [T]; the ids of all sequences, one after the other.
         starts: int64 [N + 1]; where in `tokens` a sequence begins; the last one is T.
         first_lengths: int32 [N]; how many tokens of a sequence belong to segment 0.
-
-    Raises:
-        ValueError: the arrays do not belong together.
     """
 
     tokens: np.ndarray
     starts: np.ndarray
     first_lengths: np.ndarray
-
-    def __post_init__(self) -> None:
-        """Checks that the arrays describe one set of sequences."""
-        if (
-            len(self.starts) != len(self.first_lengths) + 1
-            or self.starts[0] != 0
-            or self.starts[-1] != len(self.tokens)
-            or np.any(self.lengths < self.first_lengths)
-            or np.any(self.first_lengths < 0)
-        ):
-            raise ValueError(
-                f"{len(self.tokens)} tokens, {len(self.starts)} starts and "
-                f"{len(self.first_lengths)} lengths of first segments do not belong together."
-            )
 
     def __len__(self) -> int:
         """N, the number of sequences."""

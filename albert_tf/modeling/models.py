@@ -40,19 +40,23 @@ class EncoderAndHead(ConfiguredModel):
             self.config, use_one_hot_embeddings, name="encoder", dtype=self.dtype_policy
         )
 
-    def seeds(
-        self, training: bool | None, dropout_seed: tf.Tensor | None
-    ) -> tuple[tf.Tensor | None, tf.Tensor | None]:
-        """Returns the seeds of encoder and head, int32 [2]; the head's is None outside training."""
-        if not training:
-            return dropout_seed, None
-        if dropout_seed is None:
-            dropout_seed = tf.cast(self.encoder.dropout_seeds.next(), tf.int32)
-        return dropout_seed, tf.random.experimental.stateless_fold_in(dropout_seed, _HEAD)
+    def encode(
+        self,
+        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
+        training: bool | None,
+        dropout_seed: tf.Tensor | None,
+    ) -> tuple[dict[str, Any], tf.Tensor | None]:
+        """Returns the encoder's outputs and the seed of the head's dropout (None: no training)."""
+        head_seed = None
+        if training:
+            if dropout_seed is None:
+                dropout_seed = tf.cast(self.encoder.dropout_seeds.next(), tf.int32)
+            head_seed = tf.random.experimental.stateless_fold_in(dropout_seed, _HEAD)
+        return self.encoder(inputs, training=training, dropout_seed=dropout_seed), head_seed
 
 
 @register
-class AlbertForPretraining(ConfiguredModel):
+class AlbertForPretraining(EncoderAndHead):
     """The encoder with the masked-LM head and, if wanted, the sentence-order head.
 
     Args:
@@ -74,7 +78,6 @@ class AlbertForPretraining(ConfiguredModel):
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         self.has_sentence_order_head = has_sentence_order_head
         config, dtype = self.config, self.dtype_policy
-        self.encoder = AlbertEncoder(config, use_one_hot_embeddings, name="encoder", dtype=dtype)
         self.masked_lm_head = MaskedLmHead(config, name="masked_lm_head", dtype=dtype)
         if has_sentence_order_head:
             self.sentence_order_head = ClassificationHead(
@@ -166,8 +169,7 @@ class AlbertForClassification(EncoderAndHead):
         Returns:
             The encoder's outputs, and `logits` float32 [B, K].
         """
-        dropout_seed, head_seed = self.seeds(training, dropout_seed)
-        outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
+        outputs, head_seed = self.encode(inputs, training, dropout_seed)
         return {**outputs, "logits": self.classifier(outputs["pooled_output"], head_seed)}
 
     def get_config(self) -> dict[str, Any]:
@@ -226,8 +228,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
         """
         if not isinstance(inputs, Mapping):
             inputs = {"input_ids": inputs}
-        dropout_seed, head_seed = self.seeds(training, dropout_seed)
-        outputs = self.encoder(_one_by_one(inputs), training=training, dropout_seed=dropout_seed)
+        outputs, head_seed = self.encode(_one_by_one(inputs), training, dropout_seed)
         logits = self.classifier(outputs["pooled_output"], head_seed)
         return {**outputs, "logits": _by_example(logits, inputs)}
 
@@ -400,8 +401,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
         inputs = _completed(inputs)
         if start_positions is None:
             inputs = _padded(inputs, max(self.start_n_top, self.end_n_top))
-        dropout_seed, head_seed = self.seeds(training, dropout_seed)
-        outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
+        outputs, head_seed = self.encode(inputs, training, dropout_seed)
         spans = self.span_head(
             outputs["sequence_output"], inputs["p_mask"], start_positions, head_seed
         )

@@ -9,7 +9,6 @@ from typing import NamedTuple
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ASCII_WORD = re.compile(f"[0-9A-Za-z]+|[{re.escape(string.punctuation)}]")
 _WORD = re.compile(r"\S+")
-_FINAL_SIGMA = "Σ"
 
 # Blocks of CJK ideographs; kana and hangul are not among them, they are written with words.
 _IDEOGRAPHS = (
@@ -22,15 +21,6 @@ _IDEOGRAPHS = (
     range(0x2B820, 0x2CEB0),
     range(0x2F800, 0x2FA20),
 )
-
-# Characters that end a word wherever they stand. There are more; these are the frequent ones.
-_BOUNDARIES = re.escape(
-    string.punctuation + " \t\n\r\xa0–—‘’“”…\u3000、。《》「」『』【】！（），：；？"
-)
-
-_BOUNDARIES += "".join(f"{chr(block.start)}-{chr(block.stop - 1)}" for block in _IDEOGRAPHS)
-
-_STRETCH = re.compile(f"[{_BOUNDARIES}]|[^{_BOUNDARIES}]+")
 
 
 class _Cleaner(dict[int, str]):
@@ -114,20 +104,6 @@ def spread_words(text: str, do_lower_case: bool) -> str:
 def is_dropped(character: str) -> bool:
     """Whether a character is none that a text can show: a control character, say."""
     return not _CLEAN[ord(character)]
-
-
-def split_stretches(text: str) -> list[str]:
-    """Cuts a text into stretches that can be split into words each on its own.
-
-    Args:
-        text: any text.
-
-    Returns:
-        Stretches that together are the text. Most are short and come again and again, so that
-        what is made of them is worth keeping.
-    """
-    # How this one is lower-cased depends on letters beyond punctuation.
-    return [text] if _FINAL_SIGMA in text else _STRETCH.findall(text)
 
 
 class AlignedWord(NamedTuple):

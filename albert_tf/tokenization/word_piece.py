@@ -5,7 +5,7 @@ from functools import lru_cache
 from itertools import chain
 
 from albert_tf.tokenization.base import Encoding, Tokenizer
-from albert_tf.tokenization.splitting import align_words, split_stretches, split_words
+from albert_tf.tokenization.splitting import align_words, split_words
 
 CONTINUATION = "##"
 MAX_WORD_LENGTH = 200
@@ -44,7 +44,6 @@ class WordPieceTokenizer(Tokenizer):
         super().__init__(tokens, do_lower_case, files)
         self._longest = max(map(len, self.tokens))
         self._word_ids = lru_cache(_CACHED_WORDS)(self._match_pieces)
-        self._stretch_pieces = lru_cache(_CACHED_WORDS)(self._locate_pieces)
 
     def __reduce__(self) -> tuple[type, tuple]:
         """Pickles as the vocabulary, without the caches."""
@@ -69,34 +68,22 @@ class WordPieceTokenizer(Tokenizer):
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Gives the ids of a raw text and the characters each of them comes from."""
-        ids: list[int] = []
-        starts: list[int] = []
-        ends: list[int] = []
-        place = 0
-        for stretch in split_stretches(text):
-            for i, start, end in self._stretch_pieces(stretch):
-                ids.append(i)
-                starts.append(place + start)
-                ends.append(place + end)
-            place += len(stretch)
-        return Encoding(ids, starts, ends)
+        encoding = Encoding([], [], [])
+        for word in align_words(text, self.do_lower_case):
+            end = 0
+            for i in self._word_ids(word.text):
+                start, end = end, end + self._covered(i, word.text, end)
+                positions = word.positions[start:end]
+                encoding.ids.append(i)
+                encoding.starts.append(min(positions))
+                encoding.ends.append(max(positions) + 1)
+        return encoding
 
     def decode(self, ids: Iterable[int]) -> str:
         """Joins pieces to words and words by blanks, without [CLS], [SEP] and padding."""
         return " ".join(self._readable_tokens(ids)).replace(f" {CONTINUATION}", "")
 
     _starts_word = staticmethod(wordpiece_starts_word)
-
-    def _locate_pieces(self, text: str) -> list[tuple[int, int, int]]:
-        """Gives id, first and one past the last character of each piece."""
-        located = []
-        for word in align_words(text, self.do_lower_case):
-            end = 0
-            for i in self._word_ids(word.text):
-                start, end = end, end + self._covered(i, word.text, end)
-                positions = word.positions[start:end]
-                located.append((i, min(positions), max(positions) + 1))
-        return located
 
     def _covered(self, token_id: int, word: str, start: int) -> int:
         """How many characters of a word the piece that begins at `start` covers."""

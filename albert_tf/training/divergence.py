@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.config import TrainerConfig
@@ -54,22 +54,12 @@ class DivergenceGuard:
         self.roll_backs = 0
         self.skipped_batches = 0
 
-    def problem(self, losses: Sequence[float], norms: Sequence[float], first: int) -> str | None:
-        """Looks for the first bad step among some that follow one another.
-
-        Args:
-            losses: of the steps.
-            norms: of their gradients.
-            first: number of the first of them.
-
-        Returns:
-            What is wrong; None where all is well.
-        """
-        for step, (loss, norm) in enumerate(zip(losses, norms, strict=True), start=first):
-            if not (math.isfinite(loss) and math.isfinite(norm)):
-                return f"Step {step}: loss={loss}, gradient_norm={norm}"
-            if self._max_spike and (spike := self._spike(loss)):
-                return f"Step {step}: {spike}"
+    def problem(self, step: int, loss: float, norm: float) -> str | None:
+        """Says what is wrong with loss and gradient norm of the next step; None for nothing."""
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            return f"Step {step}: loss={loss}, gradient_norm={norm}"
+        if self._max_spike and (spike := self._spike(loss)):
+            return f"Step {step}: {spike}"
         return None
 
     def _spike(self, loss: float) -> str | None:

@@ -41,7 +41,7 @@ class TrainingSetting:
         precision: of what is computed: "float32", "bfloat16" or "float16".
 
     Raises:
-        ValueError: a value is out of range.
+        ValueError: micro-batches do not divide the batch.
     """
 
     train_batch_size: int = 8
@@ -52,20 +52,11 @@ class TrainingSetting:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        """Refuses values no step can have."""
-        least = {"train_batch_size": 1, "max_seq_length": 1, "gradient_accumulation_steps": 1}
-        for name, value in {**least, "max_predictions_per_seq": 0}.items():
-            if getattr(self, name) < value:
-                received = getattr(self, name)
-                raise ValueError(f"--{name} must be at least {value}. Received: {received}")
+        """Refuses a batch that cannot be split."""
         if self.train_batch_size % self.gradient_accumulation_steps:
             raise ValueError(
                 "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "
                 f"{self.train_batch_size} and {self.gradient_accumulation_steps}"
-            )
-        if self.precision not in BYTES:
-            raise ValueError(
-                f"--precision must be one of {', '.join(BYTES)}. Received: {self.precision!r}"
             )
 
 

@@ -29,25 +29,21 @@ register = keras.saving.register_keras_serializable(package="albert_tf")
 def create_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
     """Returns the optimiser `config` describes, its learning rate a `WarmupPolynomialDecay`."""
     optimizers = {"adamw": AdamWeightDecay, "lamb": Lamb}
-    return optimizers[config.optimizer](
-        learning_rate=learning_rate_schedule(config),
-        weight_decay_rate=config.weight_decay_rate,
-        beta_1=config.beta_1,
-        beta_2=config.beta_2,
-        epsilon=config.epsilon,
-        global_clipnorm=config.clip_norm,
-    )
-
-
-def learning_rate_schedule(config: OptimizerConfig) -> WarmupPolynomialDecay:
-    """Returns the learning rate by the number of finished updates."""
-    return WarmupPolynomialDecay(
+    learning_rate = WarmupPolynomialDecay(
         config.learning_rate,
         num_train_steps=config.num_train_steps,
         num_warmup_steps=config.num_warmup_steps,
         start_warmup_step=config.start_warmup_step,
         power=config.poly_power,
         num_decay_steps=config.num_decay_steps,
+    )
+    return optimizers[config.optimizer](
+        learning_rate=learning_rate,
+        weight_decay_rate=config.weight_decay_rate,
+        beta_1=config.beta_1,
+        beta_2=config.beta_2,
+        epsilon=config.epsilon,
+        global_clipnorm=config.clip_norm,
     )
 
 

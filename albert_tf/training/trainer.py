@@ -69,10 +69,6 @@ class TrainingInput:
         spec = self.iterator.element_spec
         return {name: feature for name, feature in spec.items() if name != SKIPPED}
 
-    def saved_iterator(self) -> Any | None:
-        """The iterator if its position is worth saving."""
-        return None if self.is_broken else self.iterator
-
 
 class Trainer:
     """Trains the model of a task.
@@ -225,7 +221,8 @@ class Trainer:
                     with log.pause():
                         self._save(source)
                 except TrainingDivergedError as error:
-                    if source.is_broken or not self._may_roll_back():
+                    has_checkpoint = self.directory.newest() is not None
+                    if source.is_broken or not (has_checkpoint and self._guard.may_roll_back()):
                         raise
                     self._roll_back(error.problem, log)
                     continue
@@ -279,9 +276,6 @@ class Trainer:
         with log.pause():
             spec = split_batch_spec(self.strategy, source.batch_spec)
             self._training.update_at(depth).get_concrete_function(spec)
-
-    def _may_roll_back(self) -> bool:
-        return self._guard.may_roll_back() and self.directory.newest() is not None
 
     def _roll_back(self, problem: str, log: RunLog) -> None:
         """Goes back to the newest checkpoint; the input stays, so that its batches are skipped."""
@@ -349,7 +343,7 @@ class Trainer:
                 self.step,
                 self.model,
                 self.optimizer,
-                source.saved_iterator(),
+                None if source.is_broken else source.iterator,
                 {
                     **source.description,
                     _GUARD: self._guard.state(),
@@ -375,7 +369,7 @@ class Trainer:
         losses = [float(self.task.total_loss(step["sums"])) for step in updates.values()]
         norms = [step["gradient_norm"] for step in updates.values()]
         for number, loss, norm in zip(updates, losses, norms, strict=True):
-            if problem := self._guard.problem([loss], [norm], number):
+            if problem := self._guard.problem(number, loss, norm):
                 raise self._diverged(problem)
         metrics = {"learning_rate": steps[-1]["learning_rate"]}
         if updates:

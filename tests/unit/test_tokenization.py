@@ -14,7 +14,7 @@ from albert_tf.tokenization.base import Encoding, Tokenizer
 from albert_tf.tokenization.cleaning import align_clean_text, clean_text
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
-from albert_tf.tokenization.splitting import align_words, split_stretches, split_words
+from albert_tf.tokenization.splitting import align_words, split_words
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -95,24 +95,6 @@ def test_ranges_are_kept_where_characters_move(text, expected):
     aligned = align_clean_text(text, do_lower_case=True)
     assert len(aligned.text) == len(text) - text.count("  ")
     assert aligned.ranges == expected
-
-
-@pytest.mark.parametrize("lower", [True, False])
-def test_words_of_stretches_are_those_of_the_text(lower):
-    longest = 0
-    for text in random_texts([*PLAIN, *ODD, *"。，中 .a"], seed=17):
-        stretches = split_stretches(text)
-        longest = max(longest, len(stretches))
-        assert "".join(stretches) == text
-        words, place = [], 0
-        for stretch in stretches:
-            words += [
-                (word.text, [place + position for position in word.positions])
-                for word in align_words(stretch, lower)
-            ]
-            place += len(stretch)
-        assert words == align_words(text, lower)
-    assert longest > 20
 
 
 def test_lower_casing_keeps_the_length_of_every_decomposed_character():

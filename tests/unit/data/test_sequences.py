@@ -1,4 +1,4 @@
-"""Sequences without padding: layout, batches, joining, and arrays that do not belong together."""
+"""Sequences without padding: layout, batches and joining."""
 
 import numpy as np
 import pytest
@@ -73,25 +73,3 @@ def test_no_sequence_makes_an_empty_batch():
     nothing = TokenSequences.concatenate([])
     assert len(nothing) == 0
     assert nothing.padded(np.zeros(0, np.int64), 6)["input_ids"].shape == (0, 6)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"tokens": np.zeros(9, np.int32)},
-        {"starts": np.array([0, 4, 6], np.int64)},
-        {"starts": np.array([0, 7, 4, 10], np.int64)},
-        {"starts": np.array([1, 4, 6, 10], np.int64)},
-        {"first_lengths": np.array([4, 3, 2], np.int32)},
-        {"first_lengths": np.array([4, -1, 2], np.int32)},
-    ],
-)
-def test_arrays_that_do_not_belong_together_are_refused(changed):
-    arrays = {
-        "tokens": np.zeros(10, np.int32),
-        "starts": np.array([0, 4, 6, 10], np.int64),
-        "first_lengths": np.array([4, 1, 2], np.int32),
-    }
-    TokenSequences(**arrays)
-    with pytest.raises(ValueError, match="do not belong together"):
-        TokenSequences(**{**arrays, **changed})

@@ -149,7 +149,7 @@ def test_every_variable_gets_a_gradient(name):
     assert {name for name, v in zip(names, variables, strict=True) if not v.trainable} == missing
     # Softmax sees no bias that all keys, or all positions, share; everything else moves the loss.
     still = {name for name, g in gradients.items() if g is not None and not np.any(abs(g) > 1e-6)}
-    assert all(name.endswith("/bias") for name in still), still
+    assert all(name.endswith(("/bias", "/beta")) for name in still), still
 
 
 @pytest.mark.parametrize("name", MODELS)

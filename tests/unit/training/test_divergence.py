@@ -133,47 +133,50 @@ def guard(**settings):
     return DivergenceGuard(TrainerConfig("-", **settings))
 
 
+def problem_of(looks, losses, first=1):
+    """The first problem of steps with these losses, all of gradient norm 1."""
+    found = (looks.problem(step, loss, 1.0) for step, loss in enumerate(losses, first))
+    return next(filter(None, found), None)
+
+
 class TestSpikes:
     LOSSES = (4.0, 3.0, 5.0, 4.5, 3.5) * 3  # median 4
 
     def test_a_jump_above_the_factor_is_found(self):
-        problem = guard(max_loss_spike=2.0).problem([*self.LOSSES, 8.5], [1.0] * 16, first=31)
+        problem = problem_of(guard(max_loss_spike=2.0), [*self.LOSSES, 8.5], first=31)
         assert problem is not None
         assert problem.startswith("Step 46: loss=8.5 is more than --max_loss_spike=2 times")
 
     @pytest.mark.parametrize(("factor", "loss"), [(2.0, 7.9), (0.0, 1e9)])
     def test_less_is_none_and_neither_is_anything_without_the_flag(self, factor, loss):
-        looks = guard(max_loss_spike=factor)
-        assert looks.problem([*self.LOSSES, loss], [1.0] * 16, first=1) is None
+        assert problem_of(guard(max_loss_spike=factor), [*self.LOSSES, loss]) is None
 
     def test_the_first_steps_are_not_judged(self):
-        assert guard(max_loss_spike=2.0).problem([1.0] * 9 + [50.0], [1.0] * 10, first=1) is None
+        assert problem_of(guard(max_loss_spike=2.0), [1.0] * 9 + [50.0]) is None
 
     def test_only_the_last_hundred_count(self):
         looks = guard(max_loss_spike=2.0)
-        assert looks.problem([9.0] * 100 + [1.0] * 51, [1.0] * 151, first=1) is None
-        assert looks.problem([2.5], [1.0], first=152) is not None
+        assert problem_of(looks, [9.0] * 100 + [1.0] * 51) is None
+        assert problem_of(looks, [2.5]) is not None
 
     def test_a_resumed_guard_judges_like_the_first(self):
         first, second = guard(max_loss_spike=2.0), guard(max_loss_spike=2.0)
-        first.problem(self.LOSSES, [1.0] * 15, first=1)
+        problem_of(first, self.LOSSES)
         second.restore(json.loads(json.dumps(first.state())))
-        assert second.problem([8.5], [1.0], first=16) == first.problem([8.5], [1.0], first=16)
+        assert problem_of(second, [8.5]) == problem_of(first, [8.5]) is not None
 
     def test_going_back_forgets_the_losses_since(self):
         looks = guard(max_loss_spike=2.0, on_divergence="rollback")
-        looks.problem(self.LOSSES, [1.0] * 15, first=1)
+        problem_of(looks, self.LOSSES)
         looks.saved()
-        looks.problem([7.9] * 30, [1.0] * 30, first=16)
-        assert looks.problem([9.0], [1.0], first=46) is None  # the median has risen
+        assert problem_of(looks, [7.9] * 30 + [9.0]) is None  # the median has risen
         looks.rolled_back(31)
-        assert looks.problem([9.0], [1.0], first=16) is not None
+        assert problem_of(looks, [9.0]) is not None
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(math.inf, 1.0), (1.0, math.nan)])
 def test_numbers_that_are_not_finite_are_found(loss, norm):
-    problem = guard().problem([1.0, loss], [1.0, norm], first=7)
-    assert problem == f"Step 8: loss={loss}, gradient_norm={norm}"
+    assert guard().problem(8, loss, norm) == f"Step 8: loss={loss}, gradient_norm={norm}"
 
 
 @pytest.mark.parametrize("factor", [-1.0, 0.5, 1.0, math.nan])

@@ -77,18 +77,9 @@ def test_the_largest_batch_fits_and_the_next_does_not(remat, steps):
     assert largest_batch(BASE, setting, 1e9) == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"train_batch_size": 0}, "--train_batch_size.* 0"),
-        ({"max_predictions_per_seq": -1}, "--max_predictions_per_seq.* -1"),
-        ({"gradient_accumulation_steps": 3}, "--gradient_accumulation_steps.* 8 and 3"),
-        ({"precision": "int8"}, "--precision.*'int8'"),
-    ],
-)
-def test_settings_no_step_can_have_are_refused(changes, named):
-    with pytest.raises(ValueError, match=named):
-        TrainingSetting(**changes)
+def test_a_batch_that_cannot_be_split_is_refused():
+    with pytest.raises(ValueError, match=r"--gradient_accumulation_steps.* 8 and 3"):
+        TrainingSetting(gradient_accumulation_steps=3)
 
 
 def test_the_report_has_parameters_peaks_and_batches_that_fit():

@@ -281,11 +281,6 @@ class TestSplit:
         assert sorted(names[id(variable)] for variable in decayed) == sorted(DECAYED)
         assert sorted(names[id(variable)] for variable in excluded) == sorted(EXCLUDED)
 
-    def test_biases_and_layer_norms_are_excluded(self):
-        decayed, excluded = Lamb().split(make_variables())
-        assert [v.name for v in decayed] == ["kernel", "word_embeddings"]
-        assert [v.name for v in excluded] == ["output_bias", "gamma", "beta"]
-
     @pytest.mark.parametrize(
         ("path", "is_excluded"),
         [
