@@ -8,11 +8,10 @@ number of processes.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
-from typing import NamedTuple
+from itertools import accumulate, pairwise
 
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.pretraining.segments import Documents
@@ -21,7 +20,7 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, senten
 
 BLOCK_BYTES = 4 << 20
 _FIRST_LOOK_BYTES = 64 << 10  # a document mostly ends within this
-_SIZES_AT_A_TIME = 16
+_FILES_AT_A_TIME = 16
 _EMPTY_LINE = re.compile(rb"\n[ \t\r\f\v]*\n")
 
 
@@ -63,100 +62,6 @@ class Block:
         return sum(span.end - span.start for span in self.spans)
 
 
-class Cut(NamedTuple):
-    """A place where a block ends and the next one begins.
-
-    Attributes:
-        place: bytes from the start of the first file, all files taken as one row of bytes.
-        inside: a document is cut here.
-    """
-
-    place: int
-    inside: bool
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Files as one row of bytes, and where to look for cuts in it.
-
-    Each cut is looked for on its own, so any number of processes can share the search.
-
-    Attributes:
-        files: text files; each begins a new document.
-        starts: bytes of all files before each of them, and the total.
-        block_bytes: size of a block to aim at.
-    """
-
-    files: tuple[str, ...]
-    starts: tuple[int, ...]
-    block_bytes: int = BLOCK_BYTES
-
-    @classmethod
-    def of(cls, files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> "Corpus":
-        """Asks for the sizes of the files, many at a time: remote ones take long to answer."""
-        with ThreadPoolExecutor(_SIZES_AT_A_TIME) as pool:
-            sizes = pool.map(file_size, files)
-            return cls(tuple(files), tuple(accumulate(sizes, initial=0)), block_bytes)
-
-    @property
-    def size(self) -> int:
-        """Bytes of text."""
-        return self.starts[-1]
-
-    @property
-    def searches(self) -> range:
-        """Numbers to call `find_cut` with, once each."""
-        return range(1, self._aims)
-
-    def find_cut(self, number: int) -> Cut | None:
-        """Looks for a cut near the end of the `number`-th share of the text.
-
-        Args:
-            number: one of `searches`.
-
-        Returns:
-            The first place there where a document begins, or else a line; None if there is none.
-        """
-        low = self._aim(number)
-        found = _find_cut(self._spans(low, self._aim(number + 1)))
-        return found and Cut(low + found.place, found.inside)
-
-    def blocks(self, cuts: Iterable[Cut | None]) -> list[Block]:
-        """The blocks between cuts.
-
-        Args:
-            cuts: of all `searches`, in their order.
-
-        Returns:
-            Blocks in the order of the text, without empty ones.
-        """
-        limits = chain([Cut(0, False)], filter(None, cuts), [Cut(self.size, False)])
-        return [
-            Block(spans, low.inside)
-            for low, high in pairwise(limits)
-            if (spans := self._spans(low.place, high.place))
-        ]
-
-    @property
-    def _aims(self) -> int:
-        return max(1, round(self.size / self.block_bytes))
-
-    def _aim(self, number: int) -> int:
-        return self.size * number // self._aims
-
-    def _spans(self, low: int, high: int) -> tuple[Span, ...]:
-        """The parts of files that the bytes [low, high) fall on."""
-        starts = self.starts
-        first, last = bisect_right(starts, low) - 1, bisect_left(starts, high)
-        return tuple(
-            Span(
-                self.files[k], max(low, starts[k]) - starts[k], min(high, starts[k + 1]) - starts[k]
-            )
-            for k in range(first, last)
-            if starts[k] < starts[k + 1]
-        )
-
-
 def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> list[Block]:
     """Cuts files into blocks of about `block_bytes`.
 
@@ -168,28 +73,45 @@ def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> lis
     Returns:
         Blocks in the order of the text, without empty ones.
     """
-    corpus = Corpus.of(files, block_bytes)
-    return corpus.blocks(map(corpus.find_cut, corpus.searches))
+    with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:  # remote ones take long to answer
+        starts = list(accumulate(pool.map(file_size, files), initial=0))
+        total = starts[-1]
+        number = max(1, round(total / block_bytes))
+        aims = [total * k // number for k in range(1, number + 1)]
+        shares = [_spans(files, starts, low, high) for low, high in pairwise(aims)]
+        cuts = zip(aims, pool.map(_find_cut, shares), strict=False)
+        found = [(aim + cut[0], cut[1]) for aim, cut in cuts if cut]
+    return [
+        Block(spans, cuts_document)
+        for (low, cuts_document), (high, _) in pairwise([(0, False), *found, (total, False)])
+        if (spans := _spans(files, starts, low, high))
+    ]
 
 
-def _find_cut(spans: Sequence[Span]) -> Cut | None:
-    """The first place where a document begins, or else a line.
+def _spans(files: Sequence[str], starts: Sequence[int], low: int, high: int) -> tuple[Span, ...]:
+    """The parts of files in the bytes [low, high) of all files together."""
+    first, last = bisect_right(starts, low) - 1, bisect_left(starts, high)
+    return tuple(
+        Span(files[k], max(low, starts[k]) - starts[k], min(high, starts[k + 1]) - starts[k])
+        for k in range(first, last)
+        if starts[k] < starts[k + 1]
+    )
 
-    Returns:
-        The place, counted from the start of the first span; None if there is no line end at all.
-    """
+
+def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
+    """Bytes up to the first document or else line that begins in the spans; True for a line."""
     first = spans[0]
     if first.start == 0:
-        return Cut(0, False)
+        return 0, False
     length = first.end - first.start
     for window in (_FIRST_LOOK_BYTES, length):
         text = Span(first.path, first.start, min(first.end, first.start + window)).read()
         if match := _EMPTY_LINE.search(text):
-            return Cut(match.end(), False)
+            return match.end(), False
     if len(spans) > 1:
-        return Cut(length, False)
+        return length, False
     newline = text.find(b"\n")
-    return Cut(newline + 1, True) if newline >= 0 else None
+    return (newline + 1, True) if newline >= 0 else None
 
 
 def check_block(block: Block) -> bool:
@@ -242,12 +164,12 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
     """
     segments: list[list[int]] = []
     document_starts = [0]
-    unknown = _UnknownPieces(tokenizer)
+    continuing = _continuing_characters(tokenizer)
     for span in block.spans:
         lines = _decode(span).split("\n")
         for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True):
             if ids:
-                segments.append(unknown.mark(line, ids))
+                segments.append(_mark_unknown_pieces(tokenizer, continuing, line, ids))
             elif len(segments) > document_starts[-1] and not tokenizer.clean(line):
                 document_starts.append(len(segments))
         if len(segments) > document_starts[-1]:
@@ -255,30 +177,27 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
     return Documents.from_segments(segments, document_starts)
 
 
-class _UnknownPieces:
-    """Tells unknown pieces that open a word from those that continue one, by their text.
+def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:
+    """Characters that can continue a word and are no pieces themselves; most texts have none.
 
     With WordPiece every unknown word is one token, so there is nothing to tell apart.
     """
+    if not isinstance(tokenizer, SentencePieceTokenizer):
+        return frozenset()
+    return frozenset(
+        chr(code) for code in range(128) if not sentencepiece_starts_word("a" + chr(code))
+    ).difference(tokenizer.tokens)
 
-    def __init__(self, tokenizer: Tokenizer):
-        self.tokenizer = tokenizer
-        # An unknown piece is made of characters that are no pieces themselves. Only such of these
-        # as can continue a word matter, and a text mostly has none of them.
-        self.continuing = frozenset(
-            chr(code) for code in range(128) if not sentencepiece_starts_word("a" + chr(code))
-        ).difference(tokenizer.tokens)
-        if not isinstance(tokenizer, SentencePieceTokenizer):
-            self.continuing = frozenset()
 
-    def mark(self, line: str, ids: list[int]) -> list[int]:
-        """Replaces the id of unknown pieces that do not open a word by V."""
-        tokenizer = self.tokenizer
-        if tokenizer.unk_id not in ids or self.continuing.isdisjoint(tokenizer.clean(line)):
-            return ids
-        return [
-            tokenizer.vocab_size
-            if i == tokenizer.unk_id and not sentencepiece_starts_word(piece)
-            else i
-            for i, piece in zip(ids, tokenizer.tokenize(line), strict=True)
-        ]
+def _mark_unknown_pieces(
+    tokenizer: Tokenizer, continuing: frozenset[str], line: str, ids: list[int]
+) -> list[int]:
+    """Replaces the id of unknown pieces that do not open a word by V."""
+    if tokenizer.unk_id not in ids or continuing.isdisjoint(tokenizer.clean(line)):
+        return ids
+    return [
+        tokenizer.vocab_size
+        if i == tokenizer.unk_id and not sentencepiece_starts_word(piece)
+        else i
+        for i, piece in zip(ids, tokenizer.tokenize(line), strict=True)
+    ]

@@ -57,13 +57,7 @@ SHUFFLE_BYTES = 256 << 20  # about 95,000 records of 512 tokens
 
 @dataclass(frozen=True)
 class CreationReport:
-    """Counts of one run; see `count_instances` and `create_pretraining_data` for the keys.
-
-    Attributes:
-        settings: what was asked for.
-        counts: what was read and made.
-        seconds: how long it took.
-    """
+    """What was asked for, counts of what was read and made (see `count_instances`), and seconds."""
 
     settings: PretrainingDataSettings
     counts: Counter[str]
@@ -71,14 +65,14 @@ class CreationReport:
 
     def lines(self) -> list[str]:
         """The report, one `key=value` group a line."""
-        c = self.counts
-        padding = c["positions"] - c["tokens"]
+        c, settings = self.counts, self.settings
         return [
             f"read: documents={c['documents']:,} segments={c['segments']:,} "
             f"tokens={c['text_tokens']:,} one_segment_documents={c['one_segment_documents']:,} "
             f"documents_cut={c['documents_cut']:,}",
-            f"made: instances={c['instances']:,} passes={self.settings.dupe_factor} "
-            f"tokens={c['tokens']:,} padding={_share(padding, c['positions'])} "
+            f"made: instances={c['instances']:,} passes={settings.dupe_factor} "
+            f"tokens={c['tokens']:,} "
+            f"padding={_share(c['positions'] - c['tokens'], c['positions'])} "
             f"tokens_cut={_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])}",
             f"masking: {self._masking()}",
             f"sentence pairs: {self._pairs()}",
@@ -86,33 +80,32 @@ class CreationReport:
             f"seconds={self.seconds:,.1f}",
         ]
 
-    def _pairs(self) -> str:
-        """What the sentence loss is, and the shares of the two kinds of negatives."""
-        c, loss = self.counts, self.settings.segments.sentence_loss
-        if loss == NONE:
-            return f"sentence_loss={loss} (a sequence is one run of text)"
-        return (
-            f"sentence_loss={loss} sentence_pairs={self.settings.segments.sentence_pairs} "
-            f"swapped={_share(c['swapped'], c['instances'])} "
-            f"random_document={_share(c['random_parts'], c['instances'])}"
-        )
-
     def _masking(self) -> str:
-        """How much is masked, and in which n-grams."""
+        """How much is masked, and the share of each n-gram length."""
         c, settings = self.counts, self.settings.masking
         if not settings.masked_lm_prob:
             return "none, for masking while training"
-        return (
-            f"predictions={c['predictions']:,} "
-            f"masked_fraction={_share(c['predictions'], c['tokens'])} "
-            f"prediction_slots={settings.prediction_slots} {self._ngrams()}"
+        lengths = range(1, settings.ngram + 1)
+        total = sum(c[f"ngram_{n}"] for n in lengths)
+        return " ".join(
+            [
+                f"predictions={c['predictions']:,}",
+                f"masked_fraction={_share(c['predictions'], c['tokens'])}",
+                f"prediction_slots={settings.prediction_slots}",
+                *(f"{n}-grams={_share(c[f'ngram_{n}'], total)}" for n in lengths),
+            ]
         )
 
-    def _ngrams(self) -> str:
-        """Share of each n-gram length among the masked n-grams."""
-        numbers = {n: self.counts[f"ngram_{n}"] for n in range(1, self.settings.masking.ngram + 1)}
-        total = sum(numbers.values())
-        return " ".join(f"{n}-grams={_share(number, total)}" for n, number in numbers.items())
+    def _pairs(self) -> str:
+        """What the sentence loss is, and the shares of the two kinds of negatives."""
+        c, settings = self.counts, self.settings.segments
+        if settings.sentence_loss == NONE:
+            return f"sentence_loss={NONE} (a sequence is one run of text)"
+        return (
+            f"sentence_loss={settings.sentence_loss} sentence_pairs={settings.sentence_pairs} "
+            f"swapped={_share(c['swapped'], c['instances'])} "
+            f"random_document={_share(c['random_parts'], c['instances'])}"
+        )
 
     def warnings(self) -> Iterator[str]:
         """What the user should know about these records."""
@@ -252,23 +245,28 @@ class RecordMaker:
 
     def make(self, job: Job) -> tuple[list[bytes], Counter[str]]:
         """The framed records of a job, and counts of what they hold and what was read."""
+        return self.make_pass(self._documents(job), job)
+
+    def make_pass(self, documents: Documents, job: Job) -> tuple[list[bytes], Counter[str]]:
+        """Does what `make` does, with the documents of the job's block."""
         records: list[bytes] = []
         counts: Counter[str] = Counter()
-        for framed, made in self.make_batches(self._documents(job), job):
-            records += framed
-            counts.update(made)
-        return records, counts
-
-    def make_batches(
-        self, documents: Documents, job: Job
-    ) -> Iterator[tuple[list[bytes], Counter[str]]]:
-        """Yields what `make` returns, in parts; `documents` are those of the job's block."""
         if job.pass_number == 0:
-            yield [], _count_documents(documents, job.block)
+            counts.update(
+                documents=documents.count,
+                one_segment_documents=int(
+                    np.count_nonzero(np.diff(documents.document_starts) == 1)
+                ),
+                segments=len(documents.segment_starts) - 1,
+                text_tokens=len(documents.ids),
+                documents_cut=int(job.block.cuts_document),
+            )
         seed = self.settings.random_seed, job.pass_number, job.block_number
         vocabulary = masking_vocabulary(self.tokenizer)
-        for examples, counts in make_examples(documents, self.settings, vocabulary, seed):
-            yield frame_records(examples), counts
+        for examples, made in make_examples(documents, self.settings, vocabulary, seed):
+            records += frame_records(examples)
+            counts.update(made)
+        return records, counts
 
     def _documents(self, job: Job) -> Documents:
         if self.folder is None:
@@ -280,16 +278,6 @@ class RecordMaker:
         with write_then_rename(path) as file:
             documents.save(file)
         return documents
-
-
-def _count_documents(documents: Documents, block: Block) -> Counter[str]:
-    return Counter(
-        documents=documents.count,
-        one_segment_documents=int(np.count_nonzero(np.diff(documents.document_starts) == 1)),
-        segments=len(documents.segment_starts) - 1,
-        text_tokens=len(documents.ids),
-        documents_cut=int(block.cuts_document),
-    )
 
 
 def create_pretraining_data(
@@ -345,11 +333,6 @@ def create_pretraining_data(
     return CreationReport(settings, counts, time.monotonic() - start)
 
 
-def no_text_error(input_files: Sequence[str]) -> ValueError:
-    """What is said of nothing but white space."""
-    return ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
-
-
 def check_text(
     input_files: Sequence[str], num_workers: int, block_bytes: int = BLOCK_BYTES
 ) -> list[Block]:
@@ -376,7 +359,7 @@ def check_text(
             has_text |= found
             progress.update(block.size)
     if not has_text:
-        raise no_text_error(input_files)
+        raise ValueError(f"There is no text in --input_file: {', '.join(input_files)}")
     return blocks
 
 
@@ -396,8 +379,6 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
             raise ValueError(f"--output_file would overwrite the input {inputs[name]}.")
         if name in seen:
             raise ValueError(f"--output_file names {path} twice; give each file its own name.")
-        if os.path.isdir(path):
-            raise ValueError(f"--output_file: {path} is a folder; give the name of a file in it.")
         check_file(path, "--output_file")
         seen.add(name)
 
@@ -431,13 +412,10 @@ def _collect(
     counts: Counter[str],
 ) -> Iterator[list[bytes]]:
     """Yields the records of each job, adds up the counts and shows the progress."""
-    start = time.monotonic()
     with _progress("creating", [job.block for job in jobs]) as progress:
         for job, (records, made) in zip(jobs, results, strict=True):
             yield records
             counts.update(made)
-            rate = counts["tokens"] / (time.monotonic() - start)
-            progress.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
             progress.update(job.block.size)
 
 
