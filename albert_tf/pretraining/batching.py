@@ -12,7 +12,8 @@ state outside of the input's position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -38,12 +39,6 @@ _MAX_OPEN_FILES = 16  # read in turn, so that neighbours in a file are not neigh
 
 # A masked record without a prediction is rare (no word was small enough), not impossible.
 _RECORDS_TO_ASK = 16
-
-
-def files_and_sizes(files: Sequence[str]) -> tf.data.Dataset:
-    """What `good_records` is to be mapped over."""
-    sizes = [file_size(path) for path in files]
-    return tf.data.Dataset.from_tensor_slices((list(files), tf.constant(sizes, tf.int64)))
 
 
 def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec]) -> tf.data.Dataset:
@@ -153,13 +148,16 @@ def training_batches(
         A data set of features, each [B / workers, length], and `example_weights` float32
         [B / workers].
     """
-    sources = (
-        files_and_sizes(files) if skip_damaged else tf.data.Dataset.from_tensor_slices(list(files))
-    )
+    read: Any = tf.data.TFRecordDataset
+    sources: Any = list(files)
+    if skip_damaged:
+        read = partial(good_records, specs=specs)
+        sources = sources, tf.constant([file_size(path) for path in files], tf.int64)
     records = (
-        sources.shuffle(len(files), seed=seed)
+        tf.data.Dataset.from_tensor_slices(sources)
+        .shuffle(len(files), seed=seed)
         .interleave(
-            partial(good_records, specs=specs) if skip_damaged else tf.data.TFRecordDataset,
+            read,
             cycle_length=min(len(files), _MAX_OPEN_FILES),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
@@ -243,25 +241,18 @@ def are_masked(path: str, mask_id: int | None = None) -> bool | None:
         None where the file does not tell: it is empty, damaged, or holds no pretraining records.
     """
     answer = None
-    for features in islice(_features(path), _RECORDS_TO_ASK):
-        if "input_ids" not in features or "token_boundary" not in features:
-            return None
-        if PREDICTION_FEATURES[-1] in features:
-            answer = any(features[PREDICTION_FEATURES[-1]].float_list.value)
-        else:
-            answer = mask_id is not None and mask_id in features["input_ids"].int64_list.value
-        if answer:
-            break
+    with suppress(RecordError):  # reported where the records are read
+        for number, payload in enumerate(islice(read_records(path), _RECORDS_TO_ASK), start=1):
+            features = example_features(payload, path, number)
+            if "input_ids" not in features or "token_boundary" not in features:
+                return None
+            if PREDICTION_FEATURES[-1] in features:
+                answer = any(features[PREDICTION_FEATURES[-1]].float_list.value)
+            else:
+                answer = mask_id is not None and mask_id in features["input_ids"].int64_list.value
+            if answer:
+                break
     return answer
-
-
-def _features(path: str) -> Iterator[Any]:
-    """Features of the records up to the first that cannot be read: others report that one."""
-    try:
-        for number, payload in enumerate(read_records(path), start=1):
-            yield example_features(payload, path, number)
-    except RecordError:
-        return
 
 
 def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
@@ -279,29 +270,25 @@ def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
     return True in first
 
 
-def check_plain(files: Sequence[str], mask_id: int) -> None:
-    """Refuses files whose records are masked already.
+def check_masking(files: Sequence[str], mask_id: int | None) -> None:
+    """Refuses records that would be masked twice, or not at all.
+
+    Args:
+        files: TFRecord files.
+        mask_id: id of [MASK] where records are masked while training; else None.
 
     Raises:
         RecordError: names the file.
     """
     for path in files:
-        if are_masked(path, mask_id):
+        masked = are_masked(path, mask_id)
+        if masked and mask_id is not None:
             raise RecordError(
                 f"{path}: its records were masked when they were made, and --masked_lm_prob (or "
                 "--masked_lm_budget) would mask them again. Leave that flag out, or make plain "
                 "records: create_pretraining_data.py --masked_lm_prob=0."
             )
-
-
-def check_masked(files: Sequence[str]) -> None:
-    """Refuses files whose records have nothing to predict.
-
-    Raises:
-        RecordError: names the file.
-    """
-    for path in files:
-        if are_masked(path) is False:
+        if masked is False and mask_id is None:
             raise RecordError(
                 f"{path}: its records are plain, no token is masked. Give --masked_lm_prob=0.15 to "
                 "mask them while training, or make masked records: create_pretraining_data.py "
@@ -310,10 +297,9 @@ def check_masked(files: Sequence[str]) -> None:
 
 
 def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
-    """Compares the first record of each file with the sentence loss.
+    """Looks for segment ids 1, which only pairs have, in the first record of each file.
 
-    Records of pairs have segment ids 1, records of single runs have none. Records of swapped parts
-    and of parts from elsewhere look alike.
+    Records of swapped parts and of parts from elsewhere look alike.
 
     Args:
         files: TFRecord files with the features of pretraining.
@@ -323,26 +309,11 @@ def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
         RecordError: a file of single runs, from which no sentence loss can be learnt, or one whose
             first record cannot be read.
     """
-    are_pairs = {
-        path: _is_pair(payload, path) for path in files for payload in islice(read_records(path), 1)
-    }
-    if sentence_loss != NONE:
-        for path, is_pair in are_pairs.items():
-            if not is_pair:
+    for path in files if sentence_loss != NONE else ():
+        for payload in islice(read_records(path), 1):
+            if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
                 raise RecordError(
                     f"{path} holds single runs of text (made with --sentence_loss={NONE}), no pairs"
                     f" of segments: --sentence_loss={sentence_loss} has nothing to learn there. "
                     f"Give --sentence_loss={NONE}, or records made with {SOP} or {NSP}."
                 )
-    elif any(are_pairs.values()):
-        logging.info(
-            "%d of %d files hold pairs of segments: with --sentence_loss=%s their masked tokens "
-            "alone are learnt",
-            sum(are_pairs.values()),
-            len(files),
-            NONE,
-        )
-
-
-def _is_pair(payload: bytes, path: str) -> bool:
-    return any(example_features(payload, path, 1)["segment_ids"].int64_list.value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -32,8 +32,7 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.batching import (
     Transform,
     are_masked_alike,
-    check_masked,
-    check_plain,
+    check_masking,
     check_sentence_pairs,
     evaluation_batches,
     readable_files,
@@ -111,31 +110,22 @@ class PretrainingTask:
             )
             if self._sentence or spec.name != _LABELS
         ]
-        # Of files to train on, what they begin with is looked at; where that is to be skipped, not.
+        # Files that begin with what is to be skipped are not looked at.
         readable = readable_files(self.train_files) if skip_damaged_records else []
-        self._files_to_check = readable or self.train_files
-        if masking:
-            check_plain(self._files_to_check, masking.mask_id)
-        else:
-            check_masked([*self._files_to_check, *self.eval_files])
+        to_check = readable or self.train_files
+        check_masking(to_check, masking.mask_id if masking else None)
+        if not masking:
+            check_masking(self.eval_files, None)
         self._mask_evaluation = masking is not None and not are_masked_alike(
             self.eval_files, masking.mask_id
         )
         self.specs = _specs_to_read(specs, masked=masking is None)
         self.eval_specs = _specs_to_read(specs, masked=not self._mask_evaluation)
-        inputs = (
-            (self._files_to_check, self.specs, 1 if skip_damaged_records else 256),
-            (self.eval_files, self.eval_specs, 256),
-        )
-        for files, read, num_records in inputs:
-            if files:
-                check_record_files(files, read, num_records=num_records)
-                check_sentence_pairs(files, sentence_loss)
-
-    def _inputs(self) -> list[tuple[list[str], list[FeatureSpec]]]:
-        """Files that are read, and what is read of them."""
-        inputs = (self.train_files, self.specs), (self.eval_files, self.eval_specs)
-        return [(files, specs) for files, specs in inputs if files]
+        if self.train_files:
+            check_record_files(to_check, self.specs, num_records=1 if skip_damaged_records else 256)
+        if self.eval_files:
+            check_record_files(self.eval_files, self.eval_specs)
+        check_sentence_pairs([*to_check, *self.eval_files], sentence_loss)
 
     def _transform(self, seed: int) -> Transform | None:
         return partial(self.masking, seed=seed) if self.masking else None
@@ -161,9 +151,10 @@ class PretrainingTask:
     @contextmanager
     def explain_read_errors(self) -> Iterator[None]:
         """See `Task`."""
-        with ExitStack() as contexts:
-            for files, specs in self._inputs():
-                contexts.enter_context(explain_read_errors(files, specs))
+        with (
+            explain_read_errors(self.train_files, self.specs),
+            explain_read_errors(self.eval_files, self.eval_specs),
+        ):
             yield
 
     def describe_input(self) -> dict[str, Any]:
