@@ -330,7 +330,13 @@ def mask_tokens(
         moving = _tokens_of(moved, words, is_text)
         _permute(input_ids, output, moving, draws.permutation_keys)
         selected |= moving
-    return _collect(input_ids, output, selected, slots, ngrams)
+    row, position, slot = _slots(selected)
+    positions = np.zeros((len(selected), slots), np.int64)
+    labels = np.zeros((len(selected), slots), np.int32)
+    positions[row, slot] = position
+    labels[row, slot] = input_ids[row, position]
+    counts = np.bincount(row, minlength=len(selected))
+    return MaskedBatch(output, positions, labels, counts, ngrams)
 
 
 def _tokens_of(chosen: np.ndarray, words: Words, is_text: np.ndarray) -> np.ndarray:
@@ -358,20 +364,3 @@ def _permute(
     positions = np.zeros(keys.shape, np.int64)
     positions[row, slot] = position
     output[row, position] = input_ids[row, positions[row, origin]]
-
-
-def _collect(
-    input_ids: np.ndarray,
-    output: np.ndarray,
-    selected: np.ndarray,
-    slots: int,
-    ngrams: np.ndarray,
-) -> MaskedBatch:
-    """Lists the selected positions of each row and what stood there."""
-    row, position, slot = _slots(selected)
-    positions = np.zeros((len(selected), slots), np.int64)
-    labels = np.zeros((len(selected), slots), np.int32)
-    positions[row, slot] = position
-    labels[row, slot] = input_ids[row, position]
-    counts = np.bincount(row, minlength=len(selected))
-    return MaskedBatch(output, positions, labels, counts, ngrams)

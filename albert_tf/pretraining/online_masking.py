@@ -65,27 +65,17 @@ def _numbered(keys: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
 def _mixed(values: tf.Tensor) -> tf.Tensor:
     """The finaliser of SplitMix64, a one-to-one map of 64 bits."""
     for shift, factor in _MIX:
-        values = _folded(values, shift) * tf.constant(factor, tf.uint64)
-    return _folded(values, 31)
+        values = (values ^ _shifted(values, shift)) * tf.constant(factor, tf.uint64)
+    return values ^ _shifted(values, 31)
 
 
-def _folded(values: tf.Tensor, shift: int) -> tf.Tensor:
-    return tf.bitwise.bitwise_xor(values, shifted(values, shift))
-
-
-def shifted(bits: tf.Tensor, count: int) -> tf.Tensor:
-    """Shifts uint64 to the right; zeros come in."""
+def _shifted(bits: tf.Tensor, count: int) -> tf.Tensor:
     return tf.bitwise.right_shift(bits, tf.constant(count, tf.uint64))
-
-
-def low_half(bits: tf.Tensor) -> tf.Tensor:
-    """The lower 32 bits of uint64, as uint64."""
-    return tf.bitwise.bitwise_and(bits, tf.constant(2**32 - 1, tf.uint64))
 
 
 def uniform(bits: tf.Tensor) -> tf.Tensor:
     """Numbers in [0, 1) from the upper 24 bits of uint64; float32, every value of equal weight."""
-    return tf.cast(tf.cast(shifted(bits, 40), tf.int32), tf.float32) * tf.constant(2.0**-24)
+    return tf.cast(tf.cast(_shifted(bits, 40), tf.int32), tf.float32) * tf.constant(2.0**-24)
 
 
 def below(bits: tf.Tensor, limit: int) -> tf.Tensor:
@@ -93,11 +83,12 @@ def below(bits: tf.Tensor, limit: int) -> tf.Tensor:
 
     Values differ in probability by 2**-32 at most.
     """
-    return tf.cast(shifted(low_half(bits) * tf.constant(limit, tf.uint64), 32), tf.int32)
+    low_half = bits & tf.constant(2**32 - 1, tf.uint64)
+    return tf.cast(_shifted(low_half * tf.constant(limit, tf.uint64), 32), tf.int32)
 
 
 class GraphWords(NamedTuple):
-    """The words of each sequence; as `data.words.Words`, with room for S words.
+    """The words of each sequence; as `masking.Words`, with room for S words.
 
     Attributes:
         counts: int32 [B]; words of each sequence.
@@ -111,7 +102,7 @@ class GraphWords(NamedTuple):
 
 
 class GraphDraws(NamedTuple):
-    """Random numbers that decide the masking of a batch; as `data.masking.MaskingDraws`.
+    """Random numbers that decide the masking of a batch; as `masking.MaskingDraws`.
 
     Attributes:
         order: int32 [B, S]; the words of each sequence in the order of the visits, then anything.
@@ -199,7 +190,7 @@ def find_text(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
 
 
 def find_words(is_text: tf.Tensor, token_boundary: tf.Tensor | None) -> GraphWords:
-    """Groups tokens to words, as `data.words.find_words` does.
+    """Groups tokens to words, as `masking.find_words` does.
 
     Args:
         is_text: bool [B, S].

@@ -88,16 +88,6 @@ def test_a_batch_larger_than_a_pass_is_full(files):
     assert sorted(numbers[:17]) == [*range(17)]
 
 
-def test_padding_fills_a_batch_with_rows_of_no_weight(files):
-    *_, last = evaluation_batches(files, SPECS, batch_size=7)
-    padded = pad_batch(last, 7)
-    np.testing.assert_array_equal(padded["ids"][:3], last["ids"])
-    assert padded["ids"].shape == (7, 2)
-    assert padded["weights"].shape == (7, 3)
-    np.testing.assert_array_equal(padded["example_weights"], [1, 1, 1, 0, 0, 0, 0])
-    assert pad_batch(last, 3)["ids"].shape == (3, 2)
-
-
 def numbered(features, numbers):
     return {**features, "numbers": numbers}
 
@@ -116,27 +106,6 @@ def test_examples_are_numbered_whatever_the_size_of_batches(files):
     assert [example for example, _ in examples] == training_numbers(files, count=15)
     whole = evaluation_batches(files, SPECS, batch_size=7, transform=numbered)
     assert [n for batch in whole for n in batch["numbers"].numpy()] == [*range(17)]
-
-
-def test_numbers_go_on_where_a_saved_iterator_stood(files, tmp_path):
-    batches = training_batches(files, SPECS, 4, seed=1, shuffle_buffer_size=6, transform=numbered)
-    unbroken = [batch["numbers"].numpy().tolist() for batch in batches.take(9)]
-    iterator = iter(batches)
-    for _ in range(5):
-        next(iterator)
-    saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "state"))
-    resumed = iter(batches)
-    tf.train.Checkpoint(iterator=resumed).read(saved).assert_consumed()
-    assert [next(resumed)["numbers"].numpy().tolist() for _ in range(4)] == unbroken[5:]
-
-
-def test_shards_are_equal_shares_in_order():
-    assert [Shard(index, 3).rows(12) for index in range(3)] == [
-        slice(0, 4),
-        slice(4, 8),
-        slice(8, 12),
-    ]
-    assert WHOLE.rows(5) == slice(0, 5)
 
 
 def sharded_iterator(files, shard):
@@ -167,3 +136,13 @@ def test_the_position_of_one_worker_is_that_of_any_number_of_workers(files, tmp_
             np.testing.assert_array_equal(batch["ids"], ids[shard.rows(6)])
             assert batch["numbers"].numpy().tolist() == numbers.numpy().tolist()[shard.rows(6)]
             assert batch["example_weights"].shape == 6 // shard.count
+
+
+def test_padding_fills_a_batch_with_rows_of_no_weight(files):
+    *_, last = evaluation_batches(files, SPECS, batch_size=7)
+    padded = pad_batch(last, 7)
+    np.testing.assert_array_equal(padded["ids"][:3], last["ids"])
+    assert padded["ids"].shape == (7, 2)
+    assert padded["weights"].shape == (7, 3)
+    np.testing.assert_array_equal(padded["example_weights"], [1, 1, 1, 0, 0, 0, 0])
+    assert pad_batch(last, 3)["ids"].shape == (3, 2)

@@ -1,6 +1,5 @@
 """The Beam pipeline on Beam's direct runner, which must write what the local path writes."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,25 +105,6 @@ def test_bytes_and_counts_are_those_of_the_local_path(
     assert report.counts == local.counts
     sizes = [len(data) for data in content(tmp_path / "local").values()]
     assert sum(sizes) > 2 * CHUNK_BYTES  # so that every file is joined from parts
-
-
-def test_pairs_of_neighbours_are_those_of_the_local_path(
-    inputs: list[str], tmp_path: Path, tokenizer: Tokenizer
-) -> None:
-    settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjacent"))
-    local = create_local(inputs, tmp_path / "local", tokenizer, 1, settings)
-    report = create(inputs, tmp_path / "beam", tokenizer, 1, settings=settings)
-    assert content(tmp_path / "beam") == content(tmp_path / "local")
-    assert report.counts == local.counts
-    assert local.counts["random_parts"] == 0
-
-
-def test_seed_changes_the_bytes(inputs: list[str], tmp_path: Path, tokenizer: Tokenizer) -> None:
-    create_local(inputs, tmp_path / "a", tokenizer, 2)
-    create(inputs, tmp_path / "b", tokenizer, 2, settings=replace(SETTINGS, random_seed=8))
-    a, b = content(tmp_path / "a"), content(tmp_path / "b")
-    assert a.keys() == b.keys() == {"0.tfrecord", "1.tfrecord"}
-    assert all(a[name] != b[name] for name in a)
 
 
 def test_files_without_records_and_other_folders(tmp_path: Path, tokenizer: Tokenizer) -> None:

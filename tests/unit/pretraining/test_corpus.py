@@ -66,12 +66,6 @@ def test_line_of_accents_is_empty_after_the_clean_up(tokenizer: Tokenizer, tmp_p
     assert decoded(documents, tokenizer) == [["the road"], ["was long"]]
 
 
-def test_line_of_a_megabyte(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    documents = read("the road was long " * 60_000 + "\nthe end\n", tokenizer, tmp_path)
-    assert documents.count == 1
-    assert documents.segment_starts[1] >= 240_000
-
-
 def test_unknown_pieces_inside_words_are_told_apart(golden: Path, tmp_path: Path) -> None:
     """Unknown letters continue a word; other unknown characters open one."""
     cased = load_tokenizer(

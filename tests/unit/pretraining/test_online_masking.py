@@ -10,13 +10,19 @@ from albert_tf.pretraining.masking import (
     MaskingDraws,
     MaskingSettings,
     NgramDraws,
-    Vocabulary,
     find_words,
-    mask_batch,
     mask_tokens,
     prediction_budget,
 )
-from albert_tf.pretraining.online_masking import OnlineMasking, draw_masking, find_text, row_keys
+from albert_tf.pretraining.online_masking import (
+    OnlineMasking,
+    below,
+    draw_masking,
+    find_text,
+    random_bits,
+    row_keys,
+    uniform,
+)
 
 V, CLS, SEP, MASK = 90, 2, 3, 4
 STARTS = np.arange(V) % 3 > 0  # a third of the tokens continue a word
@@ -130,73 +136,6 @@ def _output_shapes(function, features):
     return tf.nest.map_structure(lambda output: output.shape, concrete.structured_outputs)
 
 
-def test_numbers_and_seeds_give_other_masks():
-    features, is_text = plain_features(5, rows=31)
-    numbers = tf.range(31, dtype=tf.int64)
-    first = MASKING(features, numbers, seed=1)["masked_lm_positions"].numpy()
-    again = MASKING(features, numbers, seed=1)["masked_lm_positions"].numpy()
-    np.testing.assert_array_equal(again, first)
-    long = is_text.sum(axis=1) > 12  # short rows may be masked alike by chance
-    for other in (MASKING(features, numbers + 31, seed=1), MASKING(features, numbers, seed=2)):
-        same = (other["masked_lm_positions"].numpy() == first).all(axis=1)
-        assert same[long].mean() < 0.1
-
-
-ROWS = 6000
-
-
-@pytest.mark.parametrize("ngram", [1, 3])
-def test_masks_are_distributed_as_in_records(ngram):
-    """Both ways on the same sequences; a p-value below 1e-3 has that chance, seeds are fixed."""
-    settings = MaskingSettings(ngram=ngram, max_predictions_per_seq=9)
-    features, is_text = plain_features(6, rows=ROWS, shortest=S)
-    ids = features["input_ids"].numpy()
-    lengths = features["input_mask"].numpy().sum(axis=1)
-    vocabulary = Vocabulary(V, 1, CLS, SEP, MASK, np.append(STARTS, False))
-    rng = np.random.default_rng(1)
-    offline = mask_batch(ids, is_text, lengths, vocabulary, settings, rng)
-    online = OnlineMasking(settings, MASK, V)(features, tf.range(ROWS, dtype=tf.int64), seed=0)
-    weights = online["masked_lm_weights"].numpy()
-    used = np.arange(9) < offline.counts[:, None]
-    # Budgets are nearly always used up, so the share of masked tokens must be the same.
-    np.testing.assert_allclose(weights.sum(), used.sum(), rtol=1e-3)
-    runs = runs_of_rows(online["masked_lm_positions"].numpy(), weights > 0)
-    assert_same_distribution(np.bincount(runs_of_rows(offline.positions, used)), np.bincount(runs))
-    for where, width in ((offline.positions, S), (offline.labels, V)):
-        ours = online["masked_lm_positions" if width == S else "masked_lm_ids"].numpy()
-        assert_same_distribution(
-            np.bincount(where[used], minlength=width), np.bincount(ours[weights > 0])
-        )
-    assert_same_distribution(
-        np.bincount(fates(ids, offline.input_ids, offline.positions, used)),
-        np.bincount(
-            fates(
-                ids, online["input_ids"].numpy(), online["masked_lm_positions"].numpy(), weights > 0
-            )
-        ),
-    )
-
-
-def runs_of_rows(positions, used):
-    """Runs of neighbouring predictions of each row: the fewer, the longer the n-grams."""
-    return used[:, 0] + ((np.diff(positions) > 1) & used[:, 1:]).sum(axis=1)
-
-
-def fates(ids, shown, positions, used):
-    """0 for [MASK], 1 for a token left as it is, 2 for another token, of each prediction."""
-    rows, slots = np.nonzero(used)
-    places = rows, positions[rows, slots]
-    return np.where(shown[places] == MASK, 0, np.where(shown[places] == ids[places], 1, 2))
-
-
-def assert_same_distribution(first: np.ndarray, second: np.ndarray) -> None:
-    width = max(len(first), len(second))
-    table = np.array([np.pad(counts, (0, width - len(counts))) for counts in (first, second)])
-    table = table[:, table.sum(axis=0) >= 10]
-    assert table.shape[1] > 1
-    assert stats.chi2_contingency(table).pvalue > 1e-3
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -207,3 +146,29 @@ def assert_same_distribution(first: np.ndarray, second: np.ndarray) -> None:
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         OnlineMasking(settings, MASK, V)
+
+
+def test_bits_are_those_of_splitmix64():
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    keys = tf.constant([1234567, 2**64 - 1], tf.uint64)
+    assert random_bits(keys, 5).numpy()[0].tolist() == published
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**70 + 3])
+def test_numbers_are_uniform(seed):
+    """The chance of a p-value below 1e-4 is that number; the seeds are fixed."""
+    bits = random_bits(row_keys(seed, tf.range(2000, dtype=tf.int64)), 150)
+    unit = uniform(bits).numpy()
+    assert unit.dtype == np.float32
+    assert 0 <= unit.min() < 1e-4
+    assert 1 - 1e-4 < unit.max() < 1
+    assert stats.kstest(unit.ravel().astype(float), "uniform").pvalue > 1e-4
+    counts = np.bincount(below(bits, 37).numpy().ravel(), minlength=37)
+    assert len(counts) == 37
+    assert stats.chisquare(counts).pvalue > 1e-4

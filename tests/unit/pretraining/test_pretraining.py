@@ -12,7 +12,6 @@ from albert_tf.pretraining.instances import (
     make_examples,
     make_features,
     masking_vocabulary,
-    mix_seed,
     pretraining_feature_specs,
 )
 from albert_tf.pretraining.masking import MaskingSettings, Vocabulary
@@ -21,28 +20,6 @@ from albert_tf.tokenization.loading import load_tokenizer
 
 NO_MASKING = MaskingSettings(masked_lm_prob=0, max_predictions_per_seq=3)
 VOCABULARY = Vocabulary(50, 1, 2, 3, 4, np.append(np.arange(50) % 2 == 0, False))
-
-
-def test_layout_of_an_instance() -> None:
-    ids = np.arange(10, 30, dtype=np.int32)
-    settings = PretrainingDataSettings(SegmentSettings(9), NO_MASKING)
-    pairs = [Pair(4, 7, 0, 2, 1, -1, 0), Pair(1, 2, 8, 9, 0, -1, 0)]
-    features, _ = make_features(ids, pairs, settings, VOCABULARY, np.random.default_rng(0))
-    assert features["input_ids"].tolist() == [
-        [2, 14, 15, 16, 3, 10, 11, 3, 0],
-        [2, 11, 3, 18, 3, 0, 0, 0, 0],
-    ]
-    assert (features["input_mask"] * 1).tolist() == [[1] * 8 + [0], [1] * 5 + [0] * 4]
-    assert (features["segment_ids"] * 1).tolist() == [
-        [0, 0, 0, 0, 0, 1, 1, 1, 0],
-        [0, 0, 0, 1, 1, 0, 0, 0, 0],
-    ]
-    assert (features["token_boundary"] * 1).tolist() == [
-        [1, 1, 0, 1, 1, 1, 0, 1, 0],
-        [1, 0, 1, 1, 1, 0, 0, 0, 0],
-    ]
-    assert features["next_sentence_labels"].tolist() == [[1], [0]]
-    assert not features["masked_lm_weights"].any()
 
 
 def test_layout_of_a_single_run() -> None:
@@ -98,13 +75,6 @@ def test_seed_decides_everything(documents: tuple[Documents, Vocabulary]) -> Non
         assert made != make(documents, *other)
 
 
-def test_numpy_global_generator_has_no_part(documents: tuple[Documents, Vocabulary]) -> None:
-    np.random.seed(1)
-    first = make(documents, 5)
-    np.random.seed(2)
-    assert make(documents, 5) == first
-
-
 def test_counts_say_what_the_records_hold(documents: tuple[Documents, Vocabulary]) -> None:
     counts: Counter[str] = Counter()
     for _, made in make_examples(documents[0], SETTINGS, documents[1], [1]):
@@ -153,29 +123,11 @@ def test_records_without_pairs_hold_the_text_once(
     assert 0.97 * budget.sum() < counts["predictions"] <= budget.sum()
 
 
-def test_single_document_is_counted() -> None:
-    documents = Documents(np.arange(10, 15, dtype=np.int32), [0, 5], [0, 1])
-    ((examples, counts),) = make_examples(documents, SETTINGS, VOCABULARY, [1])
-    assert len(examples) == 1
-    assert counts["random_parts"] == counts["random_parts_of_only_document"] == 1
-
-
-def test_permutation_doubles_the_slots() -> None:
-    masking = MaskingSettings(max_predictions_per_seq=7, do_permutation=True)
-    specs = {spec.name: spec for spec in PretrainingDataSettings(masking=masking).feature_specs}
-    assert specs["masked_lm_ids"].length == 14
-
-
 def test_vocabulary_limits_the_ids() -> None:
     limits = {spec.name: spec.limit for spec in pretraining_feature_specs(64, 10, 30000)}
     assert limits["input_ids"] == limits["masked_lm_ids"] == 30000
     assert limits["masked_lm_positions"] == 64
     assert limits["next_sentence_labels"] == limits["segment_ids"] == 2
-
-
-def test_mixed_seeds_differ() -> None:
-    seeds = [[0], [1], [-1], [0, 0], [1, 0], [0, 1], [2**63]]
-    assert len({tuple(mix_seed(seed)) for seed in seeds}) == len(seeds)
 
 
 def test_dupe_factor_is_checked() -> None:

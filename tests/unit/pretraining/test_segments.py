@@ -1,7 +1,5 @@
 import random
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from albert_tf.pretraining.segments import Documents, Pair, SegmentSettings, pair_segments
@@ -21,47 +19,6 @@ def documents(*lengths: list[int]) -> Documents:
 def pairs_of(docs: Documents, index: int = 0, seed: int = 1, **settings: float | str) -> list[Pair]:
     settings = {"max_seq_length": 23, "short_seq_prob": 0.0} | settings
     return list(pair_segments(docs, index, SegmentSettings(**settings), random.Random(seed)))
-
-
-def test_swapped_and_plain_pairs_cover_the_document() -> None:
-    docs = documents([3, 5, 4, 6, 7, 2, 3, 3])
-    labels = set()
-    for seed in range(20):
-        pairs = pairs_of(docs, seed=seed)
-        for pair in pairs:
-            labels.add(pair.label)
-            assert (pair.a_start < pair.b_start) == (pair.label == 0)
-            assert pair.random_document == -1
-        tokens = sum(p.a_end - p.a_start + p.b_end - p.b_start + p.tokens_cut for p in pairs)
-        assert tokens == len(docs.ids)
-    assert labels == {0, 1}
-
-
-def test_single_segment_takes_its_second_part_from_another_document() -> None:
-    docs = documents([4, 4], [5], [3, 3])
-    origins = {pair.random_document for seed in range(30) for pair in pairs_of(docs, 1, seed)}
-    assert origins == {0, 2}
-    assert all(pair.label == 1 for seed in range(9) for pair in pairs_of(docs, 1, seed))
-
-
-def test_only_document_gives_its_own_second_part() -> None:
-    (pair,) = pairs_of(documents([5]))
-    assert pair == Pair(0, 5, 0, 5, 1, 0, 0)
-
-
-def test_next_sentence_pairs_use_the_rest_again() -> None:
-    docs = documents([4] * 9, [5, 6])
-    for seed in range(20):
-        pairs = pairs_of(docs, seed=seed, sentence_loss="nsp")
-        covered = set()
-        for pair in pairs:
-            covered |= set(range(pair.a_start, pair.a_end))
-            if pair.label == 0:
-                covered |= set(range(pair.b_start, pair.b_end))
-            else:
-                assert pair.random_document == 1
-        cut = sum(pair.tokens_cut for pair in pairs)
-        assert len(covered) >= 36 - cut
 
 
 def test_single_runs_use_every_token_once_and_fill_the_sequence() -> None:
@@ -87,42 +44,11 @@ def test_short_single_runs_are_whole_segments() -> None:
     assert lengths == {4, 8, 12, 16, 20, 21}  # 21: a target of 21, cut in the sixth segment
 
 
-def test_long_parts_are_cut_at_both_ends() -> None:
-    docs = documents([1000], [700])
-    for seed in range(9):
-        (pair,) = pairs_of(docs, seed=seed)
-        assert (pair.a_end - pair.a_start, pair.b_end - pair.b_start) == (10, 10)
-        assert pair.tokens_cut == 1680
-        # What is kept of a part lies about its middle, not at one end.
-        assert 380 < pair.a_start < 610
-        assert 1230 < pair.b_start < 1460
-
-
-def test_short_sequences_have_a_random_length() -> None:
-    docs = documents([2] * 100)
-    lengths = set()
-    for seed in range(40):
-        pairs = pairs_of(docs, seed=seed, short_seq_prob=1.0)
-        lengths.add(max(p.a_end - p.a_start + p.b_end - p.b_start for p in pairs))
-    assert lengths == set(range(4, 21, 2))  # a lone segment takes another one of two tokens
-
-
 def test_shortest_length_leaves_a_token_in_each_part() -> None:
     docs = documents([9, 1, 4], [3])
     for seed in range(20):
         for pair in pairs_of(docs, seed=seed, max_seq_length=5):
             assert (pair.a_end - pair.a_start, pair.b_end - pair.b_start) == (1, 1)
-
-
-def test_documents_are_saved_and_loaded(tmp_path: Path) -> None:
-    docs = documents([3, 2], [4])
-    with open(tmp_path / "documents.npz", "wb") as file:
-        docs.save(file)
-    loaded = Documents.load(str(tmp_path / "documents.npz"))
-    np.testing.assert_array_equal(loaded.ids, docs.ids)
-    assert loaded.segment_starts == docs.segment_starts == [0, 3, 5, 9]
-    assert loaded.document_starts == docs.document_starts == [0, 2, 3]
-    assert loaded.count == 2
 
 
 @pytest.mark.parametrize(
