@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import keras
@@ -19,7 +18,7 @@ from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
-from albert_tf.checkpoints.original.files import GLOBAL_STEP, READ_ERRORS, is_slot, read_variables
+from albert_tf.checkpoints.original.files import GLOBAL_STEP, is_slot, read_variables
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import HINT
 from albert_tf.checkpoints.tf1_hub.writing import GRAPH_FILE
@@ -46,8 +45,6 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _FLAG = "PATH"
 _SHOWN = 8  # values of a tensor or a list
-# What TensorFlow raises where files are damaged or operations are missing.
-_RUN_ERRORS = (*READ_ERRORS, KeyError, OSError)
 _KINDS = {
     "original": "a release directory, or one of a training, with checkpoints of the original",
     "huggingface": "a Hugging Face directory",
@@ -125,7 +122,7 @@ def find_saved_model(path: str) -> str | None:
 
 
 def describe_saved_model(path: str) -> Iterator[str]:
-    """Yields lines on a SavedModel: what can be asked of it, and what it answers.
+    """Yields lines on a SavedModel: its signatures. The graph is not run.
 
     Args:
         path: its directory, see `find_saved_model`.
@@ -142,20 +139,13 @@ def describe_saved_model(path: str) -> Iterator[str]:
     except Exception as error:  # protobuf's DecodeError is public under no stable name
         raise ValueError(f"{file!r} is damaged: {error}") from error
     yield f"{path}: a SavedModel (TensorFlow {graph.meta_info_def.tensorflow_version})"
-    signatures = {k: v for k, v in sorted(graph.signature_def.items()) if not k.startswith("__")}
-    for key, signature in signatures.items():
+    for key, signature in sorted(graph.signature_def.items()):
+        if key.startswith("__"):
+            continue
         tensors = {name: _tensor(info) for name, info in sorted(signature.inputs.items())}
         for name, info in sorted(signature.outputs.items()):
             tensors[f"-> {name}"] = _tensor(info)
         yield from _rows(f"Signature {key}", tensors)
-    yield ""
-    yield "Sample output of the graph"
-    for key, signature in reversed(signatures.items()):
-        samples = {name: _sample(info, name) for name, info in sorted(signature.inputs.items())}
-        if samples and all(value is not None for value in samples.values()):
-            yield from _run(path, list(graph.meta_info_def.tags), key, samples)
-            return
-    yield "  none: no signature takes only token ids or only texts"
 
 
 def _rows(title: str, values: Mapping[str, object]) -> Iterator[str]:
@@ -173,28 +163,6 @@ def _tensor(info: Any) -> str:
         dtype = f"unknown type {info.dtype}"
     sizes = ["?" if dim.size < 0 else str(dim.size) for dim in info.tensor_shape.dim]
     return f"{dtype} [{'...' if info.tensor_shape.unknown_rank else ', '.join(sizes)}]"
-
-
-def _sample(info: Any, name: str) -> tf.Tensor | None:
-    """Something to give an input: three tokens of one text, or a text; None where it is unclear."""
-    sizes = [1 if dim.size < 0 else dim.size for dim in info.tensor_shape.dim]
-    if info.dtype == tf.int32.as_datatype_enum and len(sizes) in (2, 3):
-        sizes[-1] = 3 if info.tensor_shape.dim[-1].size < 0 else sizes[-1]
-        return tf.fill(sizes, 0 if "segment" in name or "type" in name else 1)
-    is_text = info.dtype == tf.string.as_datatype_enum and name not in ("input", "examples")
-    return tf.fill(sizes, _ENGLISH[0]) if is_text and len(sizes) in (1, 2) else None
-
-
-def _run(path: str, tags: list[str], key: str, given: Mapping[str, tf.Tensor]) -> Iterator[str]:
-    with suppress(ImportError):  # registers what models that take texts consist of
-        import tensorflow_text  # noqa: F401
-    try:
-        outputs = tf.saved_model.load(path, tags=tags).signatures[key](**given)
-    except _RUN_ERRORS as error:
-        raise ValueError(f"{path!r} cannot be loaded and run: {error}") from error
-    yield f"  {key}({', '.join(f'{name}={v.numpy().tolist()}' for name, v in given.items())})"
-    for name, value in sorted(outputs.items()):
-        yield f"    {name} {list(value.shape)}: {_values(np.ravel(value.numpy()))}"
 
 
 def _values(values: Sequence[Any] | np.ndarray) -> str:

@@ -72,7 +72,6 @@ def test_a_pretrained_model_in_another_format(golden, capsys):
     assert text.startswith(f"{path}: a SavedModel (TensorFlow 1.15.5)\n")
     assert f"\n{path}: a TF-Hub module of TF1 (tf1_hub)\n" in text
     assert facts(text)["-> sop_log_probs"] == "float32 [?, 2]"
-    assert "    sequence_output [1, 3, 24]: " in text
     found = facts(text)
     assert found["variables"] == found["variables restored"] == "32"
     assert found["heads"] == "1,266"  # its weights; above, what they are
@@ -167,8 +166,6 @@ def test_an_exported_classifier_by_its_folder_of_exports(tmp_path):
     text = told(tmp_path)
     assert text.startswith(f"{path}: a SavedModel (TensorFlow {tf.__version__})")
     assert facts(text)["-> probabilities"] == "float32 [?, 2]"
-    assert "  tokens(input_ids=[[1, 1, 1]], " in text
-    assert "    probabilities [1, 2]: 0." in text
     assert "2 classes" in text  # of the weights, which another training may start from
     data = tmp_path / "9" / "variables" / "variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:50])
