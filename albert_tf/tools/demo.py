@@ -6,13 +6,11 @@ that a user would take by a command is taken by that command, shown as it is run
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,8 +106,7 @@ def run_demo(
             what it printed says why.
     """
     start = time.monotonic()
-    settings = {"num_train_steps": num_train_steps, "vocab_size": vocab_size}
-    out = _emptied(output_dir, {**settings, "max_documents": max_documents})
+    out = _emptied(output_dir)
     _title("An English corpus out of Python's own documentation")
     write_corpus(out / "corpus", max_documents)
     _title("A SentencePiece vocabulary")
@@ -155,7 +152,7 @@ def _title(text: str) -> None:
     print(f"\n=== {text}", flush=True)
 
 
-def _emptied(output_dir: str, settings: Mapping[str, int | None]) -> Path:
+def _emptied(output_dir: str) -> Path:
     """The directory, if it is the demo's own, without the models of an earlier demo."""
     out = Path(output_dir)
     is_ours = not out.exists() or (out / _SETTINGS_FILE).exists()
@@ -165,7 +162,7 @@ def _emptied(output_dir: str, settings: Mapping[str, int | None]) -> Path:
             f"earlier demo. Received: {output_dir!r}"
         )
     out.mkdir(parents=True, exist_ok=True)
-    (out / _SETTINGS_FILE).write_text(json.dumps(settings))
+    (out / _SETTINGS_FILE).write_text("{}\n")
     for name in ("model", "pretraining", "published", "evaluation", "chapters", "classifier"):
         shutil.rmtree(out / name, ignore_errors=True)
     return out

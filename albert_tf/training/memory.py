@@ -67,7 +67,7 @@ class MemoryEstimate:
     Attributes:
         program: the process without tensors.
         weights: the parameters, in single precision.
-        moments: what the optimizer keeps of every parameter.
+        moments: what the optimizer, LAMB or AdamW, keeps of every parameter.
         gradients: of all parameters; with accumulation, their sums too.
         kept: tensors that wait for the backward pass.
         passing: tensors that come and go where most of them are there at a time: inside a block,

@@ -61,11 +61,8 @@ def test_a_mistyped_command_suggests_the_right_one(monkeypatch, typed, meant):
 
 
 def test_what_resembles_no_command_has_no_suggestion(monkeypatch):
-    with pytest.raises(SystemExit) as error:
+    with pytest.raises(SystemExit, match=r"^error: [^?]*quiz[^?]*$"):
         run(monkeypatch, "quiz")
-    assert error.value.code.startswith("error: ")
-    assert "quiz" in error.value.code
-    assert "?" not in error.value.code
 
 
 def test_a_flag_before_the_command_is_named(monkeypatch):
@@ -92,15 +89,3 @@ def test_a_command_gets_its_arguments_and_the_name_for_its_usage(monkeypatch):
     monkeypatch.setattr("albert_tf.cli.memory.main", lambda: seen.append(list(sys.argv)))
     run(monkeypatch, "memory", "--preset=base_v2", "--remat")
     assert seen == [["albert_tf memory", "--preset=base_v2", "--remat"]]
-
-
-def test_a_command_runs():
-    done = subprocess.run(
-        [sys.executable, "-m", "albert_tf", "train_sentencepiece", "--nonsense"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(main.__file__).parents[2],
-    )
-    assert done.returncode == 1
-    assert "nonsense" in done.stderr

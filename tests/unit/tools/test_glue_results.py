@@ -167,11 +167,6 @@ class TestTable:
         assert (f1["median"], f1["min"], f1["max"]) == pytest.approx((88.5, 86.0, 91.0))
         assert (tmp_path / "glue_results.png").read_bytes().startswith(b"\x89PNG")
 
-    def test_nothing_finished_yet_is_a_table_without_rows(self, tmp_path):
-        runs = [run("rte", 1, "has not finished")]
-        assert "rte-seed1" in write_results(str(tmp_path), summarize(runs, {}), None, runs)
-        assert json.loads((tmp_path / "glue_results.json").read_text())["scores"] == []
-
 
 class TestSubmission:
     @staticmethod

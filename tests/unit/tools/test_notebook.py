@@ -169,13 +169,6 @@ class TestSpans:
         with pytest.raises(ValueError, match="layer=-9"):
             draw_question_attention(model, tokenizer, QUESTION, CONTEXT, layer=-9)
 
-    def test_a_dollar_in_a_text_begins_no_formula(self, model, tokenizer):
-        wrong = "is $\\wrong$ a formula"
-        assert draw_spans(model, tokenizer, wrong, CONTEXT).startswith(b"\x89PNG")
-        assert draw_question_attention(model, tokenizer, wrong, CONTEXT).startswith(b"\x89PNG")
-        assert draw_attention(model, tokenizer, wrong).startswith(b"\x89PNG")
-        assert draw_similarity(np.eye(2), [wrong, "text"]).startswith(b"\x89PNG")
-
     def test_the_part_with_the_likeliest_start_is_shown(self, monkeypatch):
         monkeypatch.setattr(notebook, "_MOST_TOKENS", 4)
         for likeliest in range(7):

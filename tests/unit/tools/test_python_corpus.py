@@ -244,22 +244,6 @@ class TestChapters:
         assert chapter_of("shutil.Error") == "files"
         assert chapter_of("emailer.Class") is None
 
-    def test_paragraphs_are_whole_sentences_picked_from_all_over(self, monkeypatch, tmp_path):
-        documents = [
-            Document(name, [f"A b c x{number} d e f {place} of it." for place in range(6)])
-            for number, (name, _) in enumerate(
-                numbered(300, "email/part.") + numbered(300, "random.") + numbered(5, "turtle.")
-            )
-        ]
-        documents[3].sentences[1] = "The Email is not for this one at all."
-        monkeypatch.setattr(python_corpus, "python_documents", lambda: documents)
-        parts = write_chapters(tmp_path)
-        for part, limit in zip(parts, MAX_PARAGRAPHS, strict=True):
-            assert Counter(p.chapter for p in part) == {"mail": limit, "numbers": limit}
-            # Ten words a sentence: three make 25 words.
-            assert {len(p.text.split()) for p in part} <= {20, 30}
-            assert all(p.text.endswith(".") and "Email" not in p.text for p in part)
-
     def test_too_little_documentation_is_refused_before_anything_is_written(
         self, monkeypatch, tmp_path
     ):
