@@ -23,7 +23,8 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.distribution import create_strategy
-from benchmarks.matmul import encoder_operations, matmul_rate, seconds
+from benchmarks.matmul import encoder_operations, matmul_rate
+from benchmarks.timing import seconds
 
 flags.DEFINE_string("data_dir", None, "GLUE, or the folder of the task.", required=True)
 flags.DEFINE_string("spm_model_file", None, "SentencePiece model.", required=True)

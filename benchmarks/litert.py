@@ -12,7 +12,6 @@ best time of each counts: other work on the machine only ever adds time.
 """
 
 import os
-import time
 from collections.abc import Callable, Sequence
 
 import keras
@@ -29,6 +28,7 @@ from albert_tf.data.streams import open_input, read_lines
 from albert_tf.data.text_examples import TextExample
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.serving.litert import QUANTIZATIONS, agreement, export_litert, outputs_of
+from benchmarks.timing import best_seconds
 
 _PRESET = flags.DEFINE_string("preset", None, "Shape of an encoder with random weights.")
 _MODEL = flags.DEFINE_string("model", None, "A model of any format instead.")
@@ -62,18 +62,6 @@ def model_and_sequences() -> tuple[keras.Model, Callable[[int], TokenSequences]]
         lines = [line.decode() for group in read_lines(file) for line in group]
     examples = [TextExample("", *line.split("\t")) for line in lines]
     return build_model(contents), lambda n: text_sequences(examples, contents.tokenizer, n)
-
-
-def best_milliseconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Times the functions in turns; the shortest time of each."""
-    best = dict.fromkeys(functions, float("inf"))
-    for number in range(_ROUNDS.value + 1):
-        for name, function in functions.items():
-            begin = time.perf_counter()
-            function()
-            if number:  # the first one prepares
-                best[name] = min(best[name], 1000 * (time.perf_counter() - begin))
-    return best
 
 
 def write_files(model: keras.Model, length: int) -> dict[str, str]:
@@ -144,7 +132,8 @@ def measure(model: keras.Model, sequences: TokenSequences, length: int) -> None:
             functions[f"{name} {threads}"] = lambda run=run: run(**full)
         found = real_outputs(lambda batch, run=run: run(**batch), batches)
         cells[name] = kinship(found, wanted)
-    best = best_milliseconds(functions)
+    best_seconds(functions, 1)  # the first run prepares
+    best = {name: 1000 * value for name, value in best_seconds(functions, _ROUNDS.value).items()}
     base = best[f"{next(iter(paths))} 1"]
     print(f"| TensorFlow, {length} | – | – | {best['tensorflow']:.1f} | – | – | – |")
     for name, path in paths.items():

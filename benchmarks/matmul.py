@@ -6,13 +6,13 @@ the machine; so a busy or a slow one changes the ratio little.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from benchmarks.timing import seconds
 
 
 def encoder_operations(config: AlbertConfig, lengths: np.ndarray) -> float:
@@ -28,13 +28,6 @@ def encoder_operations(config: AlbertConfig, lengths: np.ndarray) -> float:
     blocks = config.num_hidden_layers * config.inner_group_num
     mapping = 2 * tokens * E * H * config.projects_embeddings
     return blocks * block + mapping + 2 * len(lengths) * H * H
-
-
-def seconds(run: Callable[[], object]) -> float:
-    """Wall time of one run, which returns when its result is there."""
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def matmul_rate(config: AlbertConfig, rows: int) -> Callable[[], float]:

@@ -28,7 +28,7 @@ from albert_tf.pretraining.online_masking import OnlineMasking
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.trainer import Trainer
-from benchmarks.matmul import seconds
+from benchmarks.timing import seconds
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_list("shapes", ["32x128", "8x512"], "Examples x positions of a batch.")

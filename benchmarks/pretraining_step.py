@@ -24,8 +24,9 @@ from absl import app, flags
 
 from albert_tf.config import FLOAT32, PRECISIONS, AlbertConfig
 from albert_tf.training.trainer import Trainer
-from benchmarks.matmul import encoder_operations, matmul_rate, seconds
+from benchmarks.matmul import encoder_operations, matmul_rate
 from benchmarks.pretraining import pretraining_trainer, random_batch
+from benchmarks.timing import seconds
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_string("albert_config_file", None, "Model, in place of a preset.")

@@ -23,6 +23,7 @@ from albert_tf.multiple_choice.features import choice_features
 from albert_tf.multiple_choice.race import MIDDLE, read_race
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
+from benchmarks.timing import best_seconds
 
 _DATA = flags.DEFINE_string("data_dir", None, "What holds RACE, or the folder RACE itself.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
@@ -31,17 +32,6 @@ _ROUNDS = flags.DEFINE_integer("rounds", 7, "How often to time each.", lower_bou
 _QUESTIONS = flags.DEFINE_integer(
     "questions", 0, "Questions to measure memory with; RACE trains on 87,866.", lower_bound=0
 )
-
-
-def best_seconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Times the functions in turns; the shortest time of each."""
-    best = dict.fromkeys(functions, float("inf"))
-    for _ in range(_ROUNDS.value):
-        for name, function in functions.items():
-            begin = time.perf_counter()
-            function()
-            best[name] = min(best[name], time.perf_counter() - begin)
-    return best
 
 
 def _print_memory(examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> None:
@@ -84,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
             read(), tokenizer, max_seq_length=_LENGTH.value
         ),
     }
-    seconds = best_seconds(functions)
+    seconds = best_seconds(functions, _ROUNDS.value)
     for name, value in seconds.items():
         ratio = seconds["bare_sentencepiece"] / value
         rate = len(examples) / value

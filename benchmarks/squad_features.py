@@ -21,6 +21,7 @@ from albert_tf.squad.features import answers_through_tokens, squad_features, squ
 from albert_tf.squad.metrics import normalize_answer
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
+from benchmarks.timing import best_seconds
 
 _DATA = flags.DEFINE_string("squad_file", None, "Questions in the layout of SQuAD.")
 _VERSION = flags.DEFINE_integer("squad_version", 1, "1 or 2.", lower_bound=1, upper_bound=2)
@@ -32,17 +33,6 @@ _QUERY = flags.DEFINE_integer("max_query_length", 64, "Tokens of a question.")
 _WORKERS = flags.DEFINE_integer("num_workers", 1, "Processes that tokenize.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "How often to time each.", lower_bound=1)
 _SHOWN = 20
-
-
-def best_seconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Times the functions in turns; the shortest time of each."""
-    best = dict.fromkeys(functions, float("inf"))
-    for _ in range(_ROUNDS.value):
-        for name, function in functions.items():
-            begin = time.perf_counter()
-            function()
-            best[name] = min(best[name], time.perf_counter() - begin)
-    return best
 
 
 def print_speed(data: SquadData, tokenizer: Tokenizer) -> None:
@@ -62,7 +52,7 @@ def print_speed(data: SquadData, tokenizer: Tokenizer) -> None:
         bare = sentencepiece.SentencePieceProcessor(model_file=_MODEL.value)
         texts = data.contexts + [question.question for question in data.questions]
         functions["bare_sentencepiece"] = lambda: bare.encode(texts, out_type=int, num_threads=1)
-    seconds = best_seconds(functions)
+    seconds = best_seconds(functions, _ROUNDS.value)
     for name, value in seconds.items():
         ratio = seconds.get("bare_sentencepiece", float("nan")) / value
         print(

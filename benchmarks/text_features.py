@@ -7,7 +7,6 @@ gives cut sequences and label ids. Both run in turns in this process, and the be
 compared: other work on the machine only ever adds time.
 """
 
-import time
 from collections.abc import Callable, Sequence
 
 import sentencepiece
@@ -17,23 +16,13 @@ from albert_tf.classification.features import text_features
 from albert_tf.classification.glue import GlueData
 from albert_tf.data.text_examples import TRAIN
 from albert_tf.tokenization.loading import load_tokenizer
+from benchmarks.timing import best_seconds
 
 _DATA = flags.DEFINE_string("data_dir", None, "GLUE download, or its MRPC folder.")
 _MODEL = flags.DEFINE_string("spm_model_file", None, "SentencePiece model.")
 _VOCAB = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary; not timed if not given.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of a sequence.", lower_bound=5)
 _ROUNDS = flags.DEFINE_integer("rounds", 9, "How often to time each.", lower_bound=1)
-
-
-def best_seconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Times the functions in turns; the shortest time of each."""
-    best = dict.fromkeys(functions, float("inf"))
-    for _ in range(_ROUNDS.value):
-        for name, function in functions.items():
-            begin = time.perf_counter()
-            function()
-            best[name] = min(best[name], time.perf_counter() - begin)
-    return best
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -53,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
         functions[name] = lambda tokenizer=tokenizer: text_features(
             examples, data.labels, tokenizer, _LENGTH.value
         )
-    seconds = best_seconds(functions)
+    seconds = best_seconds(functions, _ROUNDS.value)
     for name, value in seconds.items():
         ratio = seconds["bare_sentencepiece"] / value
         print(

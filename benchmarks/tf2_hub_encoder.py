@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -24,19 +23,13 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
+from benchmarks.timing import best_seconds, seconds
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_integer("batch_size", 4, "Examples of a step.")
 flags.DEFINE_integer("length", 128, "Tokens of an example.")
 flags.DEFINE_integer("rounds", 5, "Timings of each; the least is printed.")
 FLAGS = flags.FLAGS
-
-
-def seconds(function: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 def gradients(call: Callable, variables: list, inputs: dict) -> Callable:
@@ -77,12 +70,8 @@ def main(_: list[str]) -> None:
         "step of the SavedModel": gradients(loaded, list(loaded.trainable_variables), inputs),
         "step of the model": gradients(model.encoder, own, inputs),
     }
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(FLAGS.rounds):
-        for name, step in steps.items():
-            times[name].append(seconds(step))
-    for name, values in times.items():
-        print(f"{name}: {min(values):.2f} s")
+    for name, value in best_seconds(steps, FLAGS.rounds).items():
+        print(f"{name}: {value:.2f} s")
 
 
 if __name__ == "__main__":
