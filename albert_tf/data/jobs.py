@@ -12,10 +12,13 @@ from multiprocessing import get_context, parent_process
 from types import FrameType
 from typing import Any, TypeVar
 
+from tqdm import tqdm
+
 T = TypeVar("T")
 
 # Calls a method of the shared object for each item and yields the results in order.
 OrderedMap = Callable[[Callable[[Any, Any], Any], Iterable[Any]], Iterator[Any]]
+_SECONDS_WITHOUT_BAR = 3
 _JOBS_AHEAD = 2  # for each process: results that may wait for their turn
 _CANCEL = signal.SIGUSR2
 
@@ -24,6 +27,18 @@ _shared: Any = None
 
 _is_working = False
 _is_cancelled = False
+
+
+def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+    """Yields the items, with a progress bar on a terminal if they take more than three seconds.
+
+    Args:
+        items: what is gone through.
+        description: what the bar says.
+        total: number of items; None takes their length.
+    """
+    delay = _SECONDS_WITHOUT_BAR
+    return tqdm(items, description, total, leave=False, disable=None, delay=delay)
 
 
 def available_cores() -> int:

@@ -13,7 +13,6 @@ from albert_tf.data.files import explain_write_errors, file_exists, open_binary,
 
 STANDARD_INPUT = "-"
 _OUTPUT = "the standard output"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINES_AT_ONCE = 1024
 _BYTES_AT_ONCE = 1 << 18
 

@@ -28,13 +28,7 @@ _MOST_LISTED = 25
 
 
 class JsonError(ValueError):
-    """A file is not the JSON it should be.
-
-    Attributes:
-        is_unfinished: whether the text ends before the value does.
-    """
-
-    is_unfinished = False
+    """A file is not the JSON it should be."""
 
 
 def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
@@ -80,11 +74,9 @@ def json_values(text: str, where: str, *, line: int = 1) -> Iterator[tuple[int, 
             value, position = _DECODER.raw_decode(text, counted)
         except json.JSONDecodeError as error:
             number = line + text.count("\n", counted, error.pos)
-            broken = JsonError(
+            raise JsonError(
                 f"{where} is broken JSON: {error.msg} at line {number}, column {error.colno}."
-            )
-            broken.is_unfinished = error.pos >= len(text.rstrip())
-            raise broken from error
+            ) from error
         except (ValueError, RecursionError) as error:
             raise JsonError(f"{where} is broken JSON from line {line} on: {error}.") from error
         yield line, value
@@ -163,6 +155,13 @@ def is_encodable(text: str) -> bool:
     return True
 
 
+def whole_characters(text: str) -> str:
+    """Replaces lone surrogates, which JSON can hold and UTF-8 cannot, by U+FFFD."""
+    if text.isascii() or is_encodable(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 @dataclass(frozen=True, slots=True)
 class JsonValue:
     """A value in a JSON file, asked for by key and type; JsonError where it is of another type.
@@ -205,6 +204,10 @@ class JsonValue:
         """The value as text that a file can hold, without lone surrogates."""
         is_right = isinstance(self.value, str) and is_encodable(self.value)
         return self._checked("text without lone surrogates", is_right)
+
+    def whole_text(self) -> str:
+        """The value as text, its lone surrogates replaced by U+FFFD."""
+        return whole_characters(self._checked("text", isinstance(self.value, str)))
 
     def whole_number(self, at_least: int = _INT64.start) -> int:
         """The value as a whole number of 64 bits, at least `at_least`; 12.0 is 12."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 from absl import logging
 
 from albert_tf.data.files import decode_utf8, encoding_error, file_exists, open_binary
-from albert_tf.data.strict_json import JsonError, is_encodable, listed, parse_json, shown
+from albert_tf.data.strict_json import JsonError, listed, parse_json, shown, whole_characters
 
 Cells = list[str | None]  # None: an object of JSON lines has no text there
 Row = tuple[int, Cells]  # the line it begins at, from 1 as editors count, and its cells
@@ -163,7 +163,7 @@ def read_table(
     if kind == _JSONL:
         objects = json_objects(path, flag, text, _WANTED)
         keys = list(dict.fromkeys(key for _, row in objects for key in row))
-        cells = ((line, [_cell(row.get(k), issues, line) for k in keys]) for line, row in objects)
+        cells = ((line, [_cell(row.get(key)) for key in keys]) for line, row in objects)
         return Table(path, flag, keys, len(keys), cells, issues)
     rows = _tsv_rows(text) if kind == _TSV else _csv_rows(path, flag, text)
     blanks: list[Row] = []
@@ -269,16 +269,8 @@ def json_objects(path: str, flag: str, text: str, wanted: str) -> list[tuple[int
     return objects
 
 
-def _cell(value: Any, issues: DataIssues, line: int) -> str | None:
+def _cell(value: Any) -> str | None:
     """A JSON value as the text a table would hold; None for null, a list or an object."""
     if value is None or isinstance(value, list | dict):
         return None
-    return whole_characters(value, issues, line) if isinstance(value, str) else json.dumps(value)
-
-
-def whole_characters(text: str, issues: DataIssues, location: int | str) -> str:
-    """Replaces lone surrogates, which JSON can hold and UTF-8 cannot, and counts the text."""
-    if text.isascii() or is_encodable(text):
-        return text
-    issues.add("halves of characters (lone surrogates), replaced by U+FFFD", location)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return whole_characters(value) if isinstance(value, str) else json.dumps(value)

@@ -13,12 +13,11 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from absl import logging
 
-from albert_tf.data.strict_json import as_whole_number, shown
-from albert_tf.data.tables import DataIssues, json_objects, read_text, whole_characters
+from albert_tf.data.strict_json import JsonValue, as_whole_number, is_number
+from albert_tf.data.tables import DataIssues, json_objects, read_text
 from albert_tf.data.text_examples import NO_LABEL, TEST, TRAIN
 
 LETTERS = string.ascii_uppercase  # names of options, in their order
@@ -86,125 +85,79 @@ def read_choices(path: str, *, split: str = TRAIN, flag: str) -> list[ChoiceExam
             has fewer than 2 options or more than 26, a label of train or dev is none of them, or
             there is no label at all; names file, line and flag.
     """
-    issues = DataIssues(path)
-    objects = json_objects(path, flag, read_text(path, flag), _WANTED)
     rows = []
+    objects = json_objects(path, flag, read_text(path, flag), _WANTED)
     for number, (line, row) in enumerate(objects):
-        try:
-            example = _example(row, str(number), split, issues, line)
-        except ValueError as error:
-            raise ValueError(f"{flag}: line {line} of {path} {error}") from error
+        entry = JsonValue(row, f"{flag}: line {line} of {path}")
+        name, label = entry.get("id"), entry.get("label")
+        options = tuple(_text(option) for option in entry["options"].elements())
+        if not 2 <= len(options) <= len(LETTERS):
+            raise entry["options"].error(f"a list of 2 to {len(LETTERS)} texts")
+        example = ChoiceExample(
+            str(number) if name is None else _text(name),
+            _text(entry["context"]),
+            _text(entry["question"]),
+            options,
+            label_or_none(_label, label, options, split),
+        )
         rows.append((line, example))
-    _count_repeated(rows, issues)
-    return finish(rows, split, issues, flag)
+    return finish(rows, split, DataIssues(path), flag)
 
 
-def _example(
-    row: dict[str, Any], number: str, split: str, issues: DataIssues, line: int
-) -> ChoiceExample:
-    def text(key: str, value: Any) -> str:
-        return whole_characters(_text(key, value), issues, line)
-
-    missing = [key for key in ("context", "question", "options") if row.get(key) is None]
-    if missing:
-        raise ValueError(f"has no {missing[0]!r}; wanted is {_WANTED}.")
-    options = row["options"]
-    if not isinstance(options, list) or not 2 <= len(options) <= len(LETTERS):
-        received = len(options) if isinstance(options, list) else shown(options)
-        raise ValueError(f"needs a list of 2 to {len(LETTERS)} 'options'. Received: {received}")
-    example = ChoiceExample(
-        number if row.get("id") is None else text("id", row["id"]),
-        text("context", row["context"]),
-        text("question", row["question"]),
-        tuple(text("options", option) for option in options),
-    )
-    count_empty(example, issues, line)
-    label = row.get("label")
-    return replace(example, label=label_or_none(_label, label, example, split, issues, line))
-
-
-def _text(key: str, value: Any) -> str:
+def _text(value: JsonValue) -> str:
     """A value of JSON as text; numbers are written as JSON does."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return json.dumps(value)
-    raise ValueError(f"needs text in {key!r}. Received: {shown(value)}")
+    return json.dumps(value.value) if is_number(value.value) else value.whole_text()
 
 
-def _label(value: Any, options: Sequence[str]) -> int:
+def _label(value: JsonValue, options: Sequence[str]) -> int:
     """The option a label means; one that could mean two is none."""
     last = len(options) - 1
-    allowed = f"0 to {last}, A to {LETTERS[last]}, or the text of an option"
-    number = as_whole_number(value)
-    if number is not None and 0 <= number <= last:
-        return number
-    if not isinstance(value, str):
-        raise ValueError(f"has the label {shown(value)}; allowed are {allowed}.")
-    name = value.strip()
-    meant = [number for number, option in enumerate(options) if option.strip() == name]
-    if len(name) == 1 and name.upper() in LETTERS[: last + 1]:
-        meant.append(LETTERS.index(name.upper()))
-    elif not meant and re.fullmatch("[0-9]{1,9}", name) and int(name) <= last:
-        meant.append(int(name))
-    if len(set(meant)) == 1:
-        return meant[0]
-    if not meant:
-        raise ValueError(f"has the label {shown(value)}; allowed are {allowed}.")
-    raise ValueError(
-        f"has the label {shown(value)}, which could mean options {sorted(set(meant))} (counted "
-        "from 0); give the number of the right one."
-    )
+    meant = set()
+    if isinstance(value.value, str):
+        name = value.value.strip()
+        meant = {number for number, option in enumerate(options) if option.strip() == name}
+        if len(name) == 1 and name.upper() in LETTERS[: last + 1]:
+            meant.add(LETTERS.index(name.upper()))
+        elif not meant and re.fullmatch("[0-9]{1,9}", name) and int(name) <= last:
+            meant.add(int(name))
+    else:
+        number = as_whole_number(value.value)
+        if number is not None and 0 <= number <= last:
+            meant.add(number)
+    if len(meant) != 1:
+        raise value.error(
+            f"0 to {last}, A to {LETTERS[last]}, or the text of an option, and mean one of them"
+        )
+    return meant.pop()
 
 
 def label_or_none(
-    find: Callable[[Any, Sequence[str]], int],
-    value: Any,
-    example: ChoiceExample,
+    find: Callable[[JsonValue, Sequence[str]], int],
+    value: JsonValue | None,
+    options: Sequence[str],
     split: str,
-    issues: DataIssues,
-    place: int | str,
 ) -> int | None:
     """Gives the number of the right option; None where there is no label.
 
     Args:
         find: gives the number from the label and the options, or raises ValueError.
         value: the label in the file.
-        example: without label.
-        split: train, dev or test; in a test file a label that is none is counted.
-        issues: grows.
-        place: where the question is.
+        options: of the question.
+        split: train, dev or test; in a test file what is no label, such as -1, counts as none.
 
     Raises:
         ValueError: the label of a train or dev file is none of the options.
     """
-    if value in (None, "") or (value in NO_LABEL and value not in example.options):
+    if value is None or value.value in (None, ""):
+        return None
+    if value.value in NO_LABEL and value.value not in options:
         return None
     try:
-        return find(value, example.options)
+        return find(value, options)
     except ValueError:
         if split != TEST:
             raise
-        issues.add("an unknown label: the data are taken as without labels", place)
         return None
-
-
-def count_empty(example: ChoiceExample, issues: DataIssues, place: int | str) -> None:
-    """Counts an example whose context, question or option is blank; it is kept."""
-    if not example.context.strip():
-        issues.add("an empty context, kept", place)
-    if not example.question.strip():
-        issues.add("an empty question, kept", place)
-    if not all(option.strip() for option in example.options):
-        issues.add("an empty option, kept", place)
-
-
-def _count_repeated(rows: Sequence[tuple[int, ChoiceExample]], issues: DataIssues) -> None:
-    seen = set()
-    for line, example in rows:
-        if example.example_id in seen:
-            issues.add("an id that was there before, kept", line)
-        seen.add(example.example_id)
 
 
 def finish(
@@ -213,7 +166,7 @@ def finish(
     """Settles what examples without a label mean, and logs what was found.
 
     Args:
-        rows: examples and their places.
+        rows: examples and where they are.
         split: train or dev: those without a label are left out; test: all have one, or none.
         issues: of the file or folder; logged.
         flag: the flag it came from, for errors.
@@ -221,41 +174,29 @@ def finish(
     Raises:
         ValueError: there is no example, or in train or dev none with a label.
     """
-    unlabelled = [place for place, example in rows if example.label is None]
+    unlabelled = [location for location, example in rows if example.label is None]
     if not rows or (split != TEST and len(unlabelled) == len(rows)):
         what = "question has a label" if rows else "question is there"
         raise ValueError(f"{flag}: no {what} in {issues.path}, the {split} data.")
+    examples = [example for _, example in rows]
+    kind = "no label, left out"
     if split != TEST:
-        for place in unlabelled:
-            issues.add("no label, left out", place)
-        examples = [example for _, example in rows if example.label is not None]
-    else:
-        if len(unlabelled) < len(rows):
-            for place in unlabelled:
-                issues.add("no label where others have one: all are taken as without", place)
-        examples = [replace(row, label=None) if unlabelled else row for _, row in rows]
+        examples = [example for example in examples if example.label is not None]
+    elif unlabelled:
+        kind = "no label where others have one: all are taken as without"
+        examples = [replace(example, label=None) for example in examples]
+    for location in unlabelled if len(unlabelled) < len(rows) else []:
+        issues.add(kind, location)
     issues.log()
-    _log_examples(examples, split, issues.path)
-    return examples
-
-
-def _log_examples(examples: Sequence[ChoiceExample], split: str, path: str) -> None:
     counts = Counter(example.label for example in examples if example.label is not None)
     labels = ", ".join(f"{LETTERS[label]}: {counts[label]}" for label in sorted(counts))
-    most = max(len(example.options) for example in examples)
     logging.info(
         "%s: split=%s questions=%d passages=%d most_options=%d %s",
-        path,
+        issues.path,
         split,
         len(examples),
         len({example.context for example in examples}),
-        most,
+        max(len(example.options) for example in examples),
         f"labels {labels}" if counts else "without labels",
     )
-    if split == TRAIN and len(counts) == 1 and len(examples) > 1:
-        logging.warning(
-            "%s: of all %d questions option %s is the right one; is the label what it should be?",
-            path,
-            len(examples),
-            labels[0],
-        )
+    return examples

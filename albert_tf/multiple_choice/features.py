@@ -9,8 +9,8 @@ from itertools import chain
 
 import numpy as np
 from absl import logging
-from tqdm import tqdm
 
+from albert_tf.data.jobs import progress
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.tokenization.base import Tokenizer
@@ -18,7 +18,6 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _SPECIAL = 3  # [CLS] context [SEP] ending [SEP]
 _TEXTS_AT_ONCE = 4096  # ids are Python integers for so long, eight times as large
-_SECONDS_WITHOUT_BAR = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +31,6 @@ class ChoiceFeatures:
         label_ids: int32 [N], number of the right option from 0; None for questions without labels.
         example_ids: N names, see `ChoiceExample`.
         levels: N of them, "" where there is none.
-        cut_contexts: options whose context lost tokens.
-        cut_endings: options that lost tokens, or whose question did.
 
     Raises:
         ValueError: they do not belong together.
@@ -44,8 +41,6 @@ class ChoiceFeatures:
     label_ids: np.ndarray | None
     example_ids: list[str]
     levels: list[str]
-    cut_contexts: int = 0
-    cut_endings: int = 0
 
     def __post_init__(self) -> None:
         """Checks that there are as many of everything, and that labels are options."""
@@ -87,25 +82,6 @@ class ChoiceFeatures:
         return (np.arange(self.num_choices) < self.choice_counts[:, None]).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """Tokenized texts: what stays of them, and how long they were.
-
-    Attributes:
-        tokens: int32 [T], one text after the other.
-        lengths: int64 [n], what stays of each text.
-        full_lengths: int64 [n], what there was.
-    """
-
-    tokens: np.ndarray
-    lengths: np.ndarray
-    full_lengths: np.ndarray
-
-    def starts(self) -> np.ndarray:
-        """Returns where in `tokens` each text begins, int64 [n]."""
-        return np.cumsum(self.lengths) - self.lengths
-
-
 def choice_features(
     examples: Sequence[ChoiceExample],
     tokenizer: Tokenizer,
@@ -136,23 +112,48 @@ def choice_features(
     room = max_seq_length - _SPECIAL
     rows: dict[str, int] = {}
     context_rows = [rows.setdefault(example.context, len(rows)) for example in examples]
-    contexts = _encoded(list(rows), tokenizer, slice(None, room))
-    endings = _encoded_endings(examples, tokenizer, min(max_qa_length, room))
+    contexts, context_lengths = _encoded(list(rows), tokenizer, slice(None, room))
+    # Text for SentencePiece is cleaned before the options are put in, as in the original;
+    # cleaning it once more when it is encoded changes nothing.
+    clean = tokenizer.clean if isinstance(tokenizer, SentencePieceTokenizer) else None
+    texts = list(chain.from_iterable(example.endings(clean) for example in examples))
+    endings, ending_lengths = _encoded(texts, tokenizer, slice(-min(max_qa_length, room), None))
     counts = np.array([len(example.options) for example in examples], np.int32)
     context_of = np.repeat(np.array(context_rows, np.int64), counts)
-    kept = np.minimum(contexts.full_lengths[context_of], room - endings.lengths)
-    features = ChoiceFeatures(
-        _sequences(contexts, context_of, kept, endings, counts, tokenizer),
+    kept = np.minimum(context_lengths[context_of], room - np.array([*map(len, endings)], np.int64))
+    _log_cuts(
+        int(np.sum(kept < context_lengths[context_of])),
+        int(np.sum(ending_lengths > min(max_qa_length, room))),
+        f"of={len(endings)} max_seq_length={max_seq_length} max_qa_length={max_qa_length}",
+    )
+    cls_id, sep_id = (np.array([i], np.int32) for i in (tokenizer.cls_id, tokenizer.sep_id))
+    pieces = [np.zeros(0, np.int32)]
+    for row, length, ending in zip(context_of.tolist(), kept.tolist(), endings, strict=True):
+        pieces += [cls_id, contexts[row][:length], sep_id, ending, sep_id]
+    # Options that a question does not have are empty sequences.
+    is_there = (np.arange(counts.max(initial=0)) < counts[:, None]).ravel()
+    starts = np.zeros(len(is_there) + 1, np.int64)
+    starts[1:][is_there] = kept + [len(ending) + _SPECIAL for ending in endings]
+    first_lengths = np.zeros(len(is_there), np.int32)
+    first_lengths[is_there] = kept + 2
+    return ChoiceFeatures(
+        TokenSequences(np.concatenate(pieces), np.cumsum(starts), first_lengths),
         counts,
         label_ids,
         [example.example_id for example in examples],
         [example.level for example in examples],
-        cut_contexts=int((kept < contexts.full_lengths[context_of]).sum()),
-        cut_endings=int((endings.lengths < endings.full_lengths).sum()),
     )
-    settings = f"max_seq_length={max_seq_length} max_qa_length={max_qa_length}"
-    _report(features, endings, settings)
-    return features
+
+
+def _log_cuts(contexts: int, endings: int, settings: str) -> None:
+    if contexts:
+        logging.info("truncated_contexts=%d %s", contexts, settings)
+    if endings:
+        logging.warning(
+            "%d options lost tokens at the front, together with their question: %s",
+            endings,
+            settings,
+        )
 
 
 def _label_ids(examples: Sequence[ChoiceExample]) -> np.ndarray | None:
@@ -179,98 +180,14 @@ def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
         raise ValueError(f"--max_qa_length must be at least 1. Received: {max_qa_length}")
 
 
-def _encoded_endings(
-    examples: Sequence[ChoiceExample], tokenizer: Tokenizer, length: int
-) -> _Texts:
-    # Text for SentencePiece is cleaned before the options are put in, as in the original;
-    # cleaning it once more when it is encoded changes nothing.
-    clean = tokenizer.clean if isinstance(tokenizer, SentencePieceTokenizer) else None
-    endings = list(chain.from_iterable(example.endings(clean) for example in examples))
-    return _encoded(endings, tokenizer, slice(-length, None))
-
-
-def _encoded(texts: Sequence[str], tokenizer: Tokenizer, kept: slice) -> _Texts:
-    """Tokenizes texts and keeps a part of each."""
-    tokens: list[np.ndarray] = []
+def _encoded(
+    texts: Sequence[str], tokenizer: Tokenizer, kept: slice
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """A part of the tokens of each text, and how many there were, int64 [n]."""
+    parts: list[np.ndarray] = []
     lengths: list[int] = []
-    full_lengths: list[int] = []
-    with tqdm(
-        total=len(texts),
-        desc="tokenizing",
-        unit="text",
-        disable=None,
-        delay=_SECONDS_WITHOUT_BAR,
-        leave=False,
-    ) as bar:
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            ids = tokenizer.encode_batch(texts[start : start + _TEXTS_AT_ONCE])
-            parts = [row[kept] for row in ids]
-            full_lengths += map(len, ids)
-            lengths += map(len, parts)
-            tokens.append(np.fromiter(chain.from_iterable(parts), np.int32))
-            bar.update(len(ids))
-    joined = np.concatenate(tokens) if tokens else np.zeros(0, np.int32)
-    return _Texts(joined, np.array(lengths, np.int64), np.array(full_lengths, np.int64))
-
-
-def _sequences(
-    contexts: _Texts,
-    context_of: np.ndarray,
-    kept: np.ndarray,
-    endings: _Texts,
-    counts: np.ndarray,
-    tokenizer: Tokenizer,
-) -> TokenSequences:
-    """Puts the sequences together in one array, which is the largest by far and made once.
-
-    Args:
-        contexts: of n passages.
-        context_of: int64 [M]; the passage of each option.
-        kept: int64 [M]; how many tokens of it stay.
-        endings: of M options.
-        counts: int32 [N]; options of each question.
-        tokenizer: has the special tokens.
-    """
-    num_choices = int(counts.max(initial=0))
-    is_there = (np.arange(num_choices) < counts[:, None]).ravel()
-    lengths = np.zeros(len(is_there), np.int64)
-    lengths[is_there] = kept + endings.lengths + _SPECIAL
-    first_lengths = np.zeros(len(is_there), np.int32)
-    first_lengths[is_there] = kept + 2
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    begins = starts[:-1][is_there]
-    tokens = np.full(starts[-1], tokenizer.sep_id, np.int32)
-    tokens[begins] = tokenizer.cls_id
-    context_begins = contexts.starts()[context_of]
-    _copy(contexts.tokens, context_begins, kept, tokens, begins + 1)
-    _copy(endings.tokens, endings.starts(), endings.lengths, tokens, begins + kept + 2)
-    return TokenSequences(tokens, starts, first_lengths)
-
-
-def _copy(
-    source: np.ndarray,
-    source_starts: np.ndarray,
-    lengths: np.ndarray,
-    target: np.ndarray,
-    target_starts: np.ndarray,
-) -> None:
-    """Copies pieces of these lengths from places in one array to places in another."""
-    columns = (column.tolist() for column in (source_starts, lengths, target_starts))
-    for begin, length, place in zip(*columns, strict=True):
-        target[place : place + length] = source[begin : begin + length]
-
-
-def _report(features: ChoiceFeatures, endings: _Texts, settings: str) -> None:
-    count = len(endings.lengths)
-    if features.cut_contexts:
-        logging.info("truncated_contexts=%d of=%d %s", features.cut_contexts, count, settings)
-    if features.cut_endings:
-        logging.warning(
-            "%d of %d options lost tokens at the front, together with their question: %s",
-            features.cut_endings,
-            count,
-            settings,
-        )
-    empty = int((endings.lengths == 0).sum())
-    if empty:
-        logging.warning("%d of %d options have no token, nor has their question", empty, count)
+    for start in progress(range(0, len(texts), _TEXTS_AT_ONCE), "tokenizing"):
+        ids = tokenizer.encode_batch(texts[start : start + _TEXTS_AT_ONCE])
+        parts += [np.array(row[kept], np.int32) for row in ids]
+        lengths += map(len, ids)
+    return parts, np.array(lengths, np.int64)

@@ -6,9 +6,10 @@ memory needed is some hundred bytes a window, whatever its length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +28,9 @@ OUTPUTS = {
     ),
 }
 
-# What stands for a question none of whose spans can be an answer, as in the original release: its
-# text and its two numbers.
-_FALLBACKS = {1: ("empty", 0.0), 2: ("", -1e6)}
-_WINDOWS_AT_ONCE = 2048
+# What stands for a question none of whose spans can be an answer, as in the original release.
+_FALLBACKS = {1: {"empty": (0.0, 0.0, -1, -1)}, 2: {"": (-1e6, -1e6, -1, -1)}}
+_QUESTIONS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class AnswerSettings:
     threshold: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerCandidate:
+class AnswerCandidate(NamedTuple):
     """One entry of the list of best answers.
 
     Attributes:
@@ -80,27 +79,16 @@ class AnswerCandidate:
 
 @dataclass(frozen=True, eq=False)
 class SquadAnswers:
-    """The best answers of Q questions, from the best down.
+    """The best answers of Q questions.
 
     Attributes:
         ids: the Q questions' ids.
-        first: int64 [Q + 1]; where a question's candidates begin; the last one is T. Every
-            question has at least one.
-        texts: of the T candidates.
-        probabilities: float64 [T]; the softmax of the sums of start and end.
-        start_log_probs: float64 [T].
-        end_log_probs: float64 [T].
-        ranges: int64 [T, 2]; characters of the context, the end exclusive; -1 if there are none.
+        candidates: the answers of each question, at least one, from the best down.
         null_odds: float64 [Q], the higher the less answerable; None for SQuAD 1.1.
     """
 
     ids: list[str]
-    first: np.ndarray
-    texts: list[str]
-    probabilities: np.ndarray
-    start_log_probs: np.ndarray
-    end_log_probs: np.ndarray
-    ranges: np.ndarray
+    candidates: list[list[AnswerCandidate]]
     null_odds: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -113,7 +101,7 @@ class SquadAnswers:
         Args:
             threshold: null odds from which on the answer is ""; None always takes the best one.
         """
-        texts = [self.texts[place] for place in self.first[:-1]]
+        texts = [candidates[0].text for candidates in self.candidates]
         if threshold is not None and self.null_odds is not None:
             is_answered = self.null_odds < threshold
             texts = [text if kept else "" for text, kept in zip(texts, is_answered, strict=True)]
@@ -124,21 +112,6 @@ class SquadAnswers:
         if self.null_odds is None:
             return {}
         return dict(zip(self.ids, self.null_odds.tolist(), strict=True))
-
-    def candidates(self, number: int) -> list[AnswerCandidate]:
-        """Returns the best answers of a question, from the best down.
-
-        Args:
-            number: which question.
-        """
-        part = slice(self.first[number], self.first[number + 1])
-        starts, ends = self.ranges[part].T.tolist()
-        columns = (self.probabilities, self.start_log_probs, self.end_log_probs)
-        numbers = (column[part].tolist() for column in columns)
-        return [
-            AnswerCandidate(*entry)
-            for entry in zip(self.texts[part], *numbers, starts, ends, strict=True)
-        ]
 
 
 def check_sizes(n_best_size: int, max_answer_length: int) -> None:
@@ -255,34 +228,17 @@ class AnswerSelector:
                 f"{np.sum(~self._is_added)} of {len(self._is_added)} windows have no outputs yet."
             )
         questions = self.data.questions
-        fallback_text, fallback_score = _FALLBACKS[self.version]
-        texts: list[str] = []
-        entries: list[tuple[float, float, int, int]] = []
-        first = np.zeros(len(questions) + 1, np.int64)
-        for number, found in self._spans_by_question():
-            distinct = self._distinct(self.data.contexts[questions[number].paragraph], *found)
-            texts.extend(distinct or [fallback_text])
-            entries.extend(distinct.values() or [(fallback_score, fallback_score, -1, -1)])
-            first[number + 1] = len(texts)
-        columns = np.array(entries, np.float64).reshape(-1, 4)
-        sums = columns[:, 0] + columns[:, 1]
-        return SquadAnswers(
-            [question.qas_id for question in questions],
-            first,
-            texts,
-            _softmax(sums, first),
-            columns[:, 0],
-            columns[:, 1],
-            columns[:, 2:].astype(np.int64),
-            self._null_odds(),
-        )
+        candidates = [
+            self._distinct(self.data.contexts[questions[number].paragraph], spans)
+            for number, spans in self._spans_by_question()
+        ]
+        ids = [question.qas_id for question in questions]
+        return SquadAnswers(ids, candidates, self._null_odds())
 
-    def _distinct(
-        self, context: str, starts: list, ends: list, start_scores: list, end_scores: list
-    ) -> dict[str, tuple[float, float, int, int]]:
-        """The first `n_best_size` different texts: their numbers and their range of characters."""
+    def _distinct(self, context: str, spans: Iterable[tuple]) -> list[AnswerCandidate]:
+        """The first `n_best_size` different texts, or what stands for none."""
         found: dict[str, tuple[float, float, int, int]] = {}
-        for start, end, *scores in zip(starts, ends, start_scores, end_scores, strict=True):
+        for start, end, *scores in spans:
             piece = context[start : end + 1]
             text = piece.strip()
             if text in found:
@@ -291,75 +247,68 @@ class AnswerSelector:
             found[text] = (*scores, start, start + len(text))
             if len(found) == self.n_best_size:
                 break
-        return found
+        found = found or _FALLBACKS[self.version]
+        sums = np.array([start + end for start, end, *_ in found.values()])
+        shares = np.exp(sums - sums.max())
+        probabilities = (shares / shares.sum()).tolist()
+        return [
+            AnswerCandidate(text, probability, *entry)
+            for (text, entry), probability in zip(found.items(), probabilities, strict=True)
+        ]
 
-    def _spans_by_question(self) -> Iterator[tuple[int, tuple[list, list, list, list]]]:
-        """Yields each question and its spans, the best first.
-
-        Of a span: its first and last character, and what the model says of its start and end.
-        """
-        windows = np.searchsorted(
-            self.features.question_indices, np.arange(len(self.data.questions) + 1)
-        )
-        begin = 0
-        while begin < len(windows) - 1:
-            # As many questions as have the windows wanted at once, and at least one.
-            limit = windows[begin] + _WINDOWS_AT_ONCE
-            end = max(begin + 1, int(np.searchsorted(windows, limit, side="right")) - 1)
-            questions, *spans = self._sorted_spans(np.arange(windows[begin], windows[end]))
-            starts, ends, start_scores, end_scores = (column.tolist() for column in spans)
-            bounds = np.searchsorted(questions, np.arange(begin, end + 1)).tolist()
+    def _spans_by_question(self) -> Iterator[tuple[int, Iterable[tuple]]]:
+        """Yields each question and its spans, the best first: first and last character, scores."""
+        count = len(self.data.questions)
+        windows = np.searchsorted(self.features.question_indices, np.arange(count + 1))
+        for begin in range(0, count, _QUESTIONS_AT_ONCE):
+            end = min(begin + _QUESTIONS_AT_ONCE, count)
+            questions, *spans = self._spans(np.arange(windows[begin], windows[end]))
+            # Stable: of equals the first window, start and end is first.
+            order = np.lexsort((-(spans[2] + spans[3]), questions))
+            columns = (column[order].tolist() for column in spans)
+            rows = list(zip(*columns, strict=True))
+            bounds = np.searchsorted(questions[order], np.arange(begin, end + 1)).tolist()
             for number, (low, high) in enumerate(pairwise(bounds), begin):
-                part = slice(low, high)
-                yield number, (starts[part], ends[part], start_scores[part], end_scores[part])
-            begin = end
+                yield number, rows[low:high]
 
-    def _sorted_spans(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The candidates of some windows: questions, characters, scores, sorted."""
-        row, starts, ends, start_scores, end_scores = self._candidates(rows)
+    def _spans(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The possible spans of some windows: question, first and last character, scores."""
         features = self.features
-        questions = features.question_indices[row]
-        # Stable: of equals the first window, start and end is first.
-        order = np.lexsort((-(start_scores + end_scores), questions))
-        row, starts, ends = row[order], starts[order], ends[order]
+        starts = self._kept["start_index"][rows]
+        ends = self._kept["end_index"][rows]
+        context_ends = features.first_context_position[rows] + features.context_lengths(rows)
+        is_span = (
+            features.is_max_context(rows, starts)[:, :, None]
+            & (ends >= starts[:, :, None])
+            & (ends < context_ends[:, None, None])
+            & (ends - starts[:, :, None] < self.max_answer_length)
+        )
+        window, beam, rank = np.nonzero(is_span)
+        # The ends of SQuAD 1.1 are those of every start.
+        end_beam = np.minimum(beam, ends.shape[1] - 1)
+        row, start, end = rows[window], starts[window, beam], ends[window, end_beam, rank]
+        # Of a span that the beams hold more than once the scores are averaged.
+        width = np.int64(ends.max(initial=0) + 1)
+        keys = (row * width + start) * width + end
+        _, first, inverse, counts = np.unique(keys, True, True, True)
+        order = np.argsort(first)
+        scores = (
+            self._kept["start_score"][row, beam],
+            self._kept["end_score"][row, end_beam, rank],
+        )
+        means = ((np.bincount(inverse, column) / counts)[order] for column in scores)
+        row, start, end = (column[first[order]] for column in (row, start, end))
         base = (
             features.paragraph_offsets[features.paragraph_indices[row]]
             + features.window_starts[row]
             - features.first_context_position[row]
         )
         return (
-            questions[order],
-            features.token_starts[base + starts],
-            features.token_ends[base + ends],
-            start_scores[order],
-            end_scores[order],
+            features.question_indices[row],
+            features.token_starts[base + start],
+            features.token_ends[base + end],
+            *means,
         )
-
-    def _candidates(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The possible spans of some windows, each once: window, start, end and their scores."""
-        features = self.features
-        starts = self._kept["start_index"][rows]
-        ends = self._kept["end_index"][rows]
-        context_ends = features.first_context_position[rows] + features.context_lengths(rows)
-        can_start = features.is_max_context(rows, starts)
-        is_span = (
-            can_start[:, :, None]
-            & (ends >= starts[:, :, None])
-            & (ends < context_ends[:, None, None])
-            & (ends - starts[:, :, None] < self.max_answer_length)
-        )
-        window, beam, rank = np.nonzero(is_span)
-        chosen = rows[window]
-        start, start_score = (
-            self._kept[name][chosen, beam] for name in ("start_index", "start_score")
-        )
-        # The ends of SQuAD 1.1 are those of every start.
-        beam = np.minimum(beam, ends.shape[1] - 1)
-        end, end_score = (
-            self._kept[name][chosen, beam, rank] for name in ("end_index", "end_score")
-        )
-        scores = start_score.astype(np.float64), end_score.astype(np.float64)
-        return _each_once(chosen, start, end, *scores)
 
     def _null_odds(self) -> np.ndarray | None:
         """The least of the windows' null odds of each question, float64 [Q]."""
@@ -369,35 +318,3 @@ class AnswerSelector:
         if "null_odds" in self._kept:
             np.minimum.at(odds, self.features.question_indices, self._kept["null_odds"])
         return odds
-
-
-def _each_once(
-    rows: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    start_scores: np.ndarray,
-    end_scores: np.ndarray,
-) -> tuple[np.ndarray, ...]:
-    """Spans without repetition, at their first place, with the means of their numbers."""
-    spans = np.stack([rows, starts, ends]).astype(np.int64)
-    width = spans[1:].max(initial=0) + 1
-    keys = (spans[0] * width + spans[1]) * width + spans[2]
-    _, place, inverse, counts = np.unique(
-        keys, return_index=True, return_inverse=True, return_counts=True
-    )
-    if len(place) == len(keys):
-        return rows, starts, ends, start_scores, end_scores
-    order = np.argsort(place)
-    means = (
-        (np.bincount(inverse, scores) / counts)[order] for scores in (start_scores, end_scores)
-    )
-    return (*(column[place[order]] for column in (rows, starts, ends)), *means)
-
-
-def _softmax(values: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The softmax within each part [first[i], first[i + 1]) of values [T]; no part is empty."""
-    if not len(values):
-        return values
-    counts = np.diff(first)
-    exponentials = np.exp(values - np.repeat(np.maximum.reduceat(values, first[:-1]), counts))
-    return exponentials / np.repeat(np.add.reduceat(exponentials, first[:-1]), counts)

@@ -31,38 +31,22 @@ from typing import IO, Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.data.files import EncodingError
-from albert_tf.data.streams import (
-    BYTE_ORDER_MARK,
-    can_be_read_twice,
-    open_input,
-    open_output,
-    read_lines,
-)
-from albert_tf.data.strict_json import JsonError, parse_json, shown
-from albert_tf.data.tables import DataIssues, whole_characters
+from albert_tf.data.streams import can_be_read_twice, open_input, open_output, read_lines
+from albert_tf.data.strict_json import JsonValue, parse_json
+from albert_tf.data.tables import DataIssues
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.squad.answers import AnswerSelector, SquadAnswers
-from albert_tf.squad.data import (
-    Question,
-    SquadData,
-    id_of,
-    paragraphs_of,
-    paragraphs_of_article,
-    questions_of,
-    text_of,
-)
-from albert_tf.squad.features import SquadFeatures, cut_questions, squad_features
+from albert_tf.squad.answers import AnswerCandidate, AnswerSelector, AnswerSettings
+from albert_tf.squad.data import Question, SquadData, id_of, questions_in, text_of
+from albert_tf.squad.features import squad_features
 from albert_tf.tokenization.base import Tokenizer
 
-WANTED = (
+_WANTED = (
     'a JSON list of {"context": "...", "question": "..."} and, if wanted, "id"; or one such '
     "object a line; or a file as of SQuAD"
 )
 
 FLAG = "--predict_json"
-_QUESTIONS_AT_ONCE = 1024
-_CHARACTERS_AT_ONCE = 1 << 20  # of their contexts, each counted as often as it is asked about
+_QUESTIONS_AT_ONCE = 256
 
 
 class PlainQuestion(NamedTuple):
@@ -71,7 +55,7 @@ class PlainQuestion(NamedTuple):
     Attributes:
         question_id: as given, a text or a whole number; else its number, from 1, as a text. Need
             not be unique.
-        context: where the answer is looked for, as given.
+        context: where the answer is looked for.
         question: its text.
     """
 
@@ -85,6 +69,8 @@ def read_plain_questions(
 ) -> Iterator[list[PlainQuestion]]:
     """Yields the questions of a file or a stream, in their order.
 
+    An object in the first line makes JSON lines; else all lines are one document.
+
     Args:
         lines: groups of lines, see `streams.read_lines`.
         path: the file, for errors.
@@ -95,120 +81,53 @@ def read_plain_questions(
 
     Raises:
         ValueError: broken JSON, another layout, a text that is missing or none; names the line, or
-            the place in the document. Questions that stand before it are yielded before.
+            the keys in the document. Questions that stand before it are yielded before.
     """
-    reader = _Reader(f"{flag}: {path}")
-    for group in reader.values(lines):
+    number = 0
+    for values in _json_values(lines, f"{flag}: {path}"):
         questions: list[PlainQuestion] = []
         try:
-            for value, place in group:
-                questions.extend(reader.questions(value, place))
-        except ValueError:
+            for value in values:
+                for paragraph, entry in questions_in(value):
+                    number += 1
+                    found = id_of(entry)
+                    name = str(number) if found is None else found
+                    context, text = text_of(paragraph, "context"), text_of(entry, "question")
+                    questions.append(PlainQuestion(name, context, text))
+        except ValueError as error:
             if questions:
                 yield questions
-            raise
+            raise ValueError(f"{error} Wanted is {_WANTED}.") from error
         if questions:
             yield questions
 
 
-class _Reader:
-    """Finds out how questions are laid out, and numbers them."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._num_questions = 0
-
-    def values(self, lines: Iterable[Sequence[bytes]]) -> Iterator[Iterable[tuple[Any, str]]]:
-        """Yields groups of JSON values and what to call their place.
-
-        An object in the first line makes JSON lines; else all lines are one document.
-        """
-        is_lines = False
-        groups = _numbered(lines)
-        for group in groups:
-            first = next((line for line in group if line[1].strip()), None)
-            if not is_lines and first is not None and _begins_document(first[1]):
-                text = b"\n".join(line for _, line in chain(group, *groups))
-                yield [(self._parsed(text, group[0][0]), "the object")]
+def _json_values(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[Iterable[JsonValue]]:
+    """Yields the values of each group of JSON lines, or those of a document."""
+    number = 1
+    is_lines = False
+    groups = iter(lines)
+    for group in groups:
+        first = next((line for line in group if line.strip()), None)
+        if first is not None and not is_lines:
+            is_lines = _is_object(first)
+            if not is_lines:
+                data = b"\n".join(chain(group, *groups))
+                yield (JsonValue(parse_json(text, source, line=number), source) for text in [data])
                 return
-            is_lines |= first is not None
-            yield (self._object(line, number) for number, line in group if line.strip())
-
-    def questions(self, value: Any, place: str) -> Iterator[PlainQuestion]:
-        """Yields the questions in a value.
-
-        Args:
-            value: a question, a paragraph or an article with questions, or a list of these.
-            place: what to call it in errors.
-        """
-        for inner, paragraph in self._paragraphs(value, place):
-            context = text_of(paragraph, "context", f"{self._source}: {inner}", WANTED)
-            for innermost, entry in questions_of(inner, paragraph, self._source):
-                where = f"{self._source}: {innermost}"
-                question = text_of(entry, "question", where, WANTED)
-                self._num_questions += 1
-                found = id_of(entry, where)
-                question_id = str(self._num_questions) if found is None else found
-                yield PlainQuestion(question_id, context, question)
-
-    def _paragraphs(self, value: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        if isinstance(value, dict) and "data" not in value:
-            return paragraphs_of_article(value, place, self._source, WANTED)
-        return paragraphs_of(value, self._source, WANTED)
-
-    def _object(self, data: bytes, line: int) -> tuple[dict[str, Any], str]:
-        value = self._parsed(data, line)
-        if not isinstance(value, dict):
-            raise ValueError(
-                f"{self._source}: line {line} must be a JSON object; wanted is {WANTED}. "
-                f"Received: {shown(value)}"
-            )
-        return value, f"line {line}"
-
-    def _parsed(self, data: bytes, line: int) -> Any:
-        """What JSON text means that begins at a line."""
-        try:
-            return parse_json(data, self._source, line=line)
-        except JsonError as error:
-            raise ValueError(f"{error} Wanted is {WANTED}.") from error
-
-
-def _numbered(lines: Iterable[Sequence[bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """The groups with the number of each line, without byte order mark."""
-    number = 0
-    for group in lines:
-        numbered = list(enumerate(group, number + 1))
-        if not number:
-            numbered[0] = 1, numbered[0][1].removeprefix(BYTE_ORDER_MARK)
+        yield (
+            JsonValue(parse_json(line, source, line=n), f"{source}: line {n}")
+            for n, line in enumerate(group, number)
+            if line.strip()
+        )
         number += len(group)
-        yield numbered
 
 
-def _begins_document(line: bytes) -> bool:
-    """Whether JSON goes on in the next line, or is complete and no object."""
+def _is_object(line: bytes) -> bool:
     try:
-        return not isinstance(parse_json(line, "the first line"), dict)
-    except JsonError as error:
-        # What is broken, not unfinished, is named at once: a stream may never end.
-        return error.is_unfinished
-    except EncodingError:
+        return isinstance(parse_json(line, "the first line"), dict)
+    except ValueError:
         return False
-
-
-class FoundAnswer(NamedTuple):
-    """A part of a context.
-
-    Attributes:
-        text: context[start:end].
-        probability: among the candidates of the question.
-        start: first character.
-        end: behind its last character.
-    """
-
-    text: str
-    probability: float
-    start: int
-    end: int
 
 
 class QuestionAnswer(NamedTuple):
@@ -222,8 +141,8 @@ class QuestionAnswer(NamedTuple):
     """
 
     question_id: str | int
-    best: FoundAnswer | None
-    n_best: list[FoundAnswer]
+    best: AnswerCandidate | None
+    n_best: list[AnswerCandidate]
     null_odds: float | None
 
     def to_json(self) -> dict[str, Any]:
@@ -239,7 +158,7 @@ class QuestionAnswer(NamedTuple):
         }
 
 
-def _json_of(found: FoundAnswer | None) -> dict[str, Any]:
+def _json_of(found: AnswerCandidate | None) -> dict[str, Any]:
     if found is None:
         return {"answer": "", "probability": None, "start": None, "end": None}
     return {
@@ -255,16 +174,9 @@ class QuestionAnswerer:
 
     Args:
         tokenizer: the one the model was trained with.
-        predictor: gives the model's outputs, those of `squad.answers.OUTPUTS`; its
-            `max_seq_length` is that of the windows. Where it pads to "max", padding takes part in
-            the choice as in the original, see `AnswerSelector`.
-        version: 1 or 2, of SQuAD.
-        doc_stride: see `squad_features`.
-        max_query_length: see `squad_features`.
-        n_best_size: see `AnswerSelector`.
-        max_answer_length: see `AnswerSelector`.
-        threshold: null odds from which on a question is not answered; None always takes the best
-            candidate. For SQuAD 2.0 alone.
+        predictor: gives the model's outputs, those of `squad.answers.OUTPUTS`. Where it pads to
+            "max", padding takes part in the choice as in the original, see `AnswerSelector`.
+        settings: how questions are answered.
 
     Attributes:
         num_questions: answered since it was made.
@@ -272,25 +184,11 @@ class QuestionAnswerer:
     """
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        predictor: Predictor,
-        *,
-        version: int,
-        doc_stride: int = 128,
-        max_query_length: int = 64,
-        n_best_size: int = 20,
-        max_answer_length: int = 30,
-        threshold: float | None = None,
+        self, tokenizer: Tokenizer, predictor: Predictor, settings: AnswerSettings
     ) -> None:
         self.tokenizer = tokenizer
         self.predictor = predictor
-        self.version = version
-        self.doc_stride = doc_stride
-        self.max_query_length = max_query_length
-        self.n_best_size = n_best_size
-        self.max_answer_length = max_answer_length
-        self.threshold = threshold
+        self.settings = settings
         self.num_questions = 0
         self.issues = DataIssues(FLAG, "id")
 
@@ -302,78 +200,50 @@ class QuestionAnswerer:
         """
         if not questions:
             return []
-        data = self._data(questions)
+        settings = self.settings
+        contexts: dict[str, int] = {}
+        asked = []
+        for number, question in enumerate(questions):
+            index = contexts.setdefault(question.context, len(contexts))
+            asked.append(Question(str(number), question.question, index, (), False))
+        data = SquadData(list(contexts), asked, FLAG)
         features = squad_features(
             data,
             self.tokenizer,
-            max_seq_length=self.predictor.max_seq_length,
-            doc_stride=self.doc_stride,
-            max_query_length=self.max_query_length,
+            max_seq_length=settings.max_seq_length,
+            doc_stride=settings.doc_stride,
+            max_query_length=settings.max_query_length,
             is_training=False,
             is_logged=False,
         )
-        self._count_cut(questions, data, features)
+        for index in features.cut_questions:
+            self.issues.add(
+                f"a question longer than --max_query_length={settings.max_query_length}, cut off",
+                str(questions[index].question_id),
+            )
         selector = AnswerSelector(
             data,
             features,
-            version=self.version,
-            n_best_size=self.n_best_size,
-            max_answer_length=self.max_answer_length,
+            version=settings.version,
+            n_best_size=settings.n_best_size,
+            max_answer_length=settings.max_answer_length,
             ranks_padding=self.predictor.padding == "max",
         )
         description = f"answering from question {self.num_questions + 1}"
         for rows, outputs in self.predictor.batches(features.sequences, description):
             selector.add(rows, outputs)
         self.num_questions += len(questions)
-        return list(self._answers(questions, selector.answers()))
-
-    def _data(self, questions: Sequence[PlainQuestion]) -> SquadData:
-        """The questions with numbers for ids, and every context once."""
-        contexts: dict[str, int] = {}
-        asked = []
-        for number, question in enumerate(questions):
-            place = str(question.question_id)
-            text, context = (
-                whole_characters(text, self.issues, place)
-                for text in (question.question, question.context)
-            )
-            for name, value in (("question", text), ("context", context)):
-                if not value.strip():
-                    self.issues.add(f"an empty {name}, kept", place)
-            paragraph = contexts.setdefault(context, len(contexts))
-            asked.append(Question(str(number), text, paragraph, (), False))
-        return SquadData(list(contexts), asked, FLAG)
-
-    def _count_cut(
-        self, questions: Sequence[PlainQuestion], data: SquadData, features: SquadFeatures
-    ) -> None:
-        """Counts the questions that were cut off."""
-        kind = f"a question longer than --max_query_length={self.max_query_length}, cut off"
-        for place in cut_questions(data, features, self.tokenizer, self.max_query_length):
-            self.issues.add(kind, str(questions[place].question_id))
-
-    def _answers(
-        self, questions: Sequence[PlainQuestion], answers: SquadAnswers
-    ) -> Iterator[QuestionAnswer]:
+        answers = selector.answers()
+        found = []
         for number, question in enumerate(questions):
             # Without any span there is one candidate that is no part of the context.
-            found = [
-                FoundAnswer(
-                    question.context[candidate.start : candidate.end],
-                    candidate.probability,
-                    candidate.start,
-                    candidate.end,
-                )
-                for candidate in answers.candidates(number)
-                if candidate.start >= 0
-            ]
-            best = found[0] if found else None
-            odds = None
-            if answers.null_odds is not None:
-                odds = float(answers.null_odds[number])
-                if self.threshold is not None and odds >= self.threshold:
-                    best = None
-            yield QuestionAnswer(question.question_id, best, found, odds)
+            n_best = [candidate for candidate in answers.candidates[number] if candidate.start >= 0]
+            odds = None if answers.null_odds is None else float(answers.null_odds[number])
+            threshold = settings.threshold
+            is_null = odds is not None and threshold is not None and odds >= threshold
+            best = n_best[0] if n_best and not is_null else None
+            found.append(QuestionAnswer(question.question_id, best, n_best, odds))
+        return found
 
 
 def check_questions(path: str) -> None:
@@ -428,25 +298,7 @@ def answer_questions(
         out: opened in binary mode; flushed after each group.
     """
     for group in groups:
-        for portion in _portions(group):
-            out.writelines(_line(answer) for answer in answerer.answer(portion))
+        for begin in range(0, len(group), _QUESTIONS_AT_ONCE):
+            for answer in answerer.answer(group[begin : begin + _QUESTIONS_AT_ONCE]):
+                out.write(json.dumps(answer.to_json(), ensure_ascii=False).encode() + b"\n")
             out.flush()
-
-
-def _portions(questions: Sequence[PlainQuestion]) -> Iterator[Sequence[PlainQuestion]]:
-    """The questions, some at a time: at least one, and no more than fit into little memory."""
-    begin, characters = 0, 0
-    for number, question in enumerate(questions):
-        characters += len(question.context)
-        is_full = characters > _CHARACTERS_AT_ONCE or number - begin == _QUESTIONS_AT_ONCE
-        if is_full and number > begin:
-            yield questions[begin:number]
-            begin, characters = number, len(question.context)
-    yield questions[begin:]
-
-
-def _line(answer: QuestionAnswer) -> bytes:
-    """A line of the output, its end included."""
-    text = json.dumps(answer.to_json(), ensure_ascii=False)
-    # Halves of characters (lone surrogates), which UTF-8 has not, are escaped as JSON does it.
-    return f"{text}\n".encode(errors="backslashreplace")

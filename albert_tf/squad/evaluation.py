@@ -63,7 +63,7 @@ def _entries(answers: SquadAnswers, number: int) -> str:
         f'            "start_log_prob": {candidate.start_log_prob!r},\n'
         f'            "end_log_prob": {candidate.end_log_prob!r}\n'
         f"        }}"
-        for candidate in answers.candidates(number)
+        for candidate in answers.candidates[number]
     )
     return "[\n" + ",\n".join(entries) + "\n    ]"
 

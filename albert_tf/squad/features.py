@@ -6,36 +6,25 @@ other at `doc_stride`, and an answer is trained on in the windows that hold all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from absl import logging
-from tqdm import tqdm
 
-from albert_tf.data.jobs import OrderedMap, worker_processes
+from albert_tf.data.jobs import OrderedMap, progress, worker_processes
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.tokenization.base import Tokenizer
 
 _CONTEXTS_AT_ONCE = 64
 _QUESTIONS_AT_ONCE = 4096
-_SECONDS_WITHOUT_BAR = 3
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 _WINDOWS_AT_ONCE = 8192  # whose places in the text are held in memory, eight bytes a token
 _IDS_NAMED = 5
-
-
-class _Tokens(NamedTuple):
-    """Tokens of some texts: ids, first characters, ends and the number of each text's tokens."""
-
-    ids: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-    lengths: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +38,7 @@ class SquadTokens:
         paragraph_offsets: int64 [contexts + 1]; where a context begins in these.
         question_ids: int32; of all questions, cut off.
         question_offsets: int64 [questions + 1]; where a question begins in these.
+        cut_questions: indices of the questions that were cut off.
     """
 
     context_ids: np.ndarray
@@ -57,12 +47,13 @@ class SquadTokens:
     paragraph_offsets: np.ndarray
     question_ids: np.ndarray
     question_offsets: np.ndarray
+    cut_questions: list[int]
 
 
 def squad_tokens(
     data: SquadData, tokenizer: Tokenizer, max_query_length: int, num_workers: int
 ) -> SquadTokens:
-    """Tokenizes.
+    """Tokenizes; the result does not depend on the number of processes.
 
     Args:
         data: questions and contexts.
@@ -73,69 +64,51 @@ def squad_tokens(
     questions = [question.question for question in data.questions]
     with worker_processes(num_workers, tokenizer) as run:
         contexts = _tokenized(run, _encode_contexts, data.contexts, _CONTEXTS_AT_ONCE, "contexts")
+        ids, starts, ends, lengths = (np.concatenate(part) for part in zip(*contexts, strict=True))
         asked = _tokenized(run, _encode_questions, questions, _QUESTIONS_AT_ONCE, "questions")
-    kept = np.minimum(asked.lengths, max_query_length)
-    begins = np.cumsum(asked.lengths) - asked.lengths
-    is_kept = np.arange(len(asked.ids)) < np.repeat(begins + kept, asked.lengths)
+    asked_ids = [row for part in asked for row in part]
+    kept = [row[:max_query_length] for row in asked_ids]
     return SquadTokens(
-        contexts.ids,
-        contexts.starts,
-        contexts.ends,
-        _offsets(contexts.lengths),
-        asked.ids[is_kept],
-        _offsets(kept),
+        ids,
+        starts,
+        ends,
+        _offsets(lengths),
+        _flat(kept),
+        _offsets(np.fromiter(map(len, kept), np.int64)),
+        [index for index, row in enumerate(asked_ids) if len(row) > max_query_length],
     )
 
 
 def _tokenized(
     run: OrderedMap,
-    encode: Callable[[Tokenizer, Sequence[str]], _Tokens],
+    encode: Callable[[Tokenizer, Sequence[str]], Any],
     texts: Sequence[str],
     at_once: int,
     name: str,
-) -> _Tokens:
-    """Tokenizes texts in batches; the result does not depend on the number of processes."""
-    batches = (texts[begin : begin + at_once] for begin in range(0, len(texts), at_once))
-    parts = []
-    with tqdm(
-        total=len(texts),
-        desc=f"tokenizing {name}",
-        unit="text",
-        delay=_SECONDS_WITHOUT_BAR,
-        disable=None,
-        leave=False,
-    ) as bar:
-        for part in run(encode, batches):
-            parts.append(part)
-            bar.update(len(part.lengths))
-    return _Tokens(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+) -> list[Any]:
+    """What `encode` makes of batches of texts."""
+    batches = [texts[begin : begin + at_once] for begin in range(0, len(texts), at_once)]
+    return list(progress(run(encode, batches), f"tokenizing {name}", len(batches)))
 
 
-def _encode_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> _Tokens:
+def _encode_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray, ...]:
+    """Ids, first characters and ends of all tokens, and the number of each text's tokens."""
     encodings = [tokenizer.encode_with_offsets(text) for text in texts]
-    ids, starts, ends = (_flat(lists) for lists in zip(*encodings, strict=True))
-    return _Tokens(ids, starts, ends, _lengths(encoding.ids for encoding in encodings))
+    lengths = np.array([len(encoding.ids) for encoding in encodings])
+    return (*(_flat(lists) for lists in zip(*encodings, strict=True)), lengths)
 
 
-def _encode_questions(tokenizer: Tokenizer, texts: Sequence[str]) -> _Tokens:
-    ids = tokenizer.encode_batch(texts)
-    nothing = np.zeros(0, np.int32)
-    return _Tokens(_flat(ids), nothing, nothing, _lengths(ids))
+def _encode_questions(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    return tokenizer.encode_batch(texts)
 
 
 def _flat(lists: Sequence[list[int]]) -> np.ndarray:
     return np.fromiter(chain.from_iterable(lists), np.int32)
 
 
-def _lengths(lists: Iterable[list[int]]) -> np.ndarray:
-    return np.fromiter(map(len, lists), np.int64)
-
-
 def _offsets(lengths: np.ndarray) -> np.ndarray:
     """Where pieces of these lengths begin, and where the last one ends."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,30 +205,6 @@ def _first_and_last_character(question: Question) -> tuple[int, int]:
     return start, start + len(text) - 1
 
 
-def window_positions(
-    windows: Windows, first: np.ndarray, last: np.ndarray, before_context: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds the answers in the windows.
-
-    Args:
-        windows: N windows of Q questions.
-        first: integer [Q]; first token of each answer, counted within the context; -1 for none.
-        last: integer [Q]; last token itself.
-        before_context: integer [Q]; tokens of the sequence before the context.
-
-    Returns:
-        int32 [N] positions of first and last token in the sequences, 0 where the window does not
-        hold all of the answer, and bool [N] where that is so.
-    """
-    first, last = first[windows.questions], last[windows.questions]
-    is_whole = (first >= windows.starts) & (last < windows.starts + windows.lengths) & (first >= 0)
-    shifts = before_context[windows.questions] - windows.starts
-    starts, ends = (
-        np.where(is_whole, tokens + shifts, 0).astype(np.int32) for tokens in (first, last)
-    )
-    return starts, ends, ~is_whole
-
-
 @dataclass(frozen=True, eq=False)
 class SquadFeatures:
     """The windows of all questions: [CLS] question [SEP] part of the context [SEP].
@@ -277,6 +226,7 @@ class SquadFeatures:
             without the whole answer; None unless to train on.
         end_positions: int32 [N]; the same for the last token itself.
         is_impossible: bool [N]; windows without the whole answer; None unless to train on.
+        cut_questions: indices of the questions that were cut off.
     """
 
     sequences: TokenSequences
@@ -290,6 +240,7 @@ class SquadFeatures:
     start_positions: np.ndarray | None = None
     end_positions: np.ndarray | None = None
     is_impossible: np.ndarray | None = None
+    cut_questions: Sequence[int] = ()
 
     def __len__(self) -> int:
         """N, the number of windows."""
@@ -406,7 +357,9 @@ def squad_features(
             max_seq_length,
             doc_stride,
         )
-    features = SquadFeatures(
+        what = f"longer than --max_query_length={max_query_length} tokens, cut off"
+        _warn_of_questions(data, tokens.cut_questions, what)
+    return SquadFeatures(
         sequences=_sequences(tokens, windows, paragraphs, tokenizer),
         question_indices=windows.questions,
         doc_span_index=windows.numbers,
@@ -416,32 +369,9 @@ def squad_features(
         # A token made from no character ends before it begins, as the original has it.
         token_ends=np.maximum(tokens.ends - 1, 0),
         paragraph_offsets=tokens.paragraph_offsets,
+        cut_questions=tokens.cut_questions,
         **labels,
     )
-    if is_logged:
-        cut = cut_questions(data, features, tokenizer, max_query_length)
-        what = f"longer than --max_query_length={max_query_length} tokens, cut off"
-        _warn_of_questions(data, cut, what)
-    return features
-
-
-def cut_questions(
-    data: SquadData, features: SquadFeatures, tokenizer: Tokenizer, max_query_length: int
-) -> list[int]:
-    """Returns which questions were cut off, as places in `data.questions`.
-
-    Args:
-        data: the questions.
-        features: their windows.
-        tokenizer: that made them; one that fills the length may just fit, and is tokenized again.
-        max_query_length: see `squad_features`.
-    """
-    is_full = features.first_context_position - 2 == max_query_length
-    full = features.question_indices[is_full & (features.doc_span_index == 0)].tolist()
-    ids = tokenizer.encode_batch([data.questions[index].question for index in full])
-    return [
-        index for index, tokens in zip(full, ids, strict=True) if len(tokens) > max_query_length
-    ]
 
 
 def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
@@ -485,50 +415,40 @@ def _sequences(
 
 
 def _labels(data: SquadData, tokens: SquadTokens, windows: Windows) -> dict[str, np.ndarray]:
-    """Positions of the answers in the windows, and which windows have none."""
-    question_lengths = np.diff(tokens.question_offsets)
-    first, last = answer_tokens(data.questions, tokens)
-    starts, ends, is_impossible = window_positions(windows, first, last, question_lengths + 2)
-    if is_impossible.all():
+    """Positions of the answers in the windows, 0 where a window does not hold the whole answer."""
+    owners = windows.questions
+    first, last = (ends[owners] for ends in answer_tokens(data.questions, tokens))
+    is_whole = (first >= windows.starts) & (last < windows.starts + windows.lengths) & (first >= 0)
+    if not is_whole.any():
         answered = sum(not question.is_impossible for question in data.questions)
         raise ValueError(
             f"{data.path}: no window holds a whole answer, so there is nothing to train on: "
-            f"{answered} of {len(data.questions)} questions have an answer."
-            + " A larger --max_seq_length makes longer windows."
-            * (answered > 0)
+            f"{answered} of {len(data.questions)} questions have an answer. A larger "
+            "--max_seq_length makes longer windows."
         )
-    hidden = _hidden_answers(data, windows.questions, is_impossible)
-    what = "with an answer that is whole in no window, trained as unanswerable"
-    _warn_of_questions(data, hidden, what)
-    return {"start_positions": starts, "end_positions": ends, "is_impossible": is_impossible}
-
-
-def _hidden_answers(
-    data: SquadData, question_indices: np.ndarray, is_impossible: np.ndarray
-) -> list[int]:
-    """Returns which questions have an answer that no window holds, as places in `data.questions`.
-
-    Args:
-        data: the questions.
-        question_indices: see `SquadFeatures`.
-        is_impossible: see `SquadFeatures`.
-    """
-    shown = set(question_indices[~is_impossible].tolist())
-    return [
+    shown = set(owners[is_whole].tolist())
+    hidden = [
         index
         for index, question in enumerate(data.questions)
         if index not in shown and not question.is_impossible
     ]
+    what = "with an answer that is whole in no window, trained as unanswerable"
+    _warn_of_questions(data, hidden, what)
+    before_context = np.diff(tokens.question_offsets)[owners] + 2
+    starts, ends = (
+        np.where(is_whole, tokens + before_context - windows.starts, 0).astype(np.int32)
+        for tokens in (first, last)
+    )
+    return {"start_positions": starts, "end_positions": ends, "is_impossible": ~is_whole}
 
 
-def _warn_of_questions(data: SquadData, places: list[int], what: str) -> None:
-    """Warns of questions, if there are any, and names the first."""
-    if places:
+def _warn_of_questions(data: SquadData, indices: list[int], what: str) -> None:
+    if indices:
         logging.warning(
             "%s: questions=%d %s (ids %s%s)",
             data.path,
-            len(places),
+            len(indices),
             what,
-            ", ".join(data.questions[place].qas_id for place in places[:_IDS_NAMED]),
-            ", ..." if len(places) > _IDS_NAMED else "",
+            ", ".join(data.questions[index].qas_id for index in indices[:_IDS_NAMED]),
+            ", ..." if len(indices) > _IDS_NAMED else "",
         )

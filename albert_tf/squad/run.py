@@ -283,16 +283,7 @@ def answerer_from_flags(
 ) -> QuestionAnswerer:
     """Returns what answers --predict_json."""
     settings = answer_settings_from_flags(values, job)
-    return QuestionAnswerer(
-        job.source.required_tokenizer,
-        predictor,
-        version=settings.version,
-        doc_stride=settings.doc_stride,
-        max_query_length=settings.max_query_length,
-        n_best_size=settings.n_best_size,
-        max_answer_length=settings.max_answer_length,
-        threshold=settings.threshold,
-    )
+    return QuestionAnswerer(job.source.required_tokenizer, predictor, settings)
 
 
 def answer_settings_from_flags(values: flags.FlagValues, job: Job) -> AnswerSettings:

@@ -37,7 +37,7 @@ from albert_tf.modeling.models import (
 )
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.fill_mask import MASK, MaskFiller
-from albert_tf.squad.answers import OUTPUTS
+from albert_tf.squad.answers import OUTPUTS, AnswerSettings
 from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
@@ -424,9 +424,8 @@ def _answer(
         max_seq_length=length,
         tokens_per_batch=length,
     )
-    answerer = QuestionAnswerer(
-        tokenizer, predictor, version=version, max_query_length=min(64, length // 2)
-    )
+    settings = AnswerSettings(version, length, max_query_length=min(64, length // 2))
+    answerer = QuestionAnswerer(tokenizer, predictor, settings)
     answer = answerer.answer([PlainQuestion("1", context, question)])[0]
     best = f"{answer.best.text} {answer.best.probability:.1%}" if answer.best else "no answer"
     odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"

@@ -78,7 +78,7 @@ def rows_of(features, is_kept):
         np.concatenate([[0], np.cumsum(ends - starts)]),
         features.sequences.first_lengths[is_kept],
     )
-    of_context = {"sequences", "token_starts", "token_ends", "paragraph_offsets"}
+    of_context = {"sequences", "token_starts", "token_ends", "paragraph_offsets", "cut_questions"}
     changed = {
         field.name: getattr(features, field.name)[is_kept]
         for field in fields(SquadFeatures)
@@ -108,7 +108,7 @@ def assert_same_candidates(folder, expected, answers):
             for key in ("probability", "start_log_prob", "end_log_prob"):
                 assert entry[key] == pytest.approx(wanted[key], abs=1e-6, rel=1e-6), (qas_id, key)
     for number, qas_id in enumerate(expected):
-        assert [c.text for c in answers.candidates(number)] == [
+        assert [c.text for c in answers.candidates[number]] == [
             entry["text"] for entry in expected[qas_id]
         ]
 
@@ -140,7 +140,7 @@ def test_without_padding_candidates_are_those_of_the_original_and_more(first):
     assert 0 < full.sum() < len(full)
     num_more = 0
     for number, only_full_windows in enumerate(full):
-        theirs, ours = with_padding.candidates(number), without.candidates(number)
+        theirs, ours = with_padding.candidates[number], without.candidates[number]
         if only_full_windows:
             assert ours == theirs
         elif theirs[0].text != "empty":

@@ -93,16 +93,6 @@ def test_bytes_that_are_no_utf_8_are_named_with_their_line():
             parse_json('{"a": 1}'.encode(encoding), WHERE)
 
 
-@pytest.mark.parametrize("text", ['{"a": 1,', "[", '{"a"', "[1, 2"])
-def test_an_unfinished_text_is_told_from_a_broken_one(text):
-    with pytest.raises(JsonError) as raised:
-        parse_json(text, WHERE)
-    assert raised.value.is_unfinished
-    with pytest.raises(JsonError) as raised:
-        parse_json(f"[{text}!]", WHERE)
-    assert not raised.value.is_unfinished
-
-
 def test_values_one_after_the_other_have_their_lines():
     found = list(json_values('{"a": 1}{"b":\n2}\n\n[3] 4\n', WHERE))
     assert found == [(1, {"a": 1}), (1, {"b": 2}), (4, [3]), (4, 4)]

@@ -84,31 +84,27 @@ def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"label": 2}, "the label 2; allowed are 0 to 1, A to B, or the text"),
-        ({"label": -1}, "the label -1; allowed"),
-        ({"label": "C"}, "the label 'C'; allowed"),
-        ({"label": "2"}, "the label '2'; allowed"),
-        ({"label": "9" * 5000}, "the label '999.*; allowed"),
-        ({"label": "\u0661"}, "the label '\u0661'; allowed"),
-        ({"label": 0.5}, "the label 0.5; allowed"),
-        ({"label": "a bird"}, "the label 'a bird'; allowed"),
-        ({"label": True}, "the label True; allowed"),
-        ({"label": [0]}, r"the label \[0\]; allowed"),
-        ({"label": "A", "options": ["B", "A"]}, r"could mean options \[0, 1\]"),
-        ({"label": "x", "options": ["x", "y", "x"]}, r"could mean options \[0, 2\]"),
-        ({"options": ["one"]}, "2 to 26 'options'. Received: 1"),
-        ({"options": ["x"] * 27}, "2 to 26 'options'. Received: 27"),
-        ({"options": "a cat"}, "2 to 26 'options'. Received: 'a cat'"),
-        ({"options": ["a", None]}, "text in 'options'. Received: None"),
-        ({"options": None}, "has no 'options'"),
-        ({"context": None}, "has no 'context'"),
-        ({"question": None}, "has no 'question'"),
-        ({"question": ["Who?"]}, "text in 'question'"),
-        ({"context": True}, "text in 'context'. Received: True"),
+        ({"label": 2}, "label .* 0 to 1, A to B, .*: 2"),
+        ({"label": -1}, "label .*: -1"),
+        ({"label": "C"}, "label .*: 'C'"),
+        ({"label": "2"}, "label .*: '2'"),
+        ({"label": "9" * 5000}, "label .*: '999"),
+        ({"label": "\u0661"}, "label .*: '\u0661'"),
+        ({"label": 0.5}, "label .*: 0.5"),
+        ({"label": True}, "label .*: True"),
+        ({"label": [0]}, r"label .*: \[0\]"),
+        ({"label": "A", "options": ["B", "A"]}, "label .*: 'A'"),
+        ({"label": "x", "options": ["x", "y", "x"]}, "label .*: 'x'"),
+        ({"options": ["one"]}, "options .* 2 to 26"),
+        ({"options": ["x"] * 27}, "options .* 2 to 26"),
+        ({"options": "a cat"}, "options .* list.* 'a cat'"),
+        ({"options": ["a", None]}, r"options\[1\] .*text.* None"),
+        ({"context": None}, "context .*text"),
+        ({"question": ["Who?"]}, "question .*text"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_its_line(file, changes, message):
-    with pytest.raises(ValueError, match=rf"{FLAG}: line 3 of .*data.jsonl .*{message}"):
+    with pytest.raises(ValueError, match=rf"{FLAG}: line 3 of .*data.jsonl.*{message}"):
         read(file(row(), "", row(**changes)))
 
 
@@ -148,7 +144,7 @@ def test_rows_without_a_label_are_left_out_of_train_and_dev(file, caplog):
         ([None, None], [None, None], None),
         (["", "-"], [None, None], None),
         ([1, None], [None, None], "rows=1 with no label where others have one"),
-        ([1, 9], [None, None], "rows=1 with an unknown label"),
+        ([1, -1], [None, None], "rows=1 with no label where others have one"),
     ],
 )
 def test_a_test_file_has_all_labels_or_none(file, caplog, labels, expected, warning):
@@ -159,30 +155,5 @@ def test_a_test_file_has_all_labels_or_none(file, caplog, labels, expected, warn
     assert (warning or "") in caplog.text
 
 
-def test_what_is_empty_or_repeated_is_kept_and_counted(file, caplog):
-    path = file(
-        row(id="a", context=" "),
-        row(id="a", question="\t", label=1),
-        row(options=["", "x"]),
-        row(context="\ud83d half"),
-    )
-    with caplog.at_level(logging.WARNING):
-        examples = read(path)
-    assert [example.context for example in examples][3] == "\ufffd half"
-    for message in (
-        "an empty context, kept (line 1)",
-        "an empty question, kept (line 2)",
-        "an empty option, kept (line 3)",
-        "an id that was there before, kept (line 2)",
-        "lone surrogates), replaced by U+FFFD (line 4)",
-    ):
-        assert message in caplog.text
-
-
-def test_one_answer_for_everything_is_suspicious_in_training_alone(file, caplog):
-    path = file(row(label=1), row(label=1))
-    with caplog.at_level(logging.WARNING):
-        read(path, DEV)
-        assert not caplog.records
-        read(path)
-    assert "of all 2 questions option B is the right one" in caplog.text
+def test_halves_of_characters_are_replaced(file):
+    assert read(file(row(context="\ud83d half")))[0].context == "\ufffd half"

@@ -94,15 +94,6 @@ def test_a_passage_may_be_spread_over_lines(race):
     assert ids(race.read()) == ["middle7.txt"] * 2
 
 
-def test_one_file_for_all_is_read_alone_and_its_gaps_are_told(race, caplog):
-    for number in (1, 2):
-        race.write(f"{number}.txt", passage(number))
-    race.write("all.txt", passage(2))
-    with caplog.at_level(logging.WARNING):
-        assert ids(race.read()) == ["middle2.txt"] * 2
-    assert "holds 1 passages, but 2 other files lie beside it" in caplog.text
-
-
 def test_the_data_folder_may_be_race_itself(race):
     race.write("1.txt", passage(1))
     assert read_race(f"{race.data_dir}/RACE", DEV, levels=["middle"]) == race.read()
@@ -129,8 +120,6 @@ def test_a_test_set_has_all_answers_or_none(race, caplog):
     race.write("3.txt", passage(3, answers=...), split=TEST)
     with caplog.at_level(logging.WARNING):
         assert {example.label for example in race.read(split=TEST)} == {None}
-    assert "rows=1 with an unknown label" in caplog.text
-    assert "(passage middle/2.txt)" in caplog.text
     assert "rows=3 with no label where others have one" in caplog.text
 
 
@@ -143,27 +132,15 @@ def test_questions_without_an_answer_are_left_out_of_train(race, caplog):
     assert f"rows=3 with no label, left out {places}" in caplog.text
 
 
-def test_what_is_empty_or_repeated_is_kept_and_counted(race, caplog):
+def test_what_is_empty_or_half_a_character_is_kept(race, caplog):
     race.write("1.txt", passage(1, article=" "))
-    race.write("2.txt", passage(2))
-    race.write("3.txt", passage(3, id="middle1.txt"))
-    race.write("4.txt", {**passage(4), "questions": ["", "Why?"]})
-    race.write("5.txt", {**passage(5), "options": [["", "x", "y", "z"], OPTIONS]})
-    race.write("6.txt", passage(6, questions=0))
-    race.write("7.txt", passage(7, article="\ud83d half"))
+    race.write("2.txt", {**passage(2), "options": [["", "x", "y", "z"], OPTIONS]})
+    race.write("3.txt", passage(3, article="\ud83d half"))
+    race.write("4.txt", passage(4, questions=0))
     with caplog.at_level(logging.WARNING):
-        examples = race.read()
-    assert len(examples) == 12
-    assert examples[-1].context == "\ufffd half"
-    for message in (
-        "rows=2 with an empty context, kept (passages middle/1.txt, middle/1.txt)",
-        "rows=1 with the id of another passage, kept (passage middle/3.txt)",
-        "rows=1 with an empty question, kept (passage middle/4.txt)",
-        "rows=1 with an empty option, kept (passage middle/5.txt)",
-        "rows=1 with no question (passage middle/6.txt)",
-        "replaced by U+FFFD (passage middle/7.txt)",
-    ):
-        assert message in caplog.text
+        contexts = [example.context for example in race.read()]
+    assert contexts[::2] == [" ", "Passage 2,\nof two lines.", "\ufffd half"]
+    assert "rows=1 with no question (passage middle/4.txt)" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -172,26 +149,19 @@ def test_what_is_empty_or_repeated_is_kept_and_counted(race, caplog):
         ("", "12.txt is empty"),
         ('{"article": "x",\n oops}', r"12.txt is broken JSON.* line 2, column 2"),
         (json.dumps(passage(1)) + "\n\n" + '{"a": }', "12.txt is broken JSON.* line 3"),
-        (json.dumps(passage(1)) + "\n5", "12.txt: line 2 must be a JSON object .* 5"),
-        ("[" * 100_000, "12.txt.* line 1"),
-        ([passage(1)], "12.txt: line 1 must be a JSON object"),
-        (passage(1, article=...), "12.txt has no 'article'; it has .*'id'"),
-        (passage(1, options=...), "12.txt has no 'options'"),
-        (passage(1, article=3), "12.txt needs text in 'article'. Received: int"),
-        (passage(1, answers={"0": "A"}), "12.txt needs a list in 'answers'"),
-        ({**passage(1), "id": ["x" * 10_000]}, "12.txt needs text in 'id'"),
-        ({**passage(1), "x": [1.5, 10**1000, "y"], "id": True}, "12.txt needs text in 'id'"),
-        ('{"article": "x",\n "id": ' + "9" * 10_000 + "}", "12.txt.* line 1"),
+        (json.dumps(passage(1)) + "\n5", "12.txt, line 2: .*object.* 5"),
+        (passage(1, article=...), "12.txt, line 1: article is missing.*'id'"),
+        (passage(1, article=3), "12.txt.*article must be text. Received: 3"),
+        (passage(1, answers={"0": "A"}), "12.txt.*answers must be a list"),
+        ({**passage(1), "id": ["x" * 10_000]}, "12.txt.*id must be text"),
         (passage(1, answers=["A"]), "2 questions, 2 lists of options and 1 answers"),
         (passage(1, options=[OPTIONS]), "2 questions, 1 lists of options and 2 answers"),
-        (passage(1, options=[OPTIONS, OPTIONS[:3]]), "question 2 must have 4 options.* 3: "),
-        (passage(1, options=[[*OPTIONS, "x"], OPTIONS]), "question 1 must have 4 options.* 5: "),
-        (passage(1, options=[OPTIONS, "abcd"]), "question 2 must have 4 options.* 'abcd'"),
-        (passage(1, options=[OPTIONS, [1, 2, 3, 4]]), "question 2 must have 4 options"),
-        ({**passage(1), "questions": ["x", 5]}, "question 2 must be text. Received: 5"),
-        (passage(1, answers=["A", "E"]), "question 2 has the answer 'E'; allowed are A, B, C, D"),
-        (passage(1, answers=["a", "B"]), "question 1 has the answer 'a'; allowed"),
-        (passage(1, answers=[0, "B"]), "question 1 has the answer 0; allowed"),
+        (passage(1, options=[OPTIONS, OPTIONS[:3]]), r"options\[1\] must be .* 4 options"),
+        (passage(1, options=[OPTIONS, "abcd"]), r"options\[1\].*list.*'abcd'"),
+        (passage(1, options=[OPTIONS, [1, 2, 3, 4]]), r"options\[1\]\[0\].*text.*1"),
+        ({**passage(1), "questions": ["x", 5]}, r"questions\[1\].*text.*5"),
+        (passage(1, answers=["A", "E"]), r"answers\[1\] .*A, B, C, D.*'E'"),
+        (passage(1, answers=[0, "B"]), r"answers\[0\] .*A, B, C, D.*0"),
     ],
 )
 def test_broken_passages_are_refused_by_their_file(race, content, message):

@@ -185,11 +185,7 @@ def test_questions_are_answered_as_in_python(served, models, tokenizer, version)
     name = f"spans {version}"
     answer = served[name]
     answerer = QuestionAnswerer(
-        tokenizer,
-        predictor(models[name], OUTPUTS[version]),
-        version=version,
-        threshold=settings(version).threshold,
-        **SETTINGS,
+        tokenizer, predictor(models[name], OUTPUTS[version]), settings(version)
     )
     expected = answerer.answer(QUESTIONS)
     bests = [found.best for found in expected]

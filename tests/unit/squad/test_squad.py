@@ -52,9 +52,7 @@ def test_contexts_stand_once_and_questions_in_order(tmp_path):
 @pytest.mark.parametrize(
     "value",
     [
-        [{"paragraphs": {"context": CONTEXT, "qas": [entry()]}}],
         {"data": [{"context": CONTEXT, **entry()}]},
-        [{"context": CONTEXT, **entry(), "answers": {"text": ["a river"], "answer_start": [12]}}],
         [
             {
                 "context_id": "x",
@@ -65,7 +63,7 @@ def test_contexts_stand_once_and_questions_in_order(tmp_path):
             }
         ],
     ],
-    ids=["paragraph not in a list", "question beside context", "lists in an object", "old CMRC"],
+    ids=["question beside context", "old CMRC"],
 )
 def test_other_layouts(tmp_path, value):
     data = read(tmp_path, value)
@@ -73,19 +71,14 @@ def test_other_layouts(tmp_path, value):
     assert data.questions == [Question("a", "What is the Tejo?", 0, (("a river", 12),), False)]
 
 
-def test_byte_order_mark_and_number_ids(tmp_path):
-    data = read(tmp_path, "\ufeff" + json.dumps(squad(entry(7), entry(11))))
-    assert [question.qas_id for question in data.questions] == ["7", "11"]
-
-
 def test_whole_numbers_may_be_written_as_floats(tmp_path):
     """As in an edition of CMRC 2018."""
-    whole = squad(entry(7, answers=[("a river", 12)]))
-    written_as_floats = squad(entry(7.0, answers=[("a river", 12.0)]))
-    for is_training in (True, False):
-        data = read(tmp_path, written_as_floats, is_training=is_training)
-        assert data == read(tmp_path, whole, is_training=is_training)
-        assert isinstance(data.questions[0].answers[0][1], int)
+    whole = squad(entry(7, answers=[("a river", 12)]), entry(11))
+    written_as_floats = squad(entry(7.0, answers=[("a river", 12.0)]), entry(11))
+    data = read(tmp_path, "\ufeff" + json.dumps(written_as_floats))
+    assert data == read(tmp_path, whole)
+    assert [question.qas_id for question in data.questions] == ["7", "11"]
+    assert isinstance(data.questions[0].answers[0][1], int)
 
 
 def test_files_to_predict_from_keep_every_answer_as_it_is(tmp_path, caplog):
@@ -140,8 +133,8 @@ def test_a_file_of_the_other_version_is_noticed(tmp_path, caplog):
         (("Tejo", 21), ("Tejo", 4), "moved to it"),
         (("Tejo", 23), ("Tejo", 40), "moved to it"),
         (("Tejo", 1000), ("Tejo", 40), "moved to it"),
-        (("Tejo", -1), ("Tejo", 4), "the first place taken"),
-        (("tejo", 3), ("tejo", 3), "its place trusted"),
+        (("Tejo", -1), ("Tejo", 4), "first occurrence"),
+        (("tejo", 3), ("tejo", 3), "its start trusted"),
     ],
 )
 def test_where_an_answer_is(tmp_path, caplog, answer, taken, warning):
@@ -172,20 +165,12 @@ def test_one_answer_is_trained_on(tmp_path, caplog):
     assert "(ids a, b, c, d, e, ...)" in caplog.messages[0]
 
 
-def test_empty_texts_and_half_characters_are_kept_and_counted(tmp_path, caplog):
-    value = squad(entry("a", "", []), entry("b", "x\ud800y", []), context=" \n")
-    data = read(tmp_path, value, is_training=False)
-    assert data.contexts == [" \n"]
-    assert [question.question for question in data.questions] == ["", "x\ufffdy"]
-    assert len(caplog.messages) == 3
-    assert "rows=1 with an empty question, kept (id a)" in caplog.messages[0]
-    assert "rows=2 with an empty context, kept (ids a, b)" in caplog.messages[1]
-    assert "halves of characters" in caplog.messages[2]
-
-
 def test_half_a_character_moves_no_answer(tmp_path):
-    value = squad(entry(answers=[("b\ud800", 4)]), context="a\ud83d\ude00\udc00 b\ud800")
+    value = squad(
+        entry("\ud800", "\ud800", [("b\ud800", 4)]), context="a\ud83d\ude00\udc00 b\ud800"
+    )
     data = read(tmp_path, value)
+    assert (data.questions[0].qas_id, data.questions[0].question) == ("\ufffd", "\ufffd")
     assert data.contexts == ["a😀\ufffd b\ufffd"]
     assert data.questions[0].answers == (("b\ufffd", 4),)
 
@@ -194,24 +179,16 @@ def test_half_a_character_moves_no_answer(tmp_path):
     ("text", "words"),
     [
         ('{"data": [\n  {"paragraphs": [}]}', ["broken JSON", "line 2, column 19"]),
-        ("[" * 100_000, ["questions.json", "line 1"]),
-        ('{"data": [],\n"version": ' + "1" * 10_000 + "}", ["questions.json", "4300"]),
-        ('{"data": [],\n"version": NaN}', ["questions.json", "NaN"]),
         ("", ["empty"]),
-        ('"text"', ["list of articles", "'text'"]),
-        ('{"articles": []}', ["list of articles"]),
+        ('"text"', ["must be an object", "'text'"]),
+        ('{"articles": []}', ["context is missing", "articles"]),
         ('{"data": []}', ["holds no question"]),
         ('{"data": [{"paragraphs": [{"context": "x", "qas": []}]}]}', ["holds no question"]),
         ('{"data": [3]}', ["data[0] must be an object"]),
         ('{"data": [{"paragraphs": 3}]}', ["data[0].paragraphs must be a list"]),
         ('{"data": [{"paragraphs": [[]]}]}', ["data[0].paragraphs[0] must be an object"]),
-        (
-            '{"data": [{"paragraphs": [{"qas": []}]}]}',
-            ["data[0].paragraphs[0]", "`context`", "qas"],
-        ),
-        ('[{"context": 3, "qas": []}]', ["[0]", "`context`; it is 3"]),
+        ('[{"context": 3, "qas": [{}]}]', ["[0].context must be text", "3"]),
         ('[{"context": "x", "qas": {}}]', ["[0].qas must be a list"]),
-        ('[{"context": "x", "qas": [4]}]', ["[0].qas[0] must be an object: 4"]),
     ],
 )
 def test_what_is_no_file_of_questions(tmp_path, text, words):
@@ -223,20 +200,15 @@ def test_what_is_no_file_of_questions(tmp_path, text, words):
     ("changes", "words"),
     [
         ({"id": None}, ["qas[1]", "`id`"]),
-        ({"id": True}, ["qas[1]", "True"]),
+        ({"id": True}, ["qas[1].id", "True"]),
         ({"id": "a"}, ["'a'", "data[0].paragraphs[0].qas[0]", "qas[1]"]),
-        ({"question": None}, ["qas[1]", "`question`"]),
-        ({"question": ["x"]}, ["`question`; it is ['x']"]),
+        ({"question": None}, ["qas[1].question"]),
+        ({"question": ["x"]}, ["qas[1].question", "['x']"]),
         ({"is_impossible": "no"}, ["qas[1].is_impossible", "'no'"]),
-        ({"answers": 3}, ["qas[1].answers must be a list: 3"]),
+        ({"answers": 3}, ["qas[1].answers", "3"]),
         ({"answers": []}, ["'b'", "has no answer", "--squad_version=1"]),
-        ({"answers": [{"answer_start": 3}]}, ["qas[1].answers[0]", "`text`"]),
-        ({"answers": [{"text": "x", "answer_start": "3"}]}, ["answers[0]", "'3'"]),
-        ({"answers": [{"text": "x", "answer_start": 1.5}]}, ["answers[0]", "1.5"]),
-        ({"answers": {"text": ["x"], "answer_start": []}}, ["one `answer_start` for each"]),
-        ({"id": ["x" * 10_000]}, ["qas[1]", "`id`"]),
-        ({"answers": [{"text": "x", "answer_start": True}]}, ["answers[0]", "True"]),
-        ({"answers": [{"text": "the sea", "answer_start": 10**400}]}, ["'b'", "45 char"]),
+        ({"answers": [{"answer_start": 3}]}, ["qas[1].answers[0].text"]),
+        ({"answers": [{"text": "x", "answer_start": "3"}]}, ["answers[0].answer_start", "'3'"]),
         ({"answers": [{"text": "the sea", "answer_start": 41}]}, ["'b'", "41", "45 char"]),
         ({"answers": [{"text": "the sea", "answer_start": -3}]}, ["'the sea'", "-3"]),
     ],

@@ -181,7 +181,7 @@ def assert_same(actual: SquadFeatures, expected: SquadFeatures) -> None:
         np.testing.assert_array_equal(
             getattr(actual.sequences, name), getattr(expected.sequences, name), err_msg=name
         )
-    names = set(vars(expected)) - {"sequences", "_most_overlaps"}
+    names = set(vars(expected)) - {"sequences", "_most_overlaps", "cut_questions"}
     assert len(names) >= 10
     for name in names:
         ours, theirs = getattr(actual, name), getattr(expected, name)
@@ -195,7 +195,12 @@ def assert_same(actual: SquadFeatures, expected: SquadFeatures) -> None:
 def test_dtypes(word_pieces):
     features = squad_features(letters(0), word_pieces, is_training=True, **LENGTHS)
     wide = {"paragraph_offsets"}
-    for name in vars(features).keys() - {"sequences", "_most_overlaps", "is_impossible"}:
+    for name in vars(features).keys() - {
+        "sequences",
+        "_most_overlaps",
+        "is_impossible",
+        "cut_questions",
+    }:
         assert getattr(features, name).dtype == (np.int64 if name in wide else np.int32), name
     assert features.is_impossible.dtype == bool
 
@@ -320,11 +325,8 @@ def test_answers_that_fit_into_no_window(word_pieces, caplog):
         "x.json: questions=7 with an answer that is whole in no window, trained as unanswerable "
         "(ids long21, long22, long23, long24, long25, ...)"
     )
-    for questions, end in (
-        (long, r"7 of 7 questions have an answer. A larger --max_seq_length makes longer windows."),
-        ([unanswerable], r"0 of 1 questions have an answer."),
-    ):
-        with pytest.raises(ValueError, match=rf"x.json: no window holds a whole answer.*{end}$"):
+    for questions, found in ((long, "7 of 7"), ([unanswerable], "0 of 1")):
+        with pytest.raises(ValueError, match=rf"x.json.*{found} .* --max_seq_length"):
             squad_features(
                 SquadData(contexts, questions, "x.json"), word_pieces, is_training=True, **LENGTHS
             )

@@ -33,8 +33,8 @@ def questions() -> list[PlainQuestion]:
 
 
 def expected(tokenizer, version, asked, **options):
-    predictor = TablePredictor(version)
-    return QuestionAnswerer(tokenizer, predictor, version=version, **options).answer(asked)
+    settings = AnswerSettings(version, LENGTH, **options)
+    return QuestionAnswerer(tokenizer, TablePredictor(version), settings).answer(asked)
 
 
 def found(tokenizer, version, asked, **options):

@@ -125,7 +125,7 @@ class TestSpans:
         arrays = {name: values.numpy() for name, values in outputs.items() if "log" in name}
         arrays |= {name: outputs[name].numpy() for name in outputs if name.endswith("index")}
         selector.add(rows, arrays)
-        return selector.answers().candidates(0)
+        return selector.answers().candidates[0]
 
     def test_probabilities_are_those_the_answers_are_chosen_by(self, model, tokenizer):
         found = span_probabilities(model, tokenizer, QUESTION, CONTEXT)
