@@ -10,6 +10,7 @@ killed anywhere in between leaves the directory as it was before.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -24,8 +25,8 @@ from absl import logging
 from albert_tf.checkpoints.directory_lock import DirectoryRemovedError, check_unlocked, locked
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.original.files import (
+    DATA_SUFFIX,
     GLOBAL_STEP,
-    check_tensors,
     named_checkpoint,
     new_checkpoint,
     read_variables,
@@ -36,6 +37,7 @@ from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.data.files import (
     folder_names,
+    open_binary,
     reason_of,
     remove,
     remove_leftovers,
@@ -46,6 +48,7 @@ from albert_tf.data.strict_json import JsonValue, read_json
 CHECKPOINT = "model.ckpt"
 BEST = "model.ckpt-best"
 TRAIN_STATE = "train_state"
+_CHECKSUM = "sha256"  # of the files of a train state; TensorFlow may crash on damaged ones
 
 
 def name_newest(directory: str, names: list[str]) -> None:
@@ -228,7 +231,8 @@ class TrainingDirectory:
         with new_checkpoint(state) as temporary:
             tf.train.Checkpoint(iterator=iterator).write(temporary)
         with write_then_rename(state + ".json") as file:
-            file.write(json.dumps(input_description, indent=2).encode())
+            content = {**input_description, _CHECKSUM: _checksum(state)}
+            file.write(json.dumps(content, indent=2).encode())
 
     def _remove_all_but(self, kept: list[str]) -> None:
         """Removes checkpoints and train states that `kept` does not name, and all halves."""
@@ -291,8 +295,10 @@ class TrainingDirectory:
         """Restores a checkpoint if it and the train state beside it are whole; else says why."""
         try:
             # That there is no train state is no damage: the original writes none.
-            if self.input_description(prefix) is not None:
-                check_tensors(self._train_state(prefix))
+            expected = (self.input_description(prefix) or {}).get(_CHECKSUM)
+            state = self._train_state(prefix)
+            if expected is not None and _checksum(state) != expected:
+                raise DamagedError(f"{state!r} is damaged: its checksum differs.")
             return self.restore(prefix, model, optimizer)
         except DamagedError as error:
             return error
@@ -394,3 +400,15 @@ class TrainingDirectory:
         prefix = os.path.join(self.path, BEST)
         with self._noticing_removal(prefix, f"the best checkpoint, of step {step},"):
             write_checkpoint(prefix, original_names(model), step)
+
+
+def _checksum(prefix: str) -> str:
+    """The SHA-256 of the files of a checkpoint."""
+    digest = hashlib.sha256()
+    try:
+        for suffix in (".index", DATA_SUFFIX):
+            with open_binary(prefix + suffix, "rb") as file:
+                digest.update(file.read())
+    except (FileNotFoundError, tf.errors.NotFoundError) as error:
+        raise DamagedError(f"{prefix!r} is damaged: a file is missing.") from error
+    return digest.hexdigest()

@@ -48,7 +48,7 @@ _prepared: dict[str, bytes] = {}
 def prepare() -> dict[str, bytes]:
     """Writes what needs other libraries; its result goes to `use`."""
     with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
-        for write in (_write_checkpoint, _write_train_state, _write_pytorch):
+        for write in (_write_checkpoint, _write_pytorch):
             write(folder)
         files = {
             os.path.relpath(os.path.join(place, name), folder): Path(place, name).read_bytes()
@@ -82,14 +82,6 @@ def _write_checkpoint(folder: str) -> None:
         "bert/pooler/dense/kernel": random.random((3, 4), np.float32),
     }
     write_checkpoint(os.path.join(folder, "model.ckpt-5"), values, 5)
-
-
-def _write_train_state(folder: str) -> None:
-    import tensorflow as tf
-
-    iterator = iter(tf.data.Dataset.range(9).shuffle(4, seed=1).repeat().batch(2))
-    next(iterator)
-    tf.train.Checkpoint(iterator=iterator).write(os.path.join(folder, "5"))
 
 
 def _write_pytorch(folder: str) -> None:
@@ -392,18 +384,6 @@ def checkpoint_data() -> list[bytes]:
 
 def checkpoint_others() -> dict[str, bytes]:
     return {name: data for name, data in _prepared.items() if name.startswith("model.ckpt-5")}
-
-
-def train_state_index() -> list[bytes]:
-    return [_prepared["5.index"]]
-
-
-def train_state_data() -> list[bytes]:
-    return [_prepared["5.data-00000-of-00001"]]
-
-
-def train_state_others() -> dict[str, bytes]:
-    return {f"train_state/{n}": data for n, data in _prepared.items() if n.startswith("5.")}
 
 
 def input_descriptions() -> list[bytes]:

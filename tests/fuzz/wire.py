@@ -1,8 +1,4 @@
-"""Damage below the level of bytes that keeps files well-formed: protocol buffers, and tables.
-
-A table is what TensorFlow keeps the index of a checkpoint in: sorted keys and values in blocks,
-each with a checksum.
-"""
+"""Damage to protocol buffers that keeps them well-formed, and the checksum of records."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ from random import Random
 from typing import NamedTuple
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _ODD_NUMBERS = (0, 1, 2, 7, 127, 128, 255, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63, 2**64 - 1)
 
 
@@ -53,7 +48,7 @@ def read_varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def checksum(data: bytes) -> bytes:
-    """What records and tables hold beside their content: a masked CRC-32C."""
+    """What records hold beside their content: a masked CRC-32C."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _CRC_OF_BYTE[(crc ^ byte) & 0xFF]
@@ -136,86 +131,3 @@ def _damaged_value(random: Random, value: bytes, kind: int = _BYTES) -> bytes:
     start = random.randrange(len(value) + 1)
     odd = (b"", b"\0", b"\xff\xfe", b"../x", "é".encode(), b"x" * 3000, random.randbytes(5))
     return value[:start] + random.choice(odd) + value[start + random.randrange(4) :]
-
-
-def read_table(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of a good table whose blocks are not compressed."""
-    place = len(data) - 48
-    _, place = read_varint(data, place)
-    _, place = read_varint(data, place)
-    offset, place = read_varint(data, place)
-    size, _ = read_varint(data, place)
-    entries = []
-    for _, handle in _block_entries(data[offset : offset + size]):
-        offset, after = read_varint(handle, 0)
-        size, _ = read_varint(handle, after)
-        assert data[offset + size] == 0, "compressed"
-        entries += _block_entries(data[offset : offset + size])
-    return entries
-
-
-def _block_entries(block: bytes) -> list[tuple[bytes, bytes]]:
-    entries, place, key = [], 0, b""
-    end = len(block) - 4 * (1 + int.from_bytes(block[-4:], "little"))
-    while place < end:
-        shared, place = read_varint(block, place)
-        rest, place = read_varint(block, place)
-        length, place = read_varint(block, place)
-        key = key[:shared] + block[place : place + rest]
-        place += rest
-        entries.append((key, block[place : place + length]))
-        place += length
-    return entries
-
-
-def table(entries: list[tuple[bytes, bytes]]) -> bytes:
-    """A table of one block with these entries, in this order, all checksums right."""
-    content, index_handle = b"", b""
-    handles = []
-    for block in (_block(entries), _block([])):
-        handles.append(varint(len(content)) + varint(len(block)))
-        content += _with_checksum(block)
-    last = max((key for key, _ in entries), default=b"")
-    index = _block([(last, handles[0])])
-    index_handle = varint(len(content)) + varint(len(index))
-    content += _with_checksum(index)
-    return content + (handles[1] + index_handle).ljust(40, b"\0") + _MAGIC
-
-
-def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
-    parts, restarts, size = [], [], 0
-    for key, value in entries:
-        restarts.append(size)
-        part = b"\0" + varint(len(key)) + varint(len(value)) + key + value
-        parts.append(part)
-        size += len(part)
-    restarts = restarts or [0]
-    return b"".join(parts) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
-
-
-def _with_checksum(block: bytes) -> bytes:
-    return block + b"\0" + checksum(block + b"\0")
-
-
-def damage_table_entries(random: Random, data: bytes) -> bytes:
-    """Entries of a table changed, lost, renamed or doubled, with all checksums set right."""
-    entries = read_table(data)
-    for _ in range(random.choice((1, 1, 2))):
-        if not entries:
-            break
-        place = random.randrange(len(entries))
-        key, value = entries[place]
-        change = random.randrange(8)
-        if change == 0:
-            del entries[place]
-        elif change == 1:
-            entries[place] = (_damaged_value(random, key), value)
-        elif change == 2:
-            entries.insert(place, (key, random.choice(entries)[1]))
-        elif change == 3:
-            entries[place] = (key, random.choice(entries)[1])
-        else:
-            entries[place] = (key, damage_message(random, value))
-    if random.random() < 0.9:
-        entries.sort()
-    return table(entries)

@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.bundle_index import check_index, check_variants
 from albert_tf.checkpoints.model_contents import WeightsReader
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
@@ -146,7 +145,6 @@ def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
         DamagedError: the files are not a checkpoint, or are damaged.
         LoadError: they cannot be reached.
     """
-    check_index(prefix)
     try:
         reader = tf.train.load_checkpoint(prefix)
         reader.get_variable_to_shape_map()  # fails where names are no text
@@ -186,30 +184,6 @@ def read_variables(
         return {name: reader.get_tensor(name) for name in names}
     except READ_ERRORS as error:
         raise _kind(error)(f"The checkpoint {prefix!r} is damaged: {reason_of(error)}") from error
-
-
-def check_tensors(prefix: str) -> None:
-    """Reads every tensor of an object-based checkpoint and compares its checksum.
-
-    Args:
-        prefix: of what `tf.train.Checkpoint.write` wrote; the state of an input may be in it.
-
-    Raises:
-        DamagedError: a file is missing or damaged.
-        LoadError: it cannot be reached.
-    """
-    check_index(prefix)
-    check_variants(prefix)
-    try:
-        dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
-        tf.raw_ops.RestoreV2(  # unlike the reader, it takes the variants that iterators are
-            prefix=prefix,
-            tensor_names=list(dtypes),
-            shape_and_slices=[""] * len(dtypes),
-            dtypes=list(dtypes.values()),
-        )
-    except READ_ERRORS as error:
-        raise _kind(error)(f"{prefix!r} is damaged: {reason_of(error)}") from error
 
 
 def slot_variables(
