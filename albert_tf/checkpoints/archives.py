@@ -11,13 +11,8 @@ import gzip
 import hashlib
 import os
 import re
-import shutil
 import tarfile
-import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cached_property
 
 from absl import logging
 
@@ -32,7 +27,6 @@ from albert_tf.data.files import (
     temporary_folder,
 )
 
-_CACHE_VARIABLE = "TFHUB_CACHE_DIR"
 CACHE_VARIABLE = "ALBERT_TF_CACHE_DIR"
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
 _READ_ERRORS = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError)
@@ -42,26 +36,12 @@ _CHUNK = 1 << 20  # bytes
 _MOST_TIMES, _MOST_BYTES = 100, 100 << 20
 
 
-def is_url(handle: str) -> bool:
-    """Whether a handle is a URL, which only TF-Hub can resolve."""
-    return re.match(r"https?://", handle) is not None
-
-
-def is_fetched(url: str) -> bool:
-    """Whether TF-Hub's cache holds a module."""
-    from tensorflow_hub import resolver
-
-    cache = resolver.tfhub_cache_dir(use_temp=True)
-    return os.path.isdir(os.path.join(cache, hashlib.sha1(url.encode()).hexdigest()))
-
-
-def fetch(url: str, flag: str, folder: str | None = None) -> str:
-    """Returns the directory of a module, which `tensorflow_hub` fetches if need be.
+def fetch(url: str, flag: str) -> str:
+    """Returns the directory of a module, which `tensorflow_hub` keeps in TFHUB_CACHE_DIR.
 
     Args:
-        url: of the module; what is fetched stays in TFHUB_CACHE_DIR.
+        url: of the module.
         flag: the flag the URL came from, for messages.
-        folder: where it is sought and put instead.
 
     Raises:
         LoadError: it cannot be fetched.
@@ -69,8 +49,7 @@ def fetch(url: str, flag: str, folder: str | None = None) -> str:
     import tensorflow_hub  # seconds to import, and needed for URLs only
 
     try:
-        with _cache_in(folder):
-            return tensorflow_hub.resolve(url)
+        return tensorflow_hub.resolve(url)
     except Exception as error:  # whatever the network, the archive or the server does
         raise LoadError(
             f"{flag}={url} cannot be fetched: {error}. On a machine without network, fetch the "
@@ -78,50 +57,14 @@ def fetch(url: str, flag: str, folder: str | None = None) -> str:
         ) from error
 
 
-@contextmanager
-def _cache_in(folder: str | None) -> Iterator[None]:
-    """Has `tensorflow_hub` keep what it fetches in a folder; None changes nothing."""
-    before = os.environ.get(_CACHE_VARIABLE)
-    if folder is not None:
-        os.environ[_CACHE_VARIABLE] = folder
-    try:
-        yield
-    finally:
-        if folder is not None:
-            os.environ.pop(_CACHE_VARIABLE)
-        if folder is not None and before is not None:
-            os.environ[_CACHE_VARIABLE] = before
-
-
-class _PassingFolder(ExitStack):
-    """A folder that is made when it is asked for, and gone when this ends."""
-
-    @cached_property
-    def path(self) -> str:
-        return self.enter_context(tempfile.TemporaryDirectory(prefix="albert_tf_"))
-
-
-_passing: list[_PassingFolder] = []  # of `nothing_kept`, the innermost last
-
-
-@contextmanager
-def nothing_kept() -> Iterator[None]:
-    """Lets what has to be fetched, unpacked or made again lie in a folder that ends with the block.
-
-    What is in the caches already is read from there.
-    """
-    with _PassingFolder() as folder:
-        _passing.append(folder)
-        try:
-            yield
-        finally:
-            _passing.pop()
-
-
 def is_indirect(path: str) -> bool:
     """Whether a model lies elsewhere: a URL, a tar file, or the name of one of this package."""
     is_packed = path.endswith(_ENDINGS) and file_exists(path)
-    return is_url(path) or is_packed or is_shipped(path)
+    return _is_url(path) or is_packed or is_shipped(path)
+
+
+def _is_url(path: str) -> bool:
+    return re.match(r"https?://", path) is not None
 
 
 def local_directory(path: str, flag: str) -> str:
@@ -137,9 +80,8 @@ def local_directory(path: str, flag: str) -> str:
     """
     if is_shipped(path):
         return shipped_directory(path, flag)
-    if is_url(path):
-        is_passing = _passing and not is_fetched(path)
-        return _descended(fetch(path, flag, _passing[-1].path if is_passing else None))
+    if _is_url(path):
+        return _descended(fetch(path, flag))
     return _descended(_unpacked(path, flag))
 
 
@@ -170,12 +112,10 @@ def _rename_unless_there(temporary: str, directory: str) -> None:
 
 
 def cached(*names: str) -> str:
-    """Returns where in the cache something lies, or is to be put; see `nothing_kept`."""
+    """Returns where in the cache something lies, or is to be put."""
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     cache = os.environ.get(CACHE_VARIABLE) or os.path.join(default, "albert_tf")
-    path = os.path.join(cache, *names)
-    is_passing = _passing and not os.path.exists(path)
-    return os.path.join(_passing[-1].path, *names) if is_passing else path
+    return os.path.join(cache, *names)
 
 
 def _cache_name(path: str) -> str:
@@ -187,48 +127,31 @@ def _cache_name(path: str) -> str:
 
 
 def _extract(path: str, flag: str, directory: str) -> None:
-    """Writes the files of an archive; only plain files, and only into the directory."""
+    """Writes the files of an archive; only into the directory, and without what a Mac adds."""
     try:
         with open_binary(path, "rb") as file, tarfile.open(fileobj=file, mode="r:*") as archive:
             room = _MOST_TIMES * file_size(path) + _MOST_BYTES
-            for member, name in _files(archive, path, flag):
+
+            def checked(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+                nonlocal room
                 room -= member.size
                 if room < 0:
                     raise LoadError(
                         f"{flag}={path} is not unpacked: its members are more than {_MOST_TIMES} "
                         "times as large as the file. Is it a model?"
                     )
-                target = os.path.join(directory, name)
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                content = archive.extractfile(member)
-                if content is not None:
-                    with content, open(target, "wb") as written:
-                        shutil.copyfileobj(content, written)
+                is_of_mac = os.path.basename(member.name).startswith("._")
+                return None if is_of_mac else tarfile.data_filter(member, folder)
+
+            archive.extractall(directory, filter=checked)
             while archive.fileobj and archive.fileobj.read(_CHUNK):
                 pass  # only at its end is a compressed file compared with its checksum
     except LoadError:
         raise
+    except tarfile.FilterError as error:
+        raise LoadError(f"{flag}={path} is not unpacked: {error}") from error
     except _READ_ERRORS as error:
         raise LoadError(f"{flag}={path} is damaged, or no tar file: {reason_of(error)}") from error
-
-
-def _files(archive: tarfile.TarFile, path: str, flag: str) -> Iterator[tuple[tarfile.TarInfo, str]]:
-    """The files of an archive and their names, without what a Mac adds.
-
-    Raises:
-        LoadError: a member that is no plain file, or would be written elsewhere.
-    """
-    for member in archive:
-        name = os.path.normpath(member.name)
-        is_elsewhere = os.path.isabs(name) or name.split(os.sep)[0] == os.pardir
-        if is_elsewhere or not (member.isfile() or member.isdir()):
-            what = "outside of its folder" if is_elsewhere else "neither a file nor a folder"
-            raise LoadError(
-                f"{flag}={path} is not unpacked: its member {member.name!r} is {what}. A released "
-                "model holds plain files only."
-            )
-        if member.isfile() and not os.path.basename(name).startswith("._"):
-            yield member, name
 
 
 def _descended(directory: str) -> str:

@@ -106,7 +106,6 @@ def _all_checkpoints(
     seen: set[str] = set()
     deadline = time.monotonic() + watch_secs
     while True:
-        directory.check_there("the evaluation")
         new = [prefix for prefix in directory.checkpoints() if prefix not in seen]
         for prefix in new:
             seen.add(prefix)

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -22,7 +22,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import DirectoryRemovedError, check_unlocked, locked
+from albert_tf.checkpoints.directory_lock import check_unlocked, locked
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.original.files import (
     DATA_SUFFIX,
@@ -71,7 +71,6 @@ class TrainingDirectory:
         self.path = path
         self.keep_checkpoint_max = keep_checkpoint_max
         self._damaged: set[str] = set()  # prefixes `restore_newest` passed over
-        self._is_there: Callable[[], bool] = lambda: True  # known while it is locked
 
     @contextmanager
     def locked(self, *kinds: str, dry_run: bool = False) -> Iterator[None]:
@@ -86,23 +85,8 @@ class TrainingDirectory:
                 check_unlocked(self.path, kind)
             yield
             return
-        with locked(self.path, *kinds) as self._is_there:
+        with locked(self.path, *kinds):
             yield
-
-    def check_there(self, what: str) -> None:
-        """Makes sure that the directory, if it is locked, was not removed; it is not made again.
-
-        Args:
-            what: is lost else.
-
-        Raises:
-            DirectoryRemovedError: it is gone, or another directory has its name.
-        """
-        if not self._is_there():
-            raise DirectoryRemovedError(
-                f"--output_dir {self.path!r} was removed or replaced while this run was using it: "
-                f"{what} is lost. The directory is not created again."
-            )
 
     def checkpoints(self) -> list[str]:
         """Returns the prefixes of the finished step checkpoints, oldest first.
@@ -165,46 +149,24 @@ class TrainingDirectory:
             input_description: JSON that tells whether another run has the same input.
 
         Raises:
-            DirectoryRemovedError: the directory is gone.
             SaveError: the disk is full, or the directory may not be written to.
         """
         prefix = self._prefix(CHECKPOINT, step)
-        with self._noticing_removal(prefix, f"step {step}"):
-            try:
-                tf.io.gfile.makedirs(self._train_states())
-                if iterator is not None:
-                    self._write_input_position(prefix, iterator, input_description)
-                variables = {**original_names(model), **slot_variables(model, optimizer)}
-                write_checkpoint(prefix, variables, step)
-                self.check_there(f"step {step}")
-                kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
-                if self.keep_checkpoint_max:
-                    kept = kept[-self.keep_checkpoint_max :]
-                name_newest(self.path, [os.path.basename(prefix) for prefix in kept])
-            except (OSError, tf.errors.OpError) as error:
-                raise self._not_saved(step, error) from error
-            self._damaged.discard(prefix)
-            self._remove_all_but(kept)
-        return prefix
-
-    @contextmanager
-    def _noticing_removal(self, prefix: str, what: str) -> Iterator[None]:
-        """Does what `check_there` does, before and after a checkpoint is written.
-
-        Writing creates the directory anew if it has just been removed; that is undone.
-        """
-        self.check_there(what)
         try:
-            yield
-        finally:
-            if not self._is_there():
-                for start in (prefix, self._train_state(prefix)):
-                    for path in tf.io.gfile.glob(start + ".*"):
-                        remove(path)
-                for folder in (self._train_states(), self.path):
-                    with suppress(OSError):  # of another run, which uses it
-                        os.rmdir(folder)
-            self.check_there(what)
+            tf.io.gfile.makedirs(self._train_states())
+            if iterator is not None:
+                self._write_input_position(prefix, iterator, input_description)
+            variables = {**original_names(model), **slot_variables(model, optimizer)}
+            write_checkpoint(prefix, variables, step)
+            kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
+            if self.keep_checkpoint_max:
+                kept = kept[-self.keep_checkpoint_max :]
+            name_newest(self.path, [os.path.basename(prefix) for prefix in kept])
+        except (OSError, tf.errors.OpError) as error:
+            raise self._not_saved(step, error) from error
+        self._damaged.discard(prefix)
+        self._remove_all_but(kept)
+        return prefix
 
     def _not_saved(self, step: int, error: Exception) -> SaveError:
         """The error of a save that failed, after what it wrote was removed, as far as that goes."""
@@ -394,12 +356,10 @@ class TrainingDirectory:
         """Writes the weights as `model.ckpt-best`, in place of an earlier best.
 
         Raises:
-            DirectoryRemovedError: the directory is gone.
             WriteError: the disk is full, or the directory may not be written to.
         """
         prefix = os.path.join(self.path, BEST)
-        with self._noticing_removal(prefix, f"the best checkpoint, of step {step},"):
-            write_checkpoint(prefix, original_names(model), step)
+        write_checkpoint(prefix, original_names(model), step)
 
 
 def _checksum(prefix: str) -> str:

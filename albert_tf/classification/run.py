@@ -278,7 +278,6 @@ def _evaluate(values: flags.FlagValues, job: Job, classification: Classification
         best = BestCheckpoint(directory, job.data.best_metric)
         prefixes, keeps_best = _to_evaluate(values, job)
         flow.evaluate(
-            directory,
             classification.model,
             prefixes,
             lambda: prepare_output(job.directory, job.task, is_training=False),

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from absl import flags
 
-from albert_tf.checkpoints.archives import nothing_kept
 from albert_tf.cli.flags import flag_group
 
 FLAG = "dry_run"
@@ -32,14 +31,11 @@ def is_dry_run(values: flags.FlagValues) -> bool:
 
 @contextmanager
 def dry_run_context(values: flags.FlagValues) -> Iterator[None]:
-    """With --dry_run keeps the caches of models as they are; says in the end that nothing failed.
+    """With --dry_run says in the end that nothing failed.
 
     Args:
         values: the flags; without --dry_run the context does nothing.
     """
-    if not is_dry_run(values):
-        yield
-        return
-    with nothing_kept():
-        yield
-    print(PASSED)
+    yield
+    if is_dry_run(values):
+        print(PASSED)

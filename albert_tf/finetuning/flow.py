@@ -117,7 +117,6 @@ def train(
 
 
 def evaluate(
-    directory: TrainingDirectory,
     model: keras.Model,
     prefixes: Sequence[str],
     prepare: Callable[[], None],
@@ -128,7 +127,6 @@ def evaluate(
     """Evaluates finished checkpoints, one after the other.
 
     Args:
-        directory: takes the results; locked.
         model: takes their weights.
         prefixes: at least one.
         prepare: makes the output directory that of the job.
@@ -144,7 +142,7 @@ def evaluate(
         return
     prepare()
     evaluated = evaluation()
-    evaluate_checkpoints(directory, prefixes, model, evaluated.evaluate, evaluated.record)
+    evaluate_checkpoints(prefixes, model, evaluated.evaluate, evaluated.record)
 
 
 def checkpoints_to_evaluate(

@@ -213,7 +213,6 @@ def _evaluate(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
         best = BestCheckpoint(directory, BEST_METRIC)
         prefixes, keeps_best = _to_evaluate(values)
         flow.evaluate(
-            directory,
             choice.model,
             prefixes,
             lambda: _prepare(values, job),

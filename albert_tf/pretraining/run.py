@@ -390,7 +390,7 @@ def _evaluate(
                 best.offer(step, results, evaluator.model)
 
         prepared = _prepared(prefixes, evaluator, task.sentence_loss, schedule)
-        evaluate_checkpoints(directory, prepared, evaluator.model, evaluator.evaluate, record)
+        evaluate_checkpoints(prepared, evaluator.model, evaluator.evaluate, record)
 
 
 def _to_evaluate(

@@ -399,7 +399,6 @@ def _evaluate(values: flags.FlagValues, job: Job, squad: SquadRun) -> None:
     with directory.locked(EVALUATION, dry_run=dry_run):
         best = BestCheckpoint(directory, squad.best_metric)
         flow.evaluate(
-            directory,
             squad.predictor.model,
             flow.checkpoints_to_evaluate(values.output_dir, "all", values.init_checkpoint),
             lambda: prepare_output(job.directory, job.task, is_training=False),

@@ -232,7 +232,6 @@ def train_and_evaluate(
 
     def on_checkpoint(step: int) -> None:
         results = evaluate()
-        trainer.directory.check_there(f"the evaluation of step {step}")
         log.evaluation(step, results)
         record(step, results)
 
@@ -244,7 +243,6 @@ def train_and_evaluate(
 
 
 def evaluate_checkpoints(
-    directory: TrainingDirectory,
     prefixes: Iterable[str],
     model: keras.Model,
     evaluate: Evaluate,
@@ -253,28 +251,24 @@ def evaluate_checkpoints(
     """Loads one checkpoint after the other into the model and evaluates it.
 
     Args:
-        directory: takes the results; locked.
         prefixes: of checkpoints; one that a training run removes meanwhile is left out.
         model: takes the weights.
         evaluate: scores `model`.
         record: keeps the results of a step.
 
     Raises:
-        DirectoryRemovedError: the directory was removed or replaced.
         LoadError: a checkpoint is damaged, or does not hold the whole model.
     """
     for prefix in prefixes:
         try:
             step = load_complete(model, prefix)
         except LoadError:
-            directory.check_there(f"the evaluation of {prefix}")
             if tf.io.gfile.exists(prefix + ".index"):
                 raise
             logging.warning("%s was removed while it was read: not evaluated", prefix)
             continue
         logging.info("Evaluating %s", prefix)
         results = evaluate()
-        directory.check_there(f"the evaluation of step {step}")
         for line in result_lines(step, results):
             logging.info(line)
         record(step, results)

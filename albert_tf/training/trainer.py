@@ -199,7 +199,6 @@ class Trainer:
                 other workers wait in their next step. It must not reduce over the workers.
 
         Raises:
-            DirectoryRemovedError: the output directory was removed or replaced.
             LostWorkerError: another worker has ended.
             TrainingDivergedError: a number is not finite, or the loss jumped, and training does not
                 go back, or did so in vain; nothing was saved since.
@@ -387,7 +386,6 @@ class Trainer:
         schedule, last = self.depth_schedule, self.optimizer_config.num_train_steps
         if schedule.changes:
             metrics["depth"] = schedule.of_checkpoint(self.step)
-        self.directory.check_there(f"step {self.step}")
         count = len(steps) * self.config.train_batch_size
         log.train(self.step, metrics, count, steps_left=schedule.steps_left(self.step, last))
 

@@ -1,6 +1,5 @@
 """Tar files of models: as they were released, damaged, and made to do harm."""
 
-import hashlib
 import io
 import os
 import shutil
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.checkpoints import archives
-from albert_tf.checkpoints.archives import is_indirect, local_directory, nothing_kept
+from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.report import LoadError
 from tests.full_disk import file_size_limit
@@ -77,20 +76,19 @@ def test_a_changed_file_is_unpacked_anew(released, golden):
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "message"),
+    ("name", "changes"),
     [
-        ("../outside", {}, "outside of its folder"),
-        ("a/../../outside", {}, "outside of its folder"),
-        ("/tmp/outside", {}, "outside of its folder"),
-        ("link", {"type": tarfile.SYMTYPE, "linkname": "/etc"}, "neither a file nor a folder"),
-        ("hard", {"type": tarfile.LNKTYPE, "linkname": "good"}, "neither a file nor a folder"),
-        ("pipe", {"type": tarfile.FIFOTYPE}, "neither a file nor a folder"),
+        ("../outside", {}),
+        ("a/../../outside", {}),
+        ("link", {"type": tarfile.SYMTYPE, "linkname": "/etc"}),
+        ("hard", {"type": tarfile.LNKTYPE, "linkname": "../good"}),
+        ("pipe", {"type": tarfile.FIFOTYPE}),
     ],
 )
-def test_members_that_could_do_harm_are_refused(tmp_path, cache, name, changes, message):
+def test_members_that_could_do_harm_are_refused(tmp_path, cache, name, changes):
     content = b"" if changes else b"harm"
     path = tar_of(tmp_path / "bad.tar", [("good", {}, b"1"), (name, changes, content)])
-    with pytest.raises(LoadError, match=rf"--model=.*{name}.*{message}"):
+    with pytest.raises(LoadError, match=rf"--model=.*{name}"):
         local_directory(path, "--model")
     assert not (tmp_path / "outside").exists()
     assert list((cache / "unpacked").iterdir()) == []
@@ -188,28 +186,3 @@ class TestUrl:
         module = str(golden / "hub" / "module")
         monkeypatch.setattr(tensorflow_hub, "resolve", {"http://h.example/m": module}.get)
         assert recognise("http://h.example/m", "--model").path == module
-
-    def test_a_dry_run_fetches_only_what_is_not_there_and_keeps_nothing(
-        self, golden, tmp_path, monkeypatch
-    ):
-        import tensorflow_hub
-
-        url = "http://h.example/m"
-        name = hashlib.sha1(url.encode()).hexdigest()  # as TF-Hub names what it keeps
-        fetched_to = []
-
-        def resolve(_):
-            path = Path(os.environ["TFHUB_CACHE_DIR"], name)
-            fetched_to.append(path.parent)
-            return str(shutil.copytree(golden / "hub" / "module", path, dirs_exist_ok=True))
-
-        monkeypatch.setattr(tensorflow_hub, "resolve", resolve)
-        monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "hub"))
-        for is_kept in (False, True):
-            if is_kept:
-                (tmp_path / "hub" / name).mkdir(parents=True)
-            with nothing_kept():
-                assert recognise(url, "--model").config.vocab_size == 1000
-            assert os.environ["TFHUB_CACHE_DIR"] == str(tmp_path / "hub")
-        assert not fetched_to[0].exists()
-        assert fetched_to[1] == tmp_path / "hub"

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.directory_lock import TRAINING, DirectoryRemovedError
 from albert_tf.checkpoints.original.files import DATA_SUFFIX
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
@@ -154,17 +153,6 @@ class Killer:
         raise _Killed
 
 
-class Remover(Killer):
-    """Moves a directory away before the n-th change."""
-
-    def __init__(self, monkeypatch, survives, path):
-        super().__init__(monkeypatch, survives)
-        self.path = path
-
-    def happen(self):
-        os.rename(self.path, f"{self.path}-removed")
-
-
 def test_a_save_killed_anywhere_leaves_one_whole_checkpoint(tmp_path, blank):
     state = State()
     outcomes = []
@@ -191,29 +179,6 @@ def test_a_save_killed_anywhere_leaves_one_whole_checkpoint(tmp_path, blank):
     assert finished
     assert set(outcomes) == {9, 12}
     assert outcomes == sorted(outcomes)
-
-
-def test_a_directory_removed_while_it_is_saved_to_is_not_made_again(tmp_path):
-    state, survives, remover = State(), 0, None
-    while remover is None or remover.left < 0:  # until a save makes fewer changes
-        path = tmp_path / str(survives)
-        directory = TrainingDirectory(str(path), keep_checkpoint_max=1)
-        with directory.locked(TRAINING), pytest.MonkeyPatch.context() as patch:
-            state.advance_to(state.step + 1).save(directory)
-            state.advance_to(state.step + 1)
-            remover = Remover(patch, survives, path)
-            try:
-                state.save(directory)
-                message = ""
-            except DirectoryRemovedError as error:
-                message = str(error)
-        if remover.left < 0:
-            assert str(path) in message
-            assert f"step {state.step} " in message
-            assert not path.exists()
-        survives += 1
-    assert message == ""
-    assert survives > 4
 
 
 class TestLeftovers:

@@ -1,11 +1,9 @@
 """`--dry_run` of conversions and exports: all is checked, nothing is written."""
 
-import tarfile
 import tempfile
 
 import pytest
 
-from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.cli import convert_checkpoint, export_checkpoints, export_litert, export_to_tfhub
@@ -84,31 +82,3 @@ def test_what_the_real_run_refuses_is_refused(command, changes, message, tmp_pat
         with pytest.raises((ValueError, OSError), match=message):
             run_here(module, {**flags, **changes, **more})
         assert tree(tmp_path) == before
-
-
-def test_a_tar_file_is_not_unpacked_into_the_cache(release, tmp_path):
-    path = tmp_path / "released.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(release, "albert")
-    values = {"model": path, "format": "original", "output_dir": tmp_path / "out", **DRY}
-    before = tree(tmp_path)
-    run_here(convert_checkpoint, values)
-    after = tree(tmp_path)
-    assert after.keys() == before.keys()
-    assert {name: file for name, (_, file) in after.items()} == {
-        name: file for name, (_, file) in before.items()
-    }
-
-
-def test_what_the_cache_holds_is_read_there(release, tmp_path, monkeypatch):
-    path = tmp_path / "released.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(release, "albert")
-    values = {"model": path, "format": "original", "output_dir": tmp_path / "out", **DRY}
-    read_contents(str(path))
-
-    def never(*_):
-        raise AssertionError("unpacked once more")
-
-    monkeypatch.setattr("albert_tf.checkpoints.archives._extract", never)
-    run_here(convert_checkpoint, values)
