@@ -16,7 +16,7 @@ from types import ModuleType
 from absl import app, flags, logging
 
 from albert_tf.cli.dry_run import dry_run_context
-from albert_tf.cli.flags import GROUPS, flag_group
+from albert_tf.cli.flags import GROUPS, flag_group, log_flags_without_effect
 from albert_tf.data.streams import (
     discard_standard_output,
     discarded_standard_error,
@@ -64,6 +64,7 @@ def run_command(
         if not logging.level_debug():
             _hide_other_logs()
         try:
+            log_flags_without_effect()
             with dry_run_context(flags.FLAGS):
                 run(argv[1:]) if takes_arguments or takes_paths else run()
             flush_standard_output()

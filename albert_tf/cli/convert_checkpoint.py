@@ -65,7 +65,7 @@ def run() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.convert import prepare_conversion
-    from albert_tf.cli.devices import log_devices
+    from albert_tf.training.devices import log_devices
 
     log_devices()
     values = flags.FLAGS

@@ -48,7 +48,7 @@ def run() -> None:
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.checkpoints.original.weights_only import export_weights
-    from albert_tf.cli.devices import log_devices
+    from albert_tf.training.devices import log_devices
 
     log_devices()
     values = flags.FLAGS

@@ -76,8 +76,8 @@ def run() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.model_source import model_in
-    from albert_tf.cli.devices import log_devices
     from albert_tf.serving.hub import export_to_tfhub
+    from albert_tf.training.devices import log_devices
 
     log_devices()
     values = flags.FLAGS

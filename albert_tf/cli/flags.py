@@ -7,9 +7,10 @@ TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from absl import flags, logging
 
@@ -22,7 +23,7 @@ from albert_tf.config import (
     TrainerConfig,
 )
 from albert_tf.data.sequences import PADDINGS
-from albert_tf.pretraining.masking import MaskingSettings
+from albert_tf.training.settings import depends
 
 # The groups of `--help`, in the order in which they are printed.
 Group = Literal[
@@ -43,7 +44,26 @@ Group = Literal[
 
 GROUPS: tuple[Group, ...] = get_args(Group)
 
-_NGRAM_FLAGS = ("ngram", "favor_shorter_ngram", "do_whole_word_mask")
+T = TypeVar("T")
+
+
+def settings_from_flags(kind: type[T]) -> T:
+    """Returns settings, each the value of the flag of its name.
+
+    Those of `unless_given` are None where the flag was not given; those without a flag have their
+    default.
+
+    Args:
+        kind: a dataclass.
+    """
+    values = flags.FLAGS
+    return kind(
+        **{
+            field.name: values[field.name].value
+            for field in dataclasses.fields(cast(Any, kind))
+            if field.name in values and (values[field.name].present or not depends(field))
+        }
+    )
 
 
 @contextmanager
@@ -227,28 +247,6 @@ def define_trainer_flags(defaults: TrainerConfig) -> None:
         flags.DEFINE_integer("log_steps", defaults.log_steps, "Number of steps between log lines.")
 
 
-def trainer_config_from_flags(values: flags.FlagValues) -> TrainerConfig:
-    """Returns the configuration that the flags of `define_trainer_flags` describe.
-
-    Raises:
-        ValueError: a value is out of range; names the flag.
-    """
-    return TrainerConfig(
-        output_dir=values.output_dir,
-        train_batch_size=values.train_batch_size,
-        save_checkpoints_steps=values.save_checkpoints_steps,
-        keep_checkpoint_max=values.keep_checkpoint_max,
-        log_steps=values.log_steps,
-        seed=values.seed,
-        jit_compile=values.xla,
-        gradient_accumulation_steps=values.gradient_accumulation_steps,
-        remat=values.remat,
-        on_divergence=values.on_divergence,
-        max_loss_spike=values.max_loss_spike,
-        precision=values.precision,
-    )
-
-
 def define_optimizer_flags(defaults: OptimizerConfig) -> None:
     """Defines the flags of optimizer, learning rate and number of steps.
 
@@ -299,48 +297,6 @@ def define_rate_flags(defaults: OptimizerConfig) -> None:
 
 def _name(flag: str) -> str:
     return flag.removeprefix("--")
-
-
-def optimizer_config_from_flags(
-    values: flags.FlagValues,
-    kind: type[OptimizerConfig] = OptimizerConfig,
-    steps: tuple[int, int] | None = None,
-) -> OptimizerConfig:
-    """Returns the configuration that the flags of `define_optimizer_flags` describe.
-
-    Args:
-        values: the flags.
-        kind: class of the configuration; names the flags of the steps.
-        steps: number of training steps and of warm-up steps; None takes them from the flags of
-            `kind`.
-
-    Raises:
-        ValueError: a value is out of range; names the flag.
-    """
-    num_train_steps, num_warmup_steps = steps or (
-        getattr(values, _name(kind.STEPS_FLAG)),
-        getattr(values, _name(kind.WARMUP_FLAG)),
-    )
-    config = kind(
-        optimizer=values.optimizer,
-        learning_rate=values.learning_rate,
-        num_train_steps=num_train_steps,
-        num_warmup_steps=num_warmup_steps,
-        start_warmup_step=values.start_warmup_step,
-        poly_power=values.poly_power,
-    )
-    if config.start_warmup_step + config.num_warmup_steps >= config.num_train_steps:
-        # Not an error: the original trains this way, too.
-        logging.warning(
-            "The warm-up ends at step %d, and training at step %d (--start_warmup_step, %s, %s): "
-            "the learning rate never reaches --learning_rate=%g.",
-            config.start_warmup_step + config.num_warmup_steps,
-            config.num_train_steps,
-            config.WARMUP_FLAG,
-            config.STEPS_FLAG,
-            config.learning_rate,
-        )
-    return config
 
 
 def define_device_flags() -> None:
@@ -477,7 +433,7 @@ def define_padding_flag(effect: str = "Does not change results.") -> None:
         )
 
 
-def define_unneeded_flags(names: Sequence[str]) -> None:
+def define_unneeded_flags(*names: str) -> None:
     """Defines the flags of files in which the original keeps features between runs."""
     with flag_group("Accepted without effect"):
         for name in names:
@@ -488,15 +444,11 @@ def define_unneeded_flags(names: Sequence[str]) -> None:
             )
 
 
-def log_unneeded_flags(names: Sequence[str]) -> None:
-    """Logs that flags of `define_unneeded_flags`, where given, are not needed."""
-    for name in names:
-        if path := flags.FLAGS[name].value:
-            logging.info(
-                "--%s is not needed: features are computed anew; %s is neither read nor written",
-                name,
-                path,
-            )
+def log_flags_without_effect() -> None:
+    """Logs the flags that were given and that have no effect, with the reason."""
+    for flag in flags.FLAGS.get_key_flags_for_module("Accepted without effect"):
+        if flag.present:
+            logging.info("--%s: %s", flag.name, flag.help)
 
 
 def define_recipe_flag() -> None:
@@ -541,32 +493,3 @@ def define_online_masking_flags() -> None:
             "masked_lm_budget", 0.0, "Name of --masked_lm_prob in the original release."
         )
     define_ngram_flags()
-
-
-def online_masking_settings(values: flags.FlagValues) -> MaskingSettings | None:
-    """Returns the settings that the flags of `define_online_masking_flags` describe.
-
-    Returns:
-        None if nothing is masked during training.
-
-    Raises:
-        ValueError: a value is out of range, or two flags contradict each other.
-    """
-    prob, budget = values.masked_lm_prob, values.masked_lm_budget
-    if prob and budget and prob != budget:
-        raise ValueError(
-            f"--masked_lm_prob={prob:g} and --masked_lm_budget={budget:g} are two names of one "
-            "setting; give one of them, or the same number."
-        )
-    if not (prob or budget):
-        for name in _NGRAM_FLAGS:
-            if values[name].present:
-                logging.warning("--%s changes nothing without --masked_lm_prob", name)
-        return None
-    return MaskingSettings(
-        masked_lm_prob=prob or budget,
-        max_predictions_per_seq=values.max_predictions_per_seq,
-        ngram=values.ngram,
-        favor_shorter_ngram=values.favor_shorter_ngram,
-        do_whole_word_mask=values.do_whole_word_mask,
-    )

@@ -29,8 +29,8 @@ def run(paths: Sequence[str]) -> None:
         )
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a look need not take memory of a busy device
     # TensorFlow, which --help need not wait for.
-    from albert_tf.cli.devices import log_devices
     from albert_tf.tools.inspect import describe
+    from albert_tf.training.devices import log_devices
 
     log_devices()
     for number, path in enumerate(paths):

@@ -37,11 +37,9 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
     define_unneeded_flags,
     flag_group,
-    log_unneeded_flags,
+    settings_from_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
-
-FEATURE_FILES = ("cached_dir",)
 
 
 def define_flags() -> None:
@@ -67,7 +65,7 @@ def define_flags() -> None:
             0.1,
             "Dropout rate of the input of the classification head during training.",
         )
-    define_unneeded_flags(FEATURE_FILES)
+    define_unneeded_flags("cached_dir")
     define_fine_tuning_model_flags()
     define_optimizer_flags(FineTuningOptimizerConfig())
     define_device_flags()
@@ -143,11 +141,10 @@ def _define_data_flags() -> None:
 
 
 def run() -> None:
-    """Does what the flags say; everything is checked before the first file is written."""
-    from albert_tf.classification.run import run  # TensorFlow, which --help need not wait for
+    """Does what the flags say."""
+    from albert_tf.classification import run  # TensorFlow, which --help need not wait for
 
-    log_unneeded_flags(FEATURE_FILES)
-    run()
+    run.run(settings_from_flags(run.ClassifierSettings))
 
 
 def main() -> None:

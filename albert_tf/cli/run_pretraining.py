@@ -27,6 +27,7 @@ from albert_tf.cli.flags import (
     define_optimizer_flags,
     define_trainer_flags,
     flag_group,
+    settings_from_flags,
 )
 from albert_tf.config import OptimizerConfig, TrainerConfig
 from albert_tf.pretraining.segments import SENTENCE_LOSSES, SOP
@@ -150,10 +151,10 @@ def _define_evaluation_flags() -> None:
 
 
 def run() -> None:
-    """Trains and evaluates as the flags say."""
-    from albert_tf.pretraining.run import run  # TensorFlow, which --help need not wait for
+    """Does what the flags say."""
+    from albert_tf.pretraining import run  # TensorFlow, which --help need not wait for
 
-    run()
+    run.run(settings_from_flags(run.PretrainingSettings))
 
 
 def main() -> None:

@@ -32,11 +32,9 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
     define_unneeded_flags,
     flag_group,
-    log_unneeded_flags,
+    settings_from_flags,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
-
-FEATURE_FILES = ("train_file", "eval_file", "predict_file")
 
 
 def define_flags() -> None:
@@ -70,7 +68,7 @@ def define_flags() -> None:
     with flag_group("Output"):
         flags.DEFINE_alias("num_keep_checkpoint", "keep_checkpoint_max")
     define_fine_tuning_model_flags()
-    define_unneeded_flags(FEATURE_FILES)
+    define_unneeded_flags("train_file", "eval_file", "predict_file")
     define_optimizer_flags(
         FineTuningOptimizerConfig(learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000)
     )
@@ -113,11 +111,10 @@ def _define_data_flags() -> None:
 
 
 def run() -> None:
-    """Does what the flags say; everything is checked before the first file is written."""
-    from albert_tf.multiple_choice.run import run  # TensorFlow, which --help need not wait for
+    """Does what the flags say."""
+    from albert_tf.multiple_choice import run  # TensorFlow, which --help need not wait for
 
-    log_unneeded_flags(FEATURE_FILES)
-    run()
+    run.run(settings_from_flags(run.MultipleChoiceSettings))
 
 
 def main() -> None:

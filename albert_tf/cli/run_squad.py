@@ -30,11 +30,9 @@ from albert_tf.cli.flags import (
     define_trainer_flags,
     define_unneeded_flags,
     flag_group,
-    log_unneeded_flags,
+    settings_from_flags,
 )
 from albert_tf.config import SquadOptimizerConfig, TrainerConfig
-
-FEATURE_FILES = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")
 
 
 def define_flags() -> None:
@@ -61,7 +59,7 @@ def define_flags() -> None:
     define_fine_tuning_model_flags()
     define_rate_flags(SquadOptimizerConfig())
     define_device_flags()
-    define_unneeded_flags(FEATURE_FILES)
+    define_unneeded_flags("train_feature_file", "predict_feature_file", "predict_feature_left_file")
     with flag_group("Accepted without effect"):
         flags.DEFINE_bool("use_einsum", True, "No effect.")
 
@@ -191,11 +189,10 @@ def _define_training_flags() -> None:
 
 
 def run() -> None:
-    """Does what the flags say; everything is checked before the first file is written."""
-    from albert_tf.squad.run import run  # TensorFlow, which --help need not wait for
+    """Does what the flags say."""
+    from albert_tf.squad import run  # TensorFlow, which --help need not wait for
 
-    log_unneeded_flags(FEATURE_FILES)
-    run()
+    run.run(settings_from_flags(run.SquadSettings))
 
 
 def main() -> None:

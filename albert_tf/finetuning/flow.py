@@ -1,21 +1,48 @@
-"""The flow of every fine-tuning: train, evaluate every checkpoint, keep the best, apply it.
+"""The flow of every fine-tuning: check, train, evaluate every checkpoint, keep the best, apply it.
 
-What is trained and how it is scored is the job's affair; here is the order in which things happen.
-Nothing is written before `prepare` is called, and everything that can be checked is checked before.
+What is trained, scored and written is the job's affair; here is the order in which things happen.
+Nothing is written before everything that can be checked has been checked.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Generic
 
 import keras
+import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.choice import choose_checkpoint, choose_checkpoints
+from albert_tf.checkpoints.directory_lock import EVALUATION
+from albert_tf.checkpoints.model_directory import ModelDirectory
+from albert_tf.checkpoints.model_source import ModelSource
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.finetuning.start import Start
+from albert_tf.config import AlbertConfig, FineTuningOptimizerConfig, OptimizerConfig
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.finetuning.results import EvaluationResults
+from albert_tf.finetuning.setup import (
+    CHECKPOINT_FLAG,
+    S,
+    check_head_in,
+    check_output,
+    check_rate,
+    checkpoint_elsewhere,
+    find_model,
+    fresh_head,
+    model_directory,
+    prepare_output,
+    recipe_settings,
+    resolve_padding,
+    trained_task_of,
+)
+from albert_tf.finetuning.task import InMemoryTask
+from albert_tf.training.devices import check_devices, strategy_of
+from albert_tf.training.distribution import is_chief, is_tpu
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     evaluate_checkpoints,
@@ -23,75 +50,235 @@ from albert_tf.training.evaluation import (
     train_and_evaluate,
 )
 from albert_tf.training.plan import TrainingPlan
+from albert_tf.training.precision import build_model
 from albert_tf.training.run_log import RunLog
+from albert_tf.training.settings import resolve
 from albert_tf.training.trainer import Trainer
+from albert_tf.training.workers import wait_for_workers
 
-CHECKPOINT_FLAG = "--checkpoint"
-
-
-class Evaluation(Protocol):
-    """Scores a model any number of times, and keeps the results."""
-
-    def evaluate(self) -> Mapping[str, float]:
-        """Returns the scores of the model as it is."""
-        ...
-
-    def record(self, step: int, results: Mapping[str, float]) -> None:
-        """Keeps the results of the last evaluation, and the model if it is the best so far."""
-        ...
+_WRITING = ("do_train", "do_eval", "do_predict")  # actions whose results go to --output_dir
 
 
-def train(
-    trainer: Trainer,
-    start: Start,
-    best_metric: str,
-    prepare: Callable[[], None],
-    evaluation: Callable[[BestCheckpoint, int], Evaluation] | None,
-    settings: Mapping[str, Any],
-    *,
-    sequences_per_example: int = 1,
-    dry_run: bool = False,
-) -> None:
-    """Trains, or goes on with a training that ended early.
+class Job(ABC, Generic[S]):
+    """What one kind of fine-tuning does its own way; `run` calls the methods in their order here.
 
     Args:
-        trainer: of the run.
-        start: where a fresh run starts.
-        best_metric: name of the score the best checkpoint is chosen by.
-        prepare: makes the output directory that of the job; called on every worker, of which the
-            chief alone may write.
-        evaluation: from the best checkpoint so far and the step to go on from, what evaluates
-            every checkpoint, on the chief; None evaluates none.
-        settings: of the job, for `run_config.json`.
-        sequences_per_example: see `TrainingPlan`.
-        dry_run: check all that can be known before, log the plan, and write nothing.
+        settings: complete, but for what the constructor settles by the data.
+        name: see `task_name`.
+        trained: what the model was trained for; None where nothing says it.
+        source: the model to start from.
+
+    The constructor reads and checks the data, without making features, and sets:
+
+    Attributes:
+        task: what the model is to do.
+        best_metric: the score that the best checkpoint has the highest of.
+        evaluates: whether checkpoints are scored.
+
+        outputs: of the model, that are evaluated and applied.
+        results: takes the scores; there before checkpoints are evaluated.
+    """
+
+    ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
+    DROPOUT: ClassVar[str] = "dropout_prob"  # the rate of the head
+    EXPORT_FOLDER: ClassVar[str] = ""  # of --export_dir, for models of token ids
+    RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
+
+    task: TrainedTask
+    best_metric: str
+    evaluates: bool
+    outputs: Sequence[str] = ("logits",)
+    model: keras.Model
+    strategy: tf.distribute.Strategy
+    results: EvaluationResults
+
+    @classmethod
+    def check(cls, settings: S) -> None:
+        """Raises ValueError where settings are wrong, whatever the model and the data."""
+        rate = getattr(settings, cls.DROPOUT)
+        if rate is not None:
+            check_rate(rate, f"--{cls.DROPOUT}")
+
+    @classmethod
+    @abstractmethod
+    def task_name(cls, settings: S, trained: TrainedTask | None) -> str:
+        """Returns what the task is called in `labels.json` and in recipes."""
+
+    @classmethod
+    def trained_settings(cls, settings: S, trained: TrainedTask) -> dict[str, Any]:
+        """Returns the settings of the trained model; they count where none were given."""
+        return {**trained.settings, "max_seq_length": trained.max_seq_length}
+
+    def __init__(
+        self, settings: S, name: str, trained: TrainedTask | None, source: ModelSource
+    ) -> None:
+        self.settings = settings
+        self.name = name
+        self.trained = trained
+        self.source = source
+        self.tokenizer = source.required_tokenizer
+        self._predictors: dict[int, Predictor] = {}  # by batch size; each traces the model once
+
+    @abstractmethod
+    def make_task(self, config: AlbertConfig, *, use_one_hot_embeddings: bool) -> InMemoryTask:
+        """Makes the features of all data that was read, and returns what is to be trained."""
+
+    def optimizer_config(self) -> OptimizerConfig:
+        """Returns the update rule, the learning rate and the steps."""
+        steps: Any = self.settings
+        return self.settings.optimizer_config(
+            FineTuningOptimizerConfig, steps.train_step, steps.warmup_step
+        )
+
+    def use(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
+        """Takes the model that is to be evaluated and applied, before anything is written.
+
+        Args:
+            model: made under `strategy`, its weights not loaded yet.
+            strategy: the replicas.
+        """
+        self.model = model
+        self.strategy = strategy
+
+    @abstractmethod
+    def evaluate(self) -> Mapping[str, float]:
+        """Returns the scores of the model as it is."""
+
+    def record(
+        self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
+    ) -> None:
+        """Keeps the results of the last evaluation, and the model if it is the best so far.
+
+        Args:
+            step: of the checkpoint.
+            results: what `evaluate` returned.
+            best: the best checkpoint so far.
+            keeps_best: whether this one may take its place.
+        """
+        self.results.append(step, results, best.value)
+        if keeps_best:
+            best.offer(step, results, self.model)
+
+    @abstractmethod
+    def apply(self, step: int) -> None:
+        """Predicts and exports with the model as it is.
+
+        Args:
+            step: of its checkpoint.
+        """
+
+    def predictor(self, batch_size: int) -> Predictor:
+        """Returns what runs the model over sequences, the same one every time.
+
+        Args:
+            batch_size: sequences of a batch if all were of the longest length.
+        """
+        if batch_size not in self._predictors:
+            settings = self.settings
+            self._predictors[batch_size] = Predictor(
+                self.model,
+                self.strategy,
+                outputs=self.outputs,
+                max_seq_length=settings.max_seq_length,
+                tokens_per_batch=batch_size * settings.max_seq_length,
+                padding=settings.padding,
+            )
+        return self._predictors[batch_size]
+
+
+def run(kind: type[Job[S]], settings: S) -> None:
+    """Does what the settings say; everything is checked before the first file is written.
+
+    Args:
+        kind: of the job.
+        settings: as the user gave them.
 
     Raises:
-        DirectoryLockedError: another run trains in the output directory.
-        ValueError: a checkpoint does not fit, or the training diverged.
+        ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
+        DirectoryLockedError: another run uses --output_dir.
     """
-    with trainer.locked(evaluates=evaluation is not None, dry_run=dry_run):
+    check_devices(settings)
+    actions = [name for name in kind.ACTIONS if getattr(settings, name)]
+    check_output(settings, kind.EXPORT_FOLDER, writes=not set(actions).isdisjoint(_WRITING))
+    kind.check(settings)
+    if not actions:
+        flags = [f"--{name}" for name in kind.ACTIONS]
+        raise ValueError(f"Nothing to do: give {', '.join(flags[:-1])} or {flags[-1]}.")
+    strategy = strategy_of(settings)
+    job, directory, is_own = _open(kind, resolve_padding(settings, strategy))
+    settings = job.settings
+    task = job.make_task(directory.config, use_one_hot_embeddings=is_tpu(strategy))
+    trainer = None
+    if settings.do_train:
+        trainer = Trainer(task, settings.trainer_config(), job.optimizer_config(), strategy)
+    job.use(
+        trainer.model if trainer else build_model(task.build_model, settings.precision, strategy),
+        strategy,
+    )
+    if trainer:
+        _train(job, trainer, task, directory)
+    elif job.evaluates and is_chief(strategy):
+        _evaluate(job, directory, is_own=is_own)
+    is_applied = not {*actions} <= {"do_train", "do_eval"}
+    if settings.dry_run:  # what is to be applied may not be there yet
+        is_applied = is_applied and not (settings.do_train or job.evaluates)
+    if is_applied and is_chief(strategy):
+        _apply(job, directory)
+    wait_for_workers(strategy)
+
+
+def _open(kind: type[Job[S]], settings: S) -> tuple[Job[S], ModelDirectory, bool]:
+    """Finds and reads everything the settings name, and checks that it fits together.
+
+    Returns:
+        The job, --output_dir, and whether the model in it was trained for the very task, so that
+        scores tell which checkpoint is the best.
+    """
+    elsewhere = checkpoint_elsewhere(settings)
+    trained, where = trained_task_of(settings, elsewhere)
+    name = kind.task_name(settings, trained)
+    if trained:
+        trained.check_name(name, where, is_training=settings.do_train)
+    source = find_model(settings, elsewhere)
+    known = kind.trained_settings(settings, trained) if trained else {}
+    recipe = recipe_settings(settings, known, name, source.config)
+    settings = resolve(settings, known, recipe)
+    directory = model_directory(settings, source)
+    job = kind(settings, name, trained, source)
+    if trained:
+        trained.check_answers(job.task, where)
+    elif settings.do_train:
+        check_head_in(settings.output_dir, job.task)
+    is_own = trained is None or where != settings.output_dir or trained.name == name
+    return job, directory, is_own
+
+
+def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, directory: ModelDirectory) -> None:
+    """Trains, or goes on with a training that ended early; evaluates every checkpoint."""
+    settings, start = job.settings, job.source.checkpoint
+    with trainer.locked(evaluates=job.evaluates, dry_run=settings.dry_run):
         trainer.initialize(
-            start.checkpoint,
-            init_from_group0=start.init_from_group0,
-            allow_partial=start.allow_partial,
-            skip=start.skip,
+            start,
+            init_from_group0=settings.init_from_group0,
+            allow_partial=settings.allow_partial_checkpoint,
+            skip=fresh_head(job.task, start) if start else None,
         )
-        best = BestCheckpoint(trainer.directory, best_metric)
-        trained_on = trainer.task.describe_input()
+        best = BestCheckpoint(trainer.directory, job.best_metric)
+        trained_on = task.describe_input()
         if trainer.is_chief:
             TrainingPlan(
                 trainer,
                 trained_on["examples"],
-                sequences_per_example=sequences_per_example,
-                keeps_best=evaluation is not None,
+                sequences_per_example=task.sequences_per_example,
+                keeps_best=job.evaluates,
             ).log()
-        if dry_run:
+        if settings.dry_run:
             return
-        prepare()
-        evaluated = evaluation(best, trainer.step) if evaluation and trainer.is_chief else None
+        if trainer.is_chief:
+            prepare_output(directory, job.task, is_training=True)
+        job.results = job.RESULTS(settings.output_dir, trainer.step)
         log = RunLog(
-            trainer.config.output_dir,
+            settings.output_dir,
             trainer.optimizer_config.num_train_steps,
             trainer.step,
             write=trainer.is_chief,
@@ -99,95 +286,67 @@ def train(
         log.write_config(
             {
                 "model": trainer.model.config.to_dict(),
-                **settings,
+                "task": job.task.to_dict(),
+                job.DROPOUT: getattr(settings, job.DROPOUT),
                 "trainer": dataclasses.asdict(trainer.config),
                 "optimizer": dataclasses.asdict(trainer.optimizer_config),
                 "input": trained_on,
             }
         )
         try:
-            if evaluated is None:
-                trainer.train(log)
+            if job.evaluates and trainer.is_chief:
+                record = partial(job.record, best=best, keeps_best=True)
+                train_and_evaluate(trainer, log, job.evaluate, record, best.last_step)
             else:
-                train_and_evaluate(
-                    trainer, log, evaluated.evaluate, evaluated.record, best.last_step
-                )
+                trainer.train(log)
         finally:
             log.close()
 
 
-def evaluate(
-    model: keras.Model,
-    prefixes: Sequence[str],
-    prepare: Callable[[], None],
-    evaluation: Callable[[], Evaluation],
-    *,
-    dry_run: bool = False,
-) -> None:
-    """Evaluates finished checkpoints, one after the other.
+def _evaluate(job: Job[S], directory: ModelDirectory, *, is_own: bool) -> None:
+    """Evaluates finished checkpoints; of all those in the output directory the best is kept.
 
     Args:
-        model: takes their weights.
-        prefixes: at least one.
-        prepare: makes the output directory that of the job.
-        evaluation: makes what scores `model`.
-        dry_run: check all that can be known before, and write nothing.
-
-    Raises:
-        LoadError: a checkpoint is damaged, or does not hold the whole model; of the first one
-            before anything is written.
+        job: with a model to fill.
+        directory: --output_dir.
+        is_own: see `_open`.
     """
-    load_complete(model, prefixes[0])
-    if dry_run:
-        return
-    prepare()
-    evaluated = evaluation()
-    evaluate_checkpoints(prefixes, model, evaluated.evaluate, evaluated.record)
+    settings = job.settings
+    training = TrainingDirectory(settings.output_dir)
+    with training.locked(EVALUATION, dry_run=settings.dry_run):
+        best = BestCheckpoint(training, job.best_metric)
+        choice = settings.checkpoint or ("all" if is_own else None)
+        if choice == "all":
+            init = settings.init_checkpoint
+            prefixes = list(choose_checkpoints(training, choice, init, flag=CHECKPOINT_FLAG))
+        else:
+            prefixes = [_chosen(job, choice)]
+        load_complete(job.model, prefixes[0])
+        if settings.dry_run:
+            return
+        prepare_output(directory, job.task, is_training=False)
+        job.results = job.RESULTS(settings.output_dir)
+        record = partial(job.record, best=best, keeps_best=is_own and choice == "all")
+        evaluate_checkpoints(prefixes, job.model, job.evaluate, record)
 
 
-def checkpoints_to_evaluate(
-    output_dir: str, choice: str | None, init_checkpoint: str | None
-) -> list[str]:
-    """Returns the prefixes a choice means, oldest first; without a choice the one to apply.
-
-    Args:
-        output_dir: of the run.
-        choice: all, best or newest of it, or a path.
-        init_checkpoint: taken where it has none.
-
-    Raises:
-        ValueError: there is none.
-    """
-    directory = TrainingDirectory(output_dir)
-    if choice == "all":
-        return list(choose_checkpoints(directory, choice, init_checkpoint, flag=CHECKPOINT_FLAG))
-    return [chosen_checkpoint(output_dir, choice, init_checkpoint)]
+def _chosen(job: Job[S], choice: str | None) -> str:
+    """The prefix of the checkpoint to apply: the chosen one, else the best, else the newest."""
+    settings = job.settings
+    # What a training started from is no candidate any more.
+    other = None if settings.do_train else settings.init_checkpoint
+    directory = TrainingDirectory(settings.output_dir)
+    return choose_checkpoint(directory, choice, other, flag=CHECKPOINT_FLAG)
 
 
-def chosen_checkpoint(output_dir: str, choice: str | None, init_checkpoint: str | None) -> str:
-    """Returns the prefix of the checkpoint to apply; see `load_chosen`."""
-    directory = TrainingDirectory(output_dir)
-    return choose_checkpoint(directory, choice, init_checkpoint, flag=CHECKPOINT_FLAG)
-
-
-def load_chosen(
-    model: keras.Model, output_dir: str, choice: str | None, init_checkpoint: str | None
-) -> int:
-    """Fills a model with the checkpoint to apply: the chosen one, else the best, else the newest.
-
-    Args:
-        model: to be filled whole.
-        output_dir: of the run.
-        choice: best or newest of it, or a path; of all, one is taken as without a choice.
-        init_checkpoint: taken where it has none.
-
-    Returns:
-        The checkpoint's training step.
-
-    Raises:
-        ValueError: there is none, or it does not hold the whole model.
-    """
-    prefix = chosen_checkpoint(output_dir, choice, init_checkpoint)
-    step = load_complete(model, prefix)
+def _apply(job: Job[S], directory: ModelDirectory) -> None:
+    """Predicts and exports with one checkpoint."""
+    settings = job.settings
+    prefix = _chosen(job, settings.checkpoint)
+    step = load_complete(job.model, prefix)
     logging.info("Applying %s, step %d", prefix, step)
-    return step
+    if settings.dry_run:
+        return
+    if settings.do_predict and not (settings.do_train or job.evaluates):
+        prepare_output(directory, job.task, is_training=False)
+    job.apply(step)

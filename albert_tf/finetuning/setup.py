@@ -1,18 +1,18 @@
-"""What the flags that all jobs share mean: model, task and settings, checked."""
+"""What a user sets of a fine-tuning, and what it means: model, task and settings, checked."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
 from albert_tf.checkpoints.choice import CHOICES
-from albert_tf.checkpoints.directory_lock import EVALUATION, check_unlocked
 from albert_tf.checkpoints.formats import find_weights, trained_task
+from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
 from albert_tf.checkpoints.model_source import (
     ModelSettings,
@@ -20,173 +20,195 @@ from albert_tf.checkpoints.model_source import (
     resolve_model,
     warn_of_random_weights,
 )
-from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.config import AlbertConfig
+from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask, described
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import AlbertConfig, FineTuningOptimizerConfig
 from albert_tf.data.files import check_file, check_folder, real_name
-from albert_tf.finetuning.flow import CHECKPOINT_FLAG
 from albert_tf.finetuning.recipes import recipe_for, size_of, version_of
-from albert_tf.finetuning.start import Start, fresh_head
 from albert_tf.serving.saved_model import TEXT_FOLDER
 from albert_tf.training.distribution import is_tpu
+from albert_tf.training.settings import TrainingSettings, missing, unless_given
 from albert_tf.training.trainer import check_training_folder
 
-# What a recipe settles, by the names of the flags: its own names, or another.
-_RECIPE_FLAGS = {
-    "learning_rate": "learning_rate",
-    "train_batch_size": "train_batch_size",
-    "train_step": "train_step",
-    "warmup_step": "warmup_step",
-    "num_train_epochs": "num_train_epochs",
-    "warmup_proportion": "warmup_proportion",
-    "max_seq_length": "max_seq_length",
-    "save_checkpoints_steps": "save_checkpoints_steps",
-    "encoder_dropout_prob": "encoder_dropout_prob",
-    "classifier_dropout_prob": "classifier_dropout_prob",
-    "dropout_prob": "classifier_dropout_prob",
-    "optimizer": "optimizer",
-}
+CHECKPOINT_FLAG = "--checkpoint"
+
+_HEAD_VARIABLES = ("output_weights", "output_bias")
+
+# By what variable of its own a head is known that is not one of a classifier.
+_SPAN_HEADS = {"squad1.1": "cls/squad/output_weights", "squad2.0": "answer_class/dense_1/kernel"}
 
 
-def check_export_flags(values: flags.FlagValues, folder: str = "") -> None:
-    """Makes sure that there is a place for what is to be exported.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSettings(TrainingSettings):
+    """Settings of the commands that fine-tune. Each is the flag of its name."""
+
+    do_train: bool = False
+    do_predict: bool = False
+    recipe: str = "none"
+    checkpoint: str | None = None
+    predict_batch_size: int = 8
+    export_dir: str | None = None
+    export_text_model: bool = False
+    padding: str = "longest"
+    max_seq_length: int = unless_given(512)
+    albert_hub_module_handle: str | None = None
+    do_lower_case: bool | None = unless_given(None)
+    encoder_dropout_prob: float | None = unless_given(None)
+    train_batch_size: int = unless_given(32)
+    save_checkpoints_steps: int = unless_given(1000)
+    optimizer: str = unless_given(FineTuningOptimizerConfig.optimizer)
+    learning_rate: float = unless_given(FineTuningOptimizerConfig.learning_rate)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepSettings(FineTuningSettings):
+    """The same of commands that have a development set and a number of training steps."""
+
+    do_eval: bool = False
+    eval_batch_size: int = 8
+    train_step: int = unless_given(FineTuningOptimizerConfig.num_train_steps)
+    warmup_step: int = unless_given(FineTuningOptimizerConfig.num_warmup_steps)
+
+
+S = TypeVar("S", bound=FineTuningSettings)
+
+
+def check_output(settings: FineTuningSettings, export_folder: str, *, writes: bool) -> None:
+    """Makes sure that everything that comes last can be written.
 
     Args:
-        values: with --export_dir.
-        folder: of --export_dir, where models of token ids lie.
+        settings: what is to be done.
+        export_folder: of --export_dir, where models of token ids lie.
+        writes: whether anything is written into --output_dir.
 
     Raises:
-        ValueError: there is none.
-    """
-    if values.export_text_model and not values.export_dir:
-        raise ValueError("--export_text_model needs --export_dir, the directory to write it below.")
-    if values.export_dir:
-        names = filter(None, (folder, TEXT_FOLDER if values.export_text_model else ""))
-        for path in (values.export_dir, *(os.path.join(values.export_dir, name) for name in names)):
-            check_folder(path, "--export_dir")
-
-
-def check_results_flags(values: flags.FlagValues, files: Sequence[str] = ()) -> None:
-    """Makes sure that what comes last can be written.
-
-    Args:
-        values: with --output_dir.
-        files: flags that name files to write.
-
-    Raises:
-        DirectoryLockedError: another run writes there.
         ValueError: nothing can be written there; names the flag.
     """
-    if any(getattr(values, name, False) for name in ("do_train", "do_eval", "do_predict")):
-        check = check_training_folder if values.do_train else check_folder
-        check(values.output_dir, "--output_dir")
-        if getattr(values, "do_eval", False) and not values.do_train:
-            check_unlocked(values.output_dir, EVALUATION)
-    for name in files:
-        if path := getattr(values, name):
-            check_file(path, f"--{name}")
+    if settings.export_text_model and not settings.export_dir:
+        raise ValueError("--export_text_model needs --export_dir, the directory to write it below.")
+    if settings.export_dir:
+        names = filter(None, (export_folder, TEXT_FOLDER if settings.export_text_model else ""))
+        for path in (settings.export_dir, *(os.path.join(settings.export_dir, n) for n in names)):
+            check_folder(path, "--export_dir")
+    if writes:
+        check = check_training_folder if settings.do_train else check_folder
+        check(settings.output_dir, "--output_dir")
 
 
-def check_answer_flags(values: flags.FlagValues, read_flag: str) -> None:
-    """Makes sure that --predict_output_file gets something, and not in the place of what is read.
+def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
+    """Makes sure that --predict_output_file gets something, and does not replace what is read.
 
     Args:
-        values: the flags.
-        read_flag: name of the flag whose file is answered.
+        path: --predict_output_file.
+        read: the file that is answered.
+        read_flag: its flag.
 
     Raises:
-        ValueError: nothing is answered, or the answers would replace what they answer.
+        ValueError: nothing is answered, or the answers cannot be written there.
     """
-    path, read = values.predict_output_file, values[read_flag].value
     if not path:
         return
+    check_file(path, "--predict_output_file")
     if not read:
         raise ValueError(
-            f"--predict_output_file={path} is for the answers to --{read_flag}, which is not given."
+            f"--predict_output_file={path} is for the answers to {read_flag}, which is not given."
         )
     if real_name(path) == real_name(read):
         raise ValueError(
-            f"--predict_output_file would overwrite --{read_flag}: {read}. Give another name."
+            f"--predict_output_file would overwrite {read_flag}: {read}. Give another name."
         )
 
 
-def resolve_padding(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:
+def check_rate(value: float, flag: str) -> None:
+    """Raises ValueError unless the value is a dropout rate."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{flag} must be a rate in [0, 1). Received: {value}")
+
+
+def resolve_padding(settings: S, strategy: tf.distribute.Strategy) -> S:
     """Changes --padding where a TPU would compile anew for batch after batch."""
-    if is_tpu(strategy) and values.padding == "longest":
-        logging.info(
-            "--padding=longest becomes buckets: a TPU compiles for every length. --padding=max "
-            "compiles once."
-        )
-        values["padding"].value = "buckets"
+    if not is_tpu(strategy) or settings.padding != "longest":
+        return settings
+    logging.info(
+        "--padding=longest becomes buckets: a TPU compiles for every length. --padding=max "
+        "compiles once."
+    )
+    return dataclasses.replace(settings, padding="buckets")
 
 
-def checkpoint_elsewhere(values: flags.FlagValues) -> str | None:
+def checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
     """Returns the prefix of the trained model that a path names, where nothing is to be trained.
 
     Raises:
         ValueError: there is none; or, beside a training, --checkpoint is none of --output_dir.
     """
-    path = None if values.checkpoint in CHOICES else values.checkpoint
-    if values.do_train:
-        _check_own_checkpoint(path, values.output_dir)
-        return None
-    if path:
-        return find_weights(path, CHECKPOINT_FLAG)
-    return find_weights(values.init_checkpoint) if values.init_checkpoint else None
-
-
-def _check_own_checkpoint(path: str | None, output_dir: str) -> None:
-    """Refuses what could turn out to be missing, or another model, only after the training."""
-    own = os.path.abspath(output_dir)
+    path = None if settings.checkpoint in CHOICES else settings.checkpoint
+    if not settings.do_train:
+        if path:
+            return find_weights(path, CHECKPOINT_FLAG)
+        return find_weights(settings.init_checkpoint) if settings.init_checkpoint else None
+    # It could turn out to be missing, or another model, only after the training.
+    own = os.path.abspath(settings.output_dir)
     if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
         raise ValueError(
             f"With --do_train, {CHECKPOINT_FLAG} must be one of {', '.join(CHOICES)} or a "
-            f"checkpoint in --output_dir {output_dir!r}; to start from another, give "
+            f"checkpoint in --output_dir {settings.output_dir!r}; to start from another, give "
             f"--init_checkpoint. Received: {path!r}"
         )
+    return None
 
 
-def trained_task_from_flags(
-    values: flags.FlagValues, elsewhere: str | None
+def trained_task_of(
+    settings: FineTuningSettings, elsewhere: str | None
 ) -> tuple[TrainedTask | None, str]:
     """Returns what the model was trained for, None where nothing says it, and where that is said.
 
     Args:
-        values: with --output_dir, which counts first.
+        settings: with --output_dir, which counts first.
         elsewhere: see `checkpoint_elsewhere`.
     """
-    own = TrainedTask.read(values.output_dir)
+    own = TrainedTask.read(settings.output_dir)
     if own is None and elsewhere:
-        name = str(values.task_name or "").lower() if "task_name" in values else ""
+        name = str(getattr(settings, "task_name", None) or "").lower()
         return trained_task(elsewhere, name), os.path.dirname(elsewhere)
-    return own, values.output_dir
+    return own, settings.output_dir
 
 
-def take_trained_settings(values: flags.FlagValues, settings: Mapping[str, Any]) -> None:
-    """Gives flags that were not given the values of the trained model, where it has them."""
-    for name, value in settings.items():
-        if name in values and value is not None and not values[name].present:
-            values[name].value = value
+def find_model(settings: FineTuningSettings, fallback: str | None) -> ModelSource:
+    """Finds the model that the settings name.
+
+    Args:
+        settings: what was said of the model.
+        fallback: a checkpoint to take the model from where --init_checkpoint is not given.
+
+    Raises:
+        ValueError: no model, or parts that do not fit each other.
+    """
+    said = {
+        field.name: getattr(settings, field.name, None)
+        for field in dataclasses.fields(ModelSettings)
+    }
+    if said["init_checkpoint"] is None:
+        said["init_checkpoint"] = fallback
+    source = resolve_model(ModelSettings(**said))
+    # The model keeps what its text went through, even where nothing had said it.
+    extra = {**source.config.extra, LOWER_CASE_KEY: source.required_tokenizer.do_lower_case}
+    warn_of_random_weights(source, settings.output_dir)
+    return dataclasses.replace(source, config=source.config.replace(extra=extra))
 
 
-def model_directory_from_flags(values: flags.FlagValues, source: ModelSource) -> ModelDirectory:
-    """Returns --output_dir as the directory of the model, with the dropout that the flags say.
+def model_directory(settings: FineTuningSettings, source: ModelSource) -> ModelDirectory:
+    """Returns --output_dir as the directory of the model, with the dropout of the settings.
 
     Raises:
         ValueError: it belongs to another model, or --max_seq_length is longer than its positions.
     """
-    config = with_dropout(source.config, values.encoder_dropout_prob)
-    config.check_sequence_length(values.max_seq_length, "--max_seq_length")
-    return ModelDirectory(values.output_dir, config, source.config_file or "", source.tokenizer)
-
-
-def start_from_flags(values: flags.FlagValues, source: ModelSource, task: TrainedTask) -> Start:
-    """Returns what a fresh run starts from: the weights of the model, without a foreign head."""
-    return Start(
-        source.checkpoint,
-        fresh_head(task, source.checkpoint) if source.checkpoint else None,
-        values.init_from_group0,
-        values.allow_partial_checkpoint,
-    )
+    config, rate = source.config, settings.encoder_dropout_prob
+    if rate is not None:
+        check_rate(rate, "--encoder_dropout_prob")
+        config = config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+    config.check_sequence_length(settings.max_seq_length, "--max_seq_length")
+    return ModelDirectory(settings.output_dir, config, source.config_file or "", source.tokenizer)
 
 
 def prepare_output(directory: ModelDirectory, task: TrainedTask, *, is_training: bool) -> None:
@@ -205,72 +227,91 @@ def prepare_output(directory: ModelDirectory, task: TrainedTask, *, is_training:
         task.write(directory.path)
 
 
-def model_source_from_flags(values: flags.FlagValues, fallback: str | None = None) -> ModelSource:
-    """Finds the model that the flags of `define_fine_tuning_model_flags` name.
+def recipe_settings(
+    settings: FineTuningSettings, known: Mapping[str, Any], task_name: str, config: AlbertConfig
+) -> dict[str, Any]:
+    """Returns what the recipe settles, by name, and says so.
 
     Args:
-        values: the flags, --output_dir among them.
-        fallback: a checkpoint to take the model from where --init_checkpoint is not given.
-
-    Raises:
-        ValueError: no model, or parts that do not fit each other.
-    """
-    source = resolve_model(
-        ModelSettings(
-            albert_config_file=values.albert_config_file,
-            albert_hub_module_handle=values.albert_hub_module_handle,
-            init_checkpoint=fallback if values.init_checkpoint is None else values.init_checkpoint,
-            spm_model_file=values.spm_model_file,
-            vocab_file=values.vocab_file,
-            do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
-            output_dir=values.output_dir,
-        )
-    )
-    # The model keeps what its text went through, even where nothing had said it.
-    extra = {**source.config.extra, LOWER_CASE_KEY: source.required_tokenizer.do_lower_case}
-    warn_of_random_weights(source, values.output_dir)
-    return dataclasses.replace(source, config=source.config.replace(extra=extra))
-
-
-def with_dropout(config: AlbertConfig, dropout_prob: float | None) -> AlbertConfig:
-    """Returns the configuration with --encoder_dropout_prob in it, if that is given."""
-    if dropout_prob is None:
-        return config
-    check_rate(dropout_prob, "--encoder_dropout_prob")
-    return config.replace(
-        hidden_dropout_prob=dropout_prob, attention_probs_dropout_prob=dropout_prob
-    )
-
-
-def check_rate(value: float, flag: str) -> None:
-    """Raises ValueError unless the value is a dropout rate."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{flag} must be a rate in [0, 1). Received: {value}")
-
-
-def apply_recipe(values: flags.FlagValues, task_name: str, config: AlbertConfig) -> None:
-    """Gives flags that were not given the values of the recipe, and says so.
+        settings: what was given is kept.
+        known: what the trained model settles.
+        task_name: see `recipe_for`.
+        config: of the model.
 
     Raises:
         ValueError: there is no recipe for the task.
     """
-    if values.recipe == "none":
-        return
-    version = version_of(config) if values.recipe == "auto" else values.recipe
+    if settings.recipe == "none":
+        return {}
+    version = version_of(config) if settings.recipe == "auto" else settings.recipe
     recipe = recipe_for(task_name, size_of(config), version)
-    taken = {}
-    for name, setting in _RECIPE_FLAGS.items():
-        if name in values and not values[name].present:
-            taken[name] = getattr(recipe, setting)
-    if "max_seq_length" in taken:
-        taken["max_seq_length"] = min(taken["max_seq_length"], config.max_position_embeddings)
-    for name, value in taken.items():
-        values[name].value = value
-    settings = " ".join(f"--{name}={value}" for name, value in taken.items())
-    logging.info("--recipe=%s (%s): %s", values.recipe, recipe.source, settings)
-    if recipe.init_from and values.do_train:
+    offered = {
+        **vars(recipe),
+        "max_seq_length": min(recipe.max_seq_length, config.max_position_embeddings),
+        "dropout_prob": recipe.classifier_dropout_prob,
+    }
+    wanted = [name for name in missing(settings) if known.get(name) is None]
+    taken = {name: offered[name] for name in wanted if name in offered}
+    logging.info(
+        "--recipe=%s (%s): %s",
+        settings.recipe,
+        recipe.source,
+        " ".join(f"--{name}={value}" for name, value in taken.items()),
+    )
+    if recipe.init_from and settings.do_train:
         logging.info(
             "The published runs of this task started from a model fine-tuned on %s: give one as "
             "--init_checkpoint",
             recipe.init_from,
         )
+    return taken
+
+
+def check_head_in(directory: str, task: TrainedTask) -> None:
+    """Refuses to train in the directory of a pretrained model, whose best would be replaced.
+
+    Args:
+        directory: without a `labels.json`; that of a run of the original release has none.
+        task: to be trained.
+
+    Raises:
+        ValueError: there is a checkpoint in it, and none with a head for this task.
+    """
+    run = TrainingDirectory(directory)
+    prefix = run.newest() or run.best()
+    if not prefix:
+        return
+    _, shapes = open_checkpoint(prefix)
+    if task.name in _SPAN_HEADS:
+        has_head = _SPAN_HEADS[task.name] in shapes
+    else:
+        has_head = list(shapes.get(_HEAD_VARIABLES[0], ()))[:1] == [task.labels.num_outputs]
+    if not has_head:
+        what = f"these labels, {described(task.labels)}"
+        raise ValueError(
+            f"{directory!r} belongs to another model: {os.path.basename(prefix)} in it has no "
+            f"head for {task.name if task.name in QUESTION_TASKS else what}. Give a fresh "
+            "--output_dir; to start from that model, give it as --init_checkpoint."
+        )
+
+
+def fresh_head(task: TrainedTask, checkpoint: str) -> dict[str, str]:
+    """Returns the variables of the head that a training must not take from a checkpoint.
+
+    A head answers one task. Its shape may fit another: most tasks have two labels. Where nothing
+    says which task it was, a head that fits is taken, as the original release does.
+
+    Args:
+        task: to be trained.
+        checkpoint: prefix of what the training starts from.
+
+    Returns:
+        The reason by the name of the variable, for `load_weights`; none where the checkpoint was
+        trained for this very task, or for an unknown one.
+    """
+    there = trained_task(checkpoint, task.name)
+    if there is None or (there.name, there.labels) == (task.name, task.labels):
+        return {}
+    _, shapes = open_checkpoint(checkpoint)
+    reason = f"of the task {there.name}"
+    return {name: reason for name in _HEAD_VARIABLES if name in shapes}

@@ -13,13 +13,13 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.batching import training_batches
-from albert_tf.training.task import WHOLE, Shard
+from albert_tf.training.task import WHOLE, Shard, Task
 
 # N * C sequences and what else the N examples have, by name, [N, ...] each.
 TrainingData = tuple[TokenSequences, dict[str, np.ndarray]]
 
 
-class InMemoryTask(ABC):
+class InMemoryTask(Task, ABC):
     """The input half of `Task`.
 
     Args:

@@ -1,250 +1,205 @@
-"""What `run_race` does: trains, evaluates, predicts and exports as its flags say."""
+"""What `run_race` does: trains, evaluates, predicts and exports as its settings say."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
 
-import tensorflow as tf
-from absl import flags
+import numpy as np
+from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION
-from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.cli.devices import check_device_flags, strategy_from_flags
-from albert_tf.cli.dry_run import is_dry_run
-from albert_tf.cli.flags import optimizer_config_from_flags, trainer_config_from_flags
-from albert_tf.config import FineTuningOptimizerConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow
-from albert_tf.finetuning.setup import (
-    apply_recipe,
-    check_export_flags,
-    check_rate,
-    check_results_flags,
-    checkpoint_elsewhere,
-    model_directory_from_flags,
-    model_source_from_flags,
-    prepare_output,
-    resolve_padding,
-    start_from_flags,
-    take_trained_settings,
-    trained_task_from_flags,
-)
-from albert_tf.finetuning.start import check_head_in
-from albert_tf.modeling.models import AlbertForMultipleChoice
+from albert_tf.finetuning.setup import StepSettings
 from albert_tf.multiple_choice.data import ChoiceExample, read_choices
-from albert_tf.multiple_choice.evaluation import BEST_METRIC, ChoiceRun, ChoiceSettings
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
-from albert_tf.multiple_choice.features import ChoiceFeatures, choice_features
+from albert_tf.multiple_choice.features import choice_features
+from albert_tf.multiple_choice.files import write_choice_predictions, write_predict_results
+from albert_tf.multiple_choice.metrics import predictions, probabilities, scores
 from albert_tf.multiple_choice.race import chosen_levels, read_race
 from albert_tf.multiple_choice.task import MultipleChoiceTask
-from albert_tf.training.distribution import is_chief, is_tpu
 from albert_tf.training.evaluation import BestCheckpoint
-from albert_tf.training.precision import build_model
-from albert_tf.training.trainer import Trainer
-from albert_tf.training.workers import wait_for_workers
+from albert_tf.training.settings import unless_given
 
 # What wants each split.
-ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
+_ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What the flags mean.
+@dataclass(frozen=True, kw_only=True)
+class MultipleChoiceSettings(StepSettings):
+    """Settings of `run_race`. Each is the flag of its name."""
+
+    task_name: str = MULTIPLE_CHOICE
+    do_train: bool = True
+    do_eval: bool = True
+    data_dir: str | None = None
+    high_only: bool = False
+    middle_only: bool = False
+    train_choices: str | None = None
+    dev_choices: str | None = None
+    test_choices: str | None = None
+    max_qa_length: int = unless_given(128)
+    dropout_prob: float = unless_given(0.1)
+    save_checkpoints_steps: int = unless_given(100)
+    learning_rate: float = unless_given(1e-5)
+    train_step: int = unless_given(12000)
+    warmup_step: int = unless_given(1000)
+
+
+class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
+    """Chooses one of several options; see `Job`.
 
     Attributes:
-        task: what the model is to do.
-        source: the model to start from.
-        directory: --output_dir.
-        features: of the splits that are wanted.
+        examples: of the splits that are trained on, evaluated or predicted.
+        features: their features.
     """
 
-    task: TrainedTask
-    source: ModelSource
-    directory: ModelDirectory
-    features: dict[str, ChoiceFeatures]
+    best_metric = "eval_accuracy"
 
+    @classmethod
+    def task_name(cls, settings: MultipleChoiceSettings, trained: TrainedTask | None) -> str:
+        """See `Job`."""
+        if settings.task_name.lower() != MULTIPLE_CHOICE:
+            raise ValueError(
+                f"--task_name must be {MULTIPLE_CHOICE}, with questions of your own "
+                f"(--train_choices and the like) as well. Received: {settings.task_name!r}"
+            )
+        return MULTIPLE_CHOICE
 
-def job_from_flags(values: flags.FlagValues) -> Job:
-    """Finds and reads everything the flags name, and checks that it fits together.
-
-    A recipe and a trained model settle flags that were not given.
-
-    Raises:
-        ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
-    """
-    if values.task_name.lower() != MULTIPLE_CHOICE:
-        raise ValueError(
-            f"--task_name must be {MULTIPLE_CHOICE}, with questions of your own (--train_choices "
-            f"and the like) as well. Received: {values.task_name!r}"
+    def __init__(
+        self,
+        settings: MultipleChoiceSettings,
+        name: str,
+        trained: TrainedTask | None,
+        source: ModelSource,
+    ) -> None:
+        super().__init__(settings, name, trained, source)
+        self.task = TrainedTask(
+            name,
+            max_seq_length=settings.max_seq_length,
+            settings={"max_qa_length": settings.max_qa_length},
         )
-    elsewhere = checkpoint_elsewhere(values)
-    trained, where = trained_task_from_flags(values, elsewhere)
-    if trained:
-        trained.check_name(MULTIPLE_CHOICE, where, is_training=values.do_train)
-    source = model_source_from_flags(values, fallback=elsewhere)
-    apply_recipe(values, MULTIPLE_CHOICE, source.config)
-    if trained:
-        settings = {**trained.settings, "max_seq_length": trained.max_seq_length}
-        take_trained_settings(values, settings)
-    directory = model_directory_from_flags(values, source)
-    task = TrainedTask(
-        MULTIPLE_CHOICE,
-        max_seq_length=values.max_seq_length,
-        settings={"max_qa_length": values.max_qa_length},
-    )
-    if values.do_train and trained is None:
-        check_head_in(values.output_dir, task)
-    examples = {
-        split: _examples(values, split)
-        for split, action in ACTIONS.items()
-        if getattr(values, action)
-    }
-    features = {
-        split: choice_features(
-            found,
-            source.required_tokenizer,
-            max_seq_length=values.max_seq_length,
-            max_qa_length=values.max_qa_length,
-        )
-        for split, found in examples.items()
-    }
-    return Job(task, source, directory, features)
+        self.evaluates = settings.do_eval
+        self.examples = {
+            split: self._read(split)
+            for split, action in _ACTIONS.items()
+            if getattr(settings, action)
+        }
 
+    def _read(self, split: str) -> list[ChoiceExample]:
+        """Reads a split, of one's own if it is given, else of RACE."""
+        settings, flag, action = self.settings, f"{split}_choices", _ACTIONS[split]
+        if path := getattr(settings, flag):
+            return read_choices(path, split=split, flag=f"--{flag}")
+        if not settings.data_dir:
+            is_default = getattr(MultipleChoiceSettings, action)
+            default = f" (set unless --no{action} is given)" if is_default else ""
+            raise ValueError(
+                f"--{action}{default} needs --data_dir, or --{flag} for data of your own."
+            )
+        levels = chosen_levels(settings.high_only, settings.middle_only)
+        return read_race(settings.data_dir, split, levels=levels)
 
-def _examples(values: flags.FlagValues, split: str) -> list[ChoiceExample]:
-    """Reads a split, of one's own if it is given, else of RACE."""
-    flag = f"{split}_choices"
-    path = getattr(values, flag)
-    if path:
-        return read_choices(path, split=split, flag=f"--{flag}")
-    action = ACTIONS[split]
-    if not values.data_dir:
-        default = " (set unless --no" + action + " is given)" if values[action].default else ""
-        raise ValueError(f"--{action}{default} needs --data_dir, or --{flag} for data of your own.")
-    levels = chosen_levels(values.high_only, values.middle_only)
-    return read_race(values.data_dir, split, levels=levels)
-
-
-def run() -> None:
-    """Does what the flags say; everything is checked before the first file is written."""
-    values = flags.FLAGS
-    check_device_flags(values)
-    check_export_flags(values)
-    check_results_flags(values)
-    check_rate(values.dropout_prob, "--dropout_prob")
-    if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
-        raise ValueError("Nothing to do: give --do_train, --do_eval, --do_predict or --export_dir.")
-    strategy = strategy_from_flags(values)
-    resolve_padding(values, strategy)
-    job = job_from_flags(values)
-    training = MultipleChoiceTask(
-        job.directory.config,
-        job.features.get(TRAIN),
-        max_seq_length=values.max_seq_length,
-        dropout_prob=values.dropout_prob,
-        padding=values.padding,
-        use_one_hot_embeddings=is_tpu(strategy),
-    )
-    trainer = None
-    if values.do_train:
-        optimizer_config = optimizer_config_from_flags(values, FineTuningOptimizerConfig)
-        trainer = Trainer(training, trainer_config_from_flags(values), optimizer_config, strategy)
-        model = trainer.model
-    else:
-        model = build_model(training.build_model, values.precision, strategy)
-    choice = _choice_run(values, job, model, strategy)
-    if trainer:
-        _train(values, job, trainer, choice)
-    elif values.do_eval and is_chief(strategy):
-        _evaluate(values, job, choice)
-    is_applied = values.do_predict or values.export_dir
-    if is_dry_run(values):  # what is to be applied may not be there yet
-        is_applied = is_applied and not (values.do_train or values.do_eval)
-    if is_applied and is_chief(strategy):
-        _apply(values, job, choice)
-    wait_for_workers(strategy)
-
-
-def _choice_run(
-    values: flags.FlagValues,
-    job: Job,
-    model: AlbertForMultipleChoice,
-    strategy: tf.distribute.Strategy,
-) -> ChoiceRun:
-    settings = ChoiceSettings(
-        output_dir=values.output_dir,
-        max_seq_length=values.max_seq_length,
-        eval_batch_size=values.eval_batch_size,
-        predict_batch_size=values.predict_batch_size,
-        padding=values.padding,
-    )
-    return ChoiceRun(job.features, model, strategy, settings)
-
-
-def _train(values: flags.FlagValues, job: Job, trainer: Trainer, choice: ChoiceRun) -> None:
-    """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
-    flow.train(
-        trainer,
-        start_from_flags(values, job.source, job.task),
-        BEST_METRIC,
-        lambda: _prepare(values, job) if trainer.is_chief else None,
-        choice.evaluation if values.do_eval else None,
-        {"task": job.task.to_dict(), "dropout_prob": values.dropout_prob},
-        sequences_per_example=job.features[TRAIN].num_choices,
-        dry_run=is_dry_run(values),
-    )
-
-
-def _to_evaluate(values: flags.FlagValues) -> tuple[list[str], bool]:
-    """Prefixes of the finished checkpoints to evaluate, and whether the best of them is kept."""
-    wanted = values.checkpoint or "all"
-    prefixes = flow.checkpoints_to_evaluate(values.output_dir, wanted, values.init_checkpoint)
-    return prefixes, wanted == "all"
-
-
-def _evaluate(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
-    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
-    directory = TrainingDirectory(values.output_dir)
-    dry_run = is_dry_run(values)
-    with directory.locked(EVALUATION, dry_run=dry_run):
-        best = BestCheckpoint(directory, BEST_METRIC)
-        prefixes, keeps_best = _to_evaluate(values)
-        flow.evaluate(
-            choice.model,
-            prefixes,
-            lambda: _prepare(values, job),
-            lambda: choice.evaluation(best, keeps_best=keeps_best),
-            dry_run=dry_run,
+    def make_task(
+        self, config: AlbertConfig, *, use_one_hot_embeddings: bool
+    ) -> MultipleChoiceTask:
+        """See `Job`."""
+        settings = self.settings
+        self.features = {
+            split: choice_features(
+                examples,
+                self.tokenizer,
+                max_seq_length=settings.max_seq_length,
+                max_qa_length=settings.max_qa_length,
+            )
+            for split, examples in self.examples.items()
+        }
+        return MultipleChoiceTask(
+            config,
+            self.features.get(TRAIN),
+            max_seq_length=settings.max_seq_length,
+            dropout_prob=settings.dropout_prob,
+            padding=settings.padding,
+            use_one_hot_embeddings=use_one_hot_embeddings,
         )
 
+    def logits(self, split: str, batch_size: int, description: str) -> np.ndarray:
+        """Returns the scores of the options of N questions, float32 [N, C].
 
-def _apply(values: flags.FlagValues, job: Job, choice: ChoiceRun) -> None:
-    """Predicts and exports with one checkpoint."""
-    # What a training started from is no candidate any more.
-    other = None if values.do_train else values.init_checkpoint
-    step = flow.load_chosen(choice.model, values.output_dir, values.checkpoint, other)
-    if is_dry_run(values):
-        return
-    if values.do_predict:
-        if not (values.do_train or values.do_eval):
-            _prepare(values, job)
-        best = BestCheckpoint(TrainingDirectory(values.output_dir), BEST_METRIC)
-        choice.predict(step, best.value)
-    if values.export_text_model:
-        export_text_choice(
-            choice.model,
-            job.source.required_tokenizer,
-            values.export_dir,
-            values.max_seq_length,
-            values.max_qa_length,
+        Args:
+            split: whose questions.
+            batch_size: questions of a batch if all sequences were of the longest length.
+            description: what the progress bar says.
+        """
+        features = self.features[split]
+        predictor = self.predictor(batch_size * features.num_choices)
+        logits = predictor.predict(features.sequences, description)["logits"]
+        return logits.reshape(len(features), features.num_choices)
+
+    def scores(self, split: str, logits: np.ndarray, batch_size: int) -> dict[str, float]:
+        """Scores a labelled split, in the precision of a float32.
+
+        Args:
+            split: with labels.
+            logits: float32 [N, C].
+            batch_size: see `multiple_choice.metrics.scores`.
+        """
+        features = self.features[split]
+        assert features.label_ids is not None, "questions of train and dev have labels"
+        results = scores(
+            logits, features.choice_mask, features.label_ids, features.levels, batch_size
         )
-    if values.export_dir:
-        export_choice(choice.model, values.export_dir)
+        return {name: float(np.float32(value)) for name, value in results.items()}
+
+    def evaluate(self) -> dict[str, float]:
+        """See `Job`."""
+        batch_size = self.settings.eval_batch_size
+        return self.scores(DEV, self.logits(DEV, batch_size, "evaluating"), batch_size)
+
+    def apply(self, step: int) -> None:
+        """See `Job`."""
+        settings = self.settings
+        if settings.do_predict:
+            self.predict(step)
+        if settings.export_dir and settings.export_text_model:
+            export_text_choice(
+                self.model,
+                self.tokenizer,
+                settings.export_dir,
+                settings.max_seq_length,
+                settings.max_qa_length,
+            )
+        if settings.export_dir:
+            export_choice(self.model, settings.export_dir)
+
+    def predict(self, step: int) -> None:
+        """Writes the options chosen in the test set, and its scores if it has labels.
+
+        Args:
+            step: training step of the model.
+        """
+        features, output_dir = self.features[TEST], self.settings.output_dir
+        batch_size = self.settings.predict_batch_size
+        logits = self.logits(TEST, batch_size, "predicting")
+        write_choice_predictions(
+            output_dir,
+            features.example_ids,
+            probabilities(logits, features.choice_mask),
+            predictions(logits, features.choice_mask),
+            features.choice_counts,
+        )
+        logging.info("Chose options of %d questions", len(features))
+        if features.label_ids is not None:
+            results = self.scores(TEST, logits, batch_size)
+            best = BestCheckpoint(TrainingDirectory(output_dir), self.best_metric)
+            write_predict_results(output_dir, step, results, best.value)
+            for name, value in sorted(results.items()):
+                logging.info("%s = %s", name, value)
 
 
-def _prepare(values: flags.FlagValues, job: Job) -> None:
-    """Makes --output_dir that of the job."""
-    prepare_output(job.directory, job.task, is_training=values.do_train)
+def run(settings: MultipleChoiceSettings) -> None:
+    """Does what the settings say; see `flow.run`."""
+    flow.run(MultipleChoiceJob, settings)

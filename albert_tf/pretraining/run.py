@@ -1,4 +1,4 @@
-"""What `run_pretraining` does: trains and evaluates as its flags say."""
+"""What `run_pretraining` does: trains and evaluates as its settings say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
 from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
@@ -25,18 +25,13 @@ from albert_tf.checkpoints.model_source import EVAL_FLAG, OUTPUT_FLAG, ModelSett
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.cli.devices import check_device_flags, strategy_from_flags
-from albert_tf.cli.dry_run import is_dry_run
-from albert_tf.cli.flags import (
-    online_masking_settings,
-    optimizer_config_from_flags,
-    trainer_config_from_flags,
-)
 from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records
 from albert_tf.pretraining.create_records import masking_limit_warning
+from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.online_masking import OnlineMasking
+from albert_tf.pretraining.segments import SOP
 from albert_tf.pretraining.task import (
     BEST_METRIC,
     SENTENCE_LOSS_KEY,
@@ -44,6 +39,7 @@ from albert_tf.pretraining.task import (
     check_continued_loss,
     warn_of_another_loss,
 )
+from albert_tf.training.devices import check_devices, strategy_of
 from albert_tf.training.distribution import is_chief, is_tpu
 from albert_tf.training.evaluation import (
     BestCheckpoint,
@@ -56,12 +52,42 @@ from albert_tf.training.evaluation import (
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.run_log import RunLog
+from albert_tf.training.settings import TrainingSettings, resolve, unless_given
 from albert_tf.training.trainer import Trainer, check_training_folder
 from albert_tf.training.workers import wait_for_workers
 
 PAPER_BATCH_SIZE = 4096  # with LAMB at a learning rate of 0.00176
 FLAG = "--scale_from_batch_size"
 _EVALUATION = "evaluation"  # in the settings of a run
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(TrainingSettings):
+    """Settings of `run_pretraining`. Each is the flag of its name."""
+
+    input_file: str
+    eval_input_file: str | None = None
+    do_train: bool = True
+    do_eval: bool = False
+    max_seq_length: int = 512
+    max_predictions_per_seq: int = 20
+    sentence_loss: str = SOP
+    shuffle_buffer_size: int = 1000
+    skip_damaged_records: bool = False
+    masked_lm_prob: float = 0.0
+    masked_lm_budget: float = 0.0
+    ngram: int = unless_given(3)
+    favor_shorter_ngram: bool = unless_given(True)
+    do_whole_word_mask: bool = unless_given(True)
+    eval_batch_size: int = 64
+    max_eval_steps: int = 100
+    eval_checkpoint: str = "newest"
+    watch_secs: float = 0.0
+    depth_schedule: str = ""
+    num_train_steps: int = OptimizerConfig.num_train_steps
+    num_warmup_steps: int = OptimizerConfig.num_warmup_steps
+    num_decay_steps: int | None = None
+    scale_from_batch_size: int | None = None
 
 
 def scale_to_batch_size(
@@ -138,81 +164,110 @@ def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
     )
 
 
-def run() -> None:
-    """Trains and evaluates as the flags say."""
-    values = flags.FLAGS
-    _check_flags(values)
-    trainer_config = dataclasses.replace(
-        trainer_config_from_flags(values), depth_schedule=values.depth_schedule
-    )
-    optimizer_config = _optimizer_config(values)
-    model = resolve_model(_model_settings(values))
+def run(settings: PretrainingSettings) -> None:
+    """Does what the settings say; everything is checked before the first file is written.
+
+    Raises:
+        ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
+    """
+    check_devices(settings)
+    if not (settings.do_train or settings.do_eval):
+        raise ValueError("Nothing to do: give --do_train, --do_eval or both.")
+    trainer_config = settings.trainer_config(settings.depth_schedule)
+    optimizer_config = _optimizer_config(settings)
+    model = resolve_model(_model_settings(settings))
     config = model.config
-    strategy = strategy_from_flags(values)
+    strategy = strategy_of(settings)
     model_directory = ModelDirectory(
-        values.output_dir, config, model.config_file or "", model.tokenizer
+        settings.output_dir, config, model.config_file or "", model.tokenizer
     )
-    task = _task(values, config, _masking(values, model_directory), strategy)
-    if values.do_train:
+    task = _task(settings, config, _masking(settings, model_directory), strategy)
+    if settings.do_train:
         trainer = Trainer(task, trainer_config, optimizer_config, strategy)
-        _train(values, task, trainer, model_directory)
+        _train(settings, task, trainer, model_directory)
     else:
-        model = build_model(task.build_model, values.precision, strategy)
+        untrained = build_model(task.build_model, settings.precision, strategy)
         if is_chief(strategy):
-            evaluator = _evaluator(values, task, model, strategy)
-            _evaluate(values, task, evaluator, optimizer_config.num_train_steps)
+            evaluator = _evaluator(settings, task, untrained, strategy)
+            _evaluate(settings, task, evaluator, optimizer_config.num_train_steps)
     wait_for_workers(strategy)
 
 
-def _check_flags(values: flags.FlagValues) -> None:
-    check_device_flags(values)
-    if not (values.do_train or values.do_eval):
-        raise ValueError("Nothing to do: give --do_train, --do_eval or both.")
-
-
-def _model_settings(values: flags.FlagValues) -> ModelSettings:
+def _model_settings(settings: PretrainingSettings) -> ModelSettings:
     """What the flags say of the model: nothing of weights where a training goes on by itself."""
-    directory = TrainingDirectory(values.output_dir)
+    directory = TrainingDirectory(settings.output_dir)
     resumes = directory.newest() or directory.best()
-    evaluates = not values.do_train and values.eval_checkpoint not in CHOICES
+    evaluates = not settings.do_train and settings.eval_checkpoint not in CHOICES
     return ModelSettings(
-        albert_config_file=values.albert_config_file,
-        init_checkpoint=None if resumes else values.init_checkpoint or None,
-        eval_checkpoint=values.eval_checkpoint if evaluates else None,
-        output_dir=values.output_dir,
-        spm_model_file=values.spm_model_file,
-        vocab_file=values.vocab_file,
+        albert_config_file=settings.albert_config_file,
+        init_checkpoint=None if resumes else settings.init_checkpoint or None,
+        eval_checkpoint=settings.eval_checkpoint if evaluates else None,
+        output_dir=settings.output_dir,
+        spm_model_file=settings.spm_model_file,
+        vocab_file=settings.vocab_file,
     )
 
 
-def _masking(values: flags.FlagValues, model_directory: ModelDirectory) -> OnlineMasking | None:
+def masking_settings(settings: PretrainingSettings) -> MaskingSettings | None:
+    """Returns how tokens are masked during training; None if they are not.
+
+    Raises:
+        ValueError: a value is out of range, or two settings contradict each other.
+    """
+    prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
+    if prob and budget and prob != budget:
+        raise ValueError(
+            f"--masked_lm_prob={prob:g} and --masked_lm_budget={budget:g} are two names of one "
+            "setting; give one of them, or the same number."
+        )
+    if not (prob or budget):
+        for name in ("ngram", "favor_shorter_ngram", "do_whole_word_mask"):
+            if getattr(settings, name) is not None:
+                logging.warning("--%s changes nothing without --masked_lm_prob", name)
+        return None
+    settings = resolve(settings)
+    return MaskingSettings(
+        masked_lm_prob=prob or budget,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        ngram=settings.ngram,
+        favor_shorter_ngram=settings.favor_shorter_ngram,
+        do_whole_word_mask=settings.do_whole_word_mask,
+    )
+
+
+def _masking(
+    settings: PretrainingSettings, model_directory: ModelDirectory
+) -> OnlineMasking | None:
     """Masking while training, None for records that are masked already.
 
     Raises:
         ValueError: a flag is out of range, or there is no tokenizer to tell the id of [MASK].
     """
-    settings = online_masking_settings(values)
-    if settings is None:
+    masking = masking_settings(settings)
+    if masking is None:
         return None
-    tokenizer = model_directory.tokenizer or find_tokenizer(values.output_dir)
+    tokenizer = model_directory.tokenizer or find_tokenizer(settings.output_dir)
     if tokenizer is None:
         raise ValueError(
             "--masked_lm_prob needs the tokenizer the records were made with, for its [MASK]: give "
             "--spm_model_file or --vocab_file."
         )
-    if warning := masking_limit_warning(values.max_seq_length, settings):
+    if warning := masking_limit_warning(settings.max_seq_length, masking):
         logging.warning(warning)
-    return OnlineMasking(settings, tokenizer.mask_id, tokenizer.vocab_size)
+    return OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size)
 
 
-def _optimizer_config(values: flags.FlagValues) -> OptimizerConfig:
+def _optimizer_config(settings: PretrainingSettings) -> OptimizerConfig:
     """What the flags say, carried over to the batch, and told, if they are for another one."""
     given = dataclasses.replace(
-        optimizer_config_from_flags(values), num_decay_steps=values.num_decay_steps
+        settings.optimizer_config(
+            OptimizerConfig, settings.num_train_steps, settings.num_warmup_steps
+        ),
+        num_decay_steps=settings.num_decay_steps,
     )
-    batch_size, reference = values.train_batch_size, values.scale_from_batch_size
+    batch_size, reference = settings.train_batch_size, settings.scale_from_batch_size
     if reference is None:
-        advice = scaling_advice(given, batch_size) if values.do_train else None
+        advice = scaling_advice(given, batch_size) if settings.do_train else None
         if advice:
             logging.info(advice)
         return given
@@ -223,61 +278,61 @@ def _optimizer_config(values: flags.FlagValues) -> OptimizerConfig:
 
 
 def _task(
-    values: flags.FlagValues,
+    settings: PretrainingSettings,
     config: AlbertConfig,
     masking: OnlineMasking | None,
     strategy: tf.distribute.Strategy,
 ) -> PretrainingTask:
-    eval_flag = "eval_input_file" if values.eval_input_file else "input_file"
+    eval_flag = "eval_input_file" if settings.eval_input_file else "input_file"
     return PretrainingTask(
         config,
-        train_files=match_files(values.input_file, "--input_file") if values.do_train else (),
-        eval_files=match_files(getattr(values, eval_flag), f"--{eval_flag}")
-        if values.do_eval
+        train_files=match_files(settings.input_file, "--input_file") if settings.do_train else (),
+        eval_files=match_files(getattr(settings, eval_flag), f"--{eval_flag}")
+        if settings.do_eval
         else (),
-        max_seq_length=values.max_seq_length,
-        max_predictions_per_seq=values.max_predictions_per_seq,
-        shuffle_buffer_size=values.shuffle_buffer_size,
-        sentence_loss=values.sentence_loss,
-        skip_damaged_records=values.skip_damaged_records,
+        max_seq_length=settings.max_seq_length,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        shuffle_buffer_size=settings.shuffle_buffer_size,
+        sentence_loss=settings.sentence_loss,
+        skip_damaged_records=settings.skip_damaged_records,
         masking=masking,
         use_one_hot_embeddings=is_tpu(strategy),
     )
 
 
 def _train(
-    values: flags.FlagValues,
+    settings: PretrainingSettings,
     task: PretrainingTask,
     trainer: Trainer,
     model_directory: ModelDirectory,
 ) -> None:
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
     evaluator = (
-        _evaluator(values, task, trainer.model, trainer.strategy) if values.do_eval else None
+        _evaluator(settings, task, trainer.model, trainer.strategy) if settings.do_eval else None
     )
     if trainer.is_chief:
-        check_training_folder(values.output_dir, OUTPUT_FLAG)
-    dry_run = is_dry_run(values)
-    with trainer.locked(evaluates=values.do_eval, dry_run=dry_run):
-        best = _begin(values, task, trainer)
+        check_training_folder(settings.output_dir, OUTPUT_FLAG)
+    dry_run = settings.dry_run
+    with trainer.locked(evaluates=settings.do_eval, dry_run=dry_run):
+        best = _begin(settings, task, trainer)
         if trainer.is_chief:
             TrainingPlan(
                 trainer,
                 estimate_records(task.train_files),
                 max_predictions_per_seq=task.max_predictions_per_seq,
-                keeps_best=values.do_eval,
+                keeps_best=settings.do_eval,
             ).log()
         if dry_run:
             return
-        evaluation = read_run_config(values.output_dir).get(_EVALUATION)
+        evaluation = read_run_config(settings.output_dir).get(_EVALUATION)
         if trainer.is_chief:
             model_directory.write()
         if evaluator is not None:
             evaluation = _evaluation_input(task, evaluation, best)
-        log = _run_log(values, task, trainer, evaluation)
+        log = _run_log(settings, task, trainer, evaluation)
 
         def record(step: int, results: Mapping[str, float]) -> None:
-            write_results(values.output_dir, step, results)
+            write_results(settings.output_dir, step, results)
             best.offer(step, results, trainer.model)
 
         try:
@@ -319,37 +374,39 @@ def _evaluate_trained(trainer: Trainer, evaluator: Evaluator) -> dict[str, float
     return evaluator.evaluate()
 
 
-def _begin(values: flags.FlagValues, task: PretrainingTask, trainer: Trainer) -> BestCheckpoint:
+def _begin(
+    settings: PretrainingSettings, task: PretrainingTask, trainer: Trainer
+) -> BestCheckpoint:
     """Settles where the training starts; returns the best checkpoint so far."""
     if trainer.directory.newest() is not None:
-        check_continued_loss(values.output_dir, task.sentence_loss)
+        check_continued_loss(settings.output_dir, task.sentence_loss)
     trainer.initialize(
-        values.init_checkpoint,
-        init_from_group0=values.init_from_group0,
-        allow_partial=values.allow_partial_checkpoint,
+        settings.init_checkpoint,
+        init_from_group0=settings.init_from_group0,
+        allow_partial=settings.allow_partial_checkpoint,
     )
-    earlier = DepthSchedule.recorded(values.output_dir, task.config)
+    earlier = DepthSchedule.recorded(settings.output_dir, task.config)
     if earlier is not None:
-        trainer.depth_schedule.check_continues(earlier, trainer.step, values.output_dir)
+        trainer.depth_schedule.check_continues(earlier, trainer.step, settings.output_dir)
     return BestCheckpoint(trainer.directory, BEST_METRIC)
 
 
 def _run_log(
-    values: flags.FlagValues,
+    settings: PretrainingSettings,
     task: PretrainingTask,
     trainer: Trainer,
     evaluation: dict[str, Any] | None,
 ) -> RunLog:
     """The log of the run, its settings written."""
     num_train_steps = trainer.optimizer_config.num_train_steps
-    log = RunLog(values.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
+    log = RunLog(settings.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
     log.write_config(
         {
             "model": task.config.to_dict(),
             SENTENCE_LOSS_KEY: task.sentence_loss,
             "trainer": dataclasses.asdict(trainer.config),
             "optimizer": dataclasses.asdict(trainer.optimizer_config),
-            "scale_from_batch_size": values.scale_from_batch_size,
+            "scale_from_batch_size": settings.scale_from_batch_size,
             "input": task.describe_input(),
             _EVALUATION: evaluation,
         }
@@ -358,35 +415,35 @@ def _run_log(
 
 
 def _evaluator(
-    values: flags.FlagValues,
+    settings: PretrainingSettings,
     task: PretrainingTask,
     model: keras.Model,
     strategy: tf.distribute.Strategy,
 ) -> Evaluator:
-    return Evaluator(task, model, strategy, values.eval_batch_size, values.max_eval_steps)
+    return Evaluator(task, model, strategy, settings.eval_batch_size, settings.max_eval_steps)
 
 
 def _evaluate(
-    values: flags.FlagValues, task: PretrainingTask, evaluator: Evaluator, last_step: int
+    settings: PretrainingSettings, task: PretrainingTask, evaluator: Evaluator, last_step: int
 ) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
-    schedule = DepthSchedule.parse(values.depth_schedule, task.config)
-    directory = TrainingDirectory(values.output_dir)
-    check_folder(values.output_dir, OUTPUT_FLAG)
-    dry_run = is_dry_run(values)
+    schedule = DepthSchedule.parse(settings.depth_schedule, task.config)
+    directory = TrainingDirectory(settings.output_dir)
+    check_folder(settings.output_dir, OUTPUT_FLAG)
+    dry_run = settings.dry_run
     with directory.locked(EVALUATION, dry_run=dry_run):
-        prefixes, best = _to_evaluate(values, directory, last_step)
+        prefixes, best = _to_evaluate(settings, directory, last_step)
         if dry_run:
-            if values.eval_checkpoint == "all" and values.watch_secs > 0:
+            if settings.eval_checkpoint == "all" and settings.watch_secs > 0:
                 prefixes = iter(directory.checkpoints())  # there may be none yet
             for prefix in islice(_prepared(prefixes, evaluator, task.sentence_loss, schedule), 1):
                 load_complete(evaluator.model, prefix)
             return
-        make_output_dir(values.output_dir)
+        make_output_dir(settings.output_dir)
 
         def record(step: int, results: Mapping[str, float]) -> None:
-            write_results(values.output_dir, step, results)
-            if values.eval_checkpoint == "all":
+            write_results(settings.output_dir, step, results)
+            if settings.eval_checkpoint == "all":
                 best.offer(step, results, evaluator.model)
 
         prepared = _prepared(prefixes, evaluator, task.sentence_loss, schedule)
@@ -394,16 +451,16 @@ def _evaluate(
 
 
 def _to_evaluate(
-    values: flags.FlagValues, directory: TrainingDirectory, last_step: int
+    settings: PretrainingSettings, directory: TrainingDirectory, last_step: int
 ) -> tuple[Iterator[str], BestCheckpoint]:
     """Prefixes of the checkpoints to evaluate, and the best one so far."""
     prefixes = choose_checkpoints(
         directory,
-        values.eval_checkpoint,
-        values.init_checkpoint,
+        settings.eval_checkpoint,
+        settings.init_checkpoint,
         flag=EVAL_FLAG,
         last_step=last_step,
-        watch_secs=values.watch_secs,
+        watch_secs=settings.watch_secs,
     )
     return prefixes, BestCheckpoint(directory, BEST_METRIC)
 

@@ -9,8 +9,8 @@ import pytest
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.squad.answers import AnswerSelector
 from albert_tf.squad.data import read_squad
-from albert_tf.squad.evaluation import SquadEvaluationResults, write_answers
 from albert_tf.squad.features import SquadFeatures, squad_features
+from albert_tf.squad.files import SquadEvaluationResults, write_answers
 from albert_tf.squad.metrics import exact_match, f1, normalize_answer, v1_scores, v2_scores
 from albert_tf.tokenization.loading import load_tokenizer
 
@@ -215,6 +215,6 @@ def test_results_file_of_what_the_second_program_wrote(golden, second, tmp_path)
     names = ("exact", "f1", "null_score_diff_threshold", "total")
     results = {name: scores[name] for name in names}
     file = SquadEvaluationResults(str(tmp_path))
-    file.append(17, results, best_step=17, best_f1=scores["f1"])
+    file.append_with_best(17, results, best_step=17, best_f1=scores["f1"])
     *_, ending = (tmp_path / "eval_results.txt").read_text().split("=" * 50 + "\n")
     assert ending == (folder / "eval_results.txt").read_text()

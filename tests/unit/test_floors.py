@@ -12,11 +12,8 @@ import albert_tf
 PACKAGE = Path(albert_tf.__file__).parent
 ARCHITECTURE = PACKAGE.parent / "docs" / "architecture.md"
 
-# What a folder imports of its own floor or of one above: `run.py` of each job still reads flags.
-EXCEPTIONS = {
-    *((job, "cli") for job in ("classification", "multiple_choice", "pretraining", "squad")),
-    ("__main__", "cli"),
-}
+# What a folder imports of its own floor or of one above.
+EXCEPTIONS = {("__main__", "cli")}
 
 
 def floors() -> dict[str, int]:

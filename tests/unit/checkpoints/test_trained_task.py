@@ -10,7 +10,7 @@ from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.strict_json import JsonError
 from albert_tf.data.text_examples import Labels
-from albert_tf.finetuning.start import check_head_in, fresh_head
+from albert_tf.finetuning.setup import check_head_in, fresh_head
 
 THREE = Labels(("contradiction", "entailment", "neutral"))
 MNLI = TrainedTask("mnli", THREE, is_pair=True)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from albert_tf.multiple_choice.evaluation import write_choice_predictions, write_predict_results
+from albert_tf.multiple_choice.files import write_choice_predictions, write_predict_results
 
 
 def test_a_row_for_every_question(tmp_path):

@@ -1,94 +1,103 @@
 """What is kept of evaluations of a model that answers questions, and in which order."""
 
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 
+from albert_tf.checkpoints.model_source import ModelSource
+from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.finetuning.predictor import Predictor
-from albert_tf.modeling.models import (
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-)
-from albert_tf.squad.answers import OUTPUTS
-from albert_tf.squad.data import Question, SquadData
-from albert_tf.squad.evaluation import SquadRun, SquadSettings, threshold_without_references
-from albert_tf.squad.features import squad_features
+from albert_tf.squad.answers import AnswerSelector
+from albert_tf.squad.files import SquadEvaluationResults
+from albert_tf.squad.run import SquadJob, SquadSettings
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.evaluation import BestCheckpoint
+from albert_tf.training.settings import resolve
 from tests.small_model import small_config
 
-CONTEXTS = ["The tower of Porto was built in 1874 by the sea.", "A market opened in Riga."]
-MODELS = {1: AlbertForQuestionAnswering, 2: AlbertForQuestionAnsweringWithBeamSearch}
+PARAGRAPHS = (
+    ("The tower of Porto was built in 1874 by the sea.", [("a", "When?", "1874")]),
+    ("A market opened in Riga.", [("b", "Where?", "Riga"), ("c", "Who?", None)]),
+)
+
+
+def new_job(version, golden, folder, paragraphs=PARAGRAPHS, known=None, **changes):
+    """A job that answers questions about contexts, with a model of random weights."""
+    found = []
+    for context, questions in paragraphs:
+        qas = []
+        for qas_id, question, text in questions if version == 2 else questions[:1]:
+            answers = [{"text": text, "answer_start": context.index(text)}] if text else []
+            qas.append(
+                {"id": qas_id, "question": question, "answers": answers, "is_impossible": not text}
+            )
+        found.append({"context": context, "qas": qas})
+    path = folder / "questions.json"
+    path.write_text(json.dumps({"version": "", "data": [{"title": "", "paragraphs": found}]}))
+    settings = SquadSettings(
+        output_dir=str(folder),
+        do_predict=True,
+        predict_file=str(path),
+        max_seq_length=16,
+        doc_stride=4,
+        max_query_length=5,
+        n_best_size=3,
+        predict_batch_size=4,
+        **changes,
+    )
+    config = small_config(vocab_size=1000)
+    tokenizer = load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
+    source = ModelSource(config, None, tokenizer, True, None)
+    trained = None
+    if known is not None:
+        trained = TrainedTask(SQUAD_TASKS[version], settings={THRESHOLD: known})
+    job = SquadJob(resolve(settings), SQUAD_TASKS[version], trained, source)
+    job.use(job.make_task(config, use_one_hot_embeddings=False).build_model(), create_strategy())
+    return job
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def run(request, golden, tmp_path):
-    version = request.param
-    questions = [
-        Question("a", "When?", 0, (("1874", 32),), False),
-        Question("b", "Where?", 1, (("Riga", 19),), False),
-        Question("c", "Who?", 1, (), True),
-    ]
-    if version == 1:
-        questions = questions[:2]
-    data = SquadData(CONTEXTS, questions, "dev.json")
-    tokenizer = load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
-    features = squad_features(
-        data, tokenizer, max_seq_length=16, doc_stride=4, max_query_length=5, is_training=False
-    )
-    model = MODELS[version](small_config(vocab_size=1000))
-    predictor = Predictor(
-        model, create_strategy(), outputs=OUTPUTS[version], max_seq_length=16, tokens_per_batch=64
-    )
-    kept = []
-    settings = SquadSettings(str(tmp_path), version, n_best_size=3)
-    squad = SquadRun(data, features, predictor, settings, kept.append)
-    squad.kept = kept
-    return squad
+    return new_job(request.param, golden, tmp_path)
 
 
-def record(run, folder, scores):
+def record(run, scores):
     """Evaluates at steps 5, 10, ...; the scores are made up."""
-    best = BestCheckpoint(TrainingDirectory(str(folder)), run.best_metric)
-    evaluation = run.evaluation(best)
+    best = BestCheckpoint(TrainingDirectory(run.settings.output_dir), run.best_metric)
+    run.results = SquadEvaluationResults(run.settings.output_dir)
     for number, score in enumerate(scores, start=1):
-        results = {**evaluation.evaluate(), run.best_metric: score}
-        evaluation.record(5 * number, results)
+        results = {**run.evaluate(), run.best_metric: score}
+        run.record(5 * number, results, best, keeps_best=True)
     return best
 
 
 def test_the_best_answers_stay(run, tmp_path):
-    best = record(run, tmp_path, [10.0, 30.0])
+    best = record(run, [10.0, 30.0])
     before = (tmp_path / "nbest_predictions.json").read_bytes()
-    variable = run.predictor.model.encoder.trainable_variables[0]
+    variable = run.model.encoder.trainable_variables[0]
     variable.assign(variable + 1.0)
-    record(run, tmp_path, [20.0])  # another start: the best is read back, and is better
+    record(run, [20.0])  # another start: the best is read back, and is better
     assert (tmp_path / "nbest_predictions.json").read_bytes() == before
     assert (tmp_path / "best_trial.txt").read_text() == "5:10:30.0"
     assert best.step == 10
-    assert len(run.kept) == (2 if run.settings.version == 2 else 0)
+    kept = TrainedTask.read(str(tmp_path))
+    assert (kept is not None and THRESHOLD in kept.settings) == (run.version == 2)
 
 
-@pytest.mark.parametrize("run", [1], indirect=True)
-def test_the_best_answers_in_chinese_are_those_with_the_best_characters(run, tmp_path):
-    questions = [
-        dataclasses.replace(question, answers=((text, 0),))
-        for question, text in zip(run.data.questions, ("北京", "5 years"), strict=True)
-    ]
+def test_the_best_answers_in_chinese_are_those_with_the_best_characters(golden, tmp_path):
+    context = "在北京 5 years"
     # Half is not most.
     for answer, metric in (("5 years", "f1"), ("在北京", "char_f1")):
-        questions[1] = dataclasses.replace(questions[1], answers=((answer, 0),))
-        data = dataclasses.replace(run.data, questions=questions)
-        squad = SquadRun(data, run.features, run.predictor, run.settings)
+        paragraphs = [(context, [("a", "?", "北京")]), (context, [("b", "?", answer)])]
+        squad = new_job(1, golden, tmp_path, paragraphs)
         assert squad.best_metric == metric
     best = BestCheckpoint(TrainingDirectory(str(tmp_path)), squad.best_metric)
-    evaluation = squad.evaluation(best)
+    squad.results = SquadEvaluationResults(str(tmp_path))
     for step, f1, char_f1 in ((5, 30.0, 50.0), (10, 20.0, 70.0), (15, 40.0, 60.0)):
-        evaluation.record(step, {**evaluation.evaluate(), "f1": f1, "char_f1": char_f1})
+        results = {**squad.evaluate(), "f1": f1, "char_f1": char_f1}
+        squad.record(step, results, best, keeps_best=True)
     assert (tmp_path / "best_trial.txt").read_text() == "15:10:70.0:char_f1"
     lines = (tmp_path / "eval_results.txt").read_text().splitlines()
     assert [line for line in lines if line.startswith("best ")] == [
@@ -100,20 +109,22 @@ def test_the_best_answers_in_chinese_are_those_with_the_best_characters(run, tmp
 
 
 def test_what_is_written_is_not_computed_again(run, tmp_path, monkeypatch):
-    record(run, tmp_path, [10.0, 5.0])
+    record(run, [10.0, 5.0])
     evaluated = (tmp_path / "eval_results.txt").read_bytes()
 
     def fail(*_):
         raise AssertionError("computed again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run.predictor, "batches", fail)
-        run.predict(5, keeps_scores=False)
+        patch.setattr(run, "answers", fail)
+        run.apply(5)
         with pytest.raises(AssertionError, match="computed again"):
-            run.predict(10, keeps_scores=False)
-    run.predict(10, keeps_scores=False)
+            run.apply(10)
+    run.evaluates = True  # as with --checkpoint=all
+    run.apply(10)
     assert (tmp_path / "eval_results.txt").read_bytes() == evaluated
-    run.predict(15, keeps_scores=True)
+    run.evaluates = False
+    run.apply(15)
     assert (tmp_path / "eval_results.txt").read_bytes() != evaluated
 
 
@@ -124,34 +135,35 @@ def test_a_run_cut_off_before_the_model_is_kept_evaluates_it_again(run, tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(TrainingDirectory, "save_best", fail)
         with pytest.raises(OSError, match="no space left"):
-            record(run, tmp_path, [10.0])
+            record(run, [10.0])
     best = BestCheckpoint(TrainingDirectory(str(tmp_path)), run.best_metric)
     assert (best.last_step, best.step) == (-1, -1)
 
 
 def test_memory_does_not_hold_what_the_model_says_of_windows(run):
     """Of a window the best few positions stay, whatever its length."""
-    selector = run._selector()
-    for rows, outputs in run.predictor.batches(run.features.sequences):
+    features = run.features[False]
+    selector = AnswerSelector(run.predict, features, version=run.version, n_best_size=3)
+    for rows, outputs in run.predictor(4).batches(features.sequences):
         selector.add(rows, outputs)
     size = sum(values.nbytes for values in selector._kept.values())
-    assert size <= len(run.features) * 8 * max(2 * 3, 1 + 2 * (5 + 25))
+    assert size <= len(features) * 8 * max(2 * 3, 1 + 2 * (5 + 25))
 
 
 @pytest.mark.parametrize(
     ("version", "given", "known", "expected"),
     [(1, 3.0, 2.0, None), (2, 3.0, 2.0, 3.0), (2, None, 2.0, 2.0), (2, None, None, 0.0)],
 )
-def test_threshold_without_references(version, given, known, expected):
-    settings = SquadSettings("out", version, threshold=given, known_threshold=known)
-    assert threshold_without_references(settings) == expected
+def test_threshold_without_references(version, given, known, expected, golden, tmp_path):
+    job = new_job(version, golden, tmp_path, known=known, null_score_diff_threshold=given)
+    assert job.threshold() == expected
 
 
 def test_scores_are_those_of_the_answers(run):
     answers = run.answers()
     scores = run.scores(answers)
     texts = answers.predictions()
-    if run.settings.version == 1:
+    if run.version == 1:
         right = [texts["a"] == "1874", texts["b"] == "Riga"]
         assert scores["exact_match"] == pytest.approx(100 * np.mean(right))
     else:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf.squad.answers import AnswerCandidate, SquadAnswers
-from albert_tf.squad.evaluation import SquadEvaluationResults, write_answers
+from albert_tf.squad.files import SquadEvaluationResults, write_answers
 
 RULE = "=" * 50
 
@@ -75,8 +75,9 @@ class TestEvaluationResults:
     def test_are_a_block_for_every_checkpoint_and_the_best_one_again(self, tmp_path):
         results = SquadEvaluationResults(str(tmp_path))
         first = {"f1": 100 / 3, "exact_match": 20.0}
-        results.append(5, first, best_step=5, best_f1=100 / 3)
-        results.append(10, {"f1": 30.25, "exact_match": 20.5}, best_step=5, best_f1=100 / 3)
+        results.append_with_best(5, first, best_step=5, best_f1=100 / 3)
+        second = {"f1": 30.25, "exact_match": 20.5}
+        results.append_with_best(10, second, best_step=5, best_f1=100 / 3)
         best = "exact_match = 20.0\nf1 = 33.333333333333336\n"
         assert (tmp_path / "eval_results.txt").read_text() == (
             f"{best}global_step = 5\nbest f1 = 33.333333333333336\n{RULE}\n"
@@ -88,10 +89,10 @@ class TestEvaluationResults:
     def test_go_on_with_what_an_earlier_start_wrote(self, tmp_path):
         for step, f1 in ((5, 1.5), (10, 2.5), (15, 3.5)):
             results = SquadEvaluationResults(str(tmp_path), step - 1)
-            results.append(step, {"f1": f1}, best_step=step, best_f1=f1)
+            results.append_with_best(step, {"f1": f1}, best_step=step, best_f1=f1)
         # Resumed at 10, which had been evaluated; 15 is of a future that is trained anew.
         results = SquadEvaluationResults(str(tmp_path), 10)
-        results.append(10, {"f1": 2.0}, best_step=5, best_f1=2.25)
+        results.append_with_best(10, {"f1": 2.0}, best_step=5, best_f1=2.25)
         text = (tmp_path / "eval_results.txt").read_text()
         blocks = text.split(f"{RULE}\n")
         assert blocks == [
@@ -102,7 +103,7 @@ class TestEvaluationResults:
 
     def test_without_a_best_one(self, tmp_path):
         results = SquadEvaluationResults(str(tmp_path))
-        results.append(7, {"f1": math.nan}, best_step=-1, best_f1=-math.inf)
+        results.append_with_best(7, {"f1": math.nan}, best_step=-1, best_f1=-math.inf)
         assert (tmp_path / "eval_results.txt").read_text() == (
             f"f1 = nan\nglobal_step = 7\nbest f1 = -1\n{RULE}\nbest perf happened at step: -1"
         )

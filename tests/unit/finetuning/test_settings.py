@@ -1,0 +1,97 @@
+"""Settings of the commands that train: where a value comes from, and runs without flags."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from albert_tf.classification.run import ClassifierSettings
+from albert_tf.classification.run import run as run_classifier
+from albert_tf.cli.flags import settings_from_flags
+from albert_tf.config import AlbertConfig
+from albert_tf.finetuning.setup import recipe_settings
+from albert_tf.multiple_choice.run import MultipleChoiceSettings
+from albert_tf.multiple_choice.run import run as run_race
+from albert_tf.pretraining.run import PretrainingSettings
+from albert_tf.pretraining.run import run as run_pretraining
+from albert_tf.squad.run import SquadSettings
+from albert_tf.squad.run import run as run_squad
+from albert_tf.training.settings import default_of, missing, resolve
+from tests.choice_run import ChoiceRun
+from tests.classifier_run import ClassifierRun
+from tests.command_flags import flags_of
+from tests.pretraining_run import PretrainingRun
+from tests.squad_run import SquadRun
+
+SETTINGS = {
+    "run_classifier": ClassifierSettings,
+    "run_squad": SquadSettings,
+    "run_race": MultipleChoiceSettings,
+    "run_pretraining": PretrainingSettings,
+}
+# Of these flags the default says less than that nobody gave them.
+DECIDED_LATER = {"do_lower_case", "num_tpu_cores"}
+
+
+@pytest.mark.parametrize("command", SETTINGS)
+def test_every_setting_has_a_flag_of_its_name_and_default(command):
+    with flags_of(command) as values:
+        for field in dataclasses.fields(SETTINGS[command]):
+            default, flag = default_of(field), values[field.name].default
+            if default is dataclasses.MISSING:
+                assert flag is None, field.name
+            elif field.name not in DECIDED_LATER:
+                is_nan = isinstance(flag, float) and math.isnan(flag)
+                assert math.isnan(default) if is_nan else default == flag, field.name
+
+
+def test_flags_that_were_not_given_leave_settings_open():
+    with flags_of("run_squad") as values:
+        values(["run_squad", "--output_dir=out", "--doc_stride=7", "--nouse_tpu"])
+        settings = settings_from_flags(SquadSettings)
+    assert settings == SquadSettings(output_dir="out", doc_stride=7)
+    assert missing(settings).keys() >= {"max_seq_length", "learning_rate", "max_query_length"}
+    with flags_of("run_squad_v1") as values:
+        values(["run_squad_v1", "--output_dir=out"])
+        assert settings_from_flags(SquadSettings).squad_version == 1
+
+
+def test_what_was_given_counts_before_the_trained_model_the_recipe_and_the_default(caplog):
+    caplog.set_level("INFO", logger="absl")
+    settings = SquadSettings(output_dir="out", recipe="v2", learning_rate=1e-3)
+    known = {"max_seq_length": 200, "doc_stride": None}
+    config = AlbertConfig(vocab_size=100, max_position_embeddings=300)
+    recipe = recipe_settings(settings, known, "squad2.0", config)
+    resolved = resolve(settings, known, recipe)
+    assert not set(missing(resolved)) - DECIDED_LATER
+    assert (resolved.learning_rate, resolved.max_seq_length) == (1e-3, 200)
+    assert (resolved.train_batch_size, resolved.dropout_prob, resolved.doc_stride) == (48, 0.1, 128)
+    assert "--train_batch_size=48" in caplog.text
+    assert "--max_seq_length" not in caplog.text
+    unknown = recipe_settings(settings, {}, "squad2.0", config)
+    assert resolve(settings, unknown).max_seq_length == 300
+
+
+@pytest.mark.parametrize("command", SETTINGS)
+def test_a_job_runs_without_flags(command, tmp_path, golden):
+    run, small = {
+        "run_classifier": (run_classifier, lambda: ClassifierRun(tmp_path, golden)),
+        "run_squad": (run_squad, lambda: SquadRun(tmp_path, golden)),
+        "run_race": (run_race, lambda: ChoiceRun(tmp_path, golden)),
+        "run_pretraining": (run_pretraining, lambda: PretrainingRun(tmp_path)),
+    }[command]
+    values = small().flags(do_train=True, seed=3)
+    if command == "run_squad":
+        values["num_train_epochs"] = 0.7  # two steps
+    else:
+        values["num_train_steps" if command == "run_pretraining" else "train_step"] = 2
+    values = {
+        name: str(value) if isinstance(value, Path) else value for name, value in values.items()
+    }
+    settings = SETTINGS[command](**values)
+    dry = dataclasses.replace(settings, dry_run=True)
+    run(dry)
+    assert not (tmp_path / "output").exists()
+    run(settings)
+    assert (tmp_path / "output" / "model.ckpt-2.index").exists()
