@@ -14,7 +14,6 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.convert_proof import (
-    TOKENS,
     Arrays,
     model_outputs,
     outputs_in_fresh_process,
@@ -51,7 +50,7 @@ class ConversionReport:
         shapes: of every weight of the source, under the names it has there.
         unsupported_weights: weights the format of the result cannot hold.
         has_tokenizer: whether the result has the source's tokenizer.
-        differences: largest difference of each output, see `TOLERANCE`; none before it is written.
+        differences: largest difference of each output, see `TOLERANCE`; none of a dry run.
     """
 
     source: str
@@ -61,7 +60,7 @@ class ConversionReport:
     shapes: Mapping[str, Sequence[int]]
     unsupported_weights: Sequence[str]
     has_tokenizer: bool
-    differences: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    differences: Mapping[str, float]
 
     def lines(self) -> Iterator[str]:
         """The report as text: each weight with its shape, then the comparison."""
@@ -93,36 +92,7 @@ def _listed(what: str, names: Sequence[str], shapes: Mapping[str, Sequence[int]]
         yield f"  {name} {list(shapes[name]) if name in shapes else ''}".rstrip()
 
 
-@dataclasses.dataclass(frozen=True)
-class Conversion:
-    """A conversion that has been checked, and of which nothing is written yet.
-
-    Attributes:
-        report: what will become of every weight.
-        contents: the model.
-        output_flag: the flag that the directory to write came from, for messages.
-    """
-
-    report: ConversionReport
-    contents: ModelContents
-    output_flag: str
-
-    def write(self) -> ConversionReport:
-        """Writes the model, reads it back in a fresh process and compares outputs.
-
-        Raises:
-            ValueError: the result computes something else.
-            WriteError: it cannot be written.
-        """
-        report, contents, name = self.report, self.contents, self.report.format_name
-        with new_directory(report.output_dir, self.output_flag) as directory:
-            format_module(name).write(directory, contents)
-            actual = _outputs(directory, name, contents)
-            differences = _differences(actual, name, contents, report.unsupported_weights)
-        return dataclasses.replace(report, has_tokenizer=TOKENS in actual, differences=differences)
-
-
-def prepare_conversion(
+def convert(
     model: str,
     format_name: str,
     output_dir: str,
@@ -130,9 +100,10 @@ def prepare_conversion(
     with_optimizer: bool = False,
     dtype: str = "float32",
     output_flag: str = "--output_dir",
+    dry_run: bool = False,
     **parts: Any,
-) -> Conversion:
-    """Reads a model and checks that it can be written in another format; writes nothing.
+) -> ConversionReport:
+    """Writes a model in another format, reads it back in a fresh process and compares outputs.
 
     Args:
         model: see `albert_tf.load`; is only read.
@@ -142,11 +113,13 @@ def prepare_conversion(
         dtype: in which the weights are stored, "float32" or "float16"; the latter is for
             huggingface alone. What is written computes what the rounded weights do.
         output_flag: the flag `output_dir` came from, for messages.
+        dry_run: only check that the model can be read and written, and write nothing.
         **parts: of the model that do not lie with it, see `read_contents`.
 
     Raises:
-        ValueError: the model cannot be read, or the format cannot hold it.
-        WriteError: nothing may be written there.
+        ValueError: the model cannot be read, the format cannot hold it, or the result computes
+            something else.
+        WriteError: it cannot be written.
     """
     check_target(output_dir, output_flag)
     if with_optimizer and format_name != ORIGINAL:
@@ -171,11 +144,22 @@ def prepare_conversion(
     unsupported_weights = format_module(format_name).unsupported_weights(contents)
     if unsupported_weights:
         logging.warning("%s cannot hold %s", format_name, ", ".join(unsupported_weights))
-    has_tokenizer = contents.tokenizer is not None
-    report = ConversionReport(
-        model, format_name, output_dir, loaded, shapes, unsupported_weights, has_tokenizer
+    differences: dict[str, float] = {}
+    if not dry_run:
+        with new_directory(output_dir, output_flag) as directory:
+            format_module(format_name).write(directory, contents)
+            actual = _outputs(directory, format_name, contents)
+            differences = _differences(actual, format_name, contents, unsupported_weights)
+    return ConversionReport(
+        source=model,
+        format_name=format_name,
+        output_dir=output_dir,
+        loaded=loaded,
+        shapes=shapes,
+        unsupported_weights=unsupported_weights,
+        has_tokenizer=contents.tokenizer is not None,
+        differences=differences,
     )
-    return Conversion(report, contents, output_flag)
 
 
 def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
@@ -193,22 +177,6 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
                 f"{limit:g}. Leave the flag out."
             )
     return {name: values.astype(dtype) for name, values in weights.items()}
-
-
-def convert(model: str, format_name: str, output_dir: str, **options: Any) -> ConversionReport:
-    """Writes a model in another format, reads it back in a fresh process and compares outputs.
-
-    Args:
-        model: see `prepare_conversion`.
-        format_name: see `prepare_conversion`.
-        output_dir: see `prepare_conversion`.
-        **options: see `prepare_conversion`.
-
-    Raises:
-        ValueError: see `prepare_conversion`; or the result computes something else.
-        WriteError: it cannot be written.
-    """
-    return prepare_conversion(model, format_name, output_dir, **options).write()
 
 
 def check_target(output_dir: str, flag: str = "--output_dir") -> None:
@@ -262,11 +230,10 @@ def _move(directory: str, target: str) -> None:
         return
     try:
         for folder, _, names in os.walk(directory):
-            inner = os.path.join(target, os.path.relpath(folder, directory))
-            tf.io.gfile.makedirs(os.path.normpath(inner).replace(":/", "://", 1))
+            inner = folder.replace(directory, target, 1)
+            tf.io.gfile.makedirs(inner)
             for name in names:
-                there = os.path.relpath(os.path.join(folder, name), directory)
-                tf.io.gfile.copy(os.path.join(folder, name), f"{target}/{there}")
+                tf.io.gfile.copy(os.path.join(folder, name), f"{inner}/{name}")
     except BaseException:
         if tf.io.gfile.isdir(target):
             tf.io.gfile.rmtree(target)

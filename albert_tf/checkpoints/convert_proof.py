@@ -3,7 +3,7 @@
 Run as a program, it reads a model that was just written, in a process that knows nothing of the
 source, and writes its outputs:
 
-    python -m albert_tf.conversion.proof FORMAT DIRECTORY BATCH.npz OUTPUTS.npz
+    python -m albert_tf.checkpoints.convert_proof FORMAT DIRECTORY BATCH.npz OUTPUTS.npz
 """
 
 from __future__ import annotations

@@ -26,12 +26,11 @@ from albert_tf.checkpoints.model_directory import (
     essential_differences,
     find_tokenizer_file,
 )
-from albert_tf.checkpoints.shipped import HINT, NAMES, is_shipped
+from albert_tf.checkpoints.shipped import HINT, NAMES
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import existing_files, load_tokenizer
-from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 CONFIG_FLAG = "--albert_config_file"
 CHECKPOINT_FLAG = "--init_checkpoint"
@@ -380,7 +379,7 @@ def _choose_tokenizer(
 def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
     """Says so when the tokens of the weights have other ids, and refuses it for a module."""
     theirs = load_tokenizer(vocab_file=stored.tokenizer_file)
-    if _is_same(theirs, tokenizer, stored):
+    if theirs.tokens == tokenizer.tokens:
         return
     message = (
         f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is another vocabulary than "
@@ -390,16 +389,6 @@ def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
     if stored.is_fixed:
         raise ValueError(message)
     logging.warning("%s", message)
-
-
-def _is_same(theirs: Tokenizer, tokenizer: Tokenizer, stored: StoredModel) -> bool:
-    """Whether texts get the same ids; of a model of this package, the same file is wanted."""
-    if is_shipped(stored.given) and isinstance(tokenizer, SentencePieceTokenizer):
-        return (
-            isinstance(theirs, SentencePieceTokenizer)
-            and theirs.model_proto == tokenizer.model_proto
-        )
-    return theirs.tokens == tokenizer.tokens
 
 
 def _check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: StoredModel) -> None:

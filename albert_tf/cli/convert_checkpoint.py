@@ -64,7 +64,7 @@ def run() -> None:
     """Converts, and prints what became of every weight."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     # TensorFlow, which --help need not wait for.
-    from albert_tf.checkpoints.convert import prepare_conversion
+    from albert_tf.checkpoints.convert import convert
     from albert_tf.training.devices import log_devices
 
     log_devices()
@@ -72,18 +72,19 @@ def run() -> None:
     model = values.model
     if values.checkpoint_name:
         model = os.path.join(model, values.checkpoint_name)
-    conversion = prepare_conversion(
+    dry_run = is_dry_run(values)
+    report = convert(
         model,
         values.format,
         values.output_dir,
         with_optimizer=values.with_optimizer,
         dtype=values.dtype,
+        dry_run=dry_run,
         **model_parts_from_flags(values),
     )
-    if is_dry_run(values):
-        return
-    for line in conversion.write().lines():
-        print(line)
+    if not dry_run:
+        for line in report.lines():
+            print(line)
 
 
 def main() -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
-from albert_tf.checkpoints.convert import (
-    ConversionReport,
-    check_target,
-    new_directory,
-    prepare_conversion,
-)
+from albert_tf.checkpoints.convert import ConversionReport, check_target, convert, new_directory
 from albert_tf.checkpoints.model_source import stored_model
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
@@ -51,24 +47,24 @@ def export_to_tfhub(
     if preprocessor_path:
         _check_preprocessor(preprocessor_path, format_name, export_path)
         tokenizer, length = _preprocessor(model, do_lower_case)
-    conversion = prepare_conversion(
+    export = partial(
+        convert,
         model,
         FORMATS[format_name],
         export_path,
         output_flag=EXPORT_FLAG,
+        dry_run=dry_run,
         flag=DIRECTORY_FLAG,
         do_lower_case=do_lower_case,
     )
-    if dry_run:
-        return conversion.report
-    if not preprocessor_path:
-        return conversion.write()
+    if dry_run or not preprocessor_path:
+        return export()
     from albert_tf.serving import preprocessor as tf2_hub_preprocessor
 
     with new_directory(preprocessor_path, PREPROCESSOR_FLAG) as directory:
         tf2_hub_preprocessor.write(directory, tokenizer, length)
         # What comes of the encoder decides whether the preprocessor gets its name.
-        return conversion.write()
+        return export()
 
 
 def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:

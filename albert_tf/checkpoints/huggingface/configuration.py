@@ -131,15 +131,15 @@ def read_albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
             )
     known = {name: values[name] for name in _SAME_NAMES if name in values}
     try:
-        config = AlbertConfig(
+        return AlbertConfig(
             **{"vocab_size": _DEFAULT_VOCAB_SIZE, **known},
             hidden_act=_activation(values.get("hidden_act", _TANH_GELU), where),
             extra=_kept(values),
         )
-        _check_groups(config)
+    except LoadError:
+        raise
     except ValueError as error:
-        raise error if isinstance(error, LoadError) else LoadError(f"{where}: {error}") from error
-    return config
+        raise LoadError(f"{where}: {error}") from error
 
 
 def _kept(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,23 +179,6 @@ def _activation(name: Any, where: str) -> str:
     )
 
 
-def _check_groups(config: AlbertConfig) -> None:
-    """Refuses sizes for which the two libraries give layers to groups differently.
-
-    transformers divides in floating point, which is off by one for a few sizes (18 layers in 14
-    groups).
-    """
-    layers, groups = config.num_hidden_layers, config.num_hidden_groups
-    for layer in range(layers):
-        theirs = int(layer / (layers / groups))
-        if theirs != config.group_of_layer(layer):
-            raise ValueError(
-                f"of {layers} layers (num_hidden_layers) in {groups} groups (num_hidden_groups), "
-                f"layer {layer} is in group {config.group_of_layer(layer)} here and, by a rounding "
-                f"error, in group {theirs} in transformers: the same weights give two models."
-            )
-
-
 def check_can_be_written(config: AlbertConfig) -> None:
     """Refuses models that transformers has no class for.
 
@@ -207,7 +190,6 @@ def check_can_be_written(config: AlbertConfig) -> None:
             f"A model with parameter_sharing {config.parameter_sharing!r} has no form in Hugging "
             "Face's format, whose layers of a group share all or nothing. Choose --format=original."
         )
-    _check_groups(config)
 
 
 def write_config(contents: ModelContents) -> dict[str, Any]:

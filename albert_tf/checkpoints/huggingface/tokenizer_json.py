@@ -19,7 +19,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from albert_tf.data.strict_json import JsonValue, is_encodable, shown
+from albert_tf.data.strict_json import JsonValue
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
 
@@ -170,8 +170,8 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
         content: content of the file.
 
     Raises:
-        ValueError: it describes a tokenizer of another kind, ids are missing, or a token is one
-            that a vocabulary of a token a line cannot hold; names the file.
+        ValueError: it describes a tokenizer of another kind, or ids are missing; names the
+            file.
     """
     if not is_wordpiece(content):
         raise ValueError(f"{content.where}: its model is {_kind(content)}, not WordPiece.")
@@ -179,14 +179,7 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
     ids = {i.whole_number(): token for token, i in vocabulary.members().items()}
     if sorted(ids) != list(range(len(vocabulary.members()))):
         raise vocabulary.error("tokens with the ids from 0 on, each once")
-    tokens = [ids[i] for i in range(len(ids))]
-    for token in tokens:
-        if len(token.split()) > 1 or "\n" in token or not is_encodable(token):
-            raise ValueError(
-                f"{content.where}: {vocabulary.keys} has the token {shown(token)}; a token of "
-                "WordPiece has no blanks and no line ends."
-            )
-    return tokens
+    return [ids[i] for i in range(len(ids))]
 
 
 def is_wordpiece(content: JsonValue) -> bool:

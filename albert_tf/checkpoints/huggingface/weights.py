@@ -10,8 +10,8 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -133,11 +133,6 @@ def plain_name(name: str) -> str:
     return re.sub(r"(LayerNorm|layer_norm)\.beta$", r"\1.bias", name)
 
 
-def is_buffer(name: str) -> bool:
-    """Whether a (plain) name is of a constant that some versions store: ids counted up."""
-    return name in _BUFFERS
-
-
 def original_name(name: str) -> Counterpart | None:
     """Returns what a variable with this (plain) name is in the original; None if it is nothing."""
     match = _BLOCK.fullmatch(name)
@@ -145,10 +140,8 @@ def original_name(name: str) -> Counterpart | None:
         return _OUTSIDE.get(name)
     group, inner, leaf = match.groups()
     found = _INSIDE.get(leaf)
-    if found is None:
-        return None
     scope = f"{TRANSFORMER_SCOPE}group_{group}/inner_group_{inner}/"
-    return Counterpart(scope + found.name, found.is_transposed)
+    return found and found._replace(name=scope + found.name)
 
 
 def hugging_face_name(name: str, has_heads: bool) -> Counterpart | None:
@@ -158,17 +151,14 @@ def hugging_face_name(name: str, has_heads: bool) -> Counterpart | None:
         name: the original's.
         has_heads: whether anything but the encoder is stored: its names have a prefix then.
     """
-    match = _ORIGINAL_BLOCK.fullmatch(name)
-    if match:
-        group, inner, leaf = match.groups()
-        found = _INSIDE_INVERTED.get(leaf)
-        scope = f"encoder.albert_layer_groups.{group}.albert_layers.{inner}."
-    else:
-        found, scope = _OUTSIDE_INVERTED.get(name), ""
-    if found is None:
-        return None
-    prefix = ENCODER_PREFIX if has_heads and name.startswith("bert/") else ""
-    return Counterpart(f"{prefix}{scope}{found.name}", found.is_transposed)
+    scope = ENCODER_PREFIX if has_heads and name.startswith("bert/") else ""
+    names = _OUTSIDE_INVERTED
+    if match := _ORIGINAL_BLOCK.fullmatch(name):
+        group, inner, name = match.groups()
+        scope += f"encoder.albert_layer_groups.{group}.albert_layers.{inner}."
+        names = _INSIDE_INVERTED
+    found = names.get(name)
+    return found and found._replace(name=scope + found.name)
 
 
 class HuggingFaceWeights:
@@ -186,7 +176,7 @@ class HuggingFaceWeights:
 
     def __init__(self, path: str, architecture: str | None = None) -> None:
         self._path = path
-        self._tensors: Tensors = open_tensors(path)
+        self._tensors = open_tensors(path)
         self._shapes = self._tensors.shapes
         self._stored: dict[str, Counterpart] = {}
         copies = {}
@@ -194,8 +184,10 @@ class HuggingFaceWeights:
             plain = plain_name(name)
             if plain in TIED:
                 copies[name] = TIED[plain]
-            elif not is_buffer(plain):
-                found = None if _is_of_tokens(plain, architecture) else original_name(plain)
+            elif plain not in _BUFFERS:
+                # A classifier of tokens has the names and shapes of one of texts.
+                is_of_tokens = architecture == _TOKEN_CLASSIFIER and plain.startswith("classifier.")
+                found = None if is_of_tokens else original_name(plain)
                 self._add(name, found or Counterpart(name))
         self._check_copies(copies)
         self._drop_identity()
@@ -262,11 +254,6 @@ class HuggingFaceWeights:
         del self._stored[MAPPING_KERNEL], self._stored[MAPPING_BIAS]
 
 
-def _is_of_tokens(plain: str, architecture: str | None) -> bool:
-    """Whether a classifier judges tokens: its names and shapes are those of one of texts."""
-    return architecture == _TOKEN_CLASSIFIER and plain.startswith("classifier.")
-
-
 def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> list[str]:
     """Writes weights as a safetensors file for Hugging Face.
 
@@ -278,20 +265,19 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> list[str]:
     Returns:
         The names of those that have no place there.
     """
-    found = {name: hugging_face_name(name, has_heads=True) for name in weights}
-    has_heads = any(there and not name.startswith("bert/") for name, there in found.items())
-    sources = {}
-    for name in weights:
-        there = hugging_face_name(name, has_heads)
-        if there:
-            sources[there.name] = (np.asarray(weights[name]), there.is_transposed)
-    if MAPPING_KERNEL not in weights:
-        sources.update(_identity(weights, has_heads))
-    write_safetensors(
-        path,
-        {there: values.T if turned else values for there, (values, turned) in sources.items()},
-    )
-    return names_without_place(weights)
+    absent = names_without_place(weights)
+    held = {name: np.asarray(values) for name, values in weights.items() if name not in absent}
+    if MAPPING_KERNEL not in held:  # an identity, which Hugging Face has where E is H as well
+        size = held[WORD_EMBEDDINGS].shape[1]
+        held[MAPPING_KERNEL] = np.eye(size, dtype=np.float32)
+        held[MAPPING_BIAS] = np.zeros(size, np.float32)
+    has_heads = any(not name.startswith("bert/") for name in held)
+    tensors = {}
+    for name, values in held.items():
+        if there := hugging_face_name(name, has_heads):
+            tensors[there.name] = values.T if there.is_transposed else values
+    write_safetensors(path, tensors)
+    return absent
 
 
 def names_without_place(weights: Iterable[str]) -> list[str]:
@@ -299,28 +285,11 @@ def names_without_place(weights: Iterable[str]) -> list[str]:
     return [name for name in weights if hugging_face_name(name, has_heads=True) is None]
 
 
-def _identity(
-    weights: Mapping[str, np.ndarray], has_heads: bool
-) -> dict[str, tuple[np.ndarray, bool]]:
-    """A map from E to H that changes nothing, which Hugging Face has where E is H as well."""
-    size = weights[WORD_EMBEDDINGS].shape[1]
-    values = {
-        MAPPING_KERNEL: np.eye(size, dtype=np.float32),
-        MAPPING_BIAS: np.zeros(size, np.float32),
-    }
-    names = {name: hugging_face_name(name, has_heads) for name in values}
-    return {there.name: (values[name], False) for name, there in names.items() if there}
+class Tensors(NamedTuple):
+    """Tensors as the files have them: the shape of each, and a function that reads one by name."""
 
-
-class Tensors(Protocol):
-    """Tensors by name, as the files have them."""
-
-    @property
-    def shapes(self) -> dict[str, list[int]]:
-        """The shape of every tensor."""
-
-    def get(self, name: str) -> np.ndarray:
-        """Returns the values of one."""
+    shapes: dict[str, list[int]]
+    get: Callable[[str], np.ndarray]
 
 
 def open_tensors(path: str) -> Tensors:
@@ -334,87 +303,62 @@ def open_tensors(path: str) -> Tensors:
         DamagedError: it, or a shard, is cut off or no such file.
     """
     if path.endswith(INDEX_ENDING):
-        return _Shards(path)
+        return _open_shards(path)
     if not file_exists(path):
         raise LoadError(f"There is no file {path!r}.")
-    return _SafetensorsFile(path) if path.endswith(".safetensors") else _TorchFile(path)
+    return _open_safetensors(path) if path.endswith(".safetensors") else _open_torch(path)
 
 
-class _Shards:
+def _open_shards(path: str) -> Tensors:
     """Several files, and an index that says which tensor is in which."""
-
-    def __init__(self, path: str) -> None:
-        folder = os.path.dirname(path)
-        try:
-            entries = read_content(path)["weight_map"].members()
-            places = {name: place.text() for name, place in entries.items()}
-        except JsonError as error:
-            raise DamagedError(str(error)) from error
-        files = sorted(set(places.values()))
-        for name in files:
-            if name != os.path.basename(name) or name.endswith(INDEX_ENDING):
-                raise LoadError(
-                    f"{path!r} names {shown(name)}; expected a file of weights in the same folder."
-                )
-        missing = [name for name in files if not file_exists(os.path.join(folder, name))]
-        if missing:
+    folder = os.path.dirname(path)
+    try:
+        entries = read_content(path)["weight_map"].members()
+        files = {name: file.text() for name, file in entries.items()}
+    except JsonError as error:
+        raise DamagedError(str(error)) from error
+    shards = {}
+    for file in sorted(set(files.values())):
+        if file != os.path.basename(file) or file.endswith(INDEX_ENDING):
             raise LoadError(
-                f"{path!r} names {len(files)} files, of which {len(missing)} are missing: "
-                f"{', '.join(map(shown, missing[:5]))}. Fetch them as well."
+                f"{path!r} names {shown(file)}; expected a file of weights in the same folder."
             )
-        shards = {name: open_tensors(os.path.join(folder, name)) for name in files}
-        self._shards = {name: shards[place] for name, place in places.items()}
-        for name, place in places.items():
-            if name not in shards[place].shapes:
-                raise DamagedError(
-                    f"{path!r} says that {shown(name)} is in {shown(place)}, but it is not."
-                )
-
-    @property
-    def shapes(self) -> dict[str, list[int]]:
-        """The shape of every tensor."""
-        return {name: shard.shapes[name] for name, shard in self._shards.items()}
-
-    def get(self, name: str) -> np.ndarray:
-        """Returns the values of one."""
-        return self._shards[name].get(name)
-
-
-class _SafetensorsFile:
-    """A safetensors file, whose values are read one at a time."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        try:
-            self._file = _safe_open(path)
-        except SafetensorError as error:
+        if not file_exists(os.path.join(folder, file)):
+            raise LoadError(f"{path!r} names {shown(file)}, which is missing. Fetch all its files.")
+        shards[file] = open_tensors(os.path.join(folder, file))
+    for name, file in files.items():
+        if name not in shards[file].shapes:
             raise DamagedError(
-                f"{path!r} is damaged, or not a safetensors file: {reason_of(error)}. Fetch "
-                "it again, or take another copy."
-            ) from error
-        except (OSError, tf.errors.OpError) as error:
-            raise LoadError(f"{path!r} cannot be read: {error}") from error
+                f"{path!r} says that {shown(name)} is in {shown(file)}, but it is not."
+            )
+    shapes = {name: shards[file].shapes[name] for name, file in files.items()}
+    return Tensors(shapes, lambda name: shards[files[name]].get(name))
 
-    @property
-    def shapes(self) -> dict[str, list[int]]:
-        """The shape of every tensor."""
-        return {name: self._file.get_slice(name).get_shape() for name in self._file.offset_keys()}
 
-    def get(self, name: str) -> np.ndarray:
-        """Returns the values of one; those of bfloat16 as float32, others as they are.
+def _open_safetensors(path: str) -> Tensors:
+    """A safetensors file, whose values are read one at a time; those of bfloat16 as float32."""
+    try:
+        file = _safe_open(path)
+    except SafetensorError as error:
+        raise DamagedError(
+            f"{path!r} is damaged, or not a safetensors file: {reason_of(error)}. Fetch "
+            "it again, or take another copy."
+        ) from error
+    except (OSError, tf.errors.OpError) as error:
+        raise LoadError(f"{path!r} cannot be read: {error}") from error
 
-        Raises:
-            LoadError: NumPy has no such values.
-        """
+    def get(name: str) -> np.ndarray:
         try:
-            values = self._file.get_tensor(name)
+            values = file.get_tensor(name)
         except (AttributeError, TypeError, SafetensorError) as error:
-            kind = self._file.get_slice(name).get_dtype()
+            kind = file.get_slice(name).get_dtype()
             raise LoadError(
-                f"{self._path}: the values of {name!r} are {kind}; those of a whole model are F32, "
+                f"{path}: the values of {name!r} are {kind}; those of a whole model are F32, "
                 "F16, BF16 or F64. Expected a model that is not quantized."
             ) from error
         return values.astype(np.float32) if values.dtype == tf.bfloat16 else values
+
+    return Tensors({name: file.get_slice(name).get_shape() for name in file.offset_keys()}, get)
 
 
 def _safe_open(path: str) -> Any:
@@ -444,36 +388,25 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
         file.write(content)
 
 
-class _TorchFile:
+def _open_torch(path: str) -> Tensors:
     """What `torch.save` wrote of a model; needs PyTorch, and runs no code of the file."""
+    try:
+        import torch
+    except ImportError as error:
+        raise LoadError(
+            f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install it (pip "
+            f"install torch), or take the model with a {SAFETENSORS}, which needs nothing."
+        ) from error
+    loaded = _load_torch(torch, path)
+    if not isinstance(loaded, dict):
+        raise LoadError(f"{path!r} holds a {type(loaded).__name__}, not weights by name.")
+    tensors = {str(name): v for name, v in loaded.items() if isinstance(v, torch.Tensor)}
 
-    def __init__(self, path: str) -> None:
-        try:
-            import torch
-        except ImportError as error:
-            raise LoadError(
-                f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install it (pip "
-                f"install torch), or take the model with a {SAFETENSORS}, which needs nothing."
-            ) from error
-        loaded = _load_torch(torch, path)
-        if not isinstance(loaded, dict):
-            raise LoadError(f"{path!r} holds a {type(loaded).__name__}, not weights by name.")
-        self._torch = torch
-        self._tensors = {
-            str(name): value for name, value in loaded.items() if isinstance(value, torch.Tensor)
-        }
+    def get(name: str) -> np.ndarray:
+        value = tensors[name].detach()
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
-    @property
-    def shapes(self) -> dict[str, list[int]]:
-        """The shape of every tensor."""
-        return {name: list(value.shape) for name, value in self._tensors.items()}
-
-    def get(self, name: str) -> np.ndarray:
-        """Returns the values of one; those of bfloat16 as float32, others as they are."""
-        value = self._tensors[name].detach()
-        if value.dtype == self._torch.bfloat16:
-            value = value.float()
-        return value.numpy()
+    return Tensors({name: list(value.shape) for name, value in tensors.items()}, get)
 
 
 def _load_torch(torch: Any, path: str) -> Any:

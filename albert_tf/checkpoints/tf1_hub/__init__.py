@@ -9,10 +9,9 @@ no trainable variables: an encoder read that way would stay as it is while a hea
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
@@ -25,14 +24,14 @@ from albert_tf.checkpoints.tf1_hub.writing import (
     GRAPH_FILE,
     TOKENIZATION_INFO,
     VARIABLES,
+    compute,
+    unsupported_weights,
+    write,
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import reason_of
 
-if TYPE_CHECKING:
-    from albert_tf.checkpoints.model_contents import ModelContents
-
-
+__all__ = ["compute", "is_here", "open_weights", "read", "unsupported_weights", "write"]
 FORMAT = "tf1_hub"
 _OF_TF2 = "_CHECKPOINTABLE_OBJECT_GRAPH"  # among the variables of every SavedModel of TF2
 _SHARED_LAYERS = "bert/encoder/transformer/group_0/inner_group_0/"
@@ -65,16 +64,21 @@ def read(path: str, flag: str) -> StoredModel:
         LoadError: there is no such module, or it is of another kind.
         ValueError: its configuration cannot be used.
     """
-    saved_model = _read_saved_model(path, flag)
     checkpoint = os.path.join(path, VARIABLES)
-    shapes = _variables(checkpoint, path, flag)  # where they are damaged, the kind is not known
-    graph = _inference_graph(saved_model, path, flag)
-    _check_variables(shapes, graph, path, flag)
-    outputs = graph.signature_def[TOKENIZATION_INFO].outputs
     try:
+        with tf.io.gfile.GFile(os.path.join(path, GRAPH_FILE), "rb") as file:
+            saved_model = saved_model_pb2.SavedModel.FromString(file.read())
+        shapes = open_tensorflow_checkpoint(checkpoint).get_variable_to_shape_map()
+        graph = _inference_graph(saved_model)
+        _check_variables(shapes, graph)
+        outputs = graph.signature_def[TOKENIZATION_INFO].outputs
         asset = _asset_name(graph, outputs["vocab_file"].name)
+    except LoadError as error:
+        raise type(error)(f"{flag}={path}: {error}") from error
     except Exception as error:  # protobuf's DecodeError is public under no stable name
-        raise LoadError(f"{flag}={path}: {GRAPH_FILE} is damaged: {reason_of(error)}") from error
+        raise LoadError(
+            f"{flag}={path}: {GRAPH_FILE} cannot be read: {reason_of(error)}"
+        ) from error
     config_file = _asset(path, CONFIG_ASSET)
     return StoredModel(
         path=path,
@@ -99,47 +103,13 @@ def open_weights(checkpoint: str) -> WeightsReader:
     return open_tensorflow_checkpoint(checkpoint)
 
 
-def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Names what a module cannot hold; see `writing.unsupported_weights`."""
-    from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
-
-    return tf1_hub_module.unsupported_weights(contents)
-
-
-def write(directory: str, contents: ModelContents) -> list[str]:
-    """Writes a module; see `writing.write`."""
-    from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
-
-    return tf1_hub_module.write(directory, contents)
-
-
-def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Runs a module's own graphs; see `writing.compute`."""
-    from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
-
-    return tf1_hub_module.compute(directory, batch)
-
-
-def _read_saved_model(path: str, flag: str) -> Any:
-    file = os.path.join(path, GRAPH_FILE)
-    if not tf.io.gfile.exists(file):
-        raise LoadError(f"{flag}={path} is not a TF-Hub module: there is no file {file!r}.")
-    saved_model = saved_model_pb2.SavedModel()
-    try:
-        with tf.io.gfile.GFile(file, "rb") as opened:
-            saved_model.ParseFromString(opened.read())
-    except Exception as error:  # protobuf's DecodeError is public under no stable name
-        raise LoadError(f"{flag}={path}: {file!r} is damaged: {reason_of(error)}") from error
-    return saved_model
-
-
-def _inference_graph(saved_model: Any, path: str, flag: str) -> Any:
+def _inference_graph(saved_model: Any) -> Any:
     """The graph without tags, which is that without dropout; of TF2 there is none."""
     graphs = list(saved_model.meta_graphs)
     tags = [sorted(graph.meta_info_def.tags) for graph in graphs]
     if not graphs or any(graph.HasField("object_graph_def") for graph in graphs):
         raise LoadError(
-            f"{flag}={path} is a SavedModel of another kind: a "
+            "It is a SavedModel of another kind: a "
             f"{'TF2 object' if graphs else 'file without graphs'} with the tags "
             f"{tags} and the signatures {_signatures(graphs)}. {_EXPECTED}"
         )
@@ -150,22 +120,12 @@ def _signatures(graphs: list[Any]) -> list[str]:
     return sorted({name for graph in graphs for name in graph.signature_def})
 
 
-def _variables(checkpoint: str, path: str, flag: str) -> dict[str, list[int]]:
-    if not tf.io.gfile.exists(checkpoint + ".index"):
-        raise LoadError(f"{flag}={path} has no variables: no file {checkpoint + '.index'!r}.")
-    try:
-        return open_tensorflow_checkpoint(checkpoint).get_variable_to_shape_map()
-    except LoadError as error:
-        raise type(error)(f"{flag}={path}: {error}") from error
-
-
-def _check_variables(shapes: Mapping[str, Any], graph: Any, path: str, flag: str) -> None:
+def _check_variables(shapes: Mapping[str, Any], graph: Any) -> None:
     """Refuses a TF1 module of something else, such as BERT or an image model."""
     if not any(_SHARED_LAYERS in name for name in shapes):
         raise LoadError(
-            f"{flag}={path} is not a module of ALBERT: its signatures are "
-            f"{_signatures([graph])}, its variables {', '.join(sorted(shapes)[:8])}, ... "
-            f"{_EXPECTED}"
+            f"It is not a module of ALBERT: its signatures are {_signatures([graph])}, its "
+            f"variables {', '.join(sorted(shapes)[:8])}, ... {_EXPECTED}"
         )
 
 
@@ -181,16 +141,14 @@ def _asset(path: str, name: str | None) -> str | None:
 
 
 def _asset_name(graph: Any, tensor: str) -> str | None:
-    """The name of the asset whose path a string tensor gives, None where it gives none."""
-    names = {asset.tensor_info.name: asset.filename for asset in _assets(graph)}
+    """The name of the asset whose path a string tensor gives, None where it gives none.
+
+    TF-Hub lists assets in a collection, SavedModel's builder in a field.
+    """
+    packed = graph.collection_def["saved_model_assets"].any_list.value
+    assets = [meta_graph_pb2.AssetFileDef.FromString(asset.value) for asset in packed]
+    names = {a.tensor_info.name: a.filename for a in [*graph.asset_file_def, *assets]}
     return names.get(tensor)
-
-
-def _assets(graph: Any) -> Iterator[Any]:
-    """All assets of a graph; TF-Hub lists them in a collection, SavedModel's builder as a field."""
-    yield from graph.asset_file_def
-    for packed in graph.collection_def["saved_model_assets"].any_list.value:
-        yield meta_graph_pb2.AssetFileDef.FromString(packed.value)
 
 
 def _constant(graph: Any, tensor: str) -> bool | None:

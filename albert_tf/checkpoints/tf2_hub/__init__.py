@@ -12,29 +12,29 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
 from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
-from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.tf2_hub.saved_object import (
-    GRAPH_FILE,
-    VARIABLES,
-    SavedGraph,
-    SavedVariables,
-    is_saved_object,
-)
+from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint, read_variables
+from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.tf2_hub.writing import unsupported_weights, write
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import reason_of
 from albert_tf.data.strict_json import JsonError, json_values, shown
 
-if TYPE_CHECKING:
-    from albert_tf.checkpoints.model_contents import ModelContents
-
-
+__all__ = ["compute", "is_here", "open_weights", "read", "unsupported_weights", "write"]
 FORMAT = "tf2_hub"
+GRAPH_FILE = "saved_model.pb"
+VARIABLES = os.path.join("variables", "variables")
+
+# Such an object is stored twice: in the checkpoint, as the keys of its variables, and in the file
+# with the graphs, which knows assets and functions.
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "VARIABLE_VALUE"
 
 # What our own exports call what they hold; the tokenizer's names are TF-Hub's.
 WEIGHTS, CONFIG_FILE = "weights", "albert_config_file"
@@ -91,7 +91,13 @@ _EXPECTED = (
 
 def is_here(path: str) -> bool:
     """Whether a path is a directory with a SavedModel of TF2, of whatever it may be."""
-    return is_saved_object(path)
+    if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
+        return False
+    try:
+        variables = open_tensorflow_checkpoint(os.path.join(path, VARIABLES))
+    except LoadError:
+        return False
+    return _OBJECT_GRAPH in variables.get_variable_to_shape_map()
 
 
 def read(path: str, flag: str) -> StoredModel:
@@ -102,9 +108,20 @@ def read(path: str, flag: str) -> StoredModel:
         flag: the flag the path came from, for messages.
 
     Raises:
-        LoadError: it is damaged, or a SavedModel of something else.
-        ValueError: its configuration cannot be used.
+        LoadError: it is damaged, or a SavedModel of something else, or its configuration cannot be
+            used.
     """
+    try:
+        return _read(path)
+    except LoadError as error:
+        raise type(error)(f"{flag}={path}: {error}") from error
+    except (LookupError, ValueError) as error:
+        raise DamagedError(
+            f"{flag}={path}: {GRAPH_FILE} and variables make no model: {reason_of(error)}"
+        ) from error
+
+
+def _read(path: str) -> StoredModel:
     checkpoint = os.path.join(path, VARIABLES)
     weights = _Weights(checkpoint)
     names = sorted(filter(None, weights.get_variable_to_shape_map()))
@@ -112,10 +129,13 @@ def read(path: str, flag: str) -> StoredModel:
         found = (
             f"its variables are {', '.join(names[:8])}, ..." if names else "it has no variables."
         )
-        raise LoadError(f"{flag}={path} holds no ALBERT: {found} {_EXPECTED}")
-    graph = SavedGraph(path, flag)
-    config, config_file = _config(weights, graph, path, flag)
-    tokenizer_file = next(filter(None, map(graph.asset, TOKENIZER_FILES)), None)
+        raise LoadError(f"It holds no ALBERT: {found} {_EXPECTED}")
+    content, graph = _read_graph(path)
+    config, config_file = _config(weights, path, content, graph)
+    tokenizer_file = next(filter(None, (_asset(path, graph, n) for n in TOKENIZER_FILES)), None)
+    do_lower_case = weights.attribute(LOWER_CASE)
+    if do_lower_case is None and tokenizer_file:
+        do_lower_case = True  # TF-Hub's exporter says it only of word pieces
     return StoredModel(
         path=path,
         format=FORMAT,
@@ -123,7 +143,7 @@ def read(path: str, flag: str) -> StoredModel:
         config=config,
         config_file=config_file,
         tokenizer_file=tokenizer_file,
-        do_lower_case=_do_lower_case(weights, tokenizer_file),
+        do_lower_case=None if do_lower_case is None else bool(do_lower_case),
     )
 
 
@@ -137,20 +157,6 @@ def open_weights(checkpoint: str) -> WeightsReader:
         LoadError: they cannot be read.
     """
     return _Weights(checkpoint)
-
-
-def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Names what our own kind cannot hold; see `writing.unsupported_weights`."""
-    from albert_tf.checkpoints.tf2_hub import writing as tf2_hub_encoder
-
-    return tf2_hub_encoder.unsupported_weights(contents)
-
-
-def write(directory: str, contents: ModelContents) -> list[str]:
-    """Writes our own kind; see `writing.write`."""
-    from albert_tf.checkpoints.tf2_hub import writing as tf2_hub_encoder  # reading needs no models
-
-    return tf2_hub_encoder.write(directory, contents)
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
@@ -183,24 +189,73 @@ class _Variable(NamedTuple):
 
 
 class _Weights:
-    """The variables of a SavedModel by the original's names; see `WeightsReader`."""
+    """The variables of a SavedModel by the original's names; see `WeightsReader`.
+
+    Attributes:
+        keys: in the checkpoint, by the names the variables have.
+        variables: by the original's names.
+    """
 
     def __init__(self, checkpoint: str) -> None:
-        self.saved = SavedVariables(checkpoint)
-        keys = self.saved.keys_of_dictionary(WEIGHTS) or _without_slots(self.saved.keys)
-        self.variables = {}
-        for name, key in keys.items():
-            shape = self.saved.shapes[key]
-            self.variables[_original_name(name)] = _Variable(
-                key, shape, _original_shape(name, shape)
-            )
+        self._checkpoint = checkpoint
+        self._reader = open_tensorflow_checkpoint(checkpoint)
+        shapes = self._reader.get_variable_to_shape_map()
+        try:
+            graph = self.value(_OBJECT_GRAPH)
+            self._objects = trackable_object_graph_pb2.TrackableObjectGraph.FromString(graph)
+            self.keys = {
+                attribute.full_name: attribute.checkpoint_key
+                for node in self._objects.nodes
+                for attribute in node.attributes
+                if attribute.name == _VALUE
+            }
+            keys = self._keys_of_weights() or _without_slots(self.keys)
+            self.variables = {
+                _original_name(name): _Variable(
+                    key, tuple(shapes[key]), _original_shape(name, tuple(shapes[key]))
+                )
+                for name, key in keys.items()
+            }
+        except LoadError:
+            raise
+        except Exception as error:  # protobuf's DecodeError is public under no stable name
+            raise DamagedError(
+                f"The checkpoint {checkpoint!r} is damaged: {reason_of(error)}"
+            ) from error
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         return {name: list(variable.shape) for name, variable in self.variables.items()}
 
     def get_tensor(self, name: str) -> np.ndarray:
         variable = self.variables[name]
-        return np.reshape(self.saved.value(variable.key), variable.shape)
+        return np.reshape(self.value(variable.key), variable.shape)
+
+    def value(self, key: str) -> Any:
+        """Returns the value of a variable by its key in the checkpoint."""
+        return read_variables(self._reader, self._checkpoint, [key])[key]
+
+    def attribute(self, name: str) -> Any:
+        """Returns the value of a variable that is an attribute of the object, None without one."""
+        number = _children(self._objects, 0).get(name)
+        key = None if number is None else self._key(number)
+        return None if key is None else self.value(key)
+
+    def _keys_of_weights(self) -> dict[str, str]:
+        """The keys of our own exports, which have a dictionary of variables."""
+        number = _children(self._objects, 0).get(WEIGHTS)
+        if number is None:
+            return {}
+        keys = {name: self._key(node) for name, node in _children(self._objects, number).items()}
+        return {name: key for name, key in keys.items() if key is not None}
+
+    def _key(self, number: int) -> str | None:
+        attributes = self._objects.nodes[number].attributes
+        return next((a.checkpoint_key for a in attributes if a.name == _VALUE), None)
+
+
+def _children(graph: Any, number: int) -> dict[str, int]:
+    """The parts of an object of a graph of objects: their names and their numbers."""
+    return {child.local_name: child.node_id for child in graph.nodes[number].children}
 
 
 def _without_slots(keys: Mapping[str, str]) -> dict[str, str]:
@@ -238,34 +293,60 @@ def _original_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape),)  # [N, D], or [H] of the output
 
 
+def _read_graph(path: str) -> tuple[bytes, Any]:
+    """The content of the file with the graphs, and the graph in it."""
+    try:
+        with tf.io.gfile.GFile(os.path.join(path, GRAPH_FILE), "rb") as file:
+            content = file.read()
+        return content, saved_model_pb2.SavedModel.FromString(content).meta_graphs[0]
+    except Exception as error:  # protobuf's DecodeError is public under no stable name
+        raise DamagedError(f"{GRAPH_FILE} is damaged: {reason_of(error)}") from error
+
+
+def _asset(path: str, graph: Any, name: str) -> str | None:
+    """The path of a file that is an attribute of the object, None without one."""
+    objects = graph.object_graph_def
+    number = _children(objects, 0).get(name)
+    if number is None:
+        return None
+    index = objects.nodes[number].asset.asset_file_def_index
+    file = os.path.join(path, "assets", graph.asset_file_def[index].filename)
+    if not tf.io.gfile.exists(file):
+        raise LoadError(
+            f"It is half a model: its {name}, {file[-200:]!r}, is missing. Copy the whole "
+            "directory again."
+        )
+    return file
+
+
+def _number_of_layers(graph: Any) -> int:
+    """The length of the list of `encoder_outputs` that a call gives, 0 where it gives none."""
+    objects = graph.object_graph_def
+    call = objects.nodes[_children(objects, 0).get("__call__", 0)]
+    for function in call.function.concrete_functions:
+        outputs = objects.concrete_functions[function].output_signature.dict_value.fields
+        if "encoder_outputs" in outputs:
+            return len(outputs["encoder_outputs"].list_value.values)
+    return 0
+
+
 def _config(
-    weights: _Weights, graph: SavedGraph, path: str, flag: str
+    weights: _Weights, path: str, content: bytes, graph: Any
 ) -> tuple[AlbertConfig, str] | tuple[None, None]:
     """The configuration and where it comes from; Nones where the file does not say enough."""
     extra = os.path.join(path, EXTRA_CONFIG)
-    file = graph.asset(CONFIG_FILE) or (extra if tf.io.gfile.exists(extra) else None)
+    file = _asset(path, graph, CONFIG_FILE) or (extra if tf.io.gfile.exists(extra) else None)
     if file is not None:
         return AlbertConfig.from_json_file(file), file
-    try:
-        config = _derived_config(weights, graph, path, flag)
-    except LoadError:
-        raise
-    except (LookupError, ValueError) as error:
-        raise LoadError(
-            f"{flag}={path} is damaged: its variables and notes make no configuration: "
-            f"{reason_of(error)}"
-        ) from error
+    config = _derived_config(weights, _noted_by_keras(path, content), graph)
     return (config, os.path.join(path, GRAPH_FILE)) if config else (None, None)
 
 
-def _derived_config(
-    weights: _Weights, graph: SavedGraph, path: str, flag: str
-) -> AlbertConfig | None:
+def _derived_config(weights: _Weights, noted: Mapping[str, Any], graph: Any) -> AlbertConfig | None:
     """The configuration of an encoder of TF-Hub; None where the number of layers is not known."""
     variables = weights.variables
     query = variables[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
-    noted = _noted_by_keras(graph, path)
-    num_layers = noted.get("num_layers") or graph.length_of_output("encoder_outputs")
+    num_layers = noted.get("num_layers") or _number_of_layers(graph)
     if len(query) != 3 or not num_layers:
         return None
     vocab_size, embedding_size = variables[_SCOPES["word_embeddings"]].shape
@@ -276,7 +357,7 @@ def _derived_config(
         num_hidden_layers=num_layers,
         num_attention_heads=query[1],
         intermediate_size=variables[f"{_BLOCK}ffn_1/intermediate/dense/bias"].shape[0],
-        hidden_act=_activation(noted, path, flag),
+        hidden_act=_activation(noted),
         hidden_dropout_prob=noted.get("dropout_rate", 0.0),
         attention_probs_dropout_prob=noted.get("attention_dropout_rate", 0.0),
         max_position_embeddings=variables[_SCOPES["position_embedding"]].shape[0],
@@ -284,10 +365,9 @@ def _derived_config(
     )
 
 
-def _noted_by_keras(graph: SavedGraph, path: str) -> Mapping[str, Any]:
+def _noted_by_keras(path: str, content: bytes) -> Mapping[str, Any]:
     """What the encoder was made with: JSON in a file beside the graph or, long ago, within it."""
     file = os.path.join(path, _KERAS_METADATA)
-    content = graph.content
     if tf.io.gfile.exists(file):
         with tf.io.gfile.GFile(file, "rb") as opened:
             content = opened.read()
@@ -301,23 +381,15 @@ def _noted_by_keras(graph: SavedGraph, path: str) -> Mapping[str, Any]:
         return {}
 
 
-def _activation(noted: Mapping[str, Any], path: str, flag: str) -> str:
+def _activation(noted: Mapping[str, Any]) -> str:
     """The activation the encoder was made with; all that are published have the garden's GELU."""
     name = noted.get("activation", _GARDEN_GELU)
     if isinstance(name, Mapping):
         name = name.get("config")
     if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise LoadError(
-            f"{flag}={path} is an encoder with the activation {shown(name)}, which no model of the "
-            f"original has. Expected one of {', '.join(_ACTIVATIONS)}. ({_GARDEN_GELU} is the tanh "
+            f"It is an encoder with the activation {shown(name)}, which no model of the original "
+            f"has. Expected one of {', '.join(_ACTIVATIONS)}. ({_GARDEN_GELU} is the tanh "
             "approximation of GELU; 'gelu' of Keras is the exact function.)"
         )
     return _ACTIVATIONS[name]
-
-
-def _do_lower_case(weights: _Weights, tokenizer_file: str | None) -> bool | None:
-    """Whether text is lower-cased; TF-Hub's exporter says so only of word pieces."""
-    value = weights.saved.attribute(LOWER_CASE)
-    if value is not None:
-        return bool(value)
-    return True if tokenizer_file else None

@@ -82,7 +82,6 @@ def write(path: Path, values: dict[str, np.ndarray]) -> None:
         ({"quantization_config": {"bits": 8}}, "quantization_config"),
         ({"pruned_heads": {"1": [2]}}, "pruned_heads"),
         ({"hidden_size": 13}, "--init_checkpoint=.*hidden_size"),
-        ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups"),
     ],
 )
 def test_another_model_is_refused_by_its_config(model, values, message):
@@ -128,36 +127,6 @@ def test_a_file_that_is_cut_off_is_damaged(model, cut):
     (model / WEIGHTS).write_bytes(data[:cut])
     with pytest.raises(DamagedError, match=f"--init_checkpoint=.*{WEIGHTS}"):
         read(model)
-
-
-def spoilt_header(change_header) -> bytes:
-    """A file of two tensors of two values, its header changed."""
-    header = {
-        "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
-        "b": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]},
-    }
-    change_header(header)
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + bytes(16)
-
-
-@pytest.mark.parametrize(
-    "change_header",
-    [
-        lambda header: header["b"].update(data_offsets=[4, 12]),
-        lambda header: header["b"].update(data_offsets=[8, 20]),
-        lambda header: header["b"].update(shape=[-1, -2]),
-        lambda header: header["b"].update(shape=[2**62, 2**62]),
-        lambda header: header["b"].update(shape=None),
-        lambda header: header.update(b=7),
-        lambda header: header.pop("b"),
-    ],
-)
-def test_a_header_that_cannot_be_is_damaged(tmp_path, change_header):
-    path = tmp_path / WEIGHTS
-    path.write_bytes(spoilt_header(change_header))
-    with pytest.raises(DamagedError, match=WEIGHTS):
-        open_tensors(str(path))
 
 
 @pytest.mark.parametrize(
@@ -312,16 +281,9 @@ def test_a_tokenizer_of_another_kind_is_passed_over(model, caplog):
         read(model)
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"parameter_sharing": "attention"}, "parameter_sharing"),
-        ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups"),
-    ],
-)
-def test_what_transformers_cannot_hold_is_refused_before_writing(tmp_path, changes, key):
-    contents = ModelContents(small_config(**changes), {})
-    with pytest.raises(ValueError, match=key):
+def test_what_transformers_cannot_hold_is_refused_before_writing(tmp_path):
+    contents = ModelContents(small_config(parameter_sharing="attention"), {})
+    with pytest.raises(ValueError, match="parameter_sharing"):
         huggingface.write(str(tmp_path), contents)
     assert not list(tmp_path.iterdir())
 

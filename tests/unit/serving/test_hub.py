@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.checkpoints.convert import Conversion
+from albert_tf.serving import hub
 from albert_tf.serving import preprocessor as tf2_hub_preprocessor
 from albert_tf.serving.hub import export_to_tfhub
 
@@ -54,11 +54,11 @@ def test_without_a_tokenizer_there_is_no_preprocessor(release, tmp_path):
 def test_a_failing_encoder_leaves_no_preprocessor(release, tmp_path, monkeypatch):
     written = []
 
-    def fail(_):
+    def fail(*_, **__):
         written.extend(path.name for path in tmp_path.iterdir())
         raise ValueError("computes something else")
 
-    monkeypatch.setattr(Conversion, "write", fail)
+    monkeypatch.setattr(hub, "convert", fail)
     monkeypatch.setattr(tf2_hub_preprocessor, "write", lambda path, *_: Path(path, "a").touch())
     with pytest.raises(ValueError, match="computes something else"):
         export_to_tfhub(release, "tf2", f"{tmp_path}/a", f"{tmp_path}/b")

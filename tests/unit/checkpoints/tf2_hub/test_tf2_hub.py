@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
 from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.formats import recognise
@@ -19,13 +18,11 @@ from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.checkpoints.tf2_hub.saved_object import SavedVariables
 from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
-from tests.fuzz.wire import read_table, table
 
 BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
 FLAG = "--init_checkpoint"
@@ -108,7 +105,7 @@ def test_without_notes_of_keras_layers_are_counted_and_nothing_is_dropped(copy):
 
 def test_an_encoder_that_does_not_say_how_many_layers_it_has(published, tmp_path):
     """As those of TF-Hub's first version, which take and give lists."""
-    saved = SavedVariables(str(published / "variables" / "variables"))
+    saved = tf2_hub.open_weights(str(published / "variables" / "variables"))
     module = tf.Module()
     module.parts = [tf.Variable(saved.value(key), name=name) for name, key in saved.keys.items()]
     tf.saved_model.save(module, str(tmp_path))
@@ -216,43 +213,17 @@ def edit_graph(copy, change):
     path.write_bytes(saved_model.SerializeToString())
 
 
-def lose_object(graph):
-    graph.object_graph_def.nodes[0].children[0].node_id = 10**6
+def lose_objects(graph):
+    for child in graph.object_graph_def.nodes[0].children:
+        child.node_id = 10**6
 
 
 def lose_asset(graph):
     del graph.asset_file_def[:]
 
 
-@pytest.mark.parametrize("change", [lose_object, lose_asset])
+@pytest.mark.parametrize("change", [lose_objects, lose_asset])
 def test_a_graph_without_what_it_refers_to_is_damaged(copy, change):
     edit_graph(copy, change)
     with pytest.raises(DamagedError, match=r"saved_model\.pb"):
-        tf2_hub.read(str(copy), FLAG)
-
-
-def rewrite_index(copy, change):
-    path = copy / "variables" / "variables.index"
-    entries = dict(read_table(path.read_bytes()))
-    change(entries)
-    path.write_bytes(table(sorted(entries.items())))
-
-
-def lose_variable(entries):
-    del entries[min(key for key in entries if key.endswith(b"VARIABLE_VALUE"))]
-
-
-def empty_axis(entries):
-    """Of the query: without heads no configuration can be made."""
-    for key, value in entries.items():
-        entry = BundleEntryProto.FromString(value)
-        if key and len(entry.shape.dim) == 3:
-            entry.shape.dim[1].size = entry.size = 0
-            entries[key] = entry.SerializeToString()
-
-
-@pytest.mark.parametrize("change", [lose_variable, empty_axis])
-def test_variables_that_do_not_belong_together_are_refused(copy, change):
-    rewrite_index(copy, change)
-    with pytest.raises(LoadError, match=str(copy)):
         tf2_hub.read(str(copy), FLAG)
