@@ -1,4 +1,4 @@
-r"""Makes pretraining records from text, on all cores or with Apache Beam.
+r"""Creates pretraining records from text, on all cores or with Apache Beam.
 
 The text has one sentence per line and an empty line between documents. It is cut into segments and
 masked --dupe_factor times, or once with --masked_lm_prob=0 for masking during training. With
@@ -121,7 +121,7 @@ def _define_instance_flags() -> None:
             "sentence_pairs",
             ORIGINAL,
             SENTENCE_PAIRS,
-            "How the pairs of sop are made. original: as in the original release; some second "
+            "How the pairs of sop are created. original: as in the original release; some second "
             "segments come from another document, and lengths predict the order better than "
             "chance. adjacent: always two adjacent runs of sentences, whose lengths predict "
             "nothing; recommended for short sequences.",

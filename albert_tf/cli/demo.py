@@ -1,7 +1,7 @@
-"""Runs the whole path from raw text to a published model, in a few minutes.
+"""Runs every step from raw text to an exported model, in a few minutes.
 
-It collects texts from Python's own documentation, trains a vocabulary, makes records, pretrains a
-tiny model, publishes it, and evaluates and queries the published model. Finally it fine-tunes mini,
+It collects texts from Python's own documentation, trains a vocabulary, creates records, pretrains a
+tiny model, exports it, and evaluates and queries the exported model. Finally it fine-tunes mini,
 the model that is part of albert_tf, to classify texts by their chapter of the documentation.
 
     albert_tf demo --output_dir=demo_output

@@ -19,8 +19,7 @@ def define_dry_run_flag() -> None:
         flags.DEFINE_bool(
             FLAG,
             False,
-            "Check flags, files and folders as for a real run, log the plan of a training, and "
-            "stop. Nothing is written.",
+            "Run the checks of a real run, log its training plan, and stop. Nothing is written.",
         )
 
 

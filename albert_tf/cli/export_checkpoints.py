@@ -1,6 +1,6 @@
 """Exports the weights of a pretrained model without its optimizer state.
 
-As in the original, the optimizer's moments and the step are left out: a third of the file remains.
+As in the original, optimizer moments and the step are omitted: a third of the file size remains.
 
     albert_tf export_checkpoints --albert_directory=pretrained --export_path=released/model.ckpt
 """

@@ -118,8 +118,8 @@ def define_weight_flags() -> None:
         flags.DEFINE_string(
             "spm_model_file",
             None,
-            "SentencePiece model (English models), stored with the checkpoints. from_tf_hub takes "
-            "the one of the model, which is also the default without --vocab_file.",
+            "SentencePiece model (English models), stored with the checkpoints. from_tf_hub uses "
+            "the file of the model, which is also the default without --vocab_file.",
         )
         flags.DEFINE_string(
             "vocab_file",
@@ -410,8 +410,8 @@ def define_export_flags() -> None:
         flags.DEFINE_bool(
             "export_text_model",
             False,
-            "Also export a SavedModel that takes texts, into the directory text below "
-            "--export_dir. It gives the results of this command and needs the operations of "
+            "Also export a SavedModel that takes texts, into the subdirectory text of "
+            "--export_dir. It returns the same results as this command and needs the operations of "
             "TensorFlow Text.",
         )
 

@@ -84,7 +84,7 @@ def _define_record_flags() -> None:
         flags.DEFINE_string(
             "input_file",
             None,
-            "Required. Records to train on, made with --sentence_loss=sop, the default: "
+            "Required. Records to train on, created with --sentence_loss=sop, the default: "
             "comma-separated files or globs.",
             required=True,
         )
@@ -103,12 +103,12 @@ def _define_record_flags() -> None:
             flags.DEFINE_string(
                 f"{loss}_input_file",
                 None,
-                f"Records made with --sentence_loss={loss}. Default: {without}",
+                f"Records created with --sentence_loss={loss}. Default: {without}",
             )
             flags.DEFINE_string(
                 f"{loss}_eval_input_file",
                 None,
-                f"Held-out records made with --sentence_loss={loss}; required with "
+                f"Held-out records created with --sentence_loss={loss}; required with "
                 f"--{loss}_input_file.",
             )
 

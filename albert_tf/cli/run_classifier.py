@@ -1,6 +1,6 @@
-r"""Fine-tunes and applies a text classifier, on tasks of GLUE or custom data.
+r"""Fine-tunes and applies a text classifier, on GLUE tasks or custom data.
 
-Custom files are TSV, CSV or JSON lines with a column of texts and a column of labels, or of numbers
+Custom files are TSV, CSV or JSON Lines with a column of texts and a column of labels, or of numbers
 with --regression. --do_train, --do_eval, --do_predict, --predict_file and --export_dir say what to
 do, in any combination.
 
@@ -116,7 +116,7 @@ def _define_data_flags() -> None:
             flags.DEFINE_string(
                 f"{name}_file",
                 None,
-                f"The {name} set of --task_name=custom, for --do_{action}: TSV, CSV or JSON lines.",
+                f"The {name} set of --task_name=custom, for --do_{action}: TSV, CSV or JSON Lines.",
             )
         flags.DEFINE_string(
             "text_a_column",

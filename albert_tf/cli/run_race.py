@@ -1,6 +1,6 @@
 r"""Fine-tunes and applies a model for multiple choice, on RACE or custom data.
 
-Custom data are JSON lines with a context, a question, its options and the label of the correct one.
+Custom data is in JSON Lines files with a context, a question, its options and the correct label.
 By default the command trains and evaluates.
 
     albert_tf run_race --data_dir=race_data --albert_hub_module_handle=albert_base --recipe=auto \
@@ -50,7 +50,7 @@ def define_flags() -> None:
         flags.DEFINE_bool(
             "do_predict",
             False,
-            "Write the chosen options for the test set to predictions.tsv, and if it has labels, "
+            "Write the selected options for the test set to predictions.tsv, and if it has labels, "
             "the scores to predict_results.txt.",
         )
     define_recipe_flag()
@@ -93,7 +93,7 @@ def _define_data_flags() -> None:
             flags.DEFINE_string(
                 f"{split}_choices",
                 None,
-                f"The {split} set that replaces that of RACE: JSON lines with context, question, "
+                f"The {split} set that replaces that of RACE: JSON Lines with context, question, "
                 "options (2 to 26) and label.",
             )
         flags.DEFINE_integer(

@@ -40,7 +40,7 @@ def define_flags() -> None:
     _define_action_flags()
     define_recipe_flag()
     _define_data_flags()
-    define_checkpoint_flag("predict with the best, or with the newest if none was chosen")
+    define_checkpoint_flag("predict with the best, or with the newest if there is none")
     _define_answer_flags()
     define_export_flags()
     with flag_group("Export"):
@@ -88,9 +88,9 @@ def _define_action_flags() -> None:
         flags.DEFINE_string(
             "predict_json",
             None,
-            "Answer the questions of this file: JSON lines or a JSON list of objects with context, "
+            "Answer the questions of this file: JSON Lines or a JSON list of objects with context, "
             "question and optionally id, or a file in the format of SQuAD; - is the standard "
-            "input. Answers are JSON lines.",
+            "input. Answers are JSON Lines.",
         )
         flags.DEFINE_string(
             "predict_output_file",
@@ -134,7 +134,7 @@ def _define_data_flags() -> None:
         flags.DEFINE_integer(
             "num_workers",
             None,
-            "Number of processes that compute features. Default: chosen by the size of the data. "
+            "Number of processes that compute features. Default: depends on the size of the data. "
             "Does not change the features.",
             lower_bound=1,
         )
@@ -163,7 +163,7 @@ def _define_answer_flags() -> None:
             None,
             "Null odds at or above which a question is left unanswered; only for version 2. "
             "Default: the threshold with the best F1 on --predict_file, or if that has no answers, "
-            "the one found when the best checkpoint was chosen.",
+            "the one found when the best checkpoint was selected.",
         )
 
 
