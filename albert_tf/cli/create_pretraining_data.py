@@ -13,8 +13,8 @@ masked --dupe_factor times, or once with --masked_lm_prob=0 for masking during t
         --dupe_factor=1 --masked_lm_prob=0
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from types import ModuleType
 
 from absl import flags, logging
 
@@ -24,7 +24,6 @@ from albert_tf.cli.flags import define_ngram_flags, flag_group
 from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.jobs import available_cores
 from albert_tf.pretraining.create_records import (
-    CreationReport,
     check_outputs,
     check_text,
     create_pretraining_data,
@@ -202,10 +201,8 @@ def _sentence_loss(values: flags.FlagValues) -> str:
     return loss
 
 
-def _way_of_making(
-    values: flags.FlagValues, beam_options: Sequence[str]
-) -> Callable[..., CreationReport]:
-    """The function that makes the records: in processes of this machine, or with Beam.
+def _beam(values: flags.FlagValues, beam_options: Sequence[str]) -> ModuleType | None:
+    """The module that makes records with Beam; None where processes of this machine make them.
 
     Raises:
         ValueError: Beam is not installed, or flags of the one are given for the other.
@@ -213,7 +210,7 @@ def _way_of_making(
     if values.runner is None:
         if beam_options:
             raise ValueError(f"{' '.join(beam_options)}: options of Beam need --runner.")
-        return partial(create_pretraining_data, num_workers=values.num_workers)
+        return None
     if values.num_workers is not None:
         raise ValueError(
             f"--num_workers={values.num_workers} is for processes of this machine; with --runner "
@@ -227,33 +224,13 @@ def _way_of_making(
             'pip install "albert_tf[beam]" (and "apache-beam[gcp]" for Dataflow); in a checkout: '
             "pip install -r requirements/beam.txt."
         ) from error
-    return partial(beam.create_pretraining_data, values.runner, beam_options)
-
-
-def _check(
-    values: flags.FlagValues,
-    options: Sequence[str],
-    files: Sequence[str],
-    output_files: Sequence[str],
-) -> None:
-    """Makes the checks of a real run; what Beam's workers check is left out.
-
-    Raises:
-        ValueError: a file is no text or cannot be written, or an option of Beam is wrong.
-    """
-    check_outputs(files, output_files)
-    if values.runner is None:
-        check_text(files, values.num_workers or available_cores())
-    else:
-        from albert_tf.pretraining.beam import beam_options
-
-        beam_options(values.runner, options)
+    return beam
 
 
 def run(beam_options: Sequence[str]) -> None:
     """Makes the records that the flags ask for, and reports what was made."""
     values = flags.FLAGS
-    create = _way_of_making(values, beam_options)
+    beam = _beam(values, beam_options)
     output_files = expand_shards(values.output_file)
     settings = settings_from_flags(values)
     tokenizer = load_tokenizer(
@@ -266,9 +243,17 @@ def run(beam_options: Sequence[str]) -> None:
     if warning := masking_limit_warning(settings.segments.max_seq_length, settings.masking):
         logging.warning(warning)
     if is_dry_run(values):
-        _check(values, beam_options, files, output_files)
+        check_outputs(files, output_files)
+        if beam:  # whose workers check the text
+            beam.beam_options(values.runner, beam_options)
+        else:
+            check_text(files, values.num_workers or available_cores())
         return
-    report = create(files, output_files, tokenizer, settings)
+    what = files, output_files, tokenizer, settings
+    if beam:
+        report = beam.create_pretraining_data(values.runner, beam_options, *what)
+    else:
+        report = create_pretraining_data(*what, num_workers=values.num_workers)
     for line in report.lines():
         logging.info(line)
     for line in report.warnings():

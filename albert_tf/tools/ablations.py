@@ -182,7 +182,7 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
 
     Args:
         settings: what to do. Runs that are in the output directory already are kept or resumed.
-        dry_run: list the runs and try one of each sentence loss dry; nothing is written.
+        dry_run: try one run of each sentence loss dry; nothing is written.
 
     Raises:
         ValueError: the settings are wrong or not those of the runs in the directory; or runs
@@ -247,13 +247,6 @@ def check_same_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
 
 
 def _try_out(settings: AblationSettings, runs: Sequence[Variant]) -> None:
-    for variant in runs:
-        path = settings.path(variant.run)
-        state = "begun" if os.path.isdir(path) else "not begun"
-        state = "finished" if _finished_step(path) == settings.num_train_steps else state
-        print(
-            f"{variant.run}: {parameter_counts(variant.config).pretraining:,} parameters, {state}"
-        )
     tried = {variant.sentence_loss: variant for variant in reversed(runs) if not variant.changes}
     for loss, variant in tried.items():
         print(f"\nWith --sentence_loss={loss}:", flush=True)
@@ -373,7 +366,7 @@ def read_run(variant: Variant, path: str) -> Run | None:
 
 
 def write_results(output_dir: str, runs: Sequence[Run]) -> str:
-    """Writes `ablations.md`, `.tsv`, `.json` and `.png`; returns the table as Markdown."""
+    """Writes `ablations.md`, `.json` and `.png`; returns the table as Markdown."""
     if not runs:
         return ""
     table = rows(runs)
@@ -386,7 +379,6 @@ def write_results(output_dir: str, runs: Sequence[Run]) -> str:
     )
     files: dict[str, str | bytes] = {
         "md": markdown,
-        "tsv": "".join("\t".join(cells) + "\n" for cells in table),
         "json": json.dumps(runs, indent=2) + "\n",
         "png": _picture(runs),
     }

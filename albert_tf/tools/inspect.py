@@ -23,9 +23,11 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import HINT
 from albert_tf.checkpoints.tf1_hub.writing import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.classification.features import text_sequences
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.data.records import example_features
+from albert_tf.data.text_examples import TextExample
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import (
@@ -361,40 +363,32 @@ def sample_output(model: keras.Model, contents: ModelContents) -> Iterator[str]:
         yield f"{question}  {context}"
         yield f"  {_answer(model, tokenizer, question, context)}"
     elif isinstance(model, AlbertForMultipleChoice):
-        inputs = _inputs(tokenizer, (first, second), (first, first))
+        inputs = _inputs(model, tokenizer, (first, second), (first, first))
         logits = _finite(model({name: ids[tf.newaxis] for name, ids in inputs.items()})["logits"])
         yield first
         yield "  " + _shares((second, first), logits[0])
     elif isinstance(model, AlbertForClassification):
         parts = (first, second) if task and task.is_pair else (first,)
-        logits = _finite(model(_inputs(tokenizer, parts))["logits"])[0]
+        logits = _finite(model(_inputs(model, tokenizer, parts))["logits"])[0]
         names = task.labels.names if task else ()
         if len(names) != len(logits):
             names = tuple(f"label {number}" for number in range(len(logits)))
         yield "  ".join(parts)
         yield f"  {logits[0]:.3f}" if len(logits) == 1 else f"  {_shares(names, logits)}"
     else:  # of an encoder alone there is nothing to read
-        vectors = _finite(model(_inputs(tokenizer, (first,), (second,)))["pooled_output"])
+        vectors = _finite(model(_inputs(model, tokenizer, (first,), (second,)))["pooled_output"])
         norms = np.linalg.norm(vectors, axis=1)
         cosine = vectors[0] @ vectors[1] / max(norms[0] * norms[1], 1e-30)
         yield f"{first}  {second}"
         yield f"  cosine of their pooled outputs {cosine:.3f}"
 
 
-def _inputs(tokenizer: Tokenizer, *examples: Sequence[str]) -> dict[str, tf.Tensor]:
-    """`input_ids`, `input_mask` and `segment_ids`, int32 [B, S], of one or two texts each."""
-    ids, segments = [], []
-    for texts in examples:
-        parts = [[*tokenizer.encode(text), tokenizer.sep_id] for text in texts]
-        parts[0].insert(0, tokenizer.cls_id)
-        ids.append([i for part in parts for i in part])
-        segments.append([number for number, part in enumerate(parts) for _ in part])
-    ragged = tf.ragged.constant(ids, tf.int32)
-    return {
-        "input_ids": ragged.to_tensor(),
-        "input_mask": tf.ones_like(ragged).to_tensor(),
-        "segment_ids": tf.ragged.constant(segments, tf.int32).to_tensor(),
-    }
+def _inputs(model: keras.Model, tokenizer: Tokenizer, *texts: Sequence[str]) -> dict[str, Any]:
+    """`input_ids`, `input_mask` and `segment_ids`, int32 [B, S], of texts or pairs of texts."""
+    examples = [TextExample("", *parts) for parts in texts]
+    sequences = text_sequences(examples, tokenizer, model.config.max_position_embeddings)
+    batch = sequences.padded(np.arange(len(examples)), int(sequences.lengths.max()))
+    return {name: tf.constant(values) for name, values in batch.items()}
 
 
 def _finite(tensor: tf.Tensor) -> np.ndarray:

@@ -169,8 +169,7 @@ def test_an_exported_classifier_by_its_folder_of_exports(tmp_path):
     assert "2 classes" in text  # of the weights, which another training may start from
     data = tmp_path / "9" / "variables" / "variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:50])
-    with pytest.raises(ValueError, match="9'"):
-        told(tmp_path / "9")
+    assert "9/variables/variables' is damaged" in told(tmp_path / "9")
     (tmp_path / "9" / "saved_model.pb").write_bytes(b"\xff\xff")
     with pytest.raises(ValueError, match=r"saved_model\.pb'"):
         told(tmp_path / "9")
