@@ -1,10 +1,22 @@
 #!/usr/bin/env bash
-# Everything a change must pass: lint, format, types, tests. Arguments go to pytest:
-#   ./test.sh -k tokenization
+# Everything a change must pass: lint, format, types, tests.
+#
+#   ./test.sh --all    the tests marked slow as well, and all packages that any test needs
+#
+# Other arguments go to pytest: ./test.sh -k tokenization
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/environment.sh
-make_environment requirements.txt requirements-dev.txt requirements/*.txt
+
+# Without PyTorch and transformers (hf.txt), which take 5 GB; tests that need them are marked slow.
+requirements=(requirements.txt requirements-dev.txt requirements/{beam,keras-hub,litert}.txt)
+marked=()
+if [ "${1:-}" = --all ]; then
+  shift
+  requirements=(requirements.txt requirements-dev.txt requirements/*.txt)
+  marked=(-m "slow or not slow")
+fi
+make_environment "${requirements[@]}"
 
 run() {
   printf '\n+ %s\n' "$*"
@@ -16,5 +28,6 @@ run ruff format --check .
 run mypy
 # A process a core, but no more than four: each loads TensorFlow, a gigabyte.
 # In the order of the files, those of whole programs come first: long ones at the end would leave
-# processes idle. Tests marked slow run with: ./test.sh -m slow
-run pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder "$@"
+# processes idle.
+run pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
+  ${marked[@]+"${marked[@]}"} "$@"

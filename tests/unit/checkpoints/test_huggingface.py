@@ -1,43 +1,29 @@
-"""Directories of Hugging Face: both ways, against the real transformers and PyTorch."""
+"""Directories of Hugging Face: both ways, against what transformers computed.
+
+Its results are recorded (tests/huggingface); a slow test compares with the real one.
+"""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import load_file, save_file
 
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.loading import build_model, empty_model, read_contents
+from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.data.text_examples import Labels
 from albert_tf.tokenization.loading import load_tokenizer
-from tests.small_model import LENGTH, encoder_inputs, small_config
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+from tests.huggingface import models
+from tests.huggingface.record import record_of, run_peer
+from tests.small_model import LENGTH, encoder_inputs
 
-PEER = Path(__file__).parents[2] / "huggingface_peer.py"
 TOLERANCE = 1e-5
-MASKED_LM = {"cls/predictions/output_bias": (31,)}
-SENTENCE_ORDER = {"cls/seq_relationship/output_weights": (2, 12)}
-MNLI = TrainedTask("mnli", Labels(("contradiction", "entailment", "neutral")))
-# Heads, changes of the configuration and task of our models.
-OURS = {
-    "pretraining": ({**MASKED_LM, **SENTENCE_ORDER}, {}, None),
-    "masked_lm": (MASKED_LM, {"hidden_act": "relu"}, None),
-    "classifier": ({"output_weights": (3, 12)}, {}, MNLI),
-    "regression": ({"output_weights": (1, 12)}, {}, TrainedTask("sts-b")),
-    "choice": ({"output_weights": (1, 12)}, {}, TrainedTask("race", max_seq_length=16)),
-    "questions": ({"cls/squad/output_weights": (2, 12)}, {}, TrainedTask("squad1.1")),
-    "encoder": ({}, {"hidden_act": "linear"}, None),
-    "unshared": ({}, {"parameter_sharing": "none", "hidden_act": "tanh"}, None),
-    "same_sizes": ({}, {"embedding_size": 12}, None),
-}
+RECORD = json.loads((models.RECORDED / "models.json").read_text())
 # Our outputs by the names they have in transformers.
 NAMES = {
     "masked_lm_logits": ("prediction_logits", "logits"),
@@ -48,32 +34,13 @@ NAMES = {
     "sequence_output": ("last_hidden_state",),
     "pooled_output": ("pooler_output",),
 }
-TEXTS = [
-    "The quick brown fox jumps over the lazy dog.",
-    "Caf\u00e9 na\u00efve: it's 3.5 kilos (about 7 pounds), isn't it?",
-    "In 1999 there were `` two '' of them, and in 2005 three.",
-    "A very-long-word and  two   blanks\tand a tab",
-    "unfathomable \u4f60\u597d \u20ac5 \u00a37 \u2013 end",
-]
-
-
-def random_contents(heads, changes, task=None, tokenizer=None) -> ModelContents:
-    """A model of ours with random values everywhere."""
-    config = small_config(**({"num_hidden_groups": 1} if "parameter_sharing" in changes else {}))
-    model = empty_model(config.replace(**changes), heads, task)
-    random = np.random.default_rng(len(heads) + 5)
-    weights = {
-        name: (random.standard_normal(variable.shape) * 0.4 + name.endswith("gamma")).astype("f")
-        for name, variable in original_names(model).items()
-    }
-    return ModelContents(model.config, weights, tokenizer, True, 0, task)
 
 
 def our_outputs(contents: ModelContents) -> dict[str, np.ndarray]:
     inputs = encoder_inputs()
     if contents.task and contents.task.name == "race":
         inputs = {name: value[None] for name, value in inputs.items()}
-    if MASKED_LM.keys() <= contents.weights.keys():
+    if models.MASKED_LM.keys() <= contents.weights.keys():
         everywhere = tf.tile(tf.range(LENGTH)[None], [inputs["input_ids"].shape[0], 1])
         inputs["masked_lm_positions"] = everywhere
     return {
@@ -95,79 +62,77 @@ def largest_difference(contents: ModelContents, theirs: dict[str, np.ndarray]) -
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, golden):
-    """Models of both sides, and what transformers computes with them."""
+def outputs() -> dict[str, np.ndarray]:
+    """What transformers computed, as `<side>/<model>/<output>`."""
+    with np.load(models.RECORDED / "outputs.npz") as file:
+        return dict(file)
+
+
+def of_model(outputs: dict[str, np.ndarray], model: str) -> dict[str, np.ndarray]:
+    return {
+        name.rpartition("/")[2]: value
+        for name, value in outputs.items()
+        if name.startswith(f"{model}/")
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Models of both sides: ours as we write them, theirs as transformers stored them."""
     folder = tmp_path_factory.mktemp("huggingface")
-    inputs = {name: value.numpy() for name, value in encoder_inputs().items()}
-    np.savez(
-        folder / "inputs.npz",
-        input_ids=inputs["input_ids"],
-        attention_mask=inputs["input_mask"],
-        token_type_ids=inputs["segment_ids"],
-    )
-    (folder / "texts.json").write_text(json.dumps(TEXTS))
-    for name, arguments in OURS.items():
-        write(folder / "ours" / name, random_contents(*arguments))
-    for name, file in (("english", "small_1000.model"), ("chinese", "vocab.txt")):
-        tokenizer = load_tokenizer(spm_model_file=golden / "tokenizer" / file)
-        contents = random_contents({}, {"vocab_size": tokenizer.vocab_size}, None, tokenizer)
-        write(folder / "tokenizers" / name, contents)
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        [sys.executable, PEER, folder], capture_output=True, text=True, env=environment
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
+    models.write_ours(folder)
+    models.write_theirs(folder, RECORD)
     return folder
 
 
-def write(path: Path, contents: ModelContents) -> list[str]:
-    path.mkdir(parents=True)
-    return huggingface.write(str(path), contents)
+@pytest.fixture(scope="module")
+def live(tmp_path_factory) -> Path:
+    """The same, run by the real transformers."""
+    folder = tmp_path_factory.mktemp("transformers")
+    run_peer(folder)
+    return folder
 
 
-def outputs_of(folder: Path, name: str) -> dict[str, np.ndarray]:
-    return dict(np.load(folder / "outputs" / f"{name}.npz"))
+@pytest.mark.slow
+def test_what_is_recorded_is_what_transformers_does(live, outputs):
+    again = record_of(live)
+    assert again["ours"] == RECORD["ours"]
+    assert again["theirs"].keys() == RECORD["theirs"].keys()
+    for name, model in RECORD["theirs"].items():
+        assert again["theirs"][name]["tensors"] == model["tensors"]
+    with np.load(live / "outputs.npz") as file:
+        assert set(file) == set(outputs)
+        for name, value in file.items():
+            np.testing.assert_allclose(value, outputs[name], rtol=0, atol=TOLERANCE, err_msg=name)
+    tokenizers = [(place / "tokenizers.json").read_text() for place in (live, models.RECORDED)]
+    assert json.loads(tokenizers[0]) == json.loads(tokenizers[1])
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_transformers_computes_what_we_compute(folder, name):
-    contents = random_contents(*OURS[name])
-    assert largest_difference(contents, outputs_of(folder, f"ours-{name}")) < TOLERANCE
+@pytest.mark.parametrize("name", models.OURS)
+def test_transformers_computes_what_we_compute(outputs, name):
+    contents = models.our_contents(*models.OURS[name])
+    assert largest_difference(contents, of_model(outputs, f"ours/{name}")) < TOLERANCE
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "pretraining",
-        "masked_lm",
-        "classifier",
-        "regression",
-        "choice",
-        "questions",
-        "encoder",
-        "unshared",
-    ],
-)
-def test_we_compute_what_transformers_computes(folder, name):
+@pytest.mark.parametrize("name", RECORD["ours"])
+def test_what_transformers_read_is_what_we_write(folder, name):
+    """Where we write something else: `python -m tests.huggingface.record`."""
+    assert models.digest(folder / name) == RECORD["ours"][name]
+
+
+@pytest.mark.parametrize("name", [name for name in RECORD["theirs"] if name != "tokens"])
+def test_we_compute_what_transformers_computes(folder, outputs, name):
     contents, report = read_contents(str(folder / "theirs" / name))
     assert not report.ignored
     assert set(report.missing) <= {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
-    assert largest_difference(contents, outputs_of(folder, f"theirs-{name}")) < TOLERANCE
+    assert largest_difference(contents, of_model(outputs, f"theirs/{name}")) < TOLERANCE
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "half",
-        "bfloat16",
-        "shards",
-        pytest.param("torch", marks=pytest.mark.slow),  # imports PyTorch
-        pytest.param("torch_old", marks=pytest.mark.slow),
-    ],
-)
-def test_the_form_of_storage_does_not_matter(folder, name):
-    exact, _ = read_contents(str(folder / "theirs" / "pretraining"))
-    stored, report = read_contents(str(folder / "theirs" / f"pretraining_{name}"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["half", "bfloat16", "shards", "torch", "torch_old"])
+def test_the_form_of_storage_does_not_matter(live, name):
+    exact, _ = read_contents(str(live / "theirs" / "pretraining"))
+    stored, report = read_contents(str(live / "theirs" / f"pretraining_{name}"))
     assert not report.ignored
     rounding = {"half": 2**-11, "bfloat16": 2**-8}.get(name, 0.0)
     for variable, value in exact.weights.items():
@@ -175,59 +140,100 @@ def test_the_form_of_storage_does_not_matter(folder, name):
         np.testing.assert_allclose(stored.weights[variable], value, rounding, 1e-7 * bool(rounding))
 
 
-def test_what_a_model_was_trained_for_goes_both_ways(folder):
-    for name, (_, _, task) in OURS.items():
-        stored = huggingface.read(str(folder / "ours" / name), "--model")
-        assert stored.task == task
-        (folder / "ours" / name / "labels.json").unlink(missing_ok=True)
-        without_file = huggingface.read(str(folder / "ours" / name), "--model").task
+def test_shards_are_read_by_their_index(folder, tmp_path):
+    path = shutil.copytree(folder / "theirs" / "pretraining", tmp_path / "shards")
+    tensors = load_file(path / models.WEIGHTS)
+    (path / models.WEIGHTS).unlink()
+    weight_map = {}
+    for number in range(3):
+        shard = f"model-{number + 1:05}-of-00003.safetensors"
+        names = sorted(tensors)[number::3]
+        save_file({name: tensors[name] for name in names}, path / shard, {"format": "pt"})
+        weight_map |= dict.fromkeys(names, shard)
+    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+    (path / f"{models.WEIGHTS}.index.json").write_text(json.dumps(index))
+    exact, _ = read_contents(str(folder / "theirs" / "pretraining"))
+    stored, report = read_contents(str(path))
+    assert not report.ignored
+    for variable, value in exact.weights.items():
+        np.testing.assert_array_equal(stored.weights[variable], value)
+
+
+def test_what_a_model_was_trained_for_goes_both_ways(folder, tmp_path):
+    for name, (_, _, task) in models.OURS.items():
+        path = shutil.copytree(folder / "ours" / name, tmp_path / name)
+        assert huggingface.read(str(path), "--model").task == task
+        (path / "labels.json").unlink(missing_ok=True)
+        without_file = huggingface.read(str(path), "--model").task
         assert (without_file and without_file.name) == (task and task.name)
         assert (without_file and without_file.labels) == (task and task.labels)
-    assert huggingface.read(str(folder / "theirs" / "classifier"), "--model").task == MNLI
+    assert huggingface.read(str(folder / "theirs" / "classifier"), "--model").task == models.MNLI
     config = json.loads((folder / "ours" / "regression" / "config.json").read_text())
     assert config["problem_type"] == "regression"
 
 
 def test_a_classifier_of_tokens_is_not_taken_for_one_of_texts(folder):
-    reader = huggingface.open_weights(str(folder / "theirs" / "tokens" / "model.safetensors"))
+    reader = huggingface.open_weights(str(folder / "theirs" / "tokens" / models.WEIGHTS))
     shapes = reader.get_variable_to_shape_map()
     assert shapes["classifier.weight"] == [3, 12]
     assert "output_weights" not in shapes
 
 
-def test_a_masked_lm_head_with_weights_of_its_own_is_refused(folder):
+def test_a_masked_lm_head_with_weights_of_its_own_is_refused(folder, tmp_path):
+    path = shutil.copytree(folder / "theirs" / "pretraining", tmp_path / "untied")
+    tensors = load_file(path / models.WEIGHTS)
+    words = tensors["albert.embeddings.word_embeddings.weight"]
+    tensors["predictions.decoder.weight"] = words + 1
+    save_file(tensors, path / models.WEIGHTS, {"format": "pt"})
     with pytest.raises(LoadError, match=r"decoder\.weight"):
-        read_contents(str(folder / "theirs" / "untied"))
+        read_contents(str(path))
 
 
-@pytest.mark.parametrize(
-    ("name", "file"), [("english", "small_1000.model"), ("chinese", "vocab.txt")]
-)
-def test_auto_tokenizer_gives_our_ids(folder, golden, name, file):
-    tokenizer = load_tokenizer(spm_model_file=golden / "tokenizer" / file)
-    found = json.loads((folder / "ids.json").read_text())[name]
-    assert found["singles"] == [tokenizer.encode(text) for text in TEXTS]
-    first, second = (tokenizer.encode(text) for text in TEXTS[:2])
+@pytest.fixture(params=models.TOKENIZERS)
+def tokenizer_name(request) -> str:
+    return request.param
+
+
+def our_tokenizer(golden, name):
+    return load_tokenizer(spm_model_file=golden / "tokenizer" / models.TOKENIZERS[name])
+
+
+def test_auto_tokenizer_gives_our_ids(golden, tokenizer_name):
+    tokenizer = our_tokenizer(golden, tokenizer_name)
+    found = json.loads((models.RECORDED / "tokenizers.json").read_text())[tokenizer_name]
+    assert found["singles"][:-1] == [tokenizer.encode(text) for text in models.TEXTS]
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        arguments = (tokenizer.model_proto, True, tokenizer.files)
+        stripping = SentencePieceTokenizer(*arguments, strip_digit_marker=True)
+        assert found["singles"][-1] == stripping.encode(models.DIGIT_COMMA)
+    first, second = (tokenizer.encode(text) for text in models.TEXTS[:2])
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     assert found["pair"]["input_ids"] == [cls, *first, sep, *second, sep]
     assert found["pair"]["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "file"), [("english", "small_1000.model"), ("chinese", "vocab.txt")]
-)
-def test_a_tokenizer_that_transformers_saved_is_read(folder, golden, name, file, monkeypatch):
+def test_a_tokenizer_that_transformers_saved_is_read(
+    folder, golden, tokenizer_name, tmp_path, monkeypatch
+):
     """Version 5 saves no SentencePiece model and no vocabulary, only its tokenizer.json."""
-    monkeypatch.setenv("ALBERT_TF_CACHE_DIR", str(folder / "cache"))
-    saved = folder / "theirs" / f"tokenizer_{name}"
-    assert {path.name for path in saved.iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
-    for path in (folder / "ours" / "encoder").glob("*[!r].[js]*"):
-        shutil.copy(path, saved)
+    monkeypatch.setenv("ALBERT_TF_CACHE_DIR", str(tmp_path / "cache"))
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    files = RECORD["saved_tokenizers"][tokenizer_name]
+    assert files.keys() == {"tokenizer.json", "tokenizer_config.json"}
+    for name, content in files.items():
+        if content is None:  # it is what we wrote
+            shutil.copy(folder / "tokenizers" / tokenizer_name / name, saved)
+        else:
+            (saved / name).write_text(json.dumps(content))
+    for name in ("config.json", models.WEIGHTS):
+        shutil.copy(folder / "ours" / "encoder" / name, saved)
     stored = huggingface.read(str(saved), "--model")
     assert stored.do_lower_case is True
-    tokenizer = load_tokenizer(spm_model_file=golden / "tokenizer" / file)
+    tokenizer = our_tokenizer(golden, tokenizer_name)
     again = load_tokenizer(spm_model_file=stored.tokenizer_file)
     assert again.tokens == tokenizer.tokens
-    assert [again.encode(text) for text in TEXTS] == [tokenizer.encode(text) for text in TEXTS]
+    texts = models.TEXTS
+    assert [again.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]
     (saved / "tokenizer_config.json").unlink()
     assert huggingface.read(str(saved), "--model").do_lower_case is True

@@ -1,9 +1,10 @@
-"""Hugging Face's side of the comparison, in a process of its own: it imports nothing of ours.
+"""Hugging Face's side, in a process of its own: PyTorch and TensorFlow do not bear each other.
 
-Writes models of every kind that transformers has, computes their outputs, and computes the outputs
-of the models it finds. `python huggingface_peer.py FOLDER`; FOLDER holds `inputs.npz`, `texts.json`
-and our models in `ours/<name>`; it makes `theirs/<name>`, `outputs/<side>-<name>.npz` and
-`ids.json`.
+    python -m tests.huggingface.peer FOLDER
+
+FOLDER holds `inputs.npz`, `texts.json`, our models in `ours/<name>` and our tokenizers in
+`tokenizers/<name>`. Writes models of every kind that transformers has to `theirs/<name>`, one of
+them in every form of storage, `outputs.npz` of both sides, and `tokenizers.json`.
 """
 
 import json
@@ -15,6 +16,8 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import AlbertConfig, AutoTokenizer
+
+from tests.huggingface.values import values_of
 
 SIZES = {
     "vocab_size": 31,
@@ -47,13 +50,10 @@ def random_model(name: str) -> torch.nn.Module:
     """A model with random values everywhere, biases and layer norms too."""
     kind, changes = MODELS[name]
     model = getattr(transformers, kind)(AlbertConfig(**{**SIZES, **changes}))
-    generator = torch.Generator().manual_seed(len(name))
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
-        for module in model.modules():
-            if isinstance(module, torch.nn.LayerNorm):
-                module.weight += 1.0
+        for parameter_name, parameter in model.named_parameters():
+            values = values_of(parameter_name, tuple(parameter.shape))
+            parameter.copy_(torch.from_numpy(values))
     return model.eval()
 
 
@@ -94,11 +94,11 @@ def save_variants(model: torch.nn.Module, folder: Path) -> None:
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     inputs = dict(np.load(folder / "inputs.npz"))
-    (folder / "outputs").mkdir()
+    arrays = {}
     for name in MODELS:
         model = random_model(name)
         model.save_pretrained(folder / "theirs" / name)
-        np.savez(folder / "outputs" / f"theirs-{name}.npz", **outputs(model, inputs))
+        arrays |= {f"theirs/{name}/{key}": value for key, value in outputs(model, inputs).items()}
         if name == "pretraining":
             save_variants(model, folder / "theirs")
     for path in sorted((folder / "ours").iterdir()):
@@ -106,17 +106,19 @@ def main(folder: Path) -> None:
         model, report = getattr(transformers, kind).from_pretrained(path, output_loading_info=True)
         assert not report["missing_keys"], report
         assert not report["mismatched_keys"], report
-        np.savez(folder / "outputs" / f"ours-{path.name}.npz", **outputs(model, inputs))
-    ids = {}
+        found = outputs(model, inputs)
+        arrays |= {f"ours/{path.name}/{key}": value for key, value in found.items()}
+    np.savez_compressed(folder / "outputs.npz", **arrays)
+    tokenizers = {}
     texts = json.loads((folder / "texts.json").read_text())
     for path in sorted((folder / "tokenizers").iterdir()):
         tokenizer = AutoTokenizer.from_pretrained(path)
-        ids[path.name] = {
+        tokenizers[path.name] = {
             "singles": [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts],
             "pair": dict(tokenizer(texts[0], texts[1])),
         }
         tokenizer.save_pretrained(folder / "theirs" / f"tokenizer_{path.name}")
-    (folder / "ids.json").write_text(json.dumps(ids))
+    (folder / "tokenizers.json").write_text(json.dumps(tokenizers))
 
 
 if __name__ == "__main__":

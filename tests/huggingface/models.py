@@ -1,0 +1,113 @@
+"""Models of both sides for the comparison with Hugging Face's transformers; needs none of it.
+
+What transformers made of them is recorded in `recorded/` by `record.py`, which has PyTorch and
+transformers; the tests compare with that.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.loading import empty_model
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data.text_examples import Labels
+from albert_tf.tokenization.loading import load_tokenizer
+from tests.huggingface.values import values_of
+from tests.small_model import encoder_inputs, small_config
+
+RECORDED = Path(__file__).parent / "recorded"
+GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+WEIGHTS = "model.safetensors"
+TOKENIZERS = {"english": "small_1000.model", "chinese": "vocab.txt"}
+MASKED_LM = {"cls/predictions/output_bias": (31,)}
+SENTENCE_ORDER = {"cls/seq_relationship/output_weights": (2, 12)}
+MNLI = TrainedTask("mnli", Labels(("contradiction", "entailment", "neutral")))
+# Heads, changes of the configuration and task of our models.
+OURS = {
+    "pretraining": ({**MASKED_LM, **SENTENCE_ORDER}, {}, None),
+    "masked_lm": (MASKED_LM, {"hidden_act": "relu"}, None),
+    "classifier": ({"output_weights": (3, 12)}, {}, MNLI),
+    "regression": ({"output_weights": (1, 12)}, {}, TrainedTask("sts-b")),
+    "choice": ({"output_weights": (1, 12)}, {}, TrainedTask("race", max_seq_length=16)),
+    "questions": ({"cls/squad/output_weights": (2, 12)}, {}, TrainedTask("squad1.1")),
+    "encoder": ({}, {"hidden_act": "linear"}, None),
+    "unshared": ({}, {"parameter_sharing": "none", "hidden_act": "tanh"}, None),
+    "same_sizes": ({}, {"embedding_size": 12}, None),
+}
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog.",
+    "Caf\u00e9 na\u00efve: it's 3.5 kilos (about 7 pounds), isn't it?",
+    "In 1999 there were `` two '' of them, and in 2005 three.",
+    "A very-long-word and  two   blanks\tand a tab",
+    "unfathomable \u4f60\u597d \u20ac5 \u00a37 \u2013 end",
+]
+# Where the two differ: the original puts the mark of a word's start before the last digit.
+DIGIT_COMMA = "In 1999, 12,000 people came; 2,005 of them left."
+
+
+def our_contents(heads, changes, task=None, tokenizer=None) -> ModelContents:
+    """A model of ours with random values everywhere."""
+    config = small_config(**({"num_hidden_groups": 1} if "parameter_sharing" in changes else {}))
+    model = empty_model(config.replace(**changes), heads, task)
+    weights = {
+        name: values_of(name, tuple(variable.shape))
+        for name, variable in original_names(model).items()
+    }
+    return ModelContents(model.config, weights, tokenizer, True, 0, task)
+
+
+def write_ours(folder: Path) -> None:
+    """Writes our models as `ours/<name>` below a folder, tokenizers, and what both are given."""
+    for name, arguments in OURS.items():
+        _write(folder / "ours" / name, our_contents(*arguments))
+    np.savez(folder / "inputs.npz", **inputs())
+    (folder / "texts.json").write_text(json.dumps([*TEXTS, DIGIT_COMMA]))
+    for name, file in TOKENIZERS.items():
+        tokenizer = load_tokenizer(spm_model_file=GOLDEN / "tokenizer" / file)
+        changes = {"vocab_size": tokenizer.vocab_size}
+        _write(folder / "tokenizers" / name, our_contents({}, changes, None, tokenizer))
+
+
+def _write(path: Path, contents: ModelContents) -> None:
+    path.mkdir(parents=True)
+    assert huggingface.write(str(path), contents) == []
+
+
+def write_theirs(folder: Path, recorded: dict) -> None:
+    """Writes the models that transformers saved as `theirs/<name>`, from what is recorded."""
+    for name, model in recorded["theirs"].items():
+        path = folder / "theirs" / name
+        path.mkdir(parents=True)
+        (path / "config.json").write_text(json.dumps(model["config"]))
+        tensors = {tensor: values_of(tensor, shape) for tensor, shape in model["tensors"].items()}
+        save_file(tensors, path / WEIGHTS, metadata={"format": "pt"})
+
+
+def inputs() -> dict[str, np.ndarray]:
+    """A ragged batch under the names of transformers."""
+    ours = {name: value.numpy() for name, value in encoder_inputs().items()}
+    return {
+        "input_ids": ours["input_ids"],
+        "attention_mask": ours["input_mask"],
+        "token_type_ids": ours["segment_ids"],
+    }
+
+
+def digest(folder: Path) -> str:
+    """Of all that transformers reads of a directory of ours: changes with any value or key."""
+    found = hashlib.sha256()
+    for path in sorted(folder.glob("*.json")):
+        if path.name != "labels.json":  # which is for us alone
+            content = json.loads(path.read_text("utf-8"))
+            found.update(f"{path.name} {json.dumps(content, sort_keys=True)}".encode())
+    for path in (folder / "spiece.model", folder / "vocab.txt"):
+        found.update(path.read_bytes() if path.exists() else b"")
+    for name, values in sorted(load_file(folder / WEIGHTS).items()):
+        found.update(f"{name} {values.dtype} {values.shape}".encode() + values.tobytes())
+    return found.hexdigest()
