@@ -1,4 +1,4 @@
-"""Collects the scores of run_glue.sh in a table and its predictions in a zip file.
+"""Collects scores of run_glue.sh in a table and predictions in a zip file.
 
 For each task the table has the median, lowest and highest score over the seeds. It is printed and
 written to --results_dir, with a figure.

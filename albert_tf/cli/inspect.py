@@ -1,4 +1,4 @@
-"""Describes the contents of a path: a model of any format, records, a tokenizer.
+"""Shows what a path contains: a model of any format, records, a tokenizer.
 
 For a model: its format, configuration, parameters, tokenizer and task, and its output for a sample
 text. Several paths are described one after the other. The command has no flags of its own.

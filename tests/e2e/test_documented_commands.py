@@ -32,7 +32,7 @@ LANGUAGES = {"bash", "python", "text", "json", "dockerfile"}
 OTHER_PROGRAMS = {"cat", "cd", "curl", "docker", "echo", "git", "head", "ls", "papermill",
                   "pip", "printf", "sed", "sha256sum", "source"}  # fmt: skip
 # Flags of other programs that the text speaks of.
-OTHER_FLAGS = {"check", "flink_job_server_jar", "model_base_path", "signal",
+OTHER_FLAGS = {"all", "check", "flink_job_server_jar", "model_base_path", "signal",
                "spark_job_server_jar", "strict", "undefok"}  # fmt: skip
 
 
