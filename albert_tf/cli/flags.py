@@ -356,50 +356,40 @@ def define_device_flags() -> None:
         )
 
 
-def define_checkpoint_flag(default: str) -> None:
-    """Defines --checkpoint, which is evaluated, used for prediction and exported.
+def define_fine_tuning_flags(
+    defaults: TrainerConfig,
+    examples: str,
+    *,
+    checkpoint: str,
+    padding: str = "Does not change results.",
+) -> None:
+    """Defines the flags of all commands that fine-tune; those of the steps are not among them.
 
     Args:
-        default: what happens without the flag.
+        defaults: of the training loop.
+        examples: what a batch consists of.
+        checkpoint: what happens without --checkpoint.
+        padding: what depends on --padding.
     """
+    with flag_group("Actions"):
+        flags.DEFINE_enum(
+            "recipe",
+            "none",
+            ["none", "auto", "v1", "v2"],
+            "Use the published settings of the task for all flags that are not given. v1, v2: "
+            "those of models of that version. auto: those of the version that the model's "
+            "configuration indicates. none: the defaults listed here.",
+        )
     with flag_group("Evaluation"):
         flags.DEFINE_string(
             "checkpoint",
             None,
             "Checkpoint to evaluate without training, to predict with or to export: all, best or "
-            f"newest of --output_dir, or a path. Default: {default}. If --output_dir has no "
+            f"newest of --output_dir, or a path. Default: {checkpoint}. If --output_dir has no "
             "checkpoint, --init_checkpoint is used.",
         )
-
-
-def define_eval_batch_size_flag(examples: str) -> None:
-    """Defines --eval_batch_size.
-
-    Args:
-        examples: what a batch consists of.
-    """
-    with flag_group("Evaluation"):
-        _define_batch_size_flag("eval_batch_size", "evaluation", examples)
-
-
-def define_predict_batch_size_flag(examples: str) -> None:
-    """Defines --predict_batch_size; see `define_eval_batch_size_flag`."""
     with flag_group("Prediction"):
         _define_batch_size_flag("predict_batch_size", "prediction", examples)
-
-
-def _define_batch_size_flag(name: str, purpose: str, examples: str) -> None:
-    flags.DEFINE_integer(
-        name,
-        8,
-        f"Number of {examples} of --max_seq_length tokens per batch in {purpose}; batches of "
-        f"shorter {examples} hold more.",
-        lower_bound=1,
-    )
-
-
-def define_export_flags() -> None:
-    """Defines the flags of exports for serving."""
     with flag_group("Export"):
         flags.DEFINE_string(
             "export_dir",
@@ -414,14 +404,6 @@ def define_export_flags() -> None:
             "--export_dir. It returns the same results as this command and needs the operations of "
             "TensorFlow Text.",
         )
-
-
-def define_padding_flag(effect: str = "Does not change results.") -> None:
-    """Defines --padding.
-
-    Args:
-        effect: what depends on it.
-    """
     with flag_group("Training"):
         flags.DEFINE_enum(
             "padding",
@@ -429,8 +411,44 @@ def define_padding_flag(effect: str = "Does not change results.") -> None:
             PADDINGS,
             "Length to which the sequences of a batch are padded. longest: that of its longest "
             "sequence. buckets: one of a few lengths, for TPUs. max: always --max_seq_length. "
-            f"{effect}",
+            f"{padding}",
         )
+    define_trainer_flags(defaults)
+    define_fine_tuning_model_flags()
+    define_device_flags()
+
+
+def define_development_flags(
+    examples: str, optimizer: OptimizerConfig, *, is_default: bool
+) -> None:
+    """Defines the flags of commands with a development set and a number of training steps.
+
+    Args:
+        examples: what a batch consists of.
+        optimizer: defaults.
+        is_default: whether they train and evaluate if not told otherwise.
+    """
+    with flag_group("Actions"):
+        flags.DEFINE_bool("do_train", is_default, "Train on the training set.")
+        flags.DEFINE_bool(
+            "do_eval",
+            is_default,
+            "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: "
+            "every saved checkpoint during training, or --checkpoint without training.",
+        )
+    with flag_group("Evaluation"):
+        _define_batch_size_flag("eval_batch_size", "evaluation", examples)
+    define_optimizer_flags(optimizer)
+
+
+def _define_batch_size_flag(name: str, purpose: str, examples: str) -> None:
+    flags.DEFINE_integer(
+        name,
+        8,
+        f"Number of {examples} of --max_seq_length tokens per batch in {purpose}; batches of "
+        f"shorter {examples} hold more.",
+        lower_bound=1,
+    )
 
 
 def define_unneeded_flags(*names: str) -> None:
@@ -449,19 +467,6 @@ def log_flags_without_effect() -> None:
     for flag in flags.FLAGS.get_key_flags_for_module("Accepted without effect"):
         if flag.present:
             logging.info("--%s: %s", flag.name, flag.help)
-
-
-def define_recipe_flag() -> None:
-    """Defines --recipe."""
-    with flag_group("Actions"):
-        flags.DEFINE_enum(
-            "recipe",
-            "none",
-            ["none", "auto", "v1", "v2"],
-            "Use the published settings of the task for all flags that are not given. v1, v2: "
-            "those of models of that version. auto: those of the version that the model's "
-            "configuration indicates. none: the defaults listed here.",
-        )
 
 
 def define_ngram_flags() -> None:

@@ -25,16 +25,8 @@ from absl import flags
 from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.flags import (
-    define_checkpoint_flag,
-    define_device_flags,
-    define_eval_batch_size_flag,
-    define_export_flags,
-    define_fine_tuning_model_flags,
-    define_optimizer_flags,
-    define_padding_flag,
-    define_predict_batch_size_flag,
-    define_recipe_flag,
-    define_trainer_flags,
+    define_development_flags,
+    define_fine_tuning_flags,
     define_unneeded_flags,
     flag_group,
     settings_from_flags,
@@ -44,42 +36,8 @@ from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    _define_action_flags()
-    define_recipe_flag()
-    _define_data_flags()
-    define_checkpoint_flag("evaluate all, predict with the best")
-    define_eval_batch_size_flag("examples")
-    define_predict_batch_size_flag("examples")
-    define_export_flags()
-    with flag_group("Export"):
-        flags.DEFINE_float(
-            "threshold_to_export",
-            math.nan,
-            "Number that the exported model returns as the output threshold; nan for none.",
-        )
-    define_padding_flag()
-    define_trainer_flags(TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000))
-    with flag_group("Training"):
-        flags.DEFINE_float(
-            "classifier_dropout_prob",
-            0.1,
-            "Dropout rate of the input of the classification head during training.",
-        )
-    define_unneeded_flags("cached_dir")
-    define_fine_tuning_model_flags()
-    define_optimizer_flags(FineTuningOptimizerConfig())
-    define_device_flags()
-
-
-def _define_action_flags() -> None:
+    define_development_flags("examples", FineTuningOptimizerConfig(), is_default=False)
     with flag_group("Actions"):
-        flags.DEFINE_bool("do_train", False, "Train on the training set.")
-        flags.DEFINE_bool(
-            "do_eval",
-            False,
-            "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: "
-            "every saved checkpoint during training, or --checkpoint without training.",
-        )
         flags.DEFINE_bool(
             "do_predict", False, "Write predictions for the test set to test_results.tsv."
         )
@@ -95,6 +53,25 @@ def _define_action_flags() -> None:
             "File for the predictions of --predict_file. Default: the standard output.",
         )
     define_dry_run_flag()
+    _define_data_flags()
+    define_fine_tuning_flags(
+        TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
+        "examples",
+        checkpoint="evaluate all, predict with the best",
+    )
+    with flag_group("Export"):
+        flags.DEFINE_float(
+            "threshold_to_export",
+            math.nan,
+            "Number that the exported model returns as the output threshold; nan for none.",
+        )
+    with flag_group("Training"):
+        flags.DEFINE_float(
+            "classifier_dropout_prob",
+            0.1,
+            "Dropout rate of the input of the classification head during training.",
+        )
+    define_unneeded_flags("cached_dir")
 
 
 def _define_data_flags() -> None:

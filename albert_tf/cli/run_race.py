@@ -20,16 +20,8 @@ from absl import flags
 from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.flags import (
-    define_checkpoint_flag,
-    define_device_flags,
-    define_eval_batch_size_flag,
-    define_export_flags,
-    define_fine_tuning_model_flags,
-    define_optimizer_flags,
-    define_padding_flag,
-    define_predict_batch_size_flag,
-    define_recipe_flag,
-    define_trainer_flags,
+    define_development_flags,
+    define_fine_tuning_flags,
     define_unneeded_flags,
     flag_group,
     settings_from_flags,
@@ -39,41 +31,31 @@ from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
 def define_flags() -> None:
     """Defines the flags of this command."""
+    optimizer = FineTuningOptimizerConfig(
+        learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000
+    )
+    define_development_flags("questions", optimizer, is_default=True)
     with flag_group("Actions"):
-        flags.DEFINE_bool("do_train", True, "Train on the training set.")
-        flags.DEFINE_bool(
-            "do_eval",
-            True,
-            "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: "
-            "every saved checkpoint during training, or --checkpoint without training.",
-        )
         flags.DEFINE_bool(
             "do_predict",
             False,
             "Write the selected options for the test set to predictions.tsv, and if it has labels, "
             "the scores to predict_results.txt.",
         )
-    define_recipe_flag()
+    define_dry_run_flag()
     _define_data_flags()
-    define_checkpoint_flag("evaluate all, predict with the best")
-    define_eval_batch_size_flag("questions")
-    define_predict_batch_size_flag("questions")
-    define_export_flags()
-    define_padding_flag()
-    define_trainer_flags(TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=100))
+    define_fine_tuning_flags(
+        TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=100),
+        "questions",
+        checkpoint="evaluate all, predict with the best",
+    )
     with flag_group("Training"):
         flags.DEFINE_float(
             "dropout_prob", 0.1, "Dropout rate of the input of the head during training."
         )
     with flag_group("Output"):
         flags.DEFINE_alias("num_keep_checkpoint", "keep_checkpoint_max")
-    define_fine_tuning_model_flags()
     define_unneeded_flags("train_file", "eval_file", "predict_file")
-    define_optimizer_flags(
-        FineTuningOptimizerConfig(learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000)
-    )
-    define_device_flags()
-    define_dry_run_flag()
 
 
 def _define_data_flags() -> None:

@@ -19,15 +19,8 @@ from absl import flags
 from albert_tf.cli.app import run_command
 from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.flags import (
-    define_checkpoint_flag,
-    define_device_flags,
-    define_export_flags,
-    define_fine_tuning_model_flags,
-    define_padding_flag,
-    define_predict_batch_size_flag,
+    define_fine_tuning_flags,
     define_rate_flags,
-    define_recipe_flag,
-    define_trainer_flags,
     define_unneeded_flags,
     flag_group,
     settings_from_flags,
@@ -38,11 +31,15 @@ from albert_tf.config import SquadOptimizerConfig, TrainerConfig
 def define_flags() -> None:
     """Defines the flags of this command."""
     _define_action_flags()
-    define_recipe_flag()
     _define_data_flags()
-    define_checkpoint_flag("predict with the best, or with the newest if there is none")
+    define_fine_tuning_flags(
+        TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
+        "windows",
+        checkpoint="predict with the best, or with the newest if there is none",
+        padding="For SQuAD 1.1 the scores of padding take part in the softmax during training, so "
+        "the weights depend on this; max is what the original does, also for predictions.",
+    )
     _define_answer_flags()
-    define_export_flags()
     with flag_group("Export"):
         flags.DEFINE_bool(
             "export_tflite",
@@ -50,15 +47,8 @@ def define_flags() -> None:
             "Also write albert_model.tflite into --export_dir, as the original does: float32, one "
             "sequence of --max_seq_length tokens; only for version 1. export_litert writes others.",
         )
-    define_padding_flag(
-        "For SQuAD 1.1 the scores of padding take part in the softmax during training, so the "
-        "weights depend on this; max is what the original does, also for predictions."
-    )
-    define_trainer_flags(TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000))
     _define_training_flags()
-    define_fine_tuning_model_flags()
     define_rate_flags(SquadOptimizerConfig())
-    define_device_flags()
     define_unneeded_flags("train_feature_file", "predict_feature_file", "predict_feature_left_file")
     with flag_group("Accepted without effect"):
         flags.DEFINE_bool("use_einsum", True, "No effect.")
@@ -141,7 +131,6 @@ def _define_data_flags() -> None:
 
 
 def _define_answer_flags() -> None:
-    define_predict_batch_size_flag("windows")
     with flag_group("Prediction"):
         flags.DEFINE_integer(
             "n_best_size",

@@ -207,10 +207,11 @@ def run(kind: type[Job[S]], settings: S) -> None:
     strategy = strategy_of(settings)
     job, directory, is_own = _open(kind, resolve_padding(settings, strategy))
     settings = job.settings
+    trainer_config = settings.trainer_config()
     task = job.make_task(directory.config, use_one_hot_embeddings=is_tpu(strategy))
     trainer = None
     if settings.do_train:
-        trainer = Trainer(task, settings.trainer_config(), job.optimizer_config(), strategy)
+        trainer = Trainer(task, trainer_config, job.optimizer_config(), strategy)
     job.use(
         trainer.model if trainer else build_model(task.build_model, settings.precision, strategy),
         strategy,
@@ -272,11 +273,12 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, directory: ModelDi
                 sequences_per_example=task.sequences_per_example,
                 keeps_best=job.evaluates,
             ).log()
+        if job.evaluates and trainer.is_chief:
+            job.results = job.RESULTS(settings.output_dir, trainer.step)
         if settings.dry_run:
             return
         if trainer.is_chief:
             prepare_output(directory, job.task, is_training=True)
-        job.results = job.RESULTS(settings.output_dir, trainer.step)
         log = RunLog(
             settings.output_dir,
             trainer.optimizer_config.num_train_steps,

@@ -49,12 +49,7 @@ class EvaluationResults:
             results: numbers or arrays of numbers by name.
             best_before: the best score of the checkpoints evaluated before; none is -1.
         """
-        values = {name: np.asarray(value, np.float32)[()] for name, value in results.items()}
-        lines = [
-            f"{key} = {value!s}" for key, value in sorted({**values, "global_step": step}.items())
-        ]
-        lines.append(f"best = {best_before if np.isfinite(best_before) else -1}")
-        self.append_lines(step, lines)
+        self.append_lines(step, result_lines(step, results, best_before))
 
     def append_lines(self, step: int, lines: Sequence[str], ending: str = "") -> None:
         """Adds the block of a checkpoint, in place of an earlier one of the same step.

@@ -102,6 +102,8 @@ def test_the_program_learns_to_tag(program, tmp_path):
         "train_file": train,
         "dev_file": dev,
         "output_dir": tmp_path / "out",
+        "do_train": True,
+        "do_eval": True,
         "albert_config_file": tmp_path / "albert_config.json",
         "vocab_file": tmp_path / "vocab.txt",
         "max_seq_length": 16,

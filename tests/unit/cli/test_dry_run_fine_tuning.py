@@ -67,15 +67,6 @@ def test_the_plan_is_that_of_the_real_run_and_nothing_is_written(command, tmp_pa
     assert (plan["steps"], plan["last_step"], plan["checkpoints"]) == ("0", "6", "0")
 
 
-@pytest.mark.parametrize("kind", ["squad", "race"], indirect=True)
-def test_nothing_is_written(command, tmp_path, capsys):
-    module, run, actions = command
-    before = tree(tmp_path)
-    run_here(module, run.flags(**actions))
-    assert tree(tmp_path) == before
-    assert capsys.readouterr().out.endswith(f"{PASSED}\n")
-
-
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [

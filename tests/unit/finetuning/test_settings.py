@@ -21,6 +21,7 @@ from albert_tf.training.settings import default_of, missing, resolve
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun
 from tests.command_flags import flags_of
+from tests.dry_runs import tree
 from tests.pretraining_run import PretrainingRun
 from tests.squad_run import SquadRun
 
@@ -90,8 +91,8 @@ def test_a_job_runs_without_flags(command, tmp_path, golden):
         name: str(value) if isinstance(value, Path) else value for name, value in values.items()
     }
     settings = SETTINGS[command](**values)
-    dry = dataclasses.replace(settings, dry_run=True)
-    run(dry)
-    assert not (tmp_path / "output").exists()
+    before = tree(tmp_path)
+    run(dataclasses.replace(settings, dry_run=True))
+    assert tree(tmp_path) == before
     run(settings)
     assert (tmp_path / "output" / "model.ckpt-2.index").exists()
