@@ -25,7 +25,7 @@ from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.files import is_slot
+from albert_tf.checkpoints.original.names import is_slot
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.data.files import (
     explain_write_errors,

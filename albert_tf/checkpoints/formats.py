@@ -49,11 +49,8 @@ class FormatModule(Protocol):
             ValueError: the format cannot hold such a model at all.
         """
 
-    def write(self, directory: str, contents: ModelContents) -> list[str]:
-        """Writes a model into an empty directory.
-
-        Returns:
-            See `unsupported_weights`.
+    def write(self, directory: str, contents: ModelContents) -> None:
+        """Writes a model into an empty directory, without what the format cannot hold.
 
         Raises:
             ValueError: see `unsupported_weights`; nothing is written.

@@ -15,8 +15,8 @@ import keras
 
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.model_contents import WeightsReader
-from albert_tf.checkpoints.original.files import GLOBAL_STEP, is_slot, read_variables
-from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
+from albert_tf.checkpoints.original.names import is_slot, original_names
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder

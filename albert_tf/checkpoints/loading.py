@@ -22,8 +22,8 @@ from albert_tf.checkpoints.model_source import (
     resolve_model,
     stored_model,
 )
-from albert_tf.checkpoints.original.files import SLOT_NAMES, read_variables
-from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.original.files import read_variables
+from albert_tf.checkpoints.original.names import SLOT_NAMES, original_names
 from albert_tf.checkpoints.report import LoadError, LoadReport
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
 from albert_tf.config import AlbertConfig

@@ -18,7 +18,8 @@ from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
-from albert_tf.checkpoints.original.files import GLOBAL_STEP, is_slot, read_variables
+from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
+from albert_tf.checkpoints.original.names import is_slot
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import HINT
 from albert_tf.checkpoints.tf1_hub.writing import GRAPH_FILE

@@ -52,7 +52,7 @@ def test_it_has_every_function_that_a_format_needs(npz):
 
 def test_it_is_found_and_read_as_it_was_written(npz, golden, tmp_path):
     contents = read_contents(str(golden / "hub/albert_directory"))[0]
-    assert npz.write(str(tmp_path), contents) == []
+    npz.write(str(tmp_path), contents)
     for path in (tmp_path, tmp_path / "model.npz"):
         assert formats.recognise(str(path), "--model").format == "npz"
     again = read_contents(str(tmp_path))[0]
@@ -88,7 +88,8 @@ def test_moments_are_left_out_and_named(npz, golden, tmp_path):
     contents = type(contents)(
         contents.config, {**contents.weights, slot: np.zeros(3)}, contents.tokenizer
     )
-    assert npz.write(str(tmp_path), contents) == [slot]
+    assert npz.unsupported_weights(contents) == [slot]
+    npz.write(str(tmp_path), contents)
     assert slot not in npz.open_weights(str(tmp_path / "model.npz")).get_variable_to_shape_map()
 
 

@@ -37,8 +37,9 @@ def contents(golden: Path, do_lower_case: bool, **config) -> ModelContents:
 def pair(golden, tmp_path_factory, request):
     """The recorded module and ours; and what ours could not hold."""
     ours = tmp_path_factory.mktemp(request.param)
-    unsupported_weights = tf1_hub_module.write(str(ours), contents(golden, MODULES[request.param]))
-    return golden / "hub" / request.param, ours, unsupported_weights
+    model = contents(golden, MODULES[request.param])
+    tf1_hub_module.write(str(ours), model)
+    return golden / "hub" / request.param, ours, tf1_hub_module.unsupported_weights(model)
 
 
 def graphs(module):

@@ -112,7 +112,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of the weights that are left out; see `write`.
+    """Returns the names of the weights that are left out: SQuAD 2.0's head, an optimizer's slots.
 
     Args:
         contents: the model.
@@ -124,7 +124,7 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
     return names_without_place(contents.weights)
 
 
-def write(directory: str, contents: ModelContents) -> list[str]:
+def write(directory: str, contents: ModelContents) -> None:
     """Writes a directory that `from_pretrained` of transformers loads, models and tokenizers.
 
     All heads that transformers has a name for are stored, whatever class `config.json` names. What
@@ -133,9 +133,6 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     Args:
         directory: an empty one.
         contents: the model.
-
-    Returns:
-        Names of weights that are left out: the beam head of SQuAD 2.0, and an optimizer's slots.
 
     Raises:
         ValueError: the format cannot hold the model; nothing is written.
@@ -147,7 +144,7 @@ def write(directory: str, contents: ModelContents) -> list[str]:
         write_tokenizer(directory, contents.tokenizer, contents.config)
     if contents.task is not None:
         contents.task.write(directory)
-    return write_weights(os.path.join(directory, SAFETENSORS), contents.weights)
+    write_weights(os.path.join(directory, SAFETENSORS), contents.weights)
 
 
 def _find_weights(path: str, flag: str) -> str:

@@ -254,16 +254,13 @@ class HuggingFaceWeights:
         del self._stored[MAPPING_KERNEL], self._stored[MAPPING_BIAS]
 
 
-def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> list[str]:
+def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
     """Writes weights as a safetensors file for Hugging Face.
 
     Args:
         path: where to.
         weights: by the original's names, of a model that shares parameters by groups; stored as
-            float16 or float32, as they are.
-
-    Returns:
-        The names of those that have no place there.
+            float16 or float32, as they are. Those that have no place there are left out.
     """
     absent = names_without_place(weights)
     held = {name: np.asarray(values) for name, values in weights.items() if name not in absent}
@@ -277,7 +274,6 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> list[str]:
         if there := hugging_face_name(name, has_heads):
             tensors[there.name] = values.T if there.is_transposed else values
     write_safetensors(path, tensors)
-    return absent
 
 
 def names_without_place(weights: Iterable[str]) -> list[str]:

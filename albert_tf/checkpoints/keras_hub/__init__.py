@@ -235,7 +235,7 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
     return absent
 
 
-def write(directory: str, contents: ModelContents) -> list[str]:
+def write(directory: str, contents: ModelContents) -> None:
     """Writes a preset: the model KerasHub's `from_preset` gives computes what the source does.
 
     A model with a classifier becomes an `AlbertTextClassifier`, another one with a masked-LM head
@@ -246,16 +246,13 @@ def write(directory: str, contents: ModelContents) -> list[str]:
         directory: a local one, which exists and is empty.
         contents: the model.
 
-    Returns:
-        Names of weights that the preset does not hold.
-
     Raises:
         ValueError: KerasHub has no such model, or keras-hub is not installed; nothing is written.
     """
     tokenizer, theirs = contents.tokenizer, None
     if _is_usable(tokenizer):
         theirs = _library().models.AlbertTokenizer(proto=tokenizer.model_proto)
-    model, absent = _model_of(contents, theirs)
+    model, _ = _model_of(contents, theirs)
     if theirs is not None:
         theirs.save_to_preset(directory)
     elif tokenizer is not None:
@@ -268,7 +265,6 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     _write_metadata(directory, contents)
     if contents.task is not None:
         contents.task.write(directory)
-    return absent
 
 
 def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
@@ -299,16 +295,8 @@ def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
         weights[f"{_PROJECTION}/bias"] = np.zeros(config.hidden_size)
     for variable in model.weights:
         name = _original_name(variable.path)
-        if name not in weights:
-            raise ValueError(f"The model cannot be written for KerasHub: it lacks {name!r}.")
-        value, expected = weights.pop(name), _to_original(name, variable).shape
-        if np.shape(value) != expected:
-            raise ValueError(
-                f"The model contradicts its configuration: {name!r} is {list(np.shape(value))}, "
-                f"and {list(expected)} by the configuration."
-            )
-        value = value.T if name == "output_weights" else value
-        variable.assign(value.reshape(variable.shape))
+        value = weights.pop(name)
+        variable.assign((value.T if name == "output_weights" else value).reshape(variable.shape))
     return model, sorted(weights)
 
 

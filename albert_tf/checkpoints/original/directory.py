@@ -23,10 +23,10 @@ from albert_tf.checkpoints.model_directory import (
 from albert_tf.checkpoints.original.files import (
     find_checkpoint,
     has_checkpoint,
-    is_slot,
     open_tensorflow_checkpoint,
     write_checkpoint,
 )
+from albert_tf.checkpoints.original.names import is_slot
 from albert_tf.checkpoints.training_directory import BEST, CHECKPOINT, name_newest
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
@@ -90,16 +90,13 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
     return []
 
 
-def write(directory: str, contents: ModelContents) -> list[str]:
+def write(directory: str, contents: ModelContents) -> None:
     """Writes a release directory, with `labels.json` if the model was trained for a task.
 
     Args:
         directory: an empty one.
         contents: the model. With an optimizer's slots it becomes an output directory, from which a
             training goes on: the checkpoint is that of its step, and the newest.
-
-    Returns:
-        Names of weights that are left out: none.
     """
     config = contents.config.replace(
         extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}
@@ -116,7 +113,6 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     write_checkpoint(os.path.join(directory, name), contents.weights, contents.global_step)
     if contents.task is not None:
         contents.task.write(directory)
-    return unsupported_weights(contents)
 
 
 def _write_piece_list(directory: str, tokenizer: SentencePieceTokenizer) -> None:

@@ -25,8 +25,6 @@ from albert_tf.data.files import explain_write_errors, reason_of, remove, rename
 
 GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"
-PARTIAL = ".partial"  # ended the prefix of a checkpoint being written until version 0.1
-SLOT_NAMES = ("adam_m", "adam_v")
 
 # What TensorFlow's checkpoint reader raises, depending on the damage.
 READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
@@ -99,9 +97,7 @@ def named_checkpoint(directory: str) -> str | None:
 def _no_model(directory: str, flag: str) -> str:
     """What to say of a directory without weights of any format."""
     names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(directory))
-    halves = [
-        name for name in names if re.search(r"\.data-\d+-of-\d+$", name) and PARTIAL not in name
-    ]
+    halves = [name for name in names if re.search(r"\.data-\d+-of-\d+$", name)]
     if halves:
         return (
             f"{flag}={directory} holds half a checkpoint: {halves[0]} is there, but the .index "
@@ -121,21 +117,16 @@ def has_checkpoint(directory: str) -> bool:
 
 
 def _prefixes(directory: str) -> list[str]:
-    """Those of all checkpoints in a directory that are written to their end."""
+    """Those of all checkpoints in a directory."""
     if not tf.io.gfile.isdir(directory):
         return []
     # No pattern: a directory's own name may hold its signs, as in "runs [old]".
-    indices = [name for name in tf.io.gfile.listdir(directory) if name.endswith(".index")]
+    names = tf.io.gfile.listdir(directory)
     return sorted(
-        os.path.join(directory, name[: -len(".index")])
-        for name in indices
-        if f"{PARTIAL}." not in name
+        os.path.join(directory, name.removesuffix(".index"))
+        for name in names
+        if name.endswith(".index")
     )
-
-
-def is_slot(name: str) -> bool:
-    """Whether a variable is a moment of an optimizer."""
-    return name.rsplit("/", 1)[-1] in SLOT_NAMES
 
 
 def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:

