@@ -215,13 +215,6 @@ def test_what_a_killed_conversion_left_goes_with_the_next(hub, target, monkeypat
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_an_empty_target_is_taken(hub, target, monkeypatch):
-    in_this_process(monkeypatch)
-    target.mkdir(parents=True)
-    convert(str(hub / "module"), "original", f"{target}/")
-    assert (target / "albert_config.json").exists()
-
-
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_link_stays_and_what_it_leads_to_is_the_result(hub, tmp_path, monkeypatch, exists):
     in_this_process(monkeypatch)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from absl import logging
 
-from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.model_source import model_in, warn_of_random_weights
 from albert_tf.checkpoints.original.files import write_checkpoint
@@ -149,11 +148,6 @@ def test_from_tf_hub_means_the_modules_tokenizer(hub, other_tokenizer):
     assert source.tokenizer.files[0].endswith("module/assets/30k-clean.model")
 
 
-def test_from_tf_hub_takes_the_tokenizer_that_comes_with_a_checkpoint(release):
-    source = resolve(init_checkpoint=str(release), spm_model_file="from_tf_hub")
-    assert source.tokenizer.files[0] == str(release / "30k-clean.model")
-
-
 def test_from_tf_hub_needs_a_model_with_a_tokenizer(release):
     for name in ("30k-clean.model", "30k-clean.vocab"):
         (release / name).unlink()
@@ -232,12 +226,6 @@ def test_a_run_remembers_the_flag_against_its_module(hub, tmp_path, warnings, lo
     assert again.tokenizer.do_lower_case is lower_case
 
 
-def test_the_flag_that_agrees_with_the_module_is_not_remarked_on(hub, warnings):
-    for name, lower_case in (("module", True), ("module_cased_matmul", False)):
-        resolve(albert_hub_module_handle=str(hub / name), do_lower_case=lower_case)
-    assert warnings == []
-
-
 def test_a_configuration_that_is_not_the_modules_is_refused(hub, release, tmp_path):
     config = config_at(tmp_path / "config" / "albert_config.json", release, num_attention_heads=3)
     message = r"--albert_hub_module_handle\).*num_attention_heads is 4 there, 3 now"
@@ -247,13 +235,6 @@ def test_a_configuration_that_is_not_the_modules_is_refused(hub, release, tmp_pa
             albert_hub_module_handle=str(hub / "module"),
             spm_model_file="from_tf_hub",
         )
-
-
-def test_another_dropout_than_the_modules_is_accepted(hub, release, tmp_path, warnings):
-    config = config_at(tmp_path / "config" / "mine.json", release, hidden_dropout_prob=0.3)
-    source = resolve(albert_config_file=config, albert_hub_module_handle=str(hub / "module"))
-    assert source.config.hidden_dropout_prob == 0.3
-    assert warnings == []
 
 
 def test_a_configuration_that_is_not_the_checkpoints_is_said_aloud(release, tmp_path, warnings):
@@ -288,12 +269,6 @@ def test_no_tokenizer_anywhere_is_an_error(release):
         (release / name).unlink()
     with pytest.raises(ValueError, match="--spm_model_file or --vocab_file"):
         _ = resolve(init_checkpoint=str(release)).required_tokenizer
-
-
-def test_a_module_without_configuration_asks_for_one(hub):
-    shutil.rmtree(hub / "module" / "assets")
-    with pytest.raises(ValueError, match=r"came without albert_config.*--albert_config_file"):
-        resolve(albert_hub_module_handle=str(hub / "module"))
 
 
 def test_a_handle_that_is_not_there_is_an_error(release):
@@ -351,11 +326,3 @@ def test_the_named_checkpoint_counts_and_the_default_one_need_not_be_there(golde
     assert model_in(release, "model.ckpt-best", is_named=False) == best
     assert model_in(release, "model.ckpt-7", is_named=True) == f"{release}/model.ckpt-7"
     assert model_in(module, "model.ckpt-best", is_named=False) == module
-
-
-def test_where_the_default_is_not_there_the_newest_is_taken(tmp_path):
-    for step in (20, 100):
-        write_checkpoint(str(tmp_path / f"model.ckpt-{step}"), {"a": [1.0]}, step)
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-100"')
-    model = model_in(str(tmp_path), "model.ckpt-best", is_named=False)
-    assert find_weights(model) == str(tmp_path / "model.ckpt-100")

