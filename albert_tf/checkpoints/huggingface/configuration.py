@@ -50,17 +50,6 @@ _SAME_NAMES = (
     "initializer_range",
 )
 
-# Keys without a meaning for the model, kept on both ways.
-_KEPT = (
-    "net_structure_type",
-    "gap_size",
-    "num_memory_blocks",
-    "down_scale_factor",
-    "layers_to_keep",
-    "ln_type",
-    "classifier_dropout_prob",
-)
-
 # What every model of the original has, and what transformers takes for a key that is not there.
 _FIXED: Mapping[str, Any] = {
     "layer_norm_eps": 1e-12,
@@ -68,8 +57,6 @@ _FIXED: Mapping[str, Any] = {
     "is_decoder": False,
 }
 
-# What a key that is kept says without it.
-_USUAL = {"classifier_dropout_prob": 0.1}
 _DEFAULT_VOCAB_SIZE = 30000
 _TASK_KEY = "finetuning_task"
 _UNNAMED_LABELS = ("LABEL_0", "LABEL_1")
@@ -134,20 +121,11 @@ def read_albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
         return AlbertConfig(
             **{"vocab_size": _DEFAULT_VOCAB_SIZE, **known},
             hidden_act=_activation(values.get("hidden_act", _TANH_GELU), where),
-            extra=_kept(values),
         )
     except LoadError:
         raise
     except ValueError as error:
         raise LoadError(f"{where}: {error}") from error
-
-
-def _kept(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: values[name]
-        for name in _KEPT
-        if name in values and (name not in _USUAL or values[name] != _USUAL[name])
-    }
 
 
 def _check_architecture(values: Mapping[str, Any], where: str) -> None:
@@ -204,12 +182,11 @@ def write_config(contents: ModelContents) -> dict[str, Any]:
         "hidden_act": activation,
         "layer_norm_eps": _FIXED["layer_norm_eps"],
         "position_embedding_type": _FIXED["position_embedding_type"],
-        **_USUAL,
+        "classifier_dropout_prob": 0.1,
         "tie_word_embeddings": True,
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,
-        **{name: config.extra[name] for name in _KEPT if name in config.extra},
         **(_labels(contents) if architecture == _CLASSIFICATION else {}),
         # What transformers computes in: by itself it would take the type that is stored.
         **({"dtype": "float32"} if _is_half(contents) else {}),

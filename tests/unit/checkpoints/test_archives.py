@@ -1,7 +1,6 @@
 """Tar files of models: as they were released, damaged, and made to do harm."""
 
 import io
-import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -102,15 +101,11 @@ def with_another_checksum(content):
     return content[:-8] + bytes([content[-8] ^ 1]) + content[-7:]
 
 
-def beginning(content):
-    return content[:100]
-
-
 def nothing(content):
     return b""
 
 
-@pytest.mark.parametrize("damage", [nothing, beginning, without_end, with_another_checksum])
+@pytest.mark.parametrize("damage", [nothing, without_end, with_another_checksum])
 def test_damaged_files_leave_nothing(released, cache, damage):
     content = Path(released).read_bytes()
     Path(released).write_bytes(damage(content))
@@ -128,22 +123,6 @@ def test_a_member_larger_than_a_model_can_be_is_not_written(tmp_path, cache):
     with pytest.raises(LoadError, match=r"--model=.*bomb\.tar is not unpacked"):
         local_directory(str(path), "--model")
     assert list((cache / "unpacked").iterdir()) == []
-
-
-def test_a_size_beyond_all_files_is_damage(tmp_path, cache):
-    member = tarfile.TarInfo("._notes_of_a_mac")
-    member.size = 1 << 70
-    path = tmp_path / "long.tar"
-    path.write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
-    with pytest.raises(LoadError, match=r"--model=.*long\.tar"):
-        local_directory(str(path), "--model")
-    assert list((cache / "unpacked").iterdir()) == []
-
-
-def test_a_name_that_is_no_text_is_unpacked(tmp_path):
-    name = os.fsdecode(b"\xff\xfe")
-    path = tar_of(tmp_path / "odd.tar", [(f"model/{name}", {}, b"1"), ("model/b", {}, b"2")])
-    assert sorted(os.listdir(local_directory(path, "--model"))) == ["b", name]
 
 
 def test_no_room_for_it(released, cache):

@@ -161,14 +161,6 @@ class TestParts:
         with pytest.raises(ValueError, match=r"config\.json.*albert_config\.json"):
             resolve(**named, albert_config_file=str(others / "albert_config.json"))
 
-    def test_copies_are_taken(self, named, tmp_path):
-        spm = shutil.copy(FOLDER / "spiece.model", tmp_path / "8k.model")
-        config = tmp_path / "albert_config.json"
-        resolve(**named).config.to_json_file(str(config))
-        source = resolve(**named, spm_model_file=str(spm), albert_config_file=str(config))
-        assert source.checkpoint == str(FOLDER / "model.safetensors")
-        assert source.config_file == str(config)
-
 
 def test_its_name_needs_no_tensorflow():
     program = (

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.original.files import slot_variables, write_checkpoint
+from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.training.optimization import Lamb
 from tests.small_model import encoder_inputs, small_config
 
 INNER = "bert/encoder/transformer/group_{}/inner_group_{}/{}"
@@ -53,25 +51,6 @@ class TestEveryMode:
         assert all(name == stored for name, stored in report.mapped.items())
         assert not report.ignored
         np.testing.assert_array_equal(sequence_output(twin), sequence_output(model))
-
-    def test_a_run_goes_on_with_weights_and_moments(self, mode, tmp_path):
-        groups = 1 if mode == "none" else 3
-        models, optimizers = [], []
-        for seed in (1, 2):
-            model, optimizer = new_model(5, groups, mode), Lamb()
-            optimizer.build(list(original_names(model).values()))
-            random = np.random.default_rng(seed)
-            for moment in slot_variables(model, optimizer).values():
-                moment.assign(random.normal(size=moment.shape))
-            models.append(model)
-            optimizers.append(optimizer)
-        directory = TrainingDirectory(str(tmp_path))
-        prefix = directory.save(7, models[0], optimizers[0], None, {})
-        assert directory.restore(prefix, models[1], optimizers[1]) == 7
-        first, second = map(slot_variables, models, optimizers)
-        assert len(first) == 2 * len(models[0].trainable_variables)
-        for name, moment in first.items():
-            np.testing.assert_array_equal(second[name], moment, err_msg=name)
 
 
 class TestSameFunction:
@@ -158,22 +137,6 @@ class TestHeights:
         attention = "self/query/kernel"
         taken = report.mapped[INNER.format(1, 0, f"attention_2/{attention}")]
         assert taken == INNER.format(3, 0, f"attention_1/{attention}")
-
-
-def test_moments_are_not_taken_over(tmp_path):
-    source, target = new_model(3, 1), new_model(3, 1, "ffn")
-    optimizer = Lamb()
-    optimizer.build(list(original_names(source).values()))
-    slots = slot_variables(source, optimizer)
-    for moment in slots.values():
-        moment.assign(moment + 1.0)
-    write_checkpoint(str(tmp_path / "model.ckpt-9"), {**original_names(source), **slots}, 9)
-    fresh = Lamb()
-    fresh.build(list(original_names(target).values()))
-    load_weights(target, str(tmp_path / "model.ckpt-9"), init_from_group0=True).check_complete()
-    assert len(slot_variables(target, fresh)) > len(slots)
-    assert not any(np.any(moment) for moment in slot_variables(target, fresh).values())
-    assert int(fresh.iterations) == 0
 
 
 class TestRefusals:

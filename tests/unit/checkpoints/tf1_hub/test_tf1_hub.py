@@ -11,13 +11,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.formats import recognise
-from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.modeling.encoder import AlbertEncoder
 from tests.programs import strangers_python
-from tests.small_model import small_config
 
 FLAG = "--albert_hub_module_handle"
 
@@ -169,32 +165,6 @@ def test_a_tf1_module_of_another_model_is_refused_with_its_variables(module):
     )
     with pytest.raises(LoadError, match=r"not a module of ALBERT.*tokens.*resnet/conv/kernel"):
         tf1_hub.read(str(module), FLAG)
-
-
-def test_names_below_the_modules_scope_fill_a_model(tmp_path):
-    """The original, fine-tuning a module, saves the encoder below `module/`."""
-    source, target = AlbertEncoder(small_config()), AlbertEncoder(small_config())
-    scoped = {f"module/{name}": value for name, value in original_names(source).items()}
-    write_checkpoint(str(tmp_path / "model.ckpt"), {**scoped, "output_bias": np.zeros(3)}, 11)
-    report = load_weights(target, str(tmp_path / "model.ckpt"))
-    report.check_complete()
-    assert report.ignored == ["output_bias"]
-    for name, value in original_names(source).items():
-        np.testing.assert_array_equal(original_names(target)[name], value, err_msg=name)
-
-
-def test_constants_that_refer_to_each_other_are_none(module):
-    def make_circle(graph):
-        names = {
-            output.name for output in graph.signature_def["tokenization_info"].outputs.values()
-        }
-        for node in graph.graph_def.node:
-            if f"{node.name}:0" in names:
-                node.op = "Identity"
-                node.input[:] = [node.name]
-
-    edit(module, make_circle)
-    assert tf1_hub.read(str(module), FLAG).do_lower_case is None
 
 
 def test_a_damaged_list_of_assets_is_refused(module):
