@@ -98,11 +98,7 @@ def choose_checkpoint(
 def _all_checkpoints(
     directory: TrainingDirectory, flag: str, last_step: int, watch_secs: float
 ) -> Iterator[str]:
-    """Every checkpoint of the directory once; stops `watch_secs` after the last new one.
-
-    Raises:
-        ValueError: there is none in all that time.
-    """
+    """Every checkpoint of the directory once; stops `watch_secs` after the last new one."""
     seen: set[str] = set()
     deadline = time.monotonic() + watch_secs
     while True:

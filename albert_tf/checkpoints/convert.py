@@ -163,11 +163,7 @@ def convert(
 
 
 def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
-    """The weights in a smaller type.
-
-    Raises:
-        ValueError: it has no room for a value.
-    """
+    """The weights in a smaller type; ValueError where it has no room for a value."""
     limit = float(np.finfo(dtype).max)
     for name, values in weights.items():
         largest = float(np.abs(values).max())
@@ -250,11 +246,7 @@ def _outputs(directory: str, format_name: str, contents: ModelContents) -> Array
 def _differences(
     actual: Arrays, format_name: str, contents: ModelContents, unsupported_weights: Sequence[str]
 ) -> dict[str, float]:
-    """Largest difference of each output of what was written from that of what was read.
-
-    Raises:
-        ValueError: they differ, or the tokenizers do.
-    """
+    """Largest difference of each output of what was written; ValueError where it is too large."""
     held = {
         name: value for name, value in contents.weights.items() if name not in unsupported_weights
     }

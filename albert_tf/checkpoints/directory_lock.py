@@ -70,11 +70,7 @@ def check_unlocked(path: str, kind: str) -> None:
 
 @contextmanager
 def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]:
-    """Holds the lock of one kind; a file that it creates is removed in the end.
-
-    Raises:
-        FileNotFoundError: there is no file, and none is to be created.
-    """
+    """Holds the lock of one kind; a file that it creates is removed in the end."""
     name = os.path.join(path, f".{kind}.lock")
     try:
         file = _open_locked(name, os.O_CREAT if create else 0)

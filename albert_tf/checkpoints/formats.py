@@ -154,10 +154,7 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
 
 def _locate(path: str, flag: str) -> tuple[str, str, str | None]:
-    """Format, directory (of the original's format: or prefix) and file of weights if one is named.
-
-    Fetches and unpacks what has to be.
-    """
+    """Format, directory (of the original's: or prefix) and file of weights if one is named."""
     if is_indirect(path):
         path = local_directory(path, flag)
     if not tf.io.gfile.isdir(path):

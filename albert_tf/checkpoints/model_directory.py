@@ -14,7 +14,12 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import check_folder, open_binary, temporary_folder, write_then_rename
+from albert_tf.data.files import (
+    check_folder,
+    explain_write_errors,
+    open_binary,
+    write_then_rename,
+)
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -48,15 +53,15 @@ def find_tokenizer_file(directory: str) -> str | None:
 
 
 def make_output_dir(path: str) -> None:
-    """Creates a directory if need be, and tries to write in it.
+    """Creates a directory if need be.
 
     Raises:
         ValueError: nothing can be written there.
-        WriteError: the same, found out by trying.
+        WriteError: it cannot be created.
     """
     check_folder(path, "--output_dir")
-    with temporary_folder(os.path.join(path, "write-test"), "--output_dir"):
-        pass
+    with explain_write_errors(path, "--output_dir"):
+        tf.io.gfile.makedirs(path)
 
 
 def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:

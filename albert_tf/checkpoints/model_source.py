@@ -135,12 +135,14 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
             f"{CHECKPOINT_FLAG} is given but empty: the model would keep random weights. Give a "
             f"checkpoint, or {HANDLE_FLAG}; to train from random weights, leave the flag out."
         )
-    path = settings.albert_config_file
-    named = _named_config(path) if path else None
+    path, output_dir = settings.albert_config_file, settings.output_dir
+    named = _without_weights(path, CONFIG_FLAG, path) if path else None
     hub = stored_model(settings.albert_hub_module_handle, HANDLE_FLAG)
     init = stored_model(settings.init_checkpoint, CHECKPOINT_FLAG)
     evaluated = stored_model(settings.eval_checkpoint, EVAL_FLAG)
-    run = _training(settings.output_dir) if settings.output_dir else None
+    run = None
+    if output_dir:
+        run = _without_weights(output_dir, OUTPUT_FLAG, os.path.join(output_dir, CONFIG_FILE))
 
     def found(*ordered: StoredModel | None) -> list[StoredModel]:
         return [stored for stored in ordered if stored]
@@ -212,34 +214,20 @@ def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str
     return albert_directory
 
 
-def _training(directory: str) -> StoredModel:
-    """Configuration and tokenizer of a training, if there was one; not its weights."""
-    path = os.path.join(directory, CONFIG_FILE)
-    config = AlbertConfig.from_json_file(path) if tf.io.gfile.exists(path) else None
-    tokenizer_file = find_tokenizer_file(directory)
-    return _without_weights(directory, OUTPUT_FLAG, path, config, tokenizer_file)
-
-
-def _named_config(path: str) -> StoredModel:
-    """A configuration, and the tokenizer beside it."""
-    config = AlbertConfig.from_json_file(path)
-    tokenizer_file = find_tokenizer_file(os.path.dirname(path))
-    return _without_weights(path, CONFIG_FLAG, path, config, tokenizer_file)
-
-
-def _without_weights(
-    path: str, flag: str, config_file: str, config: AlbertConfig | None, tokenizer_file: str | None
-) -> StoredModel:
+def _without_weights(given: str, flag: str, config_file: str) -> StoredModel:
+    """A configuration, which need not be there in a directory, and the tokenizer beside it."""
+    is_there = given == config_file or tf.io.gfile.exists(config_file)
+    config = AlbertConfig.from_json_file(config_file) if is_there else None
     return StoredModel(
-        path,
+        given,
         ORIGINAL,
         "",
         config=config,
         config_file=config_file if config else None,
-        tokenizer_file=tokenizer_file,
+        tokenizer_file=find_tokenizer_file(os.path.dirname(config_file)),
         do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
         flag=flag,
-        given=path,
+        given=given,
     )
 
 

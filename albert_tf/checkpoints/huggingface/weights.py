@@ -235,11 +235,7 @@ class HuggingFaceWeights:
                 )
 
     def _drop_identity(self) -> None:
-        """Leaves out a map from E to H that changes nothing: where E is H the original has none.
-
-        Raises:
-            LoadError: it changes something.
-        """
+        """Leaves out a map from E to H that changes nothing: where E is H the original has none."""
         shapes = self.get_variable_to_shape_map()
         kernel = shapes.get(MAPPING_KERNEL)
         if kernel is None or MAPPING_BIAS not in shapes or kernel[0] != kernel[-1]:

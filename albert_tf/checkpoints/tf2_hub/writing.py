@@ -110,10 +110,7 @@ class EncoderFunctions:
         return tf.function(run, specs, autograph=False).get_concrete_function()
 
     def _reading(self, *prefixes: str) -> keras.StatelessScope:
-        """Lets layers read the given variables instead of their own, those with such names.
-
-        A function depends on what it reads here, so it reads nothing it does not use.
-        """
+        """Lets layers read the variables with such names instead of their own, and no others."""
         return keras.StatelessScope(
             [
                 (variable, self._variables[name])
@@ -342,13 +339,7 @@ def _signature(function: Function, names: tuple[str, ...]) -> Function:
 
 
 def _add_assets(root: Any, contents: ModelContents, folder: str) -> None:
-    """Adds the files a user of the encoder needs.
-
-    Args:
-        root: gets them as attributes.
-        contents: says what they are.
-        folder: takes what is not a file yet; must be there when `root` is saved.
-    """
+    """Adds the files a user of the encoder needs; `folder` must be there when `root` is saved."""
     config_file = os.path.join(folder, CONFIG_ASSET)
     contents.config.to_json_file(config_file)
     root.albert_config_file = tf.saved_model.Asset(config_file)
