@@ -281,18 +281,11 @@ _SIZES = (
 )
 
 
-def _is_integer(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, int)
-
-
-def _require_positive_integer(name: str, value: Any) -> None:
-    if not _is_integer(value) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1. Received: {shown(value)}")
-
-
-def _require_natural_number(name: str, value: Any) -> None:
-    if not _is_integer(value) or value < 0:
-        raise ValueError(f"{name} must be a whole number of at least 0. Received: {shown(value)}")
+def _require_whole_number(name: str, value: Any, at_least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise ValueError(
+            f"{name} must be a whole number of at least {at_least}. Received: {shown(value)}"
+        )
 
 
 def _require_positive(name: str, value: Any) -> None:
@@ -391,9 +384,9 @@ class OptimizerConfig:
         if self.optimizer not in ("lamb", "adamw"):
             raise ValueError(f"--optimizer must be 'lamb' or 'adamw'. Received: {self.optimizer!r}")
         _require_positive("--learning_rate", self.learning_rate)
-        _require_positive_integer(self.STEPS_FLAG, self.num_train_steps)
-        _require_natural_number(self.WARMUP_FLAG, self.num_warmup_steps)
-        _require_natural_number("--start_warmup_step", self.start_warmup_step)
+        _require_whole_number(self.STEPS_FLAG, self.num_train_steps, 1)
+        _require_whole_number(self.WARMUP_FLAG, self.num_warmup_steps, 0)
+        _require_whole_number("--start_warmup_step", self.start_warmup_step, 0)
         _require_not_negative("--poly_power", self.poly_power)
         if self.num_decay_steps is not None:
             self._check_decay(self.num_decay_steps)
@@ -405,7 +398,7 @@ class OptimizerConfig:
 
     def _check_decay(self, steps: int) -> None:
         """Refuses a decay that begins before the warm-up ends."""
-        _require_positive_integer("--num_decay_steps", steps)
+        _require_whole_number("--num_decay_steps", steps, 1)
         warm = self.start_warmup_step + self.num_warmup_steps
         if warm + steps > self.num_train_steps:
             raise ValueError(
@@ -493,9 +486,9 @@ class TrainerConfig:
             "log_steps",
             "gradient_accumulation_steps",
         ):
-            _require_positive_integer(f"--{name}", getattr(self, name))
-        _require_natural_number("--keep_checkpoint_max", self.keep_checkpoint_max)
-        _require_natural_number("--seed", self.seed)
+            _require_whole_number(f"--{name}", getattr(self, name), 1)
+        _require_whole_number("--keep_checkpoint_max", self.keep_checkpoint_max, 0)
+        _require_whole_number("--seed", self.seed, 0)
         if self.seed >= 2**31:
             raise ValueError(f"--seed must be below 2^31, to fit an int32. Received: {self.seed}")
         if self.on_divergence not in ON_DIVERGENCE:

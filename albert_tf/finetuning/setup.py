@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.choice import CHOICES
+from albert_tf.checkpoints.directory_lock import TRAINING, check_unlocked
 from albert_tf.checkpoints.formats import find_weights, trained_task
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
@@ -28,7 +29,6 @@ from albert_tf.finetuning.recipes import recipe_for, size_of, version_of
 from albert_tf.serving.saved_model import TEXT_FOLDER
 from albert_tf.training.distribution import is_tpu
 from albert_tf.training.settings import TrainingSettings, missing, unless_given
-from albert_tf.training.trainer import check_training_folder
 
 CHECKPOINT_FLAG = "--checkpoint"
 
@@ -91,8 +91,9 @@ def check_output(settings: FineTuningSettings, export_folder: str, *, writes: bo
         for path in (settings.export_dir, *(os.path.join(settings.export_dir, n) for n in names)):
             check_folder(path, "--export_dir")
     if writes:
-        check = check_training_folder if settings.do_train else check_folder
-        check(settings.output_dir, "--output_dir")
+        check_folder(settings.output_dir, "--output_dir")
+        if settings.do_train:
+            check_unlocked(settings.output_dir, TRAINING)
 
 
 def check_answers(path: str | None, read: str | None, read_flag: str) -> None:

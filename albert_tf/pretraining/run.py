@@ -53,7 +53,7 @@ from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.settings import TrainingSettings, resolve, unless_given
-from albert_tf.training.trainer import Trainer, check_training_folder
+from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 
 PAPER_BATCH_SIZE = 4096  # with LAMB at a learning rate of 0.00176
@@ -311,7 +311,7 @@ def _train(
         _evaluator(settings, task, trainer.model, trainer.strategy) if settings.do_eval else None
     )
     if trainer.is_chief:
-        check_training_folder(settings.output_dir, OUTPUT_FLAG)
+        check_folder(settings.output_dir, OUTPUT_FLAG)
     dry_run = settings.dry_run
     with trainer.locked(evaluates=settings.do_eval, dry_run=dry_run):
         best = _begin(settings, task, trainer)

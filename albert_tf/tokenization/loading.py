@@ -1,13 +1,11 @@
 """From files to a tokenizer: what a file is decides, not the flag that named it."""
 
 import os
-from itertools import zip_longest
 from typing import NamedTuple
 
 from absl import logging
 
 from albert_tf.data.files import file_exists, open_binary
-from albert_tf.data.strict_json import shown
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenization.word_piece import CONTINUATION, WordPieceTokenizer
@@ -180,13 +178,10 @@ def _check_agreement(tokenizer: Tokenizer, other: _Asset) -> None:
         tokens = read_vocabulary(other.content)
     if tokens == tokenizer.tokens:
         return
-    pairs = zip_longest(tokenizer.tokens, tokens)
-    place, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
     raise ValueError(
         f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) and {other.path} ({len(tokens)} "
-        f"tokens) are different vocabularies: id {place} is {shown(ours)} in one and "
-        f"{shown(theirs)} in the other. Give only one of --spm_model_file and --vocab_file, or two "
-        "that belong together."
+        "tokens) are different vocabularies. Give only one of --spm_model_file and --vocab_file, "
+        "or two that belong together."
     )
 
 

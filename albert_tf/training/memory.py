@@ -14,7 +14,7 @@ import os
 import subprocess
 from contextlib import suppress
 
-from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.modeling.parameter_sharing import parameter_counts
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -24,8 +24,6 @@ PROGRAM_BYTES = 1_000_000_000
 
 # What the allocator takes for every byte of tensors that come and go.
 ALLOCATED = 1.1
-_REPORTED_SIZES = ("base_v2", "large_v2", "xlarge_v2", "xxlarge_v2")
-_REPORTED_BATCHES = (1, 8, 32, 64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +165,7 @@ def largest_batch(config: AlbertConfig, setting: TrainingSetting, memory: float)
 def memory_report(
     config: AlbertConfig, setting: TrainingSetting, memory_gb: float | None = None
 ) -> str:
-    """Parameters by part, memory by what it is for, and a table over batches and released sizes.
+    """Parameters by part, memory by what it is for, and what `remat` changes.
 
     Args:
         config: the model.
@@ -192,21 +190,14 @@ def memory_report(
     for name, size in {**dataclasses.asdict(estimate), "peak": estimate.peak}.items():
         lines.append(f"  {name:22}{size / 1e9:>15.2f}")
 
-    titles = "".join(f"{f'batch {batch}':>16}" for batch in _REPORTED_BATCHES)
-    lines += ["", "Peak in GB, without / with --remat", f"  {'':12}{titles}"]
     settings = [dataclasses.replace(setting, remat=remat) for remat in (False, True)]
-    models = {"this model": config, **{name: PRESETS[name] for name in _REPORTED_SIZES}}
-    for name, model in models.items():
-        lines.append(f"  {name:12}")
-        for batch in _REPORTED_BATCHES:
-            changes = {"train_batch_size": batch, "gradient_accumulation_steps": 1}
-            tried = [dataclasses.replace(s, **changes) for s in settings]  # type: ignore[arg-type]
-            peaks = [f"{estimate_memory(model, each).peak / 1e9:.2f}" for each in tried]
-            lines[-1] += f"{' / '.join(peaks):>16}"
+    peaks = [f"{estimate_memory(config, each).peak / 1e9:.2f}" for each in settings]
+    lines += ["", f"Peak in GB, without / with --remat: {' / '.join(peaks)}"]
     if memory_gb is not None:
         batches = [str(largest_batch(config, each, 1e9 * memory_gb)) for each in settings]
-        lines += ["", f"Examples that fit {memory_gb:g} GB, without / with --remat"]
-        lines.append(f"  {' / '.join(batches)}")
+        lines.append(
+            f"Examples that fit {memory_gb:g} GB, without / with --remat: {' / '.join(batches)}"
+        )
     return "\n".join(lines)
 
 

@@ -241,14 +241,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         logging.info("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
         return decayed, excluded
 
-    def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
-        """Refused, whatever `var_list` and `var_names`: the constructor's `exclude` says it.
-
-        Raises:
-            NotImplementedError: always; `exclude` is saved with the optimiser, these are not.
-        """
-        raise NotImplementedError("Pass exclude= to the constructor instead.")
-
     def slots(self, variable: keras.Variable) -> dict[str, keras.Variable]:
         """Returns the moments of `variable` by their names in a checkpoint: adam_m and adam_v.
 

@@ -10,11 +10,10 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked
+from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import OptimizerConfig, TrainerConfig
-from albert_tf.data.files import check_folder
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import (
     check_batch_size,
@@ -400,18 +399,3 @@ class Trainer:
             f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help.",
         )
         return TrainingDivergedError(what, " ".join(filter(None, sentences)))
-
-
-def check_training_folder(path: str, flag: str) -> None:
-    """Makes sure that a training can write its files and folders.
-
-    Args:
-        path: directory of the run; need not exist.
-        flag: where it came from.
-
-    Raises:
-        ValueError: it cannot be written to.
-        DirectoryLockedError: another run trains there.
-    """
-    check_folder(path, flag)
-    check_unlocked(path, TRAINING)

@@ -294,10 +294,10 @@ def test_a_list_of_pieces_needs_its_model(model_file, tmp_path):
 
 def test_two_files_must_agree(model_file, tmp_path):
     vocab = wordpiece_file(tmp_path, SPECIAL + WORDS)
-    with pytest.raises(ValueError, match=r"different vocabularies: id 0 is '<pad>'.*Give only one"):
+    with pytest.raises(ValueError, match="different vocabularies"):
         load_tokenizer(spm_model_file=model_file, vocab_file=vocab)
     shorter = wordpiece_file(tmp_path, SPECIAL + WORDS[:-1], "shorter.txt")
-    with pytest.raises(ValueError, match="id 17 is 'σ' in one and None"):
+    with pytest.raises(ValueError, match="different vocabularies"):
         load_tokenizer(spm_model_file=vocab, vocab_file=shorter)
     again = wordpiece_file(tmp_path, SPECIAL + WORDS, "again.txt")
     assert load_tokenizer(spm_model_file=vocab, vocab_file=again).tokens == SPECIAL + WORDS

@@ -369,8 +369,6 @@ class TestInKeras:
     def test_the_decay_of_keras_is_refused(self):
         with pytest.raises(ValueError, match=r"weight_decay_rate.*weight_decay=0.1"):
             Lamb(weight_decay=0.1)
-        with pytest.raises(NotImplementedError, match="exclude="):
-            Lamb().exclude_from_weight_decay(var_names=["bias"])
 
 
 def train_with(strategy, optimizer_class):
