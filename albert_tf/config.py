@@ -126,9 +126,9 @@ class AlbertConfig:
                 f"never run. Received: num_hidden_groups={self.num_hidden_groups}, "
                 f"num_hidden_layers={self.num_hidden_layers}"
             )
-        self._settle_sharing()
+        self._resolve_sharing()
 
-    def _settle_sharing(self) -> None:
+    def _resolve_sharing(self) -> None:
         """Gives "none" its groups, and refuses groups that contradict the mode."""
         mode, groups, layers = (
             self.parameter_sharing,

@@ -11,7 +11,7 @@ from albert_tf.training.distribution import (
     create_strategy_of_one_worker,
     is_tpu,
     local_replicas,
-    settle_strategy,
+    resolve_strategy,
     split_cpu,
 )
 from albert_tf.training.run_log import device_names
@@ -31,7 +31,7 @@ def check_devices(settings: TrainingSettings) -> None:
         )
     if settings.use_tpu or name == "tpu":
         return
-    settle_strategy(name, num_logical_cpu_devices=settings.num_logical_cpu_devices)
+    resolve_strategy(name, num_logical_cpu_devices=settings.num_logical_cpu_devices)
     for flag in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores"):
         if getattr(settings, flag) is not None:
             logging.info("--%s changes nothing without --use_tpu", flag)
@@ -47,7 +47,7 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
     """
     name = "tpu" if settings.use_tpu else settings.distribution_strategy
     split_cpu(settings.num_logical_cpu_devices)
-    if settings.dry_run and settle_strategy(name) == "multi_worker":
+    if settings.dry_run and resolve_strategy(name) == "multi_worker":
         strategy = create_strategy_of_one_worker()
     else:
         tpu = TpuAddress(

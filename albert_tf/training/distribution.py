@@ -120,7 +120,7 @@ def split_cpu(num_devices: int) -> None:
         raise ValueError(f"--num_logical_cpu_devices came too late: {error}") from error
 
 
-def settle_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
+def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
     """Decides what "auto" is, as far as TF_CONFIG decides it, and checks what goes together.
 
     Args:
@@ -176,7 +176,7 @@ def create_strategy(name: str = "auto", tpu: TpuAddress | None = None) -> tf.dis
     Raises:
         ValueError: the name is none of these, or what it needs is not there.
     """
-    name = settle_strategy(name)
+    name = resolve_strategy(name)
     if name == "multi_worker":
         return _multi_worker()
     if name == "tpu":

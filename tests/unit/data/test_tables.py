@@ -139,13 +139,9 @@ BROKEN = {
     "text after quote": ("x.csv", 'a,b\n1,2\n"3"x,4\n', "x.csv.*line 3"),
     "quotes only": ("x.csv", '""\n', "x.csv"),
     "broken JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "x.jsonl.*line 2"),
-    "JSON, one key twice": ("x.json", '{"a": 1, "a": 2}\n', "x.json.*line 1.*'a'"),
     "JSON array": ("x.json", '\n[{"a": 1}]\n', "line 2 of .*x.json.*JSON Lines"),
     "JSON over many lines": ("x.json", '{\n"a": 1}\n', "x.json.*line 1.*JSON Lines"),
     "JSON text": ("x.json", '{"a": 1}\n"a"\n', "line 2 of .*x.json"),
-    "NaN": ("x.jsonl", '{"a": 1}\n{"a": NaN}', "x.jsonl.*line 2"),
-    "long number": ("x.jsonl", '{"a": ' + "9" * 10_000 + "}", "x.jsonl.*line 1"),
-    "deep JSON": ("x.jsonl", '{"a": ' + "[" * 100_000, "x.jsonl.*line 1"),
 }
 
 

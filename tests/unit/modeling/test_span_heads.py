@@ -28,14 +28,6 @@ def beam_head(**options):
     return SpanBeamHead(small_config(), **{"start_n_top": K, "end_n_top": M, **options})
 
 
-def test_spans_are_scored_at_every_position():
-    head = SpanHead(small_config())
-    head.output_bias.assign([1.0, -2.0])
-    expected = sequence_output().numpy() @ head.output_weights.numpy().T + [1.0, -2.0]
-    for column, logits in enumerate(head(sequence_output())):
-        np.testing.assert_allclose(logits, expected[..., column], rtol=1e-5, atol=1e-5)
-
-
 def test_weights_start_from_what_the_original_has():
     config = small_config(hidden_size=999, initializer_range=0.5)
     spans = SpanHead(config).output_weights.numpy()
@@ -90,20 +82,6 @@ def test_probabilities_are_shared_by_the_positions_allowed():
         np.testing.assert_allclose(probabilities.sum(axis=1), np.ones(B), rtol=1e-5, atol=0)
 
 
-def test_ends_are_scored_as_pairs_of_tokens():
-    """Written out: both tokens side by side, through the whole kernel."""
-    head, starts = beam_head(), [2, 0, 5]
-    head.end_dense_0.bias.assign(np.linspace(-1, 1, H))
-    outputs = head(sequence_output(), tf.zeros([B, S]), tf.constant(starts))
-    h = sequence_output().numpy()
-    pairs = np.concatenate([h, np.repeat(h[range(B), starts][:, None], S, axis=1)], axis=-1)
-    hidden = np.tanh(pairs @ head.end_dense_0.kernel.numpy() + head.end_dense_0.bias.numpy())
-    hidden = (hidden - hidden.mean(-1, keepdims=True)) / hidden.std(-1, keepdims=True)
-    logits = (hidden @ head.end_dense_1.kernel.numpy())[..., 0]
-    expected = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    np.testing.assert_allclose(outputs["end_log_probs"], expected, rtol=1e-4, atol=1e-5)
-
-
 def test_the_seed_decides_what_is_dropped():
     head = beam_head(dropout_prob=0.4)
     plain = head(sequence_output(), p_mask())
@@ -131,13 +109,6 @@ def test_half_precision_masks_without_overflow(policy):
             atol=0.1,
             err_msg=name,
         )
-
-
-@pytest.mark.parametrize("head", [SpanHead(small_config()), beam_head(dropout_prob=0.4)])
-def test_is_rebuilt_from_its_configuration(head):
-    twin = type(head).from_config(head.get_config())
-    assert twin.get_config() == head.get_config()
-    assert [v.shape for v in twin.weights] == [v.shape for v in head.weights]
 
 
 @pytest.mark.parametrize(

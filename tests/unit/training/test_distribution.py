@@ -13,7 +13,7 @@ from albert_tf.training.distribution import (
     is_chief,
     is_tpu,
     local_replicas,
-    settle_strategy,
+    resolve_strategy,
     split_batch,
     split_cpu,
     worker_shard,
@@ -83,21 +83,21 @@ def set_cluster(monkeypatch, count):
 
 
 def test_tf_config_with_several_workers_decides_what_auto_is(monkeypatch):
-    assert settle_strategy("auto") == "auto"
+    assert resolve_strategy("auto") == "auto"
     set_cluster(monkeypatch, 1)
-    assert settle_strategy("auto") == "auto"
-    assert settle_strategy("multi_worker") == "multi_worker"
+    assert resolve_strategy("auto") == "auto"
+    assert resolve_strategy("multi_worker") == "multi_worker"
     set_cluster(monkeypatch, 3)
-    assert settle_strategy("auto") == "multi_worker"
+    assert resolve_strategy("auto") == "multi_worker"
 
 
 def test_workers_do_not_train_each_for_itself(monkeypatch):
     set_cluster(monkeypatch, 3)
     for name in ("one_device", "mirrored", "tpu"):
         with pytest.raises(ValueError, match=f"3 workers, but with --distribution_strategy={name}"):
-            settle_strategy(name)
+            resolve_strategy(name)
     with pytest.raises(ValueError, match="--num_logical_cpu_devices does not go with several"):
-        settle_strategy("auto", num_logical_cpu_devices=2)
+        resolve_strategy("auto", num_logical_cpu_devices=2)
 
 
 def test_several_workers_need_addresses():
