@@ -20,7 +20,6 @@ _CASTAGNOLI = 0x82F63B78  # the polynomial, lowest bit first
 _ALL_ONES = bytes.fromhex("54641f64")  # takes a checksum from zero to all ones
 _RECORDS_A_CHECK = 256
 _MOST_PADDED_BYTES = 1 << 24  # of strings whose checksums are computed together
-_LONG = 4096  # bytes, a power of two: parts of a longer string are treated as strings of their own
 
 
 class RecordError(ValueError):
@@ -57,23 +56,18 @@ def masked_crc32c(payloads: Sequence[bytes]) -> np.ndarray:
     if len(payloads) > 1 and len(payloads) * longest > _MOST_PADDED_BYTES:
         half = len(payloads) // 2
         return np.concatenate([masked_crc32c(payloads[:half]), masked_crc32c(payloads[half:])])
-    if longest > _LONG:
-        parts = _padded(payloads, _LONG).reshape(-1, _LONG)
-        crc = _joined(_crc(parts).reshape(len(payloads), -1))
-    else:
-        crc = _crc(_padded(payloads, 8))
-    crc = ~crc
+    crc = ~_crc(_padded(payloads))
     return ((crc >> 15) | (crc << 17)) + np.uint32(0xA282EAD8)
 
 
-def _padded(payloads: Sequence[bytes], unit: int) -> np.ndarray:
-    """Payloads padded on the left to one length, a multiple of `unit`, as uint8 [B, length].
+def _padded(payloads: Sequence[bytes]) -> np.ndarray:
+    """Payloads padded on the left to one length, a multiple of 8, as uint8 [B, length].
 
     Zeros in front leave a checksum that starts from zero as it is. The checksum really starts from
     all ones, which four bytes in front of the payload make of zero.
     """
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    width = -(-(int(lengths.max()) + len(_ALL_ONES)) // unit) * unit
+    width = -(-(int(lengths.max()) + len(_ALL_ONES)) // 8) * 8
     matrix = np.frombuffer(
         bytearray().join(payload.rjust(width, b"\0") for payload in payloads), np.uint8
     ).reshape(len(payloads), width)
@@ -92,36 +86,6 @@ def _crc(matrix: np.ndarray) -> np.ndarray:
     for first, second, rest in zip(words[0::4], words[1::4], ahead, strict=True):
         crc = tables[3][(crc & 0xFFFF) ^ first] ^ tables[2][(crc >> 16) ^ second] ^ rest
     return crc
-
-
-def _joined(crcs: np.ndarray) -> np.ndarray:
-    """Checksums of strings from those of their parts of `_LONG` bytes.
-
-    Args:
-        crcs: uint32 [B, parts].
-
-    Returns:
-        uint32 [B].
-    """
-    # What becomes of each bit of a checksum when zero bytes follow, at first two of them.
-    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    columns, num_bytes = (bits >> 16) ^ _crc_tables()[0][bits & 0xFFFF], 2
-    while num_bytes < _LONG:
-        columns, num_bytes = _mapped(columns, columns), 2 * num_bytes
-    while crcs.shape[1] > 1:
-        if crcs.shape[1] % 2:
-            crcs = np.pad(crcs, ((0, 0), (1, 0)))
-        crcs = _mapped(crcs[:, 0::2], columns) ^ crcs[:, 1::2]
-        columns = _mapped(columns, columns)
-    return crcs[:, 0]
-
-
-def _mapped(crcs: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The sum, which is an exclusive or, of the columns that the bits of each checksum choose."""
-    result: np.ndarray = np.zeros_like(crcs)
-    for bit, column in enumerate(columns):
-        result ^= np.where(crcs >> np.uint32(bit) & 1, column, np.uint32(0))
-    return result
 
 
 @cache
@@ -147,19 +111,21 @@ def read_records(path: str) -> Iterator[bytes]:
     number = 0
     while batch := list(islice(frames, _RECORDS_A_CHECK)):
         whole = [frame for frame in batch if frame is not None]
-        headers, payloads, checks = zip(*whole, strict=True) if whole else ((), (), ())
-        header_crcs = masked_crc32c([header[:8] for header in headers]).tolist()
-        payload_crcs = masked_crc32c(payloads).tolist()
-        for header, payload, check, header_crc, payload_crc in zip(
-            headers, payloads, checks, header_crcs, payload_crcs, strict=True
-        ):
+        header_crcs = masked_crc32c([header[:8] for header, _, _ in whole]).tolist()
+        are_right = [
+            header[8:] == _CHECK.pack(crc)
+            for (header, _, _), crc in zip(whole, header_crcs, strict=True)
+        ]
+        # What a wrong length makes a payload may be the rest of the file: it is not looked at.
+        trusted = whole[: are_right.index(False)] if False in are_right else whole
+        payload_crcs = masked_crc32c([payload for _, payload, _ in trusted]).tolist()
+        for (_, payload, check), crc in zip(trusted, payload_crcs, strict=True):
             number += 1
-            if header[8:] != _CHECK.pack(header_crc) or check != _CHECK.pack(payload_crc):
-                raise RecordError(
-                    f"{path}, record {number}: the checksum differs. The file is damaged or no "
-                    "TFRecord file; copy or make it again."
-                )
+            if check != _CHECK.pack(crc):
+                raise _wrong_checksum(path, number)
             yield payload
+        if len(trusted) < len(whole):
+            raise _wrong_checksum(path, number + 1)
         if len(whole) < len(batch):
             raise _cut_short(path, number + 1)
 
@@ -179,6 +145,13 @@ def _read_frames(path: str) -> Iterator[tuple[bytes, bytes, bytes] | None]:
                 yield None
                 return
             yield header, file.read(length), file.read(_CHECK.size)
+
+
+def _wrong_checksum(path: str, number: int) -> RecordError:
+    return RecordError(
+        f"{path}, record {number}: the checksum differs. The file is damaged or no TFRecord file; "
+        "copy or make it again."
+    )
 
 
 def _cut_short(path: str, number: int) -> RecordError:

@@ -33,7 +33,7 @@ def test_published_checksum() -> None:
     assert masked_crc32c([b"123456789"]).tolist() == [masked]
 
 
-LENGTHS = [0, 1, 2, 3, 4, 8, 4091, 4092, 4093, 4097, 8188, 8189, 30000]
+LENGTHS = [0, 1, 2, 3, 4, 5, 8, 4093, 30000]
 
 
 @pytest.mark.parametrize("lengths", [[length] for length in LENGTHS] + [LENGTHS])
