@@ -27,7 +27,7 @@ from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.streams import open_input, read_lines
 from albert_tf.data.text_examples import TextExample
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.serving.litert import QUANTIZATIONS, agreement, export_litert, outputs_of
+from albert_tf.serving.litert import QUANTIZATIONS, LiteRTExport, agreement, outputs_of
 from benchmarks.timing import best_seconds
 
 _PRESET = flags.DEFINE_string("preset", None, "Shape of an encoder with random weights.")
@@ -71,13 +71,8 @@ def write_files(model: keras.Model, length: int) -> dict[str, str]:
         quantization, _, is_any = name.partition("-")
         paths[name] = os.path.join(_FOLDER.value, f"{name}-{'any' if is_any else length}.tflite")
         if not os.path.exists(paths[name]):
-            export_litert(
-                model,
-                paths[name],
-                quantization=quantization,
-                max_seq_length=None if is_any else length,
-                batch_size=None if is_any else 1,
-            )
+            sizes = (None, None) if is_any else (length, 1)
+            LiteRTExport(model, paths[name], quantization, *sizes).write()
     return paths
 
 

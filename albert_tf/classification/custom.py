@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from albert_tf.classification.tables import ColumnIndices, log_labels, read_examples
 from albert_tf.data.strict_json import shown
-from albert_tf.data.tables import Cells, Table, is_column_number, read_table
+from albert_tf.data.tables import Table, is_column_number, read_table
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample, decimal_number
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
@@ -20,8 +20,7 @@ class CustomData:
     """Files of the user's own (see `TextData`).
 
     Columns are named, each file having them in any order among others; or numbered from 0, and
-    then no file has a header, unless it holds just the numbers 0, 1, ..., with or without an empty
-    cell before, as pandas writes a table whose columns have no names. JSON lines go by names.
+    then no file has a header. JSON lines go by names.
 
     Labels are any strings, and the numbers and truth values of JSON, which become strings; or
     finite decimal numbers for regression. No label, null, "" and "-" leave a row out of train and
@@ -149,10 +148,8 @@ class CustomData:
         return labels
 
     def _examples(self, split: str, labels: Labels | None) -> list[TextExample]:
-        def is_header(cells: Cells) -> bool:
-            return not is_column_number(self._text_a) or _numbers_columns(cells)
-
-        table = read_table(self.file(split), FILE_FLAGS[split], is_header=is_header)
+        has_header = not is_column_number(self._text_a)
+        table = read_table(self.file(split), FILE_FLAGS[split], is_header=lambda _: has_header)
         indices = self._indices(table, split)
         return read_examples(
             table, indices, split, labels, lambda line, row: str(row), is_strict=True
@@ -182,14 +179,6 @@ class CustomData:
                     f"{self.file(pairs)} has a column {TEXT_B!r}, {self.file(singles)} has none. "
                     f'{_B_FLAG} names the second text; {_B_FLAG}="" takes single texts.'
                 )
-
-
-def _numbers_columns(cells: Cells) -> bool:
-    """Whether a row is the header of a table without names, as pandas writes it."""
-    names = [(cell or "").strip() for cell in cells]
-    if len(names) > 2 and not names[0]:  # above the numbers of the rows
-        names.pop(0)
-    return names == [str(number) for number in range(len(names))]
 
 
 def sorted_labels(labels: Iterable[str]) -> list[str]:

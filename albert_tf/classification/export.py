@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.classification.features import check_room
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
-from albert_tf.serving.packing import SpecialIds, cut_pairs, empty_rows, joined
+from albert_tf.serving.packing import cut_pairs, joined
 from albert_tf.serving.saved_model import (
     INPUTS,
-    TEXT_FOLDER,
     Outputs,
+    class_outputs,
     float32_copy,
-    texts_function,
     tokens_function,
     write_saved_model,
+    write_text_model,
 )
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.tokenization.base import Tokenizer
 
-LABELS_FILE = "labels.json"
-ONE_TEXT = ("texts",)
-TWO_TEXTS = ("texts_a", "texts_b")
+_ONE_TEXT, _TWO_TEXTS = ("texts",), ("texts_a", "texts_b")
 
 
 def export_classifier(
@@ -75,21 +71,22 @@ def export_classifier(
     Source: run_classifier.py of the original release, _serving_input_receiver_fn.
     Differs: the original cannot export a regression, and has no `tokens`.
     """
-    check_labels(model, labels)
+    _check_labels(model, labels)
     model.config.check_sequence_length(max_seq_length, "--max_seq_length")
     copy = float32_copy(model)
-    outputs = partial(class_outputs, copy, labels, threshold)
+    outputs = partial(_outputs, copy, threshold)
     signatures = {
         DEFAULT_SIGNATURE: _examples_function(outputs, max_seq_length),
-        TOKENS_SIGNATURE: tokens_function(lambda inputs: with_names(outputs(inputs), labels)),
+        TOKENS_SIGNATURE: tokens_function(lambda inputs: _with_names(outputs(inputs), labels)),
     }
-    names = json.dumps(labels.names, ensure_ascii=False, indent=1)
-    path = write_saved_model(copy, signatures, export_dir, {LABELS_FILE: names})
-    logging.info("Exported the classifier to %s", path)
-    return path
+    return write_saved_model(copy, signatures, export_dir, _labels_file(labels))
 
 
-def check_labels(model: AlbertForClassification, labels: Labels) -> None:
+def _labels_file(labels: Labels) -> dict[str, str]:
+    return {"labels.json": json.dumps(labels.names, ensure_ascii=False, indent=1)}
+
+
+def _check_labels(model: AlbertForClassification, labels: Labels) -> None:
     """Raises ValueError unless there are as many labels as the model has outputs."""
     if labels.num_outputs != model.num_labels:
         raise ValueError(
@@ -109,24 +106,15 @@ def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Ca
     return tf.function(from_examples, [tf.TensorSpec([None], tf.string, "input")], autograph=False)
 
 
-def class_outputs(
-    model: AlbertForClassification, labels: Labels, threshold: float | None, inputs: Outputs
-) -> Outputs:
+def _outputs(model: AlbertForClassification, threshold: float | None, inputs: Outputs) -> Outputs:
     """Returns `probabilities`, `predictions` and, unless None or NaN, `threshold`, a scalar."""
-    logits = model(inputs, training=False)["logits"]
-    if labels.is_regression:
-        outputs = {"probabilities": logits, "predictions": logits[:, 0]}
-    else:
-        outputs = {
-            "probabilities": tf.nn.softmax(logits),
-            "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
-        }
+    outputs = class_outputs(model(inputs, training=False)["logits"])
     if threshold is not None and not math.isnan(threshold):
         outputs["threshold"] = tf.constant(threshold, tf.float32)
     return outputs
 
 
-def with_names(outputs: Outputs, labels: Labels) -> Outputs:
+def _with_names(outputs: Outputs, labels: Labels) -> Outputs:
     """Returns the outputs with `predicted_labels`, where classes are predicted."""
     if labels.is_regression:
         return outputs
@@ -171,7 +159,7 @@ def export_text_classifier(
 
     Differs: the original cannot export it.
     """
-    check_labels(model, labels)
+    _check_labels(model, labels)
     check_room(is_pair, max_seq_length)
     model.config.check_sequence_length(max_seq_length, "--max_seq_length")
     copy = float32_copy(model)
@@ -179,23 +167,16 @@ def export_text_classifier(
 
     def classify(texts: Outputs) -> Outputs:
         inputs = text_inputs(graph_tokenizer, texts, max_seq_length)
-        outputs = with_names(class_outputs(copy, labels, threshold, inputs), labels)
+        outputs = _with_names(_outputs(copy, threshold, inputs), labels)
         if "threshold" in outputs:
             # Servers that answer example by example need one for each.
             count = tf.shape(outputs["predictions"])
             outputs["threshold"] = tf.fill(count, outputs["threshold"])
         return outputs
 
-    names = TWO_TEXTS if is_pair else ONE_TEXT
-    path = write_saved_model(
-        copy,
-        {DEFAULT_SIGNATURE: texts_function(classify, dict.fromkeys(names, 1))},
-        os.path.join(export_dir, TEXT_FOLDER),
-        {LABELS_FILE: json.dumps(labels.names, ensure_ascii=False, indent=1)},
-        tokenizer=graph_tokenizer,
-    )
-    logging.info("Exported the classifier of texts to %s", path)
-    return path
+    ranks = dict.fromkeys(_TWO_TEXTS if is_pair else _ONE_TEXT, 1)
+    files = _labels_file(labels)
+    return write_text_model(copy, graph_tokenizer, classify, ranks, export_dir, files)
 
 
 def text_inputs(tokenizer: Any, texts: Outputs, max_seq_length: int) -> Outputs:
@@ -203,10 +184,10 @@ def text_inputs(tokenizer: Any, texts: Outputs, max_seq_length: int) -> Outputs:
 
     Args:
         tokenizer: a `GraphTokenizer`, or what has its methods and ids.
-        texts: string [B], one or two of them, by the names of `ONE_TEXT` or `TWO_TEXTS`.
+        texts: string [B]: `texts`, or `texts_a` and `texts_b`.
         max_seq_length: tokens of a sequence at most.
     """
-    ids = [tokenizer.tokenize(texts[name]) for name in (*ONE_TEXT, *TWO_TEXTS) if name in texts]
-    first, second = ids if len(ids) == len(TWO_TEXTS) else (ids[0], empty_rows(ids[0]))
-    first, second = cut_pairs(first, second, max_seq_length)
-    return joined(first, second, SpecialIds(tokenizer.cls_id, tokenizer.sep_id)).padded()
+    names = _ONE_TEXT if "texts" in texts else _TWO_TEXTS
+    first, *others = (tokenizer.tokenize(texts[name]) for name in names)
+    first, second = cut_pairs(first, others[0] if others else first[:, :0], max_seq_length)
+    return joined(first, second, tokenizer).padded()

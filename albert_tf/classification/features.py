@@ -8,14 +8,13 @@ from itertools import chain
 
 import numpy as np
 from absl import logging
-from tqdm import tqdm
 
+from albert_tf.data.jobs import progress
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import Labels, TextExample
 from albert_tf.tokenization.base import Tokenizer
 
 _EXAMPLES_AT_ONCE = 4096  # ids are Python integers for so long, eight times as large
-_SECONDS_WITHOUT_BAR = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,39 +86,22 @@ def text_sequences(
     """
     check_room(any(example.text_b is not None for example in examples), max_seq_length)
     parts, cut = [], 0
-    with tqdm(
-        total=len(examples),
-        desc="tokenizing",
-        unit="row",
-        delay=_SECONDS_WITHOUT_BAR,
-        disable=None,
-        leave=False,
-    ) as bar:
-        for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
-            chunk = examples[start : start + _EXAMPLES_AT_ONCE]
-            tokens, lengths = _encoded(chunk, tokenizer)
-            kept = _kept_lengths(lengths, max_seq_length)
-            is_cut = np.any(kept < lengths, axis=1)
-            if is_cut.any():
-                cut += int(is_cut.sum())
-                tokens = _cut(tokens, lengths, kept)
-            parts.append(
-                TokenSequences.from_segments(
-                    tokens, kept, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
-                )
+    for start in progress(range(0, len(examples), _EXAMPLES_AT_ONCE), "tokenizing"):
+        tokens, lengths = _encoded(examples[start : start + _EXAMPLES_AT_ONCE], tokenizer)
+        kept = _kept_lengths(lengths, max_seq_length)
+        cut += int(np.any(kept < lengths, axis=1).sum())
+        parts.append(
+            TokenSequences.from_segments(
+                _cut(tokens, lengths, kept), kept, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
             )
-            bar.update(len(chunk))
+        )
     if cut:
         logging.info("truncated=%d of=%d max_seq_length=%d", cut, len(examples), max_seq_length)
     return TokenSequences.concatenate(parts)
 
 
 def check_room(is_pair: bool, max_seq_length: int) -> None:
-    """Makes sure that a sequence has room for a token of each text.
-
-    Raises:
-        ValueError: it has not.
-    """
+    """Raises ValueError unless a sequence has room for a token of each text."""
     needed = 5 if is_pair else 3
     if max_seq_length < needed:
         raise ValueError(

@@ -8,7 +8,6 @@ GLUE's server takes.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -17,67 +16,12 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import label_cell
 from albert_tf.training.curves import png
 
-_LONGEST = 24  # characters
-
-# Fonts with Chinese, Japanese and Korean, as systems have them; matplotlib brings none.
-_MORE_FONTS = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "WenQuanYi Zen Hei",
-    "WenQuanYi Micro Hei",
-    "Droid Sans Fallback",
-    "PingFang SC",
-    "Hiragino Sans",
-    "Microsoft YaHei",
-    "SimHei",
-    "Arial Unicode MS",
-)
-
+_LONGEST = 24  # characters of a name in the picture
 TEST_RESULTS_FILE = "test_results.tsv"
 SUBMIT_RESULTS_FILE = "submit_results.tsv"
 CONFUSION_MATRIX_FILE = "confusion_matrix.png"
 _HEADER = ("index", "prediction")
 _MOST_ANNOTATED_LABELS = 40  # cells of a larger matrix are too small for numbers
-
-
-def font_families() -> list[str]:
-    """Returns matplotlib's own font, and those of `_MORE_FONTS` that are installed."""
-    import matplotlib
-    from matplotlib import font_manager
-
-    installed = set(font_manager.get_font_names())
-    return [
-        *matplotlib.rcParams["font.sans-serif"][:1],
-        *(name for name in _MORE_FONTS if name in installed),
-    ]
-
-
-def drawn_names(names: Sequence[str], families: Sequence[str]) -> list[str]:
-    """Returns what stands for each class in a picture.
-
-    Args:
-        names: of the classes.
-        families: fonts, those that are installed.
-
-    Returns:
-        The names, shortened if need be, or `#` and the class's place where no font has all of
-        the name's characters.
-    """
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
-    fonts = [get_font(findfont(FontProperties(family=family))) for family in families]
-
-    def can_be_drawn(text: str) -> bool:
-        return all(any(font.get_char_index(ord(c)) for font in fonts) for c in text)
-
-    cells = [_shortened(label_cell(name)) for name in names]
-    return [cell if can_be_drawn(cell) else f"#{place}" for place, cell in enumerate(cells)]
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def write_predictions(
@@ -119,22 +63,16 @@ def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
 
 
 def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[str]) -> None:
-    """Draws `confusion_matrix.png`; see `draw_confusion_matrix`."""
-    with write_then_rename(os.path.join(output_dir, CONFUSION_MATRIX_FILE)) as file:
-        file.write(draw_confusion_matrix(counts, names))
-
-
-def draw_confusion_matrix(counts: np.ndarray, names: Sequence[str]) -> bytes:
-    """Draws counts, coloured and annotated with the share of their row.
+    """Draws `confusion_matrix.png`: counts, coloured and annotated with the share of their row.
 
     Args:
+        output_dir: where to.
         counts: int [K, K]; row: the right label, column: the predicted one.
-        names: of the K labels; for one that no font has the characters of, its number stands.
-
-    Returns:
-        A PNG image, the larger the more labels there are.
+        names: of the K labels, shortened if need be; `#` and the number of the class where
+            matplotlib's font lacks a character.
     """
     from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
+    from matplotlib.font_manager import findfont, get_font
 
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = max(4.0, min(0.6 * len(names) + 2.0, 40.0))  # inches
@@ -142,14 +80,16 @@ def draw_confusion_matrix(counts: np.ndarray, names: Sequence[str]) -> bytes:
     axes = figure.add_subplot(xlabel="predicted", ylabel="right")
     image = axes.imshow(shares, vmin=0.0, vmax=1.0, cmap="Blues")
     figure.colorbar(image, label="share of the row", shrink=0.8)
-    # Labels are the user's text: a $ in one is no formula.
-    families = font_families()
-    ticks = [name.replace("$", r"\$") for name in drawn_names(names, families)]
+    font = get_font(findfont("DejaVu Sans"))
+    ticks = []
+    for number, name in enumerate(map(label_cell, names)):
+        name = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+        is_drawable = all(font.get_char_index(ord(character)) for character in name)
+        # Labels are the user's text: a $ in one is no formula.
+        ticks.append(name.replace("$", r"\$") if is_drawable else f"#{number}")
     is_long = max(map(len, ticks)) > 6 or len(names) > 10
-    axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0, family=families)
-    axes.set_yticks(np.arange(len(names)), ticks, family=families)
-    if any(re.fullmatch(r"#\d+", tick) for tick in ticks):
-        axes.set_title("#: place in labels.json, from 0", fontsize=8)
+    axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0)
+    axes.set_yticks(np.arange(len(names)), ticks)
     if len(names) <= _MOST_ANNOTATED_LABELS:
         for (row, column), count in np.ndenumerate(counts):
             axes.text(
@@ -161,4 +101,5 @@ def draw_confusion_matrix(counts: np.ndarray, names: Sequence[str]) -> bytes:
                 fontsize=8 if len(names) > 5 else 10,
                 color="white" if shares[row, column] > 0.5 else "black",
             )
-    return png(figure)
+    with write_then_rename(os.path.join(output_dir, CONFUSION_MATRIX_FILE)) as file:
+        file.write(png(figure))

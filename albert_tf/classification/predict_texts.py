@@ -10,7 +10,6 @@ follows the last `=` of its field.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -37,21 +36,6 @@ class TextPrediction(NamedTuple):
     probabilities: np.ndarray
 
 
-@dataclass
-class TextCounts:
-    """How many texts or pairs were predicted, and how many of them hardly mean what they should.
-
-    Attributes:
-        all: every one of them.
-        empty: those without a text, or with one where a pair should be.
-        truncated: those that did not fit into `max_seq_length`.
-    """
-
-    all: int = 0
-    empty: int = 0
-    truncated: int = 0
-
-
 class TextClassifier:
     """A fine-tuned model that takes texts.
 
@@ -63,7 +47,7 @@ class TextClassifier:
         is_pair: whether two texts belong together.
 
     Attributes:
-        counts: of all texts since the classifier was made.
+        num_texts: predicted since the classifier was made.
     """
 
     def __init__(
@@ -79,7 +63,7 @@ class TextClassifier:
         self.labels = labels
         self.max_seq_length = max_seq_length
         self.is_pair = is_pair
-        self.counts = TextCounts()
+        self.num_texts = 0
 
     def predict(self, examples: Sequence[TextExample]) -> list[TextPrediction]:
         """Returns what the model says of each example, in their order; their labels are not read.
@@ -88,29 +72,14 @@ class TextClassifier:
             ValueError: the model's output is not finite.
         """
         sequences = text_sequences(examples, self.tokenizer, self.max_seq_length)
-        self._count(examples, sequences.lengths)
-        description = f"predicting from text {self.counts.all - len(examples) + 1}"
+        description = f"predicting from text {self.num_texts + 1}"
         logits = self.predictor.predict(sequences, description)["logits"]
+        self.num_texts += len(examples)
         if self.labels.is_regression:
             names = [str(number) for number in logits[:, 0]]
         else:
             names = [self.labels.names[i] for i in predictions(logits, self.labels)]
         return list(map(TextPrediction, names, probabilities(logits, self.labels)))
-
-    def _count(self, examples: Sequence[TextExample], lengths: np.ndarray) -> None:
-        self.counts.all += len(examples)
-        self.counts.empty += sum(
-            not example.text_a.strip() or (self.is_pair and not (example.text_b or "").strip())
-            for example in examples
-        )
-        # One that fills the length may just fit.
-        full = [examples[i] for i in np.flatnonzero(lengths == self.max_seq_length).tolist()]
-        first = self.tokenizer.encode_batch([example.text_a for example in full])
-        second = self.tokenizer.encode_batch([example.text_b or "" for example in full])
-        self.counts.truncated += sum(
-            len(a) + 2 + (len(b) + 1 if b else 0) > self.max_seq_length
-            for a, b in zip(first, second, strict=True)
-        )
 
 
 def check_file(path: str, is_pair: bool) -> None:
@@ -130,7 +99,7 @@ def check_file(path: str, is_pair: bool) -> None:
 
 
 def predict_file(path: str, classifier: TextClassifier, output_path: str | None = None) -> None:
-    """Predicts every line of a file, and logs how many texts were empty or truncated.
+    """Predicts every line of a file.
 
     A file is read through before the first prediction, so that a line that cannot be used stops
     the command at once. The standard input and pipes are answered as they come: as soon as a line
@@ -151,20 +120,7 @@ def predict_file(path: str, classifier: TextClassifier, output_path: str | None 
         with open_input(path) as file, open_output(output_path) as out:
             predict_lines(read_lines(file), classifier, out, source=_source(path))
     finally:
-        _report(classifier.counts, classifier.max_seq_length)
-
-
-def _report(counts: TextCounts, max_seq_length: int) -> None:
-    logging.info("Predicted %d texts", counts.all)
-    if counts.empty:
-        logging.warning("%d of %d texts were empty, or half of a pair", counts.empty, counts.all)
-    if counts.truncated:
-        logging.warning(
-            "%d of %d texts were truncated to --max_seq_length=%d tokens",
-            counts.truncated,
-            counts.all,
-            max_seq_length,
-        )
+        logging.info("Predicted %d texts", classifier.num_texts)
 
 
 def predict_lines(

@@ -12,8 +12,7 @@ from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.tables import Cells, Row, Table
 from albert_tf.data.text_examples import NO_LABEL, TEST, TRAIN, Labels, TextExample
 
-IMBALANCE = 9  # largest class over smallest from which on accuracy alone says little
-MANY_CLASSES = 20
+_MANY_CLASSES = 20
 _CLASSES_NAMED = 20
 
 
@@ -152,8 +151,8 @@ def _found_classes(cells: Sequence[str]) -> set[str]:
 def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: Labels) -> None:
     """Logs how many rows each class has, or range and mean of the numbers.
 
-    Warns of a file with one label only, and for training data of classes without a row, of
-    imbalance, and of so many classes that they may be numbers or texts.
+    Warns of a file with one label only, and of training data with so many classes that they may be
+    numbers or texts.
 
     Args:
         path: the file, for the messages.
@@ -161,29 +160,22 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         examples: its rows.
         labels: what is predicted.
     """
-    logging.info(
-        "%s: split=%s rows=%d %s", path, split, len(examples), label_text(examples, labels)
-    )
-    counts = Counter(example.label for example in examples if example.label is not None)
+    found = [example.label for example in examples if example.label is not None]
+    counts = Counter(found)
+    text = "without labels"
+    if found and labels.is_regression:
+        numbers = labels.encode(found)
+        text = f"labels from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():g}"
+    elif found:
+        names = dict.fromkeys(labels.names, 0) | counts
+        shares = [f"{name}: {count} ({count / len(found):.1%})" for name, count in names.items()]
+        more = f", and {len(shares) - _CLASSES_NAMED} more" * (len(shares) > _CLASSES_NAMED)
+        text = f"labels {', '.join(shares[:_CLASSES_NAMED])}{more}"
+    logging.info("%s: split=%s rows=%d %s", path, split, len(examples), text)
     if len(counts) == 1:
         logging.warning("%s: all %d rows have the label %r", path, len(examples), *counts)
-    if not counts or labels.is_regression or split != TRAIN:
-        return
-    if missing := [name for name in labels.names if name not in counts]:
-        logging.warning("%s: no row has the labels %s", path, listed(missing))
-    ordered = counts.most_common()
-    (most, largest), (least, smallest) = ordered[0], ordered[-1]
-    if largest > IMBALANCE * smallest:
-        logging.warning(
-            "%s: the classes are out of balance: %r has %d rows, %r %d; look at f1 and "
-            "matthew_corr beside accuracy",
-            path,
-            most,
-            largest,
-            least,
-            smallest,
-        )
-    if len(counts) > max(MANY_CLASSES, len(examples) / 2):
+    is_many = len(counts) > max(_MANY_CLASSES, len(examples) / 2)
+    if is_many and split == TRAIN and not labels.is_regression:
         logging.warning(
             "%s: %d different labels in %d rows; are they classes? --label_column names their "
             "column, --regression predicts numbers",
@@ -191,22 +183,3 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
             len(counts),
             len(examples),
         )
-
-
-def label_text(examples: Sequence[TextExample], labels: Labels) -> str:
-    """Says how many rows each class has, or range and mean of the numbers.
-
-    Args:
-        examples: rows of a file.
-        labels: what is predicted.
-    """
-    found = [example.label for example in examples if example.label is not None]
-    if not found:
-        return "without labels"
-    if labels.is_regression:
-        numbers = labels.encode(found)
-        return f"labels from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():g}"
-    counts = dict.fromkeys(labels.names, 0) | Counter(found)
-    shares = [f"{name}: {count} ({count / len(found):.1%})" for name, count in counts.items()]
-    more = f", and {len(shares) - _CLASSES_NAMED} more" if len(shares) > _CLASSES_NAMED else ""
-    return f"labels {', '.join(shares[:_CLASSES_NAMED])}{more}"

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import BLANK
 from albert_tf.multiple_choice.features import check_lengths
-from albert_tf.serving.packing import SpecialIds, first_tokens, joined, last_tokens
+from albert_tf.serving.packing import first_tokens, joined
 from albert_tf.serving.saved_model import (
-    TEXT_FOLDER,
     Outputs,
+    class_outputs,
     float32_copy,
-    texts_function,
     tokens_function,
     write_saved_model,
+    write_text_model,
 )
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.tokenization.base import Tokenizer
@@ -53,20 +50,11 @@ def export_choice(model: AlbertForMultipleChoice, export_dir: str) -> str:
     Differs: the original does not export models of multiple choice.
     """
     copy = float32_copy(model)
-    function = tokens_function(partial(choice_outputs, copy), rank=3)
+    function = tokens_function(
+        lambda inputs: class_outputs(copy(inputs, training=False)["logits"]), rank=3
+    )
     signatures = {DEFAULT_SIGNATURE: function, TOKENS_SIGNATURE: function}
-    path = write_saved_model(copy, signatures, export_dir)
-    logging.info("Exported the model to %s", path)
-    return path
-
-
-def choice_outputs(model: AlbertForMultipleChoice, inputs: Outputs) -> Outputs:
-    """Returns `probabilities` and `predictions` of options, see `export_choice`."""
-    logits = model(inputs, training=False)["logits"]
-    return {
-        "probabilities": tf.nn.softmax(logits),
-        "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
-    }
+    return write_saved_model(copy, signatures, export_dir)
 
 
 def export_text_choice(
@@ -115,18 +103,12 @@ def export_text_choice(
             max_seq_length=max_seq_length,
             max_qa_length=max_qa_length,
         )
-        outputs = choice_outputs(copy, inputs)
+        outputs = class_outputs(copy(inputs, training=False)["logits"])
         chosen = tf.gather(texts["options"], outputs["predictions"], batch_dims=1)
         return {**outputs, "predicted_options": chosen}
 
-    path = write_saved_model(
-        copy,
-        {DEFAULT_SIGNATURE: texts_function(choose, {"contexts": 1, "questions": 1, "options": 2})},
-        os.path.join(export_dir, TEXT_FOLDER),
-        tokenizer=graph_tokenizer,
-    )
-    logging.info("Exported the model for texts to %s", path)
-    return path
+    ranks = {"contexts": 1, "questions": 1, "options": 2}
+    return write_text_model(copy, graph_tokenizer, choose, ranks, export_dir)
 
 
 def choice_inputs(
@@ -146,11 +128,10 @@ def choice_inputs(
     flat = tf.reshape(texts["options"], [-1])
     is_there = tf.strings.length(flat) > 0
     endings = tokenizer.tokenize(_endings(tokenizer, texts["questions"], flat, owners))
-    endings = last_tokens(endings, min(max_qa_length, room))
-    contexts = tf.gather(first_tokens(tokenizer.tokenize(texts["contexts"]), room), owners)
+    endings = endings[:, -min(max_qa_length, room) :]
+    contexts = tf.gather(tokenizer.tokenize(texts["contexts"])[:, :room], owners)
     contexts = first_tokens(contexts, room - endings.row_lengths())
-    special = SpecialIds(tokenizer.cls_id, tokenizer.sep_id)
-    inputs = joined(contexts, endings, special, ends_empty=True).padded()
+    inputs = joined(contexts, endings, tokenizer, ends_empty=True).padded()
     return {
         name: tf.reshape(
             values * tf.cast(is_there, tf.int32)[:, None],

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
@@ -30,7 +30,7 @@ from albert_tf.modeling.models import (
     AlbertForPretraining,
     AlbertForQuestionAnswering,
 )
-from albert_tf.serving.saved_model import INPUTS, Outputs, float32_copy
+from albert_tf.serving.saved_model import INPUTS, Outputs, class_outputs, float32_copy
 
 QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
 
@@ -66,20 +66,12 @@ class Agreement(NamedTuple):
     largest: float
 
 
-def export_litert(
-    model: keras.Model,
-    output_file: str,
-    *,
-    quantization: str = NONE,
-    max_seq_length: int | None = None,
-    batch_size: int | None = 1,
-    labels: Labels | None = None,
-    flag: str = "--output_file",
-) -> dict[str, Agreement]:
-    """Writes a LiteRT file, run and compared with the model before it gets its name.
+@dataclasses.dataclass(frozen=True, eq=False)
+class LiteRTExport:
+    """A LiteRT file to be written; all that can be known before is checked when this is made.
 
-    It has built-in operations only, and one signature: `input_ids`, `input_mask` (1 = real token,
-    0 = padding) and `segment_ids`, int32 [B, S]; it gives
+    The file has built-in operations only, and one signature: `input_ids`, `input_mask` (1 = real
+    token, 0 = padding) and `segment_ids`, int32 [B, S]; it gives
 
     * of an encoder, or a pretrained model, whose heads are left out: `sequence_output`, float32
       [B, S, H], and `pooled_output`, float32 [B, H];
@@ -88,7 +80,7 @@ def export_litert(
     * of SQuAD 1.1: `start_log_prob` and `end_log_prob`, float32 [B, S], which are logits. Nothing
       is masked.
 
-    Args:
+    Attributes:
         model: is left as it is.
         output_file: appears when it is complete.
         quantization: "none" keeps float32; "float16" stores weights so; "int8" stores matrices so,
@@ -98,28 +90,12 @@ def export_litert(
         labels: of a classifier; the names of its classes are written beside the file.
         flag: where `output_file` came from, for errors.
 
-    Returns:
-        How near the outputs are to those of the model, by name.
-
-    Raises:
-        ValueError: a value is out of range, the model is of another kind or too large, or the file
-            cannot be written or does not give what it should.
-
-    Source: run_squad_v1.py of the original release, main.
-    Differs: the original writes float32, SQuAD 1.1, one sequence of one length.
-    """
-    return LiteRTExport(
-        model, output_file, quantization, max_seq_length, batch_size, labels, flag
-    ).write()
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class LiteRTExport:
-    """An export that has been checked, and of which nothing is written yet; see `export_litert`.
-
     Raises:
         ValueError: a value is out of range, the model is of another kind or too large, or nothing
             may be written there.
+
+    Source: run_squad_v1.py of the original release, main.
+    Differs: the original writes float32, SQuAD 1.1, one sequence of one length.
     """
 
     model: keras.Model
@@ -150,14 +126,15 @@ class LiteRTExport:
         is_pretrained = isinstance(self.model, AlbertForPretraining)
         return self.model.encoder if is_pretrained else self.model
 
-    @property
-    def class_names(self) -> Sequence[str]:
-        """What is written beside the file; empty for models of something else than classes."""
-        is_classifier = isinstance(self.exported, AlbertForClassification)
-        return self.labels.names if self.labels and is_classifier else ()
-
     def write(self) -> dict[str, Agreement]:
-        """Does what `export_litert` does."""
+        """Writes the file, run and compared with the model before it gets its name.
+
+        Returns:
+            How near the outputs are to those of the model, by name.
+
+        Raises:
+            ValueError: the file cannot be written or does not give what it should.
+        """
         if self.exported is not self.model:
             logging.info("Of the pretrained model the encoder is exported, without its heads.")
         length, batch_size = self.max_seq_length, self.batch_size
@@ -168,36 +145,23 @@ class LiteRTExport:
             batches = _check_batches(copy.config, batch_size, length)
             is_exact = self.quantization == NONE
             agreements = check(run(converted, batches), compute, batches, is_exact=is_exact)
-        _write(self.output_file, converted, self.class_names, self.flag)
-        _report(self.output_file, len(converted), self.quantization, agreements)
+        with write_then_rename(self.output_file, self.flag) as file:
+            file.write(converted)
+            file.flush()  # what there is no room for fails before the names are there
+            if self.labels and self.labels.names and isinstance(copy, AlbertForClassification):
+                with write_then_rename(labels_file(self.output_file), self.flag) as beside:
+                    text = json.dumps(self.labels.names, ensure_ascii=False, indent=1)
+                    beside.write(text.encode())
+        size = len(converted) / 1e6
+        logging.info("Exported %s: %s %.1f MB", self.output_file, self.quantization, size)
+        for name, near in agreements.items():
+            logging.info("%s: %s", name, near)
         return agreements
-
-
-def _write(path: str, converted: bytes, names: Sequence[str], flag: str) -> None:
-    """Writes the file, and the names of its classes if there are any; both or neither."""
-    with write_then_rename(path, flag) as file:
-        file.write(converted)
-        file.flush()  # what there is no room for fails before the names are there
-        if names:
-            with write_then_rename(labels_file(path), flag) as beside:
-                beside.write(json.dumps(names, ensure_ascii=False, indent=1).encode())
 
 
 def labels_file(output_file: str) -> str:
     """Returns where the names of classes stand, in the order of the probabilities."""
     return f"{os.path.splitext(output_file)[0]}.labels.json"
-
-
-def _report(path: str, size: int, quantization: str, agreements: dict[str, Agreement]) -> None:
-    logging.info("Exported %s: quantization=%s size=%.1f MB", path, quantization, size / 1e6)
-    for name, found in agreements.items():
-        logging.info(
-            "%s: max_difference=%.3g of=%.3g cosine=%.6f",
-            name,
-            found.difference,
-            found.largest,
-            found.cosine,
-        )
 
 
 def _check_model(model: keras.Model, labels: Labels | None) -> None:
@@ -213,16 +177,12 @@ def _check_model(model: keras.Model, labels: Labels | None) -> None:
             f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
             f"{', '.join(labels.names) or 'one number'}"
         )
-    size = 4 * _parameters(model)
+    size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
     if size > _LARGEST_MODEL:
         raise ValueError(
             f"The model's weights are {size / 1e9:.1f} GB in single precision, and the converter "
             "to LiteRT takes 2 GB at most. Models that share their parameters are smaller."
         )
-
-
-def _parameters(model: keras.Model) -> int:
-    return sum(math.prod(variable.shape) for variable in original_names(model).values())
 
 
 def outputs_of(model: keras.Model) -> Compute:
@@ -236,19 +196,10 @@ def outputs_of(model: keras.Model) -> Compute:
                 "end_log_prob": values["end_logits"],
             }
         if isinstance(model, AlbertForClassification):
-            return _classifier_outputs(values["logits"])
+            return class_outputs(values["logits"])
         return {name: values[name] for name in ("sequence_output", "pooled_output")}
 
     return compute
-
-
-def _classifier_outputs(logits: tf.Tensor) -> Outputs:
-    if logits.shape[-1] == 1:
-        return {"probabilities": logits, "predictions": logits[:, 0]}
-    return {
-        "probabilities": tf.nn.softmax(logits),
-        "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
-    }
 
 
 def _convert(
@@ -317,11 +268,7 @@ def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
 
 
 def check(
-    found: Sequence[Arrays],
-    compute: Callable[[dict[str, tf.Tensor]], Mapping[str, tf.Tensor]],
-    batches: Sequence[Arrays],
-    *,
-    is_exact: bool,
+    found: Sequence[Arrays], compute: Compute, batches: Sequence[Arrays], *, is_exact: bool
 ) -> dict[str, Agreement]:
     """Compares the outputs of a LiteRT model with those of the one it was made from.
 

@@ -6,18 +6,11 @@ lengths leave room for the special tokens.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.serving.saved_model import INPUTS, Outputs
-
-
-class SpecialIds(NamedTuple):
-    """Ids of the tokens that are put between texts."""
-
-    cls_id: int
-    sep_id: int
 
 
 class Sequences(NamedTuple):
@@ -51,43 +44,31 @@ class Sequences(NamedTuple):
 
 
 def row_parts(
-    rows: tf.RaggedTensor,
-    starts: tf.Tensor,
-    lengths: tf.Tensor,
-    owners: tf.Tensor | None = None,
+    rows: tf.RaggedTensor, starts: tf.Tensor, lengths: tf.Tensor, owners: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Takes a part of every row, or parts of chosen rows, which are not copied for it.
+    """Takes parts of rows, which are not copied for it.
 
     Args:
         rows: [N, (tokens)].
         starts: integer [n]; first token of each part, counted within its row.
         lengths: integer [n]; tokens of each part.
-        owners: integer [n]; the row of each part; None takes one of each.
+        owners: integer [n]; the row of each part.
     """
-    begins = rows.row_starts()
-    if owners is not None:
-        begins = tf.gather(begins, owners)
-    begins += tf.cast(starts, tf.int64)
+    begins = tf.gather(rows.row_starts(), owners) + tf.cast(starts, tf.int64)
     places = tf.ragged.range(begins, begins + tf.cast(lengths, tf.int64))
     return places.with_flat_values(tf.gather(rows.flat_values, places.flat_values))
 
 
-def first_tokens(rows: tf.RaggedTensor, lengths: tf.Tensor | int) -> tf.RaggedTensor:
+def first_tokens(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     """Takes as many tokens from the front of every row, or all it has.
 
     Args:
         rows: [N, (tokens)].
-        lengths: integer [N], or one number.
+        lengths: int64 [N].
     """
-    kept = tf.minimum(rows.row_lengths(), tf.cast(lengths, tf.int64))
-    return row_parts(rows, tf.zeros_like(kept), kept)
-
-
-def last_tokens(rows: tf.RaggedTensor, length: int) -> tf.RaggedTensor:
-    """Takes as many tokens from the end of every row, or all it has."""
-    lengths = rows.row_lengths()
-    kept = tf.minimum(lengths, length)
-    return row_parts(rows, lengths - kept, kept)
+    begins = rows.row_starts()
+    places = tf.ragged.range(begins, begins + tf.minimum(rows.row_lengths(), lengths))
+    return places.with_flat_values(tf.gather(rows.flat_values, places.flat_values))
 
 
 def cut_pairs(
@@ -112,36 +93,21 @@ def cut_pairs(
 
 
 def joined(
-    first: tf.RaggedTensor,
-    second: tf.RaggedTensor,
-    special: SpecialIds,
-    *,
-    ends_empty: bool = False,
+    first: tf.RaggedTensor, second: tf.RaggedTensor, tokenizer: Any, *, ends_empty: bool = False
 ) -> Sequences:
     """Lays texts out as [CLS] a [SEP], or [CLS] a [SEP] b [SEP] where b is not empty.
 
     Args:
         first: a of N sequences.
         second: b.
-        special: ids of [CLS] and [SEP].
+        tokenizer: has the ids of [CLS] and [SEP].
         ends_empty: whether the second [SEP] follows an empty b as well.
     """
-    count = first.nrows()
-    is_ended = second.row_lengths() > 0
-    if ends_empty:
-        is_ended = tf.ones_like(is_ended)
-    counts = tf.cast(is_ended, tf.int64)
-    ends = tf.RaggedTensor.from_row_lengths(
-        tf.fill([tf.reduce_sum(counts)], special.sep_id), counts, validate=False
+    rows = tf.ones([first.nrows(), 1], tf.int32)
+    begins, ends = (
+        tf.RaggedTensor.from_tensor(rows * i) for i in (tokenizer.cls_id, tokenizer.sep_id)
     )
-    begins, middles = (
-        tf.RaggedTensor.from_tensor(tf.fill(tf.stack([count, 1]), value))
-        for value in (special.cls_id, special.sep_id)
-    )
-    ids = tf.concat([begins, first, middles, second, ends], axis=1)
+    is_ended = tf.ones_like(rows[:, 0], tf.bool) if ends_empty else second.row_lengths() > 0
+    lasts = tf.ragged.boolean_mask(ends, is_ended[:, None])
+    ids = tf.concat([begins, first, ends, second, lasts], axis=1)
     return Sequences(ids, tf.cast(first.row_lengths() + 2, tf.int32))
-
-
-def empty_rows(rows: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Returns as many rows without a token."""
-    return row_parts(rows, tf.zeros_like(rows.row_lengths()), tf.zeros_like(rows.row_lengths()))

@@ -18,6 +18,7 @@ import os
 from collections.abc import Sequence
 
 import tensorflow as tf
+import tensorflow_text
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
@@ -112,23 +113,11 @@ class Preprocessor(tf.Module):
         message = f"seq_length must be at least {least}, to leave room for {len(segments)} segments"
         with tf.control_dependencies([tf.debugging.assert_greater_equal(length, least, message)]):
             room = length - (len(segments) + 1)
-        graph, columns = self.tokenize.graph, tf.range(length)
-        ids = tf.where(columns == 0, graph.cls_id, graph.pad_id)[None]
-        types = tf.zeros_like(ids)
-        start = tf.ones([segments[0].nrows(), 1], tf.int32)
-        for number, (segment, kept) in enumerate(
-            zip(segments, _take_turns(segments, room), strict=True)
-        ):
-            end = start + kept[:, None]
-            first = tf.cast(segment.row_starts(), tf.int32)[:, None]
-            is_inside = (columns >= start) & (columns < end)
-            places = tf.where(is_inside, first + columns - start, 0)
-            values = tf.concat([segment.values, [graph.pad_id]], 0)  # never empty
-            ids = tf.where(is_inside, tf.gather(values, places), ids)
-            ids = tf.where(columns == end, graph.sep_id, ids)
-            types = tf.where((columns >= start) & (columns <= end), number, types)
-            start = end + 1
-        mask = tf.cast(columns < start, tf.int32)
+        graph = self.tokenize.graph
+        segments = tensorflow_text.RoundRobinTrimmer(room).trim(segments)
+        ids, types = tensorflow_text.combine_segments(segments, graph.cls_id, graph.sep_id)
+        ids, mask = tensorflow_text.pad_model_inputs(ids, length, graph.pad_id)
+        types, _ = tensorflow_text.pad_model_inputs(types, length)
         return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": types}
 
 
@@ -169,12 +158,3 @@ class _TokenizeWithOffsets(_Subobject):
 def _least_length(segments: int) -> int:
     """The shortest sequence with room for a token of each segment."""
     return 2 * segments + 1
-
-
-def _take_turns(segments: Sequence[tf.RaggedTensor], room: tf.Tensor) -> list[tf.Tensor]:
-    """How many ids of each of one or two segments are kept, if they take turns, int32 [B] each."""
-    lengths = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
-    if len(lengths) == 1:
-        return [tf.minimum(lengths[0], room)]
-    first = tf.minimum(lengths[0], tf.maximum(room - lengths[1], (room + 1) // 2))
-    return [first, tf.minimum(lengths[1], room - first)]

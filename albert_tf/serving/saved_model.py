@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints.model_directory import CONFIG_FILE
 from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.files import explain_write_errors, temporary_folder, write_then_rename
 from albert_tf.modeling.models import EncoderAndHead
 
@@ -45,6 +47,20 @@ def float32_copy(model: _Model) -> _Model:
     return copy
 
 
+def class_outputs(logits: tf.Tensor) -> Outputs:
+    """Returns `probabilities` [B, K] and `predictions` [B], the likeliest class or the one number.
+
+    Args:
+        logits: float32 [B, K]; of a regression [B, 1].
+    """
+    if logits.shape[-1] == 1:
+        return {"probabilities": logits, "predictions": logits[:, 0]}
+    return {
+        "probabilities": tf.nn.softmax(logits),
+        "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+    }
+
+
 def tokens_function(compute: Callable[[Outputs], Outputs], rank: int = 2) -> Callable:
     """Makes a signature of token ids.
 
@@ -68,15 +84,26 @@ def tokens_function(compute: Callable[[Outputs], Outputs], rank: int = 2) -> Cal
     return tf.function(from_tokens, specs, autograph=False)
 
 
-def texts_function(compute: Callable[[Outputs], Outputs], ranks: Mapping[str, int]) -> Callable:
-    """Makes a signature of texts.
+def write_text_model(
+    model: EncoderAndHead,
+    tokenizer: tf.Module,
+    compute: Callable[[Outputs], Outputs],
+    ranks: Mapping[str, int],
+    export_dir: str,
+    extra_files: Mapping[str, str] | None = None,
+) -> str:
+    """Writes a SavedModel that takes texts into a new subfolder of `export_dir`/text.
 
     Args:
+        model: see `write_saved_model`.
+        tokenizer: what `compute` tokenizes with.
         compute: gives outputs by name; takes the texts by name.
-        ranks: 1 for string [B], 2 for string [B, C], by the names of the inputs.
+        ranks: 1 for string [B], 2 for string [B, C], by the names of the inputs, all of one B.
+        export_dir: see `write_saved_model`.
+        extra_files: see `write_saved_model`.
 
     Returns:
-        A function whose inputs have these names, and all have to have one B.
+        Path of the subfolder.
     """
     names = list(ranks)
 
@@ -87,7 +114,9 @@ def texts_function(compute: Callable[[Outputs], Outputs], ranks: Mapping[str, in
         return compute(dict(zip(names, inputs, strict=True)))
 
     specs = [tf.TensorSpec([None] * rank, tf.string, name) for name, rank in ranks.items()]
-    return tf.function(from_texts, specs, autograph=False)
+    signatures = {DEFAULT_SIGNATURE: tf.function(from_texts, specs, autograph=False)}
+    folder = os.path.join(export_dir, TEXT_FOLDER)
+    return write_saved_model(model, signatures, folder, extra_files, tokenizer)
 
 
 def write_saved_model(
@@ -128,14 +157,10 @@ def write_saved_model(
         for name, text in {CONFIG_FILE: config, **(extra_files or {})}.items():
             with write_then_rename(os.path.join(temporary, _EXTRA_FOLDER, name)) as file:
                 file.write(text.encode())
-        path = _unused_folder(export_dir)
+        second = int(time.time())  # the first from now on that no export is named after
+        while tf.io.gfile.exists(os.path.join(export_dir, str(second))):
+            second += 1
+        path = os.path.join(export_dir, str(second))
         tf.io.gfile.rename(temporary, path)
-        return path
-
-
-def _unused_folder(export_dir: str) -> str:
-    """The first second from now on that no export is named after."""
-    second = int(time.time())
-    while tf.io.gfile.exists(os.path.join(export_dir, str(second))):
-        second += 1
-    return os.path.join(export_dir, str(second))
+    logging.info("Exported the model to %s", path)
+    return path

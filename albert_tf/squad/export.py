@@ -7,21 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
 )
-from albert_tf.serving.packing import SpecialIds
 from albert_tf.serving.saved_model import (
-    TEXT_FOLDER,
     Outputs,
     float32_copy,
-    texts_function,
     tokens_function,
     write_saved_model,
+    write_text_model,
 )
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings, check_sizes
@@ -93,9 +90,7 @@ def export_spans(
         DEFAULT_SIGNATURE: tokens_function(outputs if has_beams else named_as_original),
         TOKENS_SIGNATURE: tokens_function(outputs),
     }
-    path = write_saved_model(copy, signatures, os.path.join(export_dir, FOLDER))
-    logging.info("Exported the model to %s", path)
-    return path
+    return write_saved_model(copy, signatures, os.path.join(export_dir, FOLDER))
 
 
 def export_text_spans(
@@ -107,7 +102,7 @@ def export_text_spans(
     """Writes a SavedModel into a new subfolder of `export_dir`/text, complete or not at all.
 
     It needs TensorFlow and the operations of TensorFlow Text, computes in float32 without dropout,
-    and answers as `squad_prediction.QuestionAnswerer` does. Its signature `serving_default` takes
+    and answers as `squad.ask.QuestionAnswerer` does. Its signature `serving_default` takes
     `questions` and `contexts`, string [B] each, UTF-8, and gives, B being the number of questions
     and N `n_best_size`:
 
@@ -140,15 +135,8 @@ def export_text_spans(
     copy = float32_copy(model)
     graph_tokenizer = GraphTokenizer(tokenizer)
     answers = GraphAnswerer(graph_tokenizer, lambda inputs: copy(inputs, training=False), settings)
-    signature = texts_function(answers, {"questions": 1, "contexts": 1})
-    path = write_saved_model(
-        copy,
-        {DEFAULT_SIGNATURE: signature},
-        os.path.join(export_dir, TEXT_FOLDER),
-        tokenizer=graph_tokenizer,
-    )
-    logging.info("Exported the model for texts to %s", path)
-    return path
+    ranks = {"questions": 1, "contexts": 1}
+    return write_text_model(copy, graph_tokenizer, answers, ranks, export_dir)
 
 
 class GraphAnswerer:
@@ -175,7 +163,7 @@ class GraphAnswerer:
         windows = span_windows(
             tokenizer.tokenize(texts["questions"]),
             ids,
-            SpecialIds(tokenizer.cls_id, tokenizer.sep_id),
+            tokenizer,
             max_seq_length=settings.max_seq_length,
             doc_stride=settings.doc_stride,
             max_query_length=settings.max_query_length,

@@ -7,11 +7,11 @@ all windows, T that of the possible spans of all windows of a question.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.packing import Sequences, SpecialIds, first_tokens, joined, row_parts
+from albert_tf.serving.packing import Sequences, joined, row_parts
 from albert_tf.serving.saved_model import Outputs
 
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
@@ -92,7 +92,7 @@ class SpanWindows(NamedTuple):
 def span_windows(
     questions: tf.RaggedTensor,
     contexts: tf.RaggedTensor,
-    special: SpecialIds,
+    tokenizer: Any,
     *,
     max_seq_length: int,
     doc_stride: int,
@@ -103,12 +103,12 @@ def span_windows(
     Args:
         questions: int32 [Q, (tokens)].
         contexts: int32 [Q, (tokens)].
-        special: ids of [CLS] and [SEP].
+        tokenizer: has the ids of [CLS] and [SEP].
         max_seq_length: see `squad.features.squad_features`.
         doc_stride: likewise.
         max_query_length: likewise.
     """
-    questions = first_tokens(questions, max_query_length)
+    questions = questions[:, :max_query_length]
     context_lengths = tf.cast(contexts.row_lengths(), tf.int32)
     rooms = max_seq_length - _SPECIAL_TOKENS - tf.cast(questions.row_lengths(), tf.int32)
     steps = tf.minimum(rooms, doc_stride)
@@ -122,7 +122,7 @@ def span_windows(
     sequences = joined(
         tf.gather(questions, owners),
         row_parts(contexts, starts, lengths, owners),
-        special,
+        tokenizer,
     )
     longest_room = max_seq_length - _SPECIAL_TOKENS
     overlaps = max(-(-longest_room // doc_stride) - 1, 0)

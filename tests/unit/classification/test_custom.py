@@ -91,30 +91,6 @@ def test_numbered_columns_are_for_files_without_a_header(file):
     assert data.read(TEST) == [TextExample("0", "I"), TextExample("1", "you")]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.csv", "0,1\nhello,pos\nbad,neg\n"),
-        ("a.tsv", "0\t1\nhello\tpos\nbad\tneg\n"),
-        ("a.csv", ",0,1\n7,hello,pos\n8,bad,neg\n"),
-    ],
-)
-def test_row_of_column_numbers_is_a_header(name, text, file):
-    """As pandas writes a table whose columns have no names."""
-    data = CustomData(file(name, text), text_a_column="0", label_column="1")
-    assert data.read(TRAIN) == [
-        TextExample("0", "hello", None, "pos"),
-        TextExample("1", "bad", None, "neg"),
-    ]
-
-
-@pytest.mark.parametrize("first", ["1\t0", "0\t2", "0\tpos", "00\t1", "\t0"])
-def test_other_numbers_are_no_header(first, file):
-    path = file("a.tsv", f"{first}\nhello\tneg\n")
-    data = CustomData(path, text_a_column="0", label_column="1")
-    assert [example.text_a for example in data.read(TRAIN)] == [first.split("\t")[0], "hello"]
-
-
 ONE_COLUMN = {
     "x.tsv": "text_a\nx\n\nz\n",
     "x.csv": "text_a\nx\n\nz\n",
@@ -275,11 +251,9 @@ def test_file_without_any_label_is_refused(file):
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
 def test_file_with_a_header_only_is_refused(name, file):
-    for settings in ({}, {"text_a_column": "0", "label_column": "1"}):
-        header = "0-1" if settings else "label-text_a"
-        path = file(name, header.replace("-", "," if name == "a.csv" else "\t"))
-        with pytest.raises(ValueError, match=rf"--train_file: .*{name}.* no rows"):
-            CustomData(path, **settings)
+    path = file(name, "label-text_a".replace("-", "," if name == "a.csv" else "\t"))
+    with pytest.raises(ValueError, match=rf"--train_file: .*{name}.* no rows"):
+        CustomData(path)
 
 
 WRONG = {

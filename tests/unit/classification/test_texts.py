@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.classification.predict_texts import (
     TextClassifier,
@@ -20,7 +19,7 @@ from albert_tf.classification.predict_texts import (
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.data.streams import read_lines
-from albert_tf.data.text_examples import Labels, TextExample
+from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.loading import load_tokenizer
@@ -117,8 +116,7 @@ def test_every_line_is_answered_and_nothing_but_a_line_feed_ends_one(new_classif
     expected = ["0.5", "0.25", "0.75", "0.25", "0.5"]
     for end in ("", "\n"):
         assert predicted(classifier, ("\n".join(lines) + end).encode()) == expected
-    assert classifier.counts.all == 10
-    assert classifier.counts.empty == 4
+    assert classifier.num_texts == 10
 
 
 def test_a_pair_is_two_texts_with_a_tab_between_them(new_classifier):
@@ -127,19 +125,6 @@ def test_a_pair_is_two_texts_with_a_tab_between_them(new_classifier):
     lines = [f"{one}\t{two}", f"{two}\t", f"\t{two}", "", "\t", f"{two}\t{two}\r"]
     numbers = [float(line) * 8 for line in predicted(classifier, "\n".join(lines).encode())]
     assert numbers == [1 + 2 + 3, 2 + 2, 0 + 2 + 3, 2, 2, 2 + 2 + 3]
-    assert classifier.counts.empty == 4
-
-
-def test_truncated_texts_are_counted_and_those_that_just_fit_are_not(new_classifier):
-    texts = [TextExample("", text_of(n)) for n in (9, 10, 11, 40)]
-    classifier = new_classifier()
-    classifier.predict(texts)
-    classifier.predict(texts[2:])
-    assert (classifier.counts.all, classifier.counts.truncated) == (6, 4)
-    pairs = [TextExample("", text_of(a), text_of(b)) for a, b in ((5, 4), (5, 5), (11, 0), (10, 0))]
-    classifier = new_classifier(is_pair=True)
-    classifier.predict(pairs)
-    assert (classifier.counts.all, classifier.counts.truncated) == (4, 2)
 
 
 @pytest.mark.parametrize(
@@ -172,12 +157,12 @@ def test_a_line_that_cannot_be_used_is_named(
         check_file(str(path), is_pair)
     with pytest.raises(ValueError, match=message):
         predict_file(str(path), classifier, str(output))
-    assert classifier.counts.all == 0
+    assert classifier.num_texts == 0
     # A stream into a file leaves no half of one.
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     with pytest.raises(ValueError, match=message):
         predict_file("-", classifier, str(output))
-    assert classifier.counts.all == 2
+    assert classifier.num_texts == 2
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["texts.txt"]
 
 
@@ -267,25 +252,6 @@ class SimpleRaw(io.RawIOBase):
 
     def write(self, data) -> int:
         return self.target.write(bytes(data))
-
-
-def test_what_was_odd_is_said_at_the_end(new_classifier, tmp_path, monkeypatch):
-    messages = []
-    for level in ("info", "warning"):
-        monkeypatch.setattr(
-            logging,
-            level,
-            lambda text, *values, level=level: messages.append((level, text % values)),
-        )
-    path = tmp_path / "texts.txt"
-    path.write_text(f"the\n\n{text_of(30)}\n{text_of(20)}\n \nthe the\n\n")
-    predict_file(str(path), new_classifier(), str(tmp_path / "labels.tsv"))
-    assert ("warning", "3 of 7 texts were empty, or half of a pair") in messages
-    assert ("warning", "2 of 7 texts were truncated to --max_seq_length=12 tokens") in messages
-    messages.clear()
-    path.write_text("the\n")
-    predict_file(str(path), new_classifier(), str(tmp_path / "labels.tsv"))
-    assert [level for level, _ in messages] == ["info"]
 
 
 def test_an_empty_file_gives_an_empty_file(new_classifier, tmp_path):

@@ -25,7 +25,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
 )
 from albert_tf.serving import litert
-from albert_tf.serving.litert import QUANTIZATIONS, export_litert, labels_file, outputs_of
+from albert_tf.serving.litert import QUANTIZATIONS, LiteRTExport, labels_file, outputs_of
 from tests.full_disk import file_size_limit
 from tests.serving import batch
 from tests.small_model import dropping_config, small_config
@@ -103,14 +103,10 @@ def all_exported(tmp_path_factory):
     for name, (kind, batch_size, length, shapes) in CASES.items():
         model = new_model(*kind)
         path = str(folder / f"{name}.tflite")
-        agreement = export_litert(
-            model,
-            path,
-            quantization=name.partition("-")[0],
-            max_seq_length=length,
-            batch_size=batch_size,
-            labels=LABELS if kind[-1] == 3 else None,
-        )
+        labels = LABELS if kind[-1] == 3 else None
+        quantization = name.partition("-")[0]
+        export = LiteRTExport(model, path, quantization, length, batch_size, labels)
+        agreement = export.write()
         batches = [batch(*shape) for shape in shapes]
         exported[name] = SimpleNamespace(
             model=model, path=path, agreement=agreement, batches=batches
@@ -213,7 +209,7 @@ def test_without_room_nothing_is_left(all_exported, tmp_path, monkeypatch):
     monkeypatch.setattr(litert, "check", lambda *_, **__: {})
     # The names of the classes would find room.
     with file_size_limit(1000), pytest.raises(WriteError, match="--output_file"):
-        export_litert(model, path, labels=LABELS)
+        LiteRTExport(model, path, labels=LABELS).write()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -228,7 +224,7 @@ def test_a_file_that_does_not_agree_is_not_written(all_exported, tmp_path, monke
     model.pooler.bias.assign_add([3e-4] * 48)
     message = "pooled_output" if len(converted) > 99 else "does not run"
     with pytest.raises(ValueError, match=message):
-        export_litert(model, str(path))
+        LiteRTExport(model, str(path)).write()
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.tflite"]
     assert path.read_bytes() == b"an earlier one"
 
@@ -238,9 +234,7 @@ def test_numbers_that_are_not_finite_are_not_exported(all_exported, tmp_path, mo
     outputs = {"sequence_output": np.full((1, 5, 48), np.nan), "pooled_output": np.ones((1, 48))}
     monkeypatch.setattr(litert, "run", lambda _, batches: [outputs] * len(batches))
     with pytest.raises(ValueError, match="sequence_output"):
-        export_litert(
-            new_model(AlbertEncoder), str(tmp_path / "a"), max_seq_length=5, quantization="int8"
-        )
+        LiteRTExport(new_model(AlbertEncoder), str(tmp_path / "a"), "int8", 5).write()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -266,7 +260,7 @@ def test_nothing_agrees_with_a_model_whose_numbers_are_not_finite(is_exact):
 def test_mistakes_are_named_before_anything_is_written(tmp_path, options, message):
     model = AlbertForClassification(small_config(), 3)
     with pytest.raises(ValueError, match=message):
-        export_litert(model, str(tmp_path / "model.tflite"), **options)
+        LiteRTExport(model, str(tmp_path / "model.tflite"), **options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -275,16 +269,16 @@ def test_mistakes_are_named_before_anything_is_written(tmp_path, options, messag
 )
 def test_other_models_are_refused(tmp_path, kind):
     with pytest.raises(ValueError, match=kind.__name__):
-        export_litert(kind(small_config()), str(tmp_path / "model.tflite"))
+        LiteRTExport(kind(small_config()), str(tmp_path / "model.tflite"))
 
 
 def test_models_and_places_that_cannot_be_are_refused(tmp_path, monkeypatch):
     model = AlbertEncoder(small_config())
     with pytest.raises(ValueError, match=f"--output_file: {tmp_path}"):
-        export_litert(model, str(tmp_path))
+        LiteRTExport(model, str(tmp_path))
     monkeypatch.setattr(litert, "_LARGEST_MODEL", 1000)
     with pytest.raises(ValueError, match="2 GB"):
-        export_litert(model, str(tmp_path / "model.tflite"))
+        LiteRTExport(model, str(tmp_path / "model.tflite"))
 
 
 KINDS = [
@@ -304,13 +298,7 @@ def test_every_kind_in_every_quantization_of_fixed_and_any_shape(tmp_path, kind,
     model = new_model(*kind)
     for batch_size, length in ((1, 16), (3, 13), (None, 12), (None, None), (2, None)):
         path = tmp_path / f"{batch_size}-{length}.tflite"
-        agreements = export_litert(
-            model,
-            str(path),
-            quantization=quantization,
-            max_seq_length=length,
-            batch_size=batch_size,
-        )
+        agreements = LiteRTExport(model, str(path), quantization, length, batch_size).write()
         assert path.exists()
         for name, agreement in agreements.items():
             assert agreement.cosine > 0.97, name
