@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import http.client
 import os
-import shutil
 import urllib.request
 import zipfile
-from collections.abc import Iterable, Sequence
 
 from albert_tf.data.files import (
     explain_write_errors,
@@ -47,10 +45,12 @@ def download(url: str, path: str) -> str:
             urllib.request.urlopen(url, timeout=_SECONDS) as source,
             write_then_rename(path) as file,
         ):
-            shutil.copyfileobj(source, file)
+            copied = 0
+            while block := source.read(1 << 20):
+                copied += file.write(block)
             size = source.headers["Content-Length"]
-            if size is not None and file.tell() != int(size):  # which urllib lets pass
-                raise OSError(f"the connection ended after {file.tell():,} of {int(size):,} bytes")
+            if size is not None and copied != int(size):  # which urllib lets pass
+                raise OSError(f"the connection ended after {copied:,} of {int(size):,} bytes")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise ValueError(
             f"{url} cannot be fetched to {os.path.abspath(path)}: {error}. On a machine without "
@@ -115,16 +115,10 @@ def _fetch_mrpc(folder: str, glue_url: str, mrpc_url: str) -> None:
     dev = _rows(download(f"{glue_url}/mrpc_dev_ids.tsv", os.path.join(folder, "dev_ids.tsv")))
     dev_ids = {tuple(row) for row in dev}
     header, *pairs = train
-    is_dev = [tuple(row[1:3]) in dev_ids for row in pairs]
-    _write(
-        os.path.join(folder, "test.tsv"),
-        [
-            ["index", *header[1:]],
-            *([str(number), *row[1:]] for number, row in enumerate(test[1:])),
-        ],
-    )
-    for name, wanted in (("train.tsv", False), ("dev.tsv", True)):  # last: it tells of all
-        kept = (row for row, dev_row in zip(pairs, is_dev, strict=True) if dev_row == wanted)
+    numbered = [[str(number), *row[1:]] for number, row in enumerate(test[1:])]
+    _write(os.path.join(folder, "test.tsv"), [["index", *header[1:]], *numbered])
+    for name, is_dev in (("train.tsv", False), ("dev.tsv", True)):  # last: it tells of all
+        kept = [row for row in pairs if (tuple(row[1:3]) in dev_ids) == is_dev]
         _write(os.path.join(folder, name), [header, *kept])
 
 
@@ -134,6 +128,6 @@ def _rows(path: str) -> list[list[str]]:
         return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def _write(path: str, rows: Iterable[Sequence[str]]) -> None:
+def _write(path: str, rows: list[list[str]]) -> None:
     with write_then_rename(path) as file:
         file.writelines(("\t".join(row) + "\n").encode() for row in rows)

@@ -181,18 +181,33 @@ def v2_scores(
     lacking = [q.qas_id for q in questions if q.qas_id in answers and q.qas_id not in null_odds]
     if lacking:
         raise ValueError(f"{len(lacking)} answers have no null odds, the first is {lacking[0]!r}.")
-    table = _ScoreTable(questions, answers, null_odds)
-    best = table.best("exact") | table.best("f1")
+    given = [answers.get(question.qas_id) for question in questions]
+    references = [
+        [text for text, _ in question.answers if normalize_answer(text)] or [""]
+        for question in questions
+    ]
+    pairs = list(zip(given, references, strict=True))
+    raw = {
+        "exact": np.array([0.0 if p is None else exact_match(p, r) for p, r in pairs]),
+        "f1": np.array([0.0 if p is None else f1(p, r, 2) for p, r in pairs]),
+    }
+    odds = np.array([null_odds.get(question.qas_id, np.inf) for question in questions], np.float64)
+    is_given = np.array([answer is not None for answer in given])
+    has_answer = np.array([bool(question.answers) for question in questions])
+    is_unanswerable = is_given & ~has_answer
+    is_empty = np.array([not answer for answer in given])
+    best = {}
+    for name, values in raw.items():
+        gains = np.where(is_unanswerable, -1.0 * ~is_empty, values)
+        best |= _best_threshold(name, float(is_unanswerable.sum()), gains, odds)
     if threshold is None:
         threshold = best["best_f1_thresh"]
-    written = {name: table.at(threshold, name) for name in table.raw}
-    is_none = table.odds > _NO_ANSWER_LIMIT
-    final = {
-        name: np.where(is_none, table.is_given & ~table.has_answer, values)
-        for name, values in written.items()
-    }
-    parts = {"": np.ones(len(questions), bool)}
-    parts |= {"HasAns_": table.has_answer, "NoAns_": ~table.has_answer}
+    # What an empty answer scores.
+    empty_scores = is_given & np.array([texts == [""] for texts in references])
+    written = {name: np.where(odds >= threshold, empty_scores, v) for name, v in raw.items()}
+    is_none = odds > _NO_ANSWER_LIMIT
+    final = {name: np.where(is_none, is_unanswerable, v) for name, v in written.items()}
+    parts = {"": np.ones(len(questions), bool), "HasAns_": has_answer, "NoAns_": ~has_answer}
     results: dict[str, float] = {}
     for prefix, part in parts.items():
         if part.any():
@@ -202,56 +217,26 @@ def v2_scores(
     return {**results, **best, "null_score_diff_threshold": threshold}
 
 
-class _ScoreTable:
-    """What each of Q questions scores if answered, and if not.
+def _best_threshold(
+    name: str, if_none: float, gains: np.ndarray, odds: np.ndarray
+) -> dict[str, float]:
+    """The best score with any threshold, and that threshold, which answers what is at it.
 
-    Attributes:
-        is_given: bool [Q]; whether there is a prediction at all.
-        has_answer: bool [Q]; whether there is a reference.
+    Args:
+        name: of the score.
+        if_none: sum of the scores if nothing is answered.
+        gains: float64 [Q]; what answering a question adds to that.
         odds: float64 [Q]; null odds.
-        raw: float64 [Q] by name, `exact` and `f1`; the scores of the answers.
     """
-
-    def __init__(
-        self,
-        questions: Sequence[Question],
-        answers: Mapping[str, str],
-        null_odds: Mapping[str, float],
-    ) -> None:
-        ids = [question.qas_id for question in questions]
-        given = [answers.get(qas_id) for qas_id in ids]
-        references = [
-            [text for text, _ in question.answers if normalize_answer(text)] or [""]
-            for question in questions
-        ]
-        pairs = list(zip(given, references, strict=True))
-        self.raw = {
-            "exact": np.array([0.0 if p is None else exact_match(p, r) for p, r in pairs]),
-            "f1": np.array([0.0 if p is None else f1(p, r, 2) for p, r in pairs]),
-        }
-        self.is_given = np.array([prediction is not None for prediction in given])
-        self.has_answer = np.array([bool(question.answers) for question in questions])
-        self.odds = np.array([null_odds.get(qas_id, np.inf) for qas_id in ids], np.float64)
-        self._is_empty = np.array([not prediction for prediction in given])
-        self._empty_scores = self.is_given & np.array([r == [""] for r in references])
-
-    def at(self, threshold: float, name: str) -> np.ndarray:
-        """Scores where questions from this threshold on are not answered, float64 [Q]."""
-        return np.where(self.odds >= threshold, self._empty_scores, self.raw[name])
-
-    def best(self, name: str) -> dict[str, float]:
-        """The best score with any threshold, and that threshold, which answers what is at it."""
-        is_unanswerable = self.is_given & ~self.has_answer
-        gains = np.where(is_unanswerable, -1.0 * ~self._is_empty, self.raw[name])
-        order = np.argsort(self.odds, kind="stable")
-        # Entry n: the n questions that look most answerable are answered, the others are not.
-        totals = np.cumsum(np.concatenate([[is_unanswerable.sum()], gains[order]]))
-        number = int(totals.argmax())
-        threshold = self.odds[order[number - 1]] if number else 0.0
-        return {
-            f"best_{name}": 100.0 * float(totals[number]) / len(self.odds),
-            f"best_{name}_thresh": float(threshold),
-        }
+    order = np.argsort(odds, kind="stable")
+    # Entry n: the n questions that look most answerable are answered, the others are not.
+    totals = np.cumsum(np.concatenate([[if_none], gains[order]]))
+    number = int(totals.argmax())
+    threshold = odds[order[number - 1]] if number else 0.0
+    return {
+        f"best_{name}": 100.0 * float(totals[number]) / len(odds),
+        f"best_{name}_thresh": float(threshold),
+    }
 
 
 def _percent(values: np.ndarray) -> float:

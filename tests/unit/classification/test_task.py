@@ -16,7 +16,13 @@ from albert_tf.modeling import fused_kernels
 from albert_tf.training.distribution import split_batch
 from albert_tf.training.divergence import TrainingDivergedError
 from tests.small_model import dropping_config, small_config
-from tests.small_task import make_trainer, train, weights
+from tests.small_task import (
+    assert_losses_weigh_examples,
+    assert_split_batches_report_what_whole_ones_do,
+    make_trainer,
+    train,
+    weights,
+)
 
 LENGTH = 13
 CLASSES, NUMBER = Labels(("no", "maybe", "yes")), Labels()
@@ -54,18 +60,7 @@ def test_a_batch_has_what_losses_and_metrics_need(labels, dtype, metrics):
     batch = next(iter(task.train_dataset(4, seed=3)))
     assert batch["label_ids"].shape == (4,)
     assert batch["label_ids"].dtype == dtype
-    batch["example_weights"] = tf.constant([1.0, 0.0, 0.0, 2.0])
-    outputs = task.build_model()(batch)
-    losses = task.losses(outputs, batch)
-    assert {name: loss.weight for name, loss in losses.items()} == task.loss_weights(batch)
-    rows = [0, 3, 3]
-    alone = task.losses(
-        {"logits": tf.gather(outputs["logits"], rows)},
-        {"label_ids": tf.gather(batch["label_ids"], rows), "example_weights": tf.ones(3)},
-    )
-    np.testing.assert_allclose(
-        task.total_loss(losses), task.total_loss(alone), rtol=1e-5, atol=1e-7
-    )
+    outputs = assert_losses_weigh_examples(task, batch)
     assert task.metrics(outputs, batch).keys() == metrics
 
 
@@ -87,18 +82,9 @@ def test_training_learns(labels, tmp_path):
 
 @pytest.mark.parametrize("labels", [CLASSES, NUMBER], ids=["classes", "number"])
 def test_split_batches_report_what_whole_ones_do(labels, tmp_path):
-    task = make_task(labels, classifier_dropout_prob=0.0)
-    batch = next(iter(task.train_dataset(6, seed=3)))
-    batch["example_weights"] = tf.constant([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
-    reports = []
-    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
-        trainer = make_trainer(tmp_path, task, replicas, micro_batches=micro_batches)
-        report = trainer.train_step(split_batch(trainer.strategy, batch))
-        reports.append(tf.nest.map_structure(float, report))
-    assert reports[0]["sums"]["loss"].weight == 5.0
-    whole, *split = map(tf.nest.flatten, reports)
-    for actual in split:
-        np.testing.assert_allclose(actual, whole, rtol=1e-5, atol=0)
+    assert_split_batches_report_what_whole_ones_do(
+        tmp_path, make_task(labels, classifier_dropout_prob=0.0)
+    )
 
 
 @pytest.mark.parametrize(("replicas", "is_fused"), [(1, False), (1, True), (2, False)])

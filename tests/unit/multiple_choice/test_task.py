@@ -1,7 +1,5 @@
 """The task of multiple choice: its batches and losses, and that training learns and resumes."""
 
-import shutil
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,9 +8,12 @@ from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.multiple_choice.features import ChoiceFeatures
 from albert_tf.multiple_choice.task import MultipleChoiceTask
-from albert_tf.training.distribution import split_batch
 from tests.small_model import dropping_config, small_config
-from tests.small_task import make_trainer, train, weights
+from tests.small_task import (
+    assert_losses_weigh_examples,
+    assert_split_batches_report_what_whole_ones_do,
+    train,
+)
 
 LENGTH, CHOICES, MARK = 11, 3, 5
 ONE_BLOCK = {
@@ -53,18 +54,7 @@ def test_a_batch_has_what_losses_and_metrics_need():
     batch = next(iter(task.train_dataset(4, seed=3)))
     assert batch["input_ids"].shape[:2] == (4, CHOICES)
     assert batch["label_ids"].dtype == tf.int32
-    batch["example_weights"] = tf.constant([1.0, 0.0, 0.0, 2.0])
-    outputs = task.build_model()(batch)
-    losses = task.losses(outputs, batch)
-    assert {name: loss.weight for name, loss in losses.items()} == task.loss_weights(batch)
-    rows = [0, 3, 3]
-    alone = task.losses(
-        {"logits": tf.gather(outputs["logits"], rows)},
-        {"label_ids": tf.gather(batch["label_ids"], rows), "example_weights": tf.ones(3)},
-    )
-    np.testing.assert_allclose(
-        task.total_loss(losses), task.total_loss(alone), rtol=1e-5, atol=1e-7
-    )
+    outputs = assert_losses_weigh_examples(task, batch)
     assert task.metrics(outputs, batch).keys() == {"accuracy"}
 
 
@@ -81,30 +71,7 @@ def test_training_learns(tmp_path):
 
 
 def test_split_batches_report_what_whole_ones_do(tmp_path):
-    task = make_task(dropout_prob=0.0)
-    batch = next(iter(task.train_dataset(6, seed=3)))
-    batch["example_weights"] = tf.constant([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
-    reports = []
-    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
-        trainer = make_trainer(tmp_path, task, replicas, micro_batches=micro_batches)
-        report = trainer.train_step(split_batch(trainer.strategy, batch))
-        reports.append(tf.nest.map_structure(float, report))
-    assert reports[0]["sums"]["loss"].weight == 5.0
-    whole, *split = map(tf.nest.flatten, reports)
-    for actual in split:
-        np.testing.assert_allclose(actual, whole, rtol=1e-5, atol=0)
-
-
-def test_a_resumed_run_repeats_the_unbroken_one(tmp_path):
-    run, copy = tmp_path / "run", tmp_path / "copy"
-    unbroken = weights(train(run, make_task(config=DROPPING), last_step=4))
-    shutil.copytree(run, copy)
-    for path in copy.glob("*-4*"):
-        path.unlink()
-    (copy / "checkpoint").unlink()
-    resumed = weights(train(copy, make_task(config=DROPPING), last_step=4))
-    for name, expected in unbroken.items():
-        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+    assert_split_batches_report_what_whole_ones_do(tmp_path, make_task(dropout_prob=0.0))
 
 
 def test_the_input_is_described_by_its_content():

@@ -1,16 +1,13 @@
 """Questions in, answers with their places out: a JSON object a line, in order."""
 
 import io
-import itertools
 import json
-import os
 import sys
 from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
@@ -263,60 +260,9 @@ def test_an_entry_that_cannot_be_used_is_named(
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["questions.jsonl"]
 
 
-def test_a_missing_file_is_named_before_anything_else(tmp_path):
-    for path, found in ((str(tmp_path / "nowhere"), "does not exist"), (str(tmp_path), "a folder")):
-        with pytest.raises(ValueError, match=rf"--predict_json '.*{found}.*a file of questions"):
-            check_questions(path)
-    with pytest.raises(ValueError, match=r"--predict_json 'ram://nowhere' does not exist"):
-        check_questions("ram://nowhere")
-    check_questions("-")
-
-
 @pytest.mark.parametrize("data", [b"", b"[]", b"\n\n"])
 def test_no_question_is_no_answer(new_answerer, tmp_path, data):
     assert answered(new_answerer(), data, tmp_path) == []
-
-
-def test_files_of_any_place_and_size_are_answered_in_order(new_answerer, tmp_path):
-    """More lines than are answered at once, from a file that is no local one."""
-    questions = [
-        PlainQuestion(number, "the world is " + "large " * (number % 40), "the?")
-        for number in range(1500)
-    ]
-    source, target = "ram://squad_prediction/questions.jsonl", tmp_path / "answers.jsonl"
-    with tf.io.gfile.GFile(source, "wb") as file:
-        file.write(as_lines(questions))
-    answerer = new_answerer(n_best_size=2)
-    answer_file(source, answerer, str(target))
-    with open(target, encoding="utf-8") as file:
-        assert [json.loads(line)["id"] for line in file] == list(range(1500))
-    assert 2 <= len(answerer.predictor.groups) < 8
-
-
-class Endless:
-    """A source that never ends, and counts how often it was read."""
-
-    def __init__(self) -> None:
-        self.reads = itertools.count()
-        self.last = 0
-
-    def read1(self, size: int) -> bytes:
-        self.last = next(self.reads)
-        return as_lines(QUESTIONS[1:3])
-
-    read = read1
-
-
-def test_an_endless_stream_is_answered_until_nobody_reads(new_answerer, monkeypatch):
-    source = Endless()
-    reading, writing = os.pipe()
-    os.close(reading)
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=source))
-    with open(writing, "w") as sink:
-        monkeypatch.setattr(sys, "stdout", sink)
-        answer_file("-", new_answerer())
-        sink.flush()  # as Python does at its end; nothing may be raised
-    assert source.last < 3
 
 
 def test_each_group_reaches_the_reader_before_the_next_one_is_asked_for(new_answerer):

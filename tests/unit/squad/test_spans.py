@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original.names import original_names
-from albert_tf.data.files import WriteError
 from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
@@ -165,21 +164,3 @@ def test_files_hold_the_weights_alone_where_the_original_puts_them(served):
     stored = tf.train.list_variables(os.path.join(path, "variables", "variables"))
     shapes = sorted(tuple(shape) for name, shape in stored if name[0] != "_")
     assert shapes == sorted(tuple(v.shape) for v in original_names(model).values())
-
-
-def test_a_model_of_half_precision_is_exported_in_single(tmp_path):
-    model = new_model(1, dtype="mixed_bfloat16")
-    loaded = tf.saved_model.load(export_spans(model, str(tmp_path)))
-    tokens = loaded.signatures["tokens"]
-    assert all(variable.dtype == tf.float32 for variable in tokens.variables)
-    features = inputs(*SHAPES[0])
-    whole = new_model(1)(features, training=False)  # the same weights
-    actual = tokens(**{name: tf.constant(values) for name, values in features.items()})
-    assert_same(actual, whole, SPAN_OUTPUTS)
-
-
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
-    path = tmp_path / "exports"
-    path.write_text("a file")
-    with pytest.raises(WriteError, match=r"--export_dir: .*exports"):
-        export_spans(new_model(1), str(path))

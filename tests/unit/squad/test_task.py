@@ -1,7 +1,5 @@
 """The task of question answering: its batches and losses, and that training learns and resumes."""
 
-import shutil
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,9 +10,14 @@ from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import position_mask
 from albert_tf.squad.features import SquadFeatures
 from albert_tf.squad.task import SquadTask
-from albert_tf.training.distribution import split_batch
 from tests.small_model import dropping_config, small_config
-from tests.small_task import make_trainer, train, weights
+from tests.small_task import (
+    assert_losses_weigh_examples,
+    assert_split_batches_report_what_whole_ones_do,
+    make_trainer,
+    train,
+    weights,
+)
 
 LENGTH, MARK = 13, 5
 ONE_BLOCK = {
@@ -69,19 +72,7 @@ def test_a_batch_has_what_losses_and_metrics_need(version):
         {"start_positions", "end_positions", "example_weights"}
         | ({"is_impossible"} if version == 2 else set())
     )
-    batch["example_weights"] = tf.constant([1.0, 0.0, 0.0, 2.0])
-    outputs = task.build_model()(batch)
-    losses = task.losses(outputs, batch)
-    assert {name: loss.weight for name, loss in losses.items()} == task.loss_weights(batch)
-    rows = [0, 3, 3]
-    of_rows = {
-        name: tf.gather(x, rows) for name, x in {**outputs, **batch}.items() if tf.is_tensor(x)
-    }
-    of_rows["example_weights"] = tf.ones(3)
-    alone = task.losses(of_rows, of_rows)
-    np.testing.assert_allclose(
-        task.total_loss(losses), task.total_loss(alone), rtol=1e-5, atol=1e-7
-    )
+    outputs = assert_losses_weigh_examples(task, batch)
     assert task.metrics(outputs, batch).keys() == {"start_accuracy", "end_accuracy"} | (
         {"answerability_accuracy"} if version == 2 else set()
     )
@@ -149,31 +140,7 @@ def test_training_learns(version, tmp_path):
 
 
 def test_split_batches_report_what_whole_ones_do(tmp_path):
-    task = make_task(2, dropout_prob=0.0)
-    batch = next(iter(task.train_dataset(6, seed=3)))
-    batch["example_weights"] = tf.constant([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
-    reports = []
-    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
-        trainer = make_trainer(tmp_path, task, replicas, micro_batches=micro_batches)
-        report = trainer.train_step(split_batch(trainer.strategy, batch))
-        reports.append(tf.nest.map_structure(float, report))
-    assert reports[0]["sums"]["start_loss"].weight == 5.0
-    whole, *split = map(tf.nest.flatten, reports)
-    for actual in split:
-        np.testing.assert_allclose(actual, whole, rtol=1e-5, atol=0)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_resumed_run_repeats_the_unbroken_one(version, tmp_path):
-    run, copy = tmp_path / "run", tmp_path / "copy"
-    unbroken = weights(train(run, make_task(version, config=DROPPING), last_step=4))
-    shutil.copytree(run, copy)
-    for path in copy.glob("*-4*"):
-        path.unlink()
-    (copy / "checkpoint").unlink()
-    resumed = weights(train(copy, make_task(version, config=DROPPING), last_step=4))
-    for name, expected in unbroken.items():
-        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+    assert_split_batches_report_what_whole_ones_do(tmp_path, make_task(2, dropout_prob=0.0))
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
