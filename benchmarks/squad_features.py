@@ -1,13 +1,10 @@
-"""How fast questions become windows, next to SentencePiece alone, and what answers survive it.
+"""How fast questions become windows, next to SentencePiece alone.
 
     python -m benchmarks.squad_features --squad_file=dev-v1.1.json --spm_model_file=30k-clean.model
 
 Bare SentencePiece gets every context once and every question, and gives ids; ours gives windows
 with positions of answers and the characters of every token. Both run in turns in this process, and
 the best of each is compared: other work on the machine only ever adds time.
-
-Then every reference answer is taken to its tokens and back, and compared as the metric does. What
-cannot come back are answers that end inside of a token, most of them inside of a word.
 """
 
 import time
@@ -17,8 +14,7 @@ import sentencepiece
 from absl import app, flags
 
 from albert_tf.squad.data import SquadData, read_squad
-from albert_tf.squad.features import answers_through_tokens, squad_features, squad_tokens
-from albert_tf.squad.metrics import normalize_answer
+from albert_tf.squad.features import squad_features
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from benchmarks.timing import best_seconds
@@ -32,7 +28,6 @@ _STRIDE = flags.DEFINE_integer("doc_stride", 128, "Tokens from a window to the n
 _QUERY = flags.DEFINE_integer("max_query_length", 64, "Tokens of a question.")
 _WORKERS = flags.DEFINE_integer("num_workers", 1, "Processes that tokenize.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "How often to time each.", lower_bound=1)
-_SHOWN = 20
 
 
 def print_speed(data: SquadData, tokenizer: Tokenizer) -> None:
@@ -61,44 +56,6 @@ def print_speed(data: SquadData, tokenizer: Tokenizer) -> None:
         )
 
 
-def print_answers(tokenizer: Tokenizer) -> None:
-    """Prints how many reference answers come back from their tokens, and some that do not."""
-    data = read_squad(_DATA.value, version=_VERSION.value, is_training=False, flag="--squad_file")
-    tokens = squad_tokens(data, tokenizer, _QUERY.value, _WORKERS.value)
-    asked = [
-        (data.contexts[question.paragraph], start)
-        for question in data.questions
-        for _, start in question.answers
-    ]
-    references = whole = survived = whole_survived = 0
-    answered: dict[str, bool] = {}
-    lost = []
-    for (context, start), (qas_id, wanted, found) in zip(
-        asked, answers_through_tokens(data, tokens), strict=True
-    ):
-        is_same = normalize_answer(wanted) == normalize_answer(found)
-        is_whole = not cuts_a_word(context, start, start + len(wanted))
-        references += 1
-        survived += is_same
-        whole += is_whole
-        whole_survived += is_whole and is_same
-        answered[qas_id] = is_same or answered.get(qas_id, False)
-        if not is_same:
-            lost.append(f"  {wanted!r} from {found!r}{'' if is_whole else ', inside of a word'}")
-    print(f"answers that come back: {survived} of {references} ({survived / references:.3%})")
-    print(f"of those of whole words: {whole_survived} of {whole} ({whole_survived / whole:.3%})")
-    print(f"questions with one: {sum(answered.values())} of {len(answered)}")
-    print("\n".join(lost[:_SHOWN]))
-
-
-def cuts_a_word(context: str, start: int, end: int) -> bool:
-    """Whether a letter or digit stands on both sides of an edge of `context[start:end]`."""
-    return any(
-        0 < edge < len(context) and context[edge - 1].isalnum() and context[edge].isalnum()
-        for edge in (start, end)
-    )
-
-
 def main(arguments: Sequence[str]) -> None:
     """Prints speed and answers."""
     del arguments
@@ -110,7 +67,6 @@ def main(arguments: Sequence[str]) -> None:
         f"questions={len(data.questions)}"
     )
     print_speed(data, tokenizer)
-    print_answers(tokenizer)
 
 
 if __name__ == "__main__":

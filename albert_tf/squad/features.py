@@ -6,8 +6,8 @@ other at `doc_stride`, and an answer is trained on in the windows that hold all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -28,7 +28,7 @@ _IDS_NAMED = 5
 
 
 @dataclass(frozen=True, eq=False)
-class SquadTokens:
+class _Tokens:
     """Tokens of all contexts (T) and all questions, one after the other.
 
     Attributes:
@@ -50,17 +50,10 @@ class SquadTokens:
     cut_questions: list[int]
 
 
-def squad_tokens(
+def _tokens(
     data: SquadData, tokenizer: Tokenizer, max_query_length: int, num_workers: int
-) -> SquadTokens:
-    """Tokenizes; the result does not depend on the number of processes.
-
-    Args:
-        data: questions and contexts.
-        tokenizer: what the model was trained with.
-        max_query_length: tokens of a question at most.
-        num_workers: processes; with 1 this one does the work.
-    """
+) -> _Tokens:
+    """Tokenizes; the result does not depend on the number of processes."""
     questions = [question.question for question in data.questions]
     with worker_processes(num_workers, tokenizer) as run:
         contexts = _tokenized(run, _encode_contexts, data.contexts, _CONTEXTS_AT_ONCE, "contexts")
@@ -68,7 +61,7 @@ def squad_tokens(
         asked = _tokenized(run, _encode_questions, questions, _QUESTIONS_AT_ONCE, "questions")
     asked_ids = [row for part in asked for row in part]
     kept = [row[:max_query_length] for row in asked_ids]
-    return SquadTokens(
+    return _Tokens(
         ids,
         starts,
         ends,
@@ -149,9 +142,7 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
     return Windows(*(values.astype(np.int32) for values in (questions, numbers, starts, lengths)))
 
 
-def answer_tokens(
-    questions: Sequence[Question], tokens: SquadTokens
-) -> tuple[np.ndarray, np.ndarray]:
+def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.ndarray, np.ndarray]:
     """Finds the first and the last token of every answer.
 
     A character that no token comes from is passed over, towards the middle of the answer.
@@ -176,26 +167,6 @@ def answer_tokens(
     has_none = (ranges[:, 0] < 0) | (counts == 0)
     first[has_none] = last[has_none] = -1
     return first, last
-
-
-def answers_through_tokens(data: SquadData, tokens: SquadTokens) -> Iterator[tuple[str, str, str]]:
-    """Takes every reference answer to its tokens and back: what a perfect model would answer.
-
-    Yields:
-        The question's id, the reference answer, and the characters that its tokens come from,
-        which are more where a token reaches over the end of the answer.
-    """
-    asked = [
-        replace(question, answers=(answer,), is_impossible=False)
-        for question in data.questions
-        for answer in question.answers
-    ]
-    offsets = tokens.paragraph_offsets
-    for question, first, last in zip(asked, *answer_tokens(asked, tokens), strict=True):
-        context = data.contexts[question.paragraph]
-        begin = tokens.starts[offsets[question.paragraph] + first]
-        end = tokens.ends[offsets[question.paragraph] + last]
-        yield question.qas_id, question.answers[0][0], context[begin:end] if first >= 0 else ""
 
 
 def _first_and_last_character(question: Question) -> tuple[int, int]:
@@ -340,7 +311,7 @@ def squad_features(
         context it cannot align or that has no token.
     """
     check_lengths(max_seq_length, doc_stride, max_query_length)
-    tokens = squad_tokens(data, tokenizer, max_query_length, num_workers)
+    tokens = _tokens(data, tokenizer, max_query_length, num_workers)
     paragraphs = np.array([question.paragraph for question in data.questions], np.int64)
     windows = cut_windows(
         np.diff(tokens.paragraph_offsets)[paragraphs],
@@ -388,7 +359,7 @@ def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -
 
 
 def _sequences(
-    tokens: SquadTokens, windows: Windows, paragraphs: np.ndarray, tokenizer: Tokenizer
+    tokens: _Tokens, windows: Windows, paragraphs: np.ndarray, tokenizer: Tokenizer
 ) -> TokenSequences:
     """Lays all windows out, some at a time."""
     pool = np.concatenate([tokens.question_ids, tokens.context_ids])
@@ -414,10 +385,10 @@ def _sequences(
     return TokenSequences.concatenate(parts)
 
 
-def _labels(data: SquadData, tokens: SquadTokens, windows: Windows) -> dict[str, np.ndarray]:
+def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.ndarray]:
     """Positions of the answers in the windows, 0 where a window does not hold the whole answer."""
     owners = windows.questions
-    first, last = (ends[owners] for ends in answer_tokens(data.questions, tokens))
+    first, last = (ends[owners] for ends in _answer_tokens(data.questions, tokens))
     is_whole = (first >= windows.starts) & (last < windows.starts + windows.lengths) & (first >= 0)
     if not is_whole.any():
         answered = sum(not question.is_impossible for question in data.questions)

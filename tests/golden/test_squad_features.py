@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 
 from albert_tf.squad.data import SquadData, read_squad
-from albert_tf.squad.features import (
-    SquadFeatures,
-    answers_through_tokens,
-    squad_features,
-    squad_tokens,
-)
+from albert_tf.squad.features import SquadFeatures, squad_features
 from albert_tf.squad.metrics import normalize_answer
 from albert_tf.tokenization.loading import load_tokenizer
+from tests.answers_back import answers_through_tokens
 
 DATA = Path(__file__).parent / "data"
 FOLDER = DATA / "squad"
@@ -137,7 +133,7 @@ def test_answers_come_back_from_their_tokens(version):
     tokenizer = load_tokenizer(spm_model_file=str(DATA / "tokenizer" / "small_1000.model"))
     pairs = [
         (normalize_answer(wanted), normalize_answer(found))
-        for _, wanted, found in answers_through_tokens(data, squad_tokens(data, tokenizer, 9, 1))
+        for wanted, found in answers_through_tokens(data, tokenizer)
     ]
     assert len(pairs) == 86
     assert [pair for pair in pairs if pair[0] != pair[1]] == []

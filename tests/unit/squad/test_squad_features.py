@@ -9,14 +9,12 @@ from albert_tf.squad import features as module
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.squad.features import (
     SquadFeatures,
-    answer_tokens,
-    answers_through_tokens,
     cut_windows,
     squad_features,
-    squad_tokens,
 )
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
+from tests.answers_back import answers_through_tokens
 
 WORDS = ["the", "river", "tejo", "is", "wide", "and", "long", "in", "lisbon", "porto", "12", "300"]
 VOCABULARY = [
@@ -229,17 +227,16 @@ ODD = "  The   ta\u0301ll  \u200b½ \u00a0 cafe\u0301, “12,300” ﬁne\n"
 def test_answers_come_back_from_their_tokens(sentence_pieces, text, back):
     question = Question("a", "what", 0, ((text, ODD.index(text)),), False)
     data = SquadData([ODD], [question], "odd.json")
-    tokens = squad_tokens(data, sentence_pieces, 5, 1)
-    ((name, wanted, found),) = answers_through_tokens(data, tokens)
-    assert (name, wanted, found.strip()) == ("a", text, back)
+    ((wanted, found),) = answers_through_tokens(data, sentence_pieces)
+    assert (wanted, found.strip()) == (text, back)
 
 
 @pytest.mark.parametrize("answer", [("\u200b", 1), (" ", 3), ("\n", 4)])
 def test_an_answer_of_which_no_token_is_left_gets_the_nearest(sentence_pieces, answer):
     data = SquadData(["a\u200bb \n"], [Question("a", "b", 0, (answer,), False)], "odd.json")
-    tokens = squad_tokens(data, sentence_pieces, 5, 1)
-    first, last = answer_tokens(data.questions, tokens)
-    assert 0 <= first[0] <= last[0] < len(tokens.context_ids)
+    features = squad_features(data, sentence_pieces, is_training=True, **LENGTHS)
+    assert not features.is_impossible[0]
+    assert 3 <= features.start_positions[0] <= features.end_positions[0]
 
 
 def test_chinese(word_pieces):
@@ -265,9 +262,7 @@ def test_chinese(word_pieces):
         )
     ]
     assert chosen == [["a", "##b"], ["河", "边"], ["里", "斯", "本"]]
-    back = [
-        found for _, _, found in answers_through_tokens(data, squad_tokens(data, word_pieces, 3, 1))
-    ]
+    back = [found for _, found in answers_through_tokens(data, word_pieces)]
     assert back == ["ab", "河边", "里斯本"]
 
 
