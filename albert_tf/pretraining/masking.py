@@ -27,21 +27,17 @@ class Words(NamedTuple):
     begin: np.ndarray
 
 
-def find_words(
-    input_ids: np.ndarray, is_text: np.ndarray, starts_word: np.ndarray, whole_words: bool
-) -> Words:
+def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
     """Groups tokens to words.
 
     Args:
-        input_ids: integer [B, S].
         is_text: bool [B, S]; False for special tokens and padding, which belong to no word.
-        starts_word: bool, by id.
-        whole_words: False makes every text token a word.
+        starts_word: bool [B, S]; whether a token opens a word. None makes every text token a word.
 
     A token that does not start a word joins the word before it, across [SEP] too; the first text
     token always opens one. Source: `create_masked_lm_predictions` of the original.
     """
-    opens = is_text & starts_word[input_ids] if whole_words else is_text.copy()
+    opens = is_text.copy() if starts_word is None else is_text & starts_word
     rows = np.flatnonzero(is_text.any(axis=1))
     opens[rows, is_text[rows].argmax(axis=1)] = True
     of_position = opens.cumsum(axis=1) - 1
@@ -202,13 +198,23 @@ def _draw_ngrams(
     keys.sort(axis=1)
     order = (keys & np.uint64(2**bits - 1)).astype(np.int64)
 
-    point = rng.random(shape, np.float32)
-    lengths = np.ones(shape, np.int64)
-    for bound in ngram_probabilities(settings).cumsum()[:-1]:
-        lengths += point >= bound
-    # An n-gram that would reach beyond the last word ends there.
-    np.minimum(lengths, np.maximum(counts[:, None] - columns, 1), out=lengths)
-    return NgramDraws(order, lengths)
+    return NgramDraws(order, ngram_lengths(rng.random(shape, np.float32), counts, settings))
+
+
+def ngram_lengths(point: np.ndarray, counts: np.ndarray, settings: MaskingSettings) -> np.ndarray:
+    """Turns random numbers into lengths of n-grams.
+
+    Args:
+        point: float32 [B, W], in [0, 1).
+        counts: int64 [B]; words of each sequence.
+        settings: the longest n-gram, and which lengths are likelier.
+
+    Returns:
+        int64 [B, W]; in words. An n-gram that would reach beyond the last word ends there.
+    """
+    bounds = ngram_probabilities(settings).cumsum()[:-1]
+    lengths = 1 + np.searchsorted(bounds, point, side="right")
+    return np.minimum(lengths, np.maximum(counts[:, None] - np.arange(point.shape[1]), 1))
 
 
 def ngram_probabilities(settings: MaskingSettings) -> np.ndarray:
@@ -292,7 +298,8 @@ def mask_batch(
         settings: how much to mask, and how.
         rng: decides everything that is random.
     """
-    words = find_words(input_ids, is_text, vocabulary.starts_word, settings.do_whole_word_mask)
+    starts = vocabulary.starts_word[input_ids] if settings.do_whole_word_mask else None
+    words = find_words(is_text, starts)
     budget = prediction_budget(lengths, settings)
     draws = draw_masking(words, settings, vocabulary.size, rng)
     return mask_tokens(input_ids, is_text, words, budget, draws, vocabulary.mask_id)

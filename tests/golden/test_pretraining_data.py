@@ -2,9 +2,8 @@
 
 import json
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -81,49 +80,13 @@ def replay_masking(
     """Masks one sequence with our rules and the draws of the original."""
     settings = masking_settings(case)
     is_text = ~np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id])
-    words = find_words(ids, is_text, tokenizer.starts_word, settings.do_whole_word_mask)
+    starts = tokenizer.starts_word[ids] if settings.do_whole_word_mask else None
+    words = find_words(is_text, starts)
     budget = prediction_budget(np.array([ids.shape[1]]), settings)
     if settings.masked_lm_prob == 0:
         python, numpy = random.Random(0), np.random.RandomState(0)  # the original draws nothing
     draws = replay_draws(words, budget[0], settings, tokenizer.vocab_size, python, numpy)
     return mask_tokens(ids, is_text, words, budget, draws, tokenizer.mask_id)
-
-
-def replay_online_masking(
-    ids: np.ndarray,
-    case: dict,
-    tokenizer: Tokenizer,
-    python: random.Random,
-    numpy: np.random.RandomState,
-) -> MaskedBatch:
-    """The same with the graph of masking while training, in the form of the NumPy results."""
-    settings = masking_settings(case)
-    is_text = ~np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id])
-    words = find_words(ids, is_text, tokenizer.starts_word, settings.do_whole_word_mask)
-    budget = prediction_budget(np.array([ids.shape[1]]), settings)
-    draws = replay_draws(words, budget[0], settings, tokenizer.vocab_size, python, numpy)
-    boundary = (tokenizer.starts_word[ids] | ~is_text).astype(np.int32)
-    masked = online_masking.mask_tokens(
-        tf.constant(ids),
-        tf.constant(is_text),
-        online_masking.find_words(
-            tf.constant(is_text), tf.constant(boundary) if settings.do_whole_word_mask else None
-        ),
-        tf.constant(budget, tf.int32),
-        online_masking.GraphDraws(
-            *(
-                tf.constant(np.pad(value, [(0, 0), (0, ids.shape[1] - value.shape[1])]), tf.int32)
-                for value in draws.masked
-            ),
-            tf.constant(draws.replacement_draw, tf.float32),
-            tf.constant(draws.random_ids, tf.int32),
-        ),
-        settings.ngram,
-        tokenizer.mask_id,
-    )
-    counts = masked["masked_lm_weights"].numpy().sum(axis=1).astype(int)
-    names = ("input_ids", "masked_lm_positions", "masked_lm_ids")
-    return MaskedBatch(*(masked[name].numpy() for name in names), counts, np.zeros(0))
 
 
 def assert_masking_equals(batch: MaskedBatch, expected: dict, tokenizer: Tokenizer) -> None:
@@ -133,22 +96,13 @@ def assert_masking_equals(batch: MaskedBatch, expected: dict, tokenizer: Tokeniz
     np.testing.assert_array_equal(batch.labels[0, :count], labels)
 
 
-REPLAYS = [
-    (case, replay)
-    for case in CASES["create_masked_lm_predictions"]
-    for replay in (replay_masking, replay_online_masking)
-    # The rest is done in records only.
-    if replay is replay_masking or (case["masked_lm_prob"] and not case["do_permutation"])
-]
-
-
-@pytest.mark.parametrize(("case", "replay"), REPLAYS)
-def test_masking_replays_the_original(case: dict, replay: Callable[..., MaskedBatch]) -> None:
+@pytest.mark.parametrize("case", CASES["create_masked_lm_predictions"])
+def test_masking_replays_the_original(case: dict) -> None:
     tokenizer = tokenizer_of(case["tokenizer"])
     ids = np.array([tokenizer.convert_tokens_to_ids(case["tokens"])], np.int32)
     python = random.Random(case["python_seed"])
     numpy = np.random.RandomState(case["numpy_seed"])
-    batch = replay(ids, case, tokenizer, python, numpy)
+    batch = replay_masking(ids, case, tokenizer, python, numpy)
     assert tokenizer.convert_ids_to_tokens(batch.input_ids[0]) == case["output_tokens"]
     assert_masking_equals(batch, case, tokenizer)
     assert python.random() == case["after"]["python_next_random"]
@@ -330,11 +284,6 @@ def our_statistics(name: str, online: bool) -> list[dict]:
     return results
 
 
-@cache
-def mask_graph(masking: online_masking.OnlineMasking) -> Callable[..., dict[str, tf.Tensor]]:
-    return tf.function(partial(masking, seed=0), reduce_retracing=True, autograph=False)
-
-
 def mask_online(
     records: dict[str, np.ndarray], masking: MaskingSettings, tokenizer: Tokenizer, seed: int
 ) -> dict[str, np.ndarray]:
@@ -343,7 +292,7 @@ def mask_online(
     plain = {name: tf.constant(records[name].astype(np.int32)) for name in names}
     mask = online_masking.OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size)
     numbers = tf.range(len(records["input_ids"]), dtype=tf.int64) + seed * 2**32
-    masked = mask_graph(mask)(plain, numbers)
+    masked = mask(plain, numbers, seed=0)
     return {**records, **{name: values.numpy() for name, values in masked.items()}}
 
 

@@ -43,12 +43,16 @@ def test_report_says_what_was_made() -> None:
         assert part in text
 
 
-def test_report_says_that_there_are_no_pairs() -> None:
-    settings = PretrainingDataSettings(SegmentSettings(sentence_loss="none"))
-    text = "\n".join(CreationReport(settings, COUNTS, 10.0).lines())
+def test_report_says_what_was_not_made_and_how_to_train_on_plain_records() -> None:
+    settings = PretrainingDataSettings(
+        SegmentSettings(sentence_loss="none"), MaskingSettings(masked_lm_prob=0)
+    )
+    report = CreationReport(settings, COUNTS, 10.0)
+    text = "\n".join(report.lines())
     assert "sentence_loss=none" in text
     assert "swapped" not in text
-    assert "random_document" not in text
+    assert "masking: none" in text
+    assert any("run_pretraining.py --masked_lm_prob=0.15" in line for line in report.warnings())
 
 
 def test_warnings_only_where_there_is_something() -> None:
@@ -69,10 +73,3 @@ def test_limit_below_the_fraction_is_told() -> None:
     assert "asks for 77 predictions in 512 tokens" in warning
     assert "allows 20: 3.9%" in warning
     assert masking_limit_warning(128, MaskingSettings()) is None
-
-
-def test_report_says_how_to_train_on_plain_records() -> None:
-    settings = PretrainingDataSettings(masking=MaskingSettings(masked_lm_prob=0))
-    report = CreationReport(settings, COUNTS, 10.0)
-    assert "masking: none, for masking while training" in report.lines()
-    assert any("run_pretraining.py --masked_lm_prob=0.15" in line for line in report.warnings())

@@ -88,7 +88,7 @@ def test_masked_batches_keep_the_rules(settings: MaskingSettings) -> None:
     ids, is_text, lengths = sequences(3)
     batch = mask_batch(ids, is_text, lengths, VOCABULARY, settings, np.random.default_rng(7))
     budget = prediction_budget(lengths, settings)
-    words = find_words(ids, is_text, STARTS, settings.do_whole_word_mask)
+    words = find_words(is_text, STARTS[ids] if settings.do_whole_word_mask else None)
     slots = settings.prediction_slots
     assert batch.positions.shape == batch.labels.shape == (len(ids), slots)
     assert (batch.counts <= budget * (2 if settings.do_permutation else 1)).all()
@@ -120,7 +120,7 @@ def test_random_tokens_come_from_the_whole_vocabulary() -> None:
 def test_sequences_do_not_depend_on_their_neighbours() -> None:
     """Shorter rows of a batch are chosen as if they were alone, given the same draws."""
     ids, is_text, _ = sequences(8)
-    words = find_words(ids, is_text, STARTS, whole_words=True)
+    words = find_words(is_text, STARTS[ids])
     rng = np.random.default_rng(9)
     W = int(words.counts.max())
     order = np.argsort(rng.random((len(ids), W)) + (np.arange(W) >= words.counts[:, None]))
@@ -153,7 +153,7 @@ def test_words_of_a_sequence() -> None:
     starts = np.array([True, False, True])
     ids = np.array([[2, 1, 2, 1, 2, 1, 1, 2, 0, 0]])
     is_text = np.array([[0, 1, 1, 1, 0, 1, 1, 1, 0, 0]], bool)
-    words = find_words(ids, is_text, starts, whole_words=True)
+    words = find_words(is_text, starts[ids])
     # The first token opens a word although it starts none; the one after [SEP] joins the last.
     assert words.counts.tolist() == [3]
     assert words.of_position[is_text].tolist() == [0, 1, 1, 1, 1, 2]

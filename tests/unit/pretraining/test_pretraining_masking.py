@@ -89,6 +89,20 @@ def test_masks_depend_on_seed_pass_and_example_not_on_batches(files):
     assert len(first & set(examples(task.train_dataset(4, seed=4).take(3)))) < COUNT / 3
 
 
+def test_a_restored_input_draws_the_masks_of_the_unbroken_one(files, tmp_path):
+    def begin():
+        return iter(task_on([files["plain"]]).train_dataset(5, seed=3))
+
+    unbroken = begin()
+    for _ in range(3):
+        next(unbroken)
+    saved = tf.train.Checkpoint(iterator=unbroken).write(str(tmp_path / "position"))
+    restored = begin()
+    tf.train.Checkpoint(iterator=restored).read(saved).assert_consumed()
+    for _ in range(4):
+        assert (examples([next(restored)]) == examples([next(unbroken)])).all()
+
+
 def test_evaluation_masks_the_same_way_every_time(files):
     rows = examples(task_on([], [files["plain"]]).eval_dataset(5))
     assert len(rows) == COUNT
