@@ -13,10 +13,14 @@ import tensorflow as tf
 
 GOLDEN = Path(__file__).parent / "golden" / "data"
 
-# Shells start what runs in the background with Ctrl-C ignored, which children inherit; the tests of
-# signals send it as to a command in the foreground.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Shells start background jobs with Ctrl-C ignored, nohup with SIGHUP ignored, and children inherit
+# that; the tests of signals send both as to a command in the foreground.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # Two devices on every machine, for the tests of replicas; everything else runs on the first.
 tf.config.set_logical_device_configuration(

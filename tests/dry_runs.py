@@ -27,10 +27,16 @@ def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
             delattr(flags.FLAGS, name)
 
 
-def run_here(module: ModuleType, values: Mapping[str, Any]) -> None:
-    """Runs a command in this process; see `given`."""
+def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> None:
+    """Runs a command in this process; see `given`.
+
+    Args:
+        module: of the command.
+        values: of its flags.
+        *arguments: what its `run` is given, such as options of Beam.
+    """
     with given(module, values), dry_run_context(flags.FLAGS):
-        module.run()
+        module.run(*arguments)
 
 
 def tree(folder: Path) -> dict[str, Any]:

@@ -205,38 +205,3 @@ def test_beam_that_is_not_installed(golden: Path, tmp_path: Path) -> None:
     )
     assert result.returncode == 1
     assert 'Install it with: pip install "albert_tf[beam]"' in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (
-            {"sentence_loss": "none", "random_next_sentence": True},
-            "--random_next_sentence=True contradicts --sentence_loss=none",
-        ),
-        (
-            {"sentence_loss": "nsp", "random_next_sentence": False},
-            "--random_next_sentence=False contradicts --sentence_loss=nsp",
-        ),
-        ({"input_file": "no-such-*"}, "--input_file: no file matches 'no-such-*'"),
-        ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
-        ({"vocab_file": ""}, "--spm_model_file"),
-        ({"num_workers": 0}, "--num_workers"),
-        ({"output_file": "records@0"}, "--output_file=records@0 asks for 0 files"),
-        ({"runner": "DirectRunner", "num_workers": 2}, "--num_workers=2 is for processes of this"),
-        ({"": "", "region": "here"}, "--region=here: options of Beam need --runner"),
-        ({"runner": "DirectRunner", "": "", "regon": "here"}, "Beam has no option --regon"),
-    ],
-)
-def test_wrong_flags_are_named(
-    flags: dict, message: str, golden: Path, tmp_path: Path, no_tensorflow: str
-) -> None:
-    right = {
-        "input_file": golden / "pretraining_data" / "corpus.txt",
-        "vocab_file": golden / "tokenizer" / "vocab.txt",
-    }
-    output = tmp_path / "records" / "file"
-    result = run(no_tensorflow, **({"output_file": output} | right | flags))
-    assert result.returncode != 0
-    assert message in result.stderr
-    assert not output.parent.exists()

@@ -63,6 +63,7 @@ def test_a_classifier_of_chapters_ends_it(tmp_path):
     assert {label for label, _ in answers} <= chapters
 
 
+@pytest.mark.slow
 def test_a_failing_step_ends_the_demo_with_its_name(tmp_path):
     result = run_demo(tmp_path, "--max_documents=40", "--vocab_size=30")
     assert result.returncode == 1

@@ -7,7 +7,6 @@ with the outputs of their models.
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -18,6 +17,7 @@ import albert_tf
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun
+from tests.programs import warm_python
 from tests.small_model import small_config
 
 EARLIER = Path(__file__).parents[1] / "earlier"
@@ -36,7 +36,7 @@ def go_on(run, script: str, folder: str, **changes) -> None:
         else f"--{name}={str(value).replace(f'{run.folder}/', '')}"
         for name, value in flags.items()
     ]
-    command = [sys.executable, str(ROOT / script), *line]
+    command = [warm_python(), str(ROOT / script), *line]
     done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

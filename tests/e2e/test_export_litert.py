@@ -1,6 +1,5 @@
 """The command that writes LiteRT files, run as a user does."""
 
-import pytest
 import tensorflow as tf
 
 from tests.programs import run_program
@@ -8,12 +7,8 @@ from tests.programs import run_program
 SCRIPT = "albert_tf/cli/export_litert.py"
 
 
-@pytest.fixture(scope="module")
-def model(golden):
-    return golden / "hub" / "albert_directory"
-
-
-def test_a_release_becomes_a_file_as_long_as_its_positions(tmp_path, model):
+def test_a_release_becomes_a_file_as_long_as_its_positions(tmp_path, golden):
+    model = golden / "hub" / "albert_directory"
     path = tmp_path / "new" / "encoder.tflite"
     flags = {"model": model, "output_file": path, "batch_size": 0}
     result = run_program(SCRIPT, tmp_path, flags)
@@ -23,20 +18,3 @@ def test_a_release_becomes_a_file_as_long_as_its_positions(tmp_path, model):
     details = tf.lite.Interpreter(str(path)).get_signature_runner().get_input_details()
     assert details["input_ids"]["shape_signature"].tolist() == [-1, 48]
     assert [entry.name for entry in path.parent.iterdir()] == ["encoder.tflite"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"model": "gone"}, "--model"),
-        ({"max_seq_length": 49}, "--max_seq_length"),
-        ({"quantization": "int8_calibrated"}, "--quantization"),
-        ({"calibration_file": "texts.txt"}, "--quantization=int8"),
-    ],
-)
-def test_bad_flags_are_named(tmp_path, model, flags, message):
-    path = tmp_path / "model.tflite"
-    result = run_program(SCRIPT, tmp_path, {"model": model, "output_file": path, **flags})
-    assert result.code == 1
-    assert message in result.output
-    assert not path.exists()

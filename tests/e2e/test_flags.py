@@ -1,225 +1,154 @@
 """Every flag of the original release's commands is there, with its type and default."""
 
+import importlib
 import re
-import xml.etree.ElementTree
 
 import pytest
 
+from albert_tf.cli.app import help_text
+from tests.command_flags import flags_of
 from tests.pretraining_run import PretrainingRun
-from tests.programs import run_program
 
-# Name: (type, default, choices) in the original release.
+# Defaults of the original release, which tell the types as well: None is that of a string.
+DEVICES = {
+    **dict.fromkeys(("gcp_project", "master", "tpu_name", "tpu_zone")),
+    "iterations_per_loop": 1000,
+    "num_tpu_cores": 8,
+    "use_tpu": False,
+}
+FINE_TUNING = {
+    **DEVICES,
+    **dict.fromkeys(("albert_config_file", "albert_hub_module_handle", "init_checkpoint")),
+    **dict.fromkeys(("output_dir", "spm_model_file", "vocab_file")),
+    "do_lower_case": True,
+    "do_predict": False,
+    "predict_batch_size": 8,
+    "train_batch_size": 32,
+}
 RUN_PRETRAINING = {
-    "albert_config_file": ("string", None),
-    "do_eval": ("bool", False),
-    "do_train": ("bool", True),
-    "eval_batch_size": ("int", 64),
-    "gcp_project": ("string", None),
-    "init_checkpoint": ("string", None),
-    "init_from_group0": ("bool", False),
-    "input_file": ("string", None),
-    "iterations_per_loop": ("int", 1000),
-    "keep_checkpoint_max": ("int", 5),
-    "learning_rate": ("float", 0.00176),
-    "masked_lm_budget": ("float", 0.0),
-    "master": ("string", None),
-    "max_eval_steps": ("int", 100),
-    "max_predictions_per_seq": ("int", 20),
-    "max_seq_length": ("int", 512),
-    "num_tpu_cores": ("int", 8),
-    "num_train_steps": ("int", 125000),
-    "num_warmup_steps": ("int", 3125),
-    "optimizer": ("string enum", "lamb"),
-    "output_dir": ("string", None),
-    "poly_power": ("float", 1.0),
-    "save_checkpoints_steps": ("int", 5000),
-    "start_warmup_step": ("int", 0),
-    "tpu_name": ("string", None),
-    "tpu_zone": ("string", None),
-    "train_batch_size": ("int", 4096),
-    "use_tpu": ("bool", False),
+    **DEVICES,
+    **dict.fromkeys(("albert_config_file", "init_checkpoint", "input_file", "output_dir")),
+    "do_eval": False,
+    "do_train": True,
+    "eval_batch_size": 64,
+    "init_from_group0": False,
+    "keep_checkpoint_max": 5,
+    "learning_rate": 0.00176,
+    "masked_lm_budget": 0.0,
+    "max_eval_steps": 100,
+    "max_predictions_per_seq": 20,
+    "max_seq_length": 512,
+    "num_train_steps": 125000,
+    "num_warmup_steps": 3125,
+    "optimizer": "lamb",
+    "poly_power": 1.0,
+    "save_checkpoints_steps": 5000,
+    "start_warmup_step": 0,
+    "train_batch_size": 4096,
 }
 CREATE_PRETRAINING_DATA = {
-    "do_lower_case": ("bool", True),
-    "do_permutation": ("bool", False),
-    "do_whole_word_mask": ("bool", True),
-    "dupe_factor": ("int", 40),
-    "favor_shorter_ngram": ("bool", True),
-    "input_file": ("string", None),
-    "input_file_mode": ("string", "r"),
-    "masked_lm_prob": ("float", 0.15),
-    "max_predictions_per_seq": ("int", 20),
-    "max_seq_length": ("int", 512),
-    "ngram": ("int", 3),
-    "output_file": ("string", None),
-    "random_next_sentence": ("bool", False),
-    "random_seed": ("int", 12345),
-    "short_seq_prob": ("float", 0.1),
-    "spm_model_file": ("string", None),
-    "vocab_file": ("string", None),
+    **dict.fromkeys(("input_file", "output_file", "spm_model_file", "vocab_file")),
+    "do_lower_case": True,
+    "do_permutation": False,
+    "do_whole_word_mask": True,
+    "dupe_factor": 40,
+    "favor_shorter_ngram": True,
+    "input_file_mode": "r",
+    "masked_lm_prob": 0.15,
+    "max_predictions_per_seq": 20,
+    "max_seq_length": 512,
+    "ngram": 3,
+    "random_next_sentence": False,
+    "random_seed": 12345,
+    "short_seq_prob": 0.1,
 }
 RUN_CLASSIFIER = {
-    "albert_config_file": ("string", None),
-    "albert_hub_module_handle": ("string", None),
-    "cached_dir": ("string", None),
-    "data_dir": ("string", None),
-    "do_eval": ("bool", False),
-    "do_lower_case": ("bool", True),
-    "do_predict": ("bool", False),
-    "do_train": ("bool", False),
-    "eval_batch_size": ("int", 8),
-    "export_dir": ("string", None),
-    "gcp_project": ("string", None),
-    "init_checkpoint": ("string", None),
-    "iterations_per_loop": ("int", 1000),
-    "keep_checkpoint_max": ("int", 5),
-    "learning_rate": ("float", 5e-05),
-    "master": ("string", None),
-    "max_seq_length": ("int", 512),
-    "num_tpu_cores": ("int", 8),
-    "optimizer": ("string enum", "adamw"),
-    "output_dir": ("string", None),
-    "predict_batch_size": ("int", 8),
-    "save_checkpoints_steps": ("int", 1000),
-    "spm_model_file": ("string", None),
-    "task_name": ("string", None),
-    "tpu_name": ("string", None),
-    "tpu_zone": ("string", None),
-    "train_batch_size": ("int", 32),
-    "train_step": ("int", 1000),
-    "use_tpu": ("bool", False),
-    "vocab_file": ("string", None),
-    "warmup_step": ("int", 0),
+    **FINE_TUNING,
+    **dict.fromkeys(("cached_dir", "data_dir", "export_dir", "task_name")),
+    "do_eval": False,
+    "do_train": False,
+    "eval_batch_size": 8,
+    "keep_checkpoint_max": 5,
+    "learning_rate": 5e-05,
+    "max_seq_length": 512,
+    "optimizer": "adamw",
+    "save_checkpoints_steps": 1000,
+    "train_step": 1000,
+    "warmup_step": 0,
 }  # and threshold_to_export, whose default is not a number
 RUN_SQUAD = {  # those of run_squad_v1 and of run_squad_v2
-    "albert_config_file": ("string", None),
-    "albert_hub_module_handle": ("string", None),
-    "do_lower_case": ("bool", True),
-    "do_predict": ("bool", False),
-    "do_train": ("bool", False),
-    "doc_stride": ("int", 128),
-    "dropout_prob": ("float", 0.1),
-    "end_n_top": ("int", 5),
-    "export_dir": ("string", None),
-    "gcp_project": ("string", None),
-    "init_checkpoint": ("string", None),
-    "iterations_per_loop": ("int", 1000),
-    "learning_rate": ("float", 5e-05),
-    "master": ("string", None),
-    "max_answer_length": ("int", 30),
-    "max_query_length": ("int", 64),
-    "max_seq_length": ("int", 384),
-    "n_best_size": ("int", 20),
-    "num_tpu_cores": ("int", 8),
-    "num_train_epochs": ("float", 3.0),
-    "output_dir": ("string", None),
-    "predict_batch_size": ("int", 8),
-    "predict_feature_file": ("string", None),
-    "predict_feature_left_file": ("string", None),
-    "predict_file": ("string", None),
-    "save_checkpoints_steps": ("int", 1000),
-    "spm_model_file": ("string", None),
-    "start_n_top": ("int", 5),
-    "tpu_name": ("string", None),
-    "tpu_zone": ("string", None),
-    "train_batch_size": ("int", 32),
-    "train_feature_file": ("string", None),
-    "train_file": ("string", None),
-    "use_einsum": ("bool", True),
-    "use_tpu": ("bool", False),
-    "vocab_file": ("string", None),
-    "warmup_proportion": ("float", 0.1),
+    **FINE_TUNING,
+    **dict.fromkeys(("export_dir", "predict_feature_file", "predict_feature_left_file")),
+    **dict.fromkeys(("predict_file", "train_feature_file", "train_file")),
+    "do_train": False,
+    "doc_stride": 128,
+    "dropout_prob": 0.1,
+    "end_n_top": 5,
+    "learning_rate": 5e-05,
+    "max_answer_length": 30,
+    "max_query_length": 64,
+    "max_seq_length": 384,
+    "n_best_size": 20,
+    "num_train_epochs": 3.0,
+    "save_checkpoints_steps": 1000,
+    "start_n_top": 5,
+    "use_einsum": True,
+    "warmup_proportion": 0.1,
 }
 RUN_RACE = {
-    "albert_config_file": ("string", None),
-    "albert_hub_module_handle": ("string", None),
-    "data_dir": ("string", None),
-    "do_eval": ("bool", True),
-    "do_lower_case": ("bool", True),
-    "do_predict": ("bool", False),
-    "do_train": ("bool", True),
-    "dropout_prob": ("float", 0.1),
-    "eval_batch_size": ("int", 8),
-    "eval_file": ("string", None),
-    "gcp_project": ("string", None),
-    "high_only": ("bool", False),
-    "init_checkpoint": ("string", None),
-    "iterations_per_loop": ("int", 1000),
-    "learning_rate": ("float", 1e-05),
-    "master": ("string", None),
-    "max_qa_length": ("int", 128),
-    "max_seq_length": ("int", 512),
-    "middle_only": ("bool", False),
-    "num_keep_checkpoint": ("int", 5),
-    "num_tpu_cores": ("int", 8),
-    "output_dir": ("string", None),
-    "predict_batch_size": ("int", 8),
-    "predict_file": ("string", None),
-    "save_checkpoints_steps": ("int", 100),
-    "spm_model_file": ("string", None),
-    "task_name": ("string", "race"),
-    "tpu_name": ("string", None),
-    "tpu_zone": ("string", None),
-    "train_batch_size": ("int", 32),
-    "train_file": ("string", None),
-    "train_step": ("int", 12000),
-    "use_tpu": ("bool", False),
-    "vocab_file": ("string", None),
-    "warmup_step": ("int", 1000),
+    **FINE_TUNING,
+    **dict.fromkeys(("data_dir", "eval_file", "predict_file", "train_file")),
+    "do_eval": True,
+    "do_train": True,
+    "dropout_prob": 0.1,
+    "eval_batch_size": 8,
+    "high_only": False,
+    "learning_rate": 1e-05,
+    "max_qa_length": 128,
+    "max_seq_length": 512,
+    "middle_only": False,
+    "num_keep_checkpoint": 5,
+    "save_checkpoints_steps": 100,
+    "task_name": "race",
+    "train_step": 12000,
+    "warmup_step": 1000,
 }
 EXPORT_CHECKPOINTS = {
-    "albert_directory": ("string", None),
-    "checkpoint_name": ("string", "model.ckpt-best"),
-    "do_lower_case": ("bool", True),
-    "export_path": ("string", None),
+    "albert_directory": None,
+    "checkpoint_name": "model.ckpt-best",
+    "do_lower_case": True,
+    "export_path": None,
 }
-EXPORT_TO_TFHUB = {**EXPORT_CHECKPOINTS, "use_einsum": ("bool", True)}
-PARSERS = {
-    "bool": {"true": True, "false": False}.get,
-    "int": int,
-    "float": float,
-    "string": lambda text: text or None,
-    "string enum": str,
-}
+TYPES = {type(None): "string", str: "string", bool: "bool", int: "int", float: "float"}
 
 
-SCRIPTS = pytest.mark.parametrize(
-    ("script", "original"),
+@pytest.mark.parametrize(
+    ("name", "original"),
     [
-        ("run_pretraining.py", RUN_PRETRAINING),
-        ("create_pretraining_data.py", CREATE_PRETRAINING_DATA),
-        ("run_classifier.py", RUN_CLASSIFIER),
-        ("run_squad.py", RUN_SQUAD),
-        ("albert_tf/cli/run_squad_v1.py", RUN_SQUAD),
-        ("albert_tf/cli/run_squad_v2.py", RUN_SQUAD),
-        ("run_race.py", RUN_RACE),
-        ("export_checkpoints.py", EXPORT_CHECKPOINTS),
-        ("export_to_tfhub.py", EXPORT_TO_TFHUB),
+        ("run_pretraining", RUN_PRETRAINING),
+        ("create_pretraining_data", CREATE_PRETRAINING_DATA),
+        ("run_classifier", RUN_CLASSIFIER),
+        ("run_squad", RUN_SQUAD),
+        ("run_squad_v1", RUN_SQUAD),
+        ("run_squad_v2", RUN_SQUAD),
+        ("run_race", RUN_RACE),
+        ("export_checkpoints", EXPORT_CHECKPOINTS),
+        ("export_to_tfhub", {**EXPORT_CHECKPOINTS, "use_einsum": True}),
     ],
 )
-
-
-@SCRIPTS
-def test_types_and_defaults_are_those_of_the_original(tmp_path, script, original):
-    printed = run_program(script, tmp_path, {"helpxml": True}).output
-    described = xml.etree.ElementTree.fromstring(printed[printed.index("<?xml") :])
-    flags = {flag.findtext("name"): flag for flag in described.iter("flag")}
-    assert not original.keys() - flags.keys()
-    for name, (kind, default) in original.items():
-        assert flags[name].findtext("type") == kind, name
-        assert PARSERS[kind](flags[name].findtext("default")) == default, name
-        assert flags[name].findtext("meaning"), name
-    if "optimizer" in original:
-        choices = [choice.text for choice in flags["optimizer"].iter("enum_value")]
-        assert choices == ["adamw", "lamb"]
-
-
-@SCRIPTS
-def test_help_lists_all_of_them(tmp_path, script, original):
-    printed = run_program(script, tmp_path, {"help": True}).output
-    listed = re.findall(r"^  --(?:\[no\])?(\w+)", printed, re.MULTILINE)
+def test_types_and_defaults_are_those_of_the_original_and_help_lists_all(name, original):
+    with flags_of(name) as values:
+        text = help_text(importlib.import_module(f"albert_tf.cli.{name}"))
+        for flag, default in original.items():
+            kind = "string enum" if flag == "optimizer" else TYPES[type(default)]
+            assert values[flag].flag_type() == kind, flag
+            assert values[flag].default == default, flag
+            assert values[flag].help, flag
+        if "optimizer" in original:
+            assert values["optimizer"].parser.enum_values == ["adamw", "lamb"]
+    listed = re.findall(r"^  --(?:\[no\])?(\w+)", text, re.MULTILINE)
     assert set(original) <= set(listed)
-    assert ("precision" in listed) == ("run_" in script)
+    assert ("precision" in listed) == name.startswith("run_")
     assert "verbosity" not in listed  # other modules' flags are left to --helpfull
 
 

@@ -8,23 +8,12 @@ import pytest
 import albert_tf
 from tests.notebooks import assert_clean, pictures, printed, run_notebook, small_pretrained
 
-FEW = {
-    "FORMATS": ["huggingface"],
-    "USE_OTHER_LIBRARIES": False,
-    "QUANTIZATION": "none",
-    "EPOCHS": 2,
-}
-ALL = {"EPOCHS": 3}
+pytestmark = pytest.mark.slow  # a minute, and needs transformers
+FORMATS = ("original", "huggingface", "keras_hub", "tf1_hub")
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(FEW, id="few"),
-        pytest.param(ALL, id="all", marks=pytest.mark.slow),
-    ],
-)
-def exports(request, tmp_path_factory, golden) -> SimpleNamespace:
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory, golden) -> SimpleNamespace:
     """The notebook with its outputs, the model it was given, and the folder in which it ran."""
     inputs, folder = tmp_path_factory.mktemp("inputs"), tmp_path_factory.mktemp("exports")
     model = small_pretrained(inputs / "model", golden)
@@ -35,16 +24,9 @@ def exports(request, tmp_path_factory, golden) -> SimpleNamespace:
         OUTPUT_DIR="output",
         MAX_SEQ_LENGTH=31,
         LEARNING_RATE=1e-2,
-        **request.param,
+        EPOCHS=3,
     )
-    return SimpleNamespace(
-        notebook=notebook,
-        model=model,
-        folder=folder,
-        output=folder / "output",
-        formats=request.param.get("FORMATS", ["original", "huggingface", "keras_hub", "tf1_hub"]),
-        is_few=request.param is FEW,
-    )
+    return SimpleNamespace(notebook=notebook, model=model, folder=folder, output=folder / "output")
 
 
 def number_after(text: str, words: str) -> float:
@@ -66,21 +48,20 @@ def test_what_was_exported_computes_what_the_model_computes(exports):
     assert number_after(text, "sequence_output: largest difference") < 1e-5
     assert number_after(text, "largest difference to the model here:") < 1e-5
     rounded = number_after(text, "largest difference of a number:")
-    assert rounded < 1e-5 if exports.is_few else 1e-4 < rounded < 0.5
-    if not exports.is_few:
-        assert number_after(text, "transformers: AlbertModel differs by") < 1e-5
-        assert number_after(text, "keras_hub: AlbertBackbone differs by") < 1e-5
+    assert 1e-4 < rounded < 0.5
+    assert number_after(text, "transformers: AlbertModel differs by") < 1e-5
+    assert number_after(text, "keras_hub: AlbertBackbone differs by") < 1e-5
 
 
 def test_every_format_wanted_is_written(exports):
     ids = {"input_ids": np.array([[2, 31, 97, 5, 3]])}
     expected = albert_tf.load(exports.model).encoder(ids)["sequence_output"]
-    for name in exports.formats:
+    for name in FORMATS:
         actual = albert_tf.load(exports.output / name)
         found = getattr(actual, "encoder", actual)(ids)["sequence_output"]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     assert sorted(path.name for path in exports.output.iterdir()) == sorted(
-        ["encoder", "preprocessor", "classifier", "encoder.tflite", *exports.formats]
+        ["encoder", "preprocessor", "classifier", "encoder.tflite", *FORMATS]
     )
 
 

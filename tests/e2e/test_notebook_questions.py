@@ -13,7 +13,10 @@ TEXT = "The mill was built in 1871. It grinds rye."
 QUESTIONS = ["When was it built?", "What does it grind?", "Who owns it?"]
 
 
-@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=[1, 2])
 def squad(request, tmp_path_factory, golden) -> SimpleNamespace:
     """The notebook with its outputs, and the folder in which it ran."""
     version = request.param

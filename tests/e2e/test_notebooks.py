@@ -96,6 +96,7 @@ def metrics(output_dir: Path) -> list[dict]:
     return [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_glue_trains_evaluates_and_predicts(glue):
     assert_clean(glue.notebook, glue.folder, "output")
     records = metrics(glue.output)
@@ -106,6 +107,7 @@ def test_glue_trains_evaluates_and_predicts(glue):
     assert len((glue.output / "test_results.tsv").read_text().splitlines()) == 5
 
 
+@pytest.mark.slow
 def test_glue_shows_curves_mistakes_and_attention(glue):
     assert len(pictures(glue.notebook)) == 3
     text = printed(glue.notebook)
@@ -113,6 +115,7 @@ def test_glue_shows_curves_mistakes_and_attention(glue):
     assert "eval_accuracy = " in text
 
 
+@pytest.mark.slow
 def test_glue_classifies_texts_by_the_exported_model(glue):
     answers = printed(glue.notebook).split("exported model")[-1]
     assert len([line for line in answers.splitlines() if line.startswith("  → ")]) == 2

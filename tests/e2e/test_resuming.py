@@ -11,12 +11,11 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original.files import DATA_SUFFIX
 from albert_tf.data.tfrecord import RecordError, read_records
+from tests.choice_run import ChoiceRun
+from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import PretrainingRun, assert_same_bits, read_checkpoint
-from tests.small_records import (
-    damage_record,
-    pretraining_columns,
-    write_records,
-)
+from tests.small_records import damage_record, pretraining_columns, write_records
+from tests.squad_run import SquadRun
 
 STEPS = 150  # 45 passes over the input
 EVERY = 10
@@ -82,6 +81,43 @@ def test_killed_runs_end_bit_equal(run, flags, unkilled):
     for step, record in metrics.items():
         for name in set(record) - {"time", "examples_per_second", "steps_per_second"}:
             assert again[step][name] == record[name], (step, name)
+
+
+# Run, flags of sixteen steps and more, and the last step.
+FINE_TUNINGS = {
+    "classifier": (ClassifierRun, {"do_eval": True, "train_step": 16}, 16),
+    "race": (ChoiceRun, {"do_predict": True, "train_step": 16}, 16),
+    "squad": (SquadRun, {"do_predict": True, "num_train_epochs": 6.0}, 18),
+}
+RESULTS = ("eval_results.txt", "best_trial.txt", "labels.json")
+
+
+@pytest.mark.parametrize(
+    "kind", ["classifier", *(pytest.param(k, marks=pytest.mark.slow) for k in ("race", "squad"))]
+)
+def test_a_killed_fine_tuning_ends_bit_equal(tmp_path, golden, kind):
+    kind_of_run, flags, last = FINE_TUNINGS[kind]
+    run = kind_of_run(tmp_path, golden, hidden_dropout_prob=0.1)
+    flags = {**flags, "do_train": True, "save_checkpoints_steps": 4, "keep_checkpoint_max": 2}
+    program = run.start(**flags)
+    while not (run.output / "model.ckpt-4.index").exists():
+        assert program.is_running(), program.wait().output
+    program.kill()
+    program.wait()
+    assert not (run.output / f"model.ckpt-{last}.index").exists()
+    assert "Resuming from" in run.must_work(**flags)
+    names = [name for name in (*RESULTS, "predictions.json") if (run.output / name).exists()]
+    left, weights = run.written(*names), read_checkpoint(run.output / f"model.ckpt-{last}")
+    checkpoints = sorted(path.name for path in run.output.glob("model.ckpt-*.index"))
+    assert checkpoints == sorted(
+        f"model.ckpt-{step}.index" for step in (16 if last > 16 else 12, last, "best")
+    )
+    run.output = tmp_path / "unkilled"
+    run.must_work(**flags)
+    assert run.written(*names) == left
+    assert_same_bits(weights, read_checkpoint(run.output / f"model.ckpt-{last}"))
+    assert "Nothing to train" in run.must_work(**flags)  # and the same is said once more
+    assert run.written(*names) == left
 
 
 @pytest.mark.slow

@@ -108,11 +108,7 @@ def test_mistakes_are_reported_before_anything_is_written(tmp_path):
     output = tmp_path / "ablations"
     mistakes = [
         ({"seed": 4}, {}, "'--seed=4'"),
-        ({"nodo_eval": True}, {}, "'--nodo_eval'"),
-        ({}, {"nsp_input_file": run.eval_file}, "--nsp_eval_input_file"),
-        ({}, {"depths": "2,deep"}, "--depths"),
         ({}, {"depths": "0"}, "depth-0"),
-        ({}, {"comparisons": "depth,weight"}, "--comparisons"),
         ({}, {"none_eval_input_file": "no", "none_input_file": "no"}, "--none_input_file"),
     ]
     for passed, own, named in mistakes:

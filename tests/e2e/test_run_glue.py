@@ -139,11 +139,6 @@ class TestOrder:
         assert [command[-2:] for command in commands[:3]] == [["--train_step=5", "--x=a b"]] * 3
         assert "--x=a b" not in commands[3]
 
-    def test_a_download_without_the_diagnostic_set_is_enough(self, glue):
-        (glue.folder / "data" / "diagnostic" / "diagnostic.tsv").unlink()
-        commands, _ = glue.run("--tasks=MNLI", "--seeds=1")
-        assert runs_of(commands) == ["mnli-seed1", "mismnli-seed1"]
-
 
 class TestGoingOn:
     def test_a_failure_loses_nothing_else_and_is_tried_again(self, glue):
@@ -226,13 +221,6 @@ def test_wrong_arguments_are_refused_before_anything_runs(glue, argument, named)
     assert output.startswith("run_glue.sh: error: ")
     assert all(text in output for text in named)
     assert not glue.results.exists()
-
-
-def test_it_explains_itself(glue):
-    commands, output = glue.run("--help")
-    assert commands == []
-    assert "--mnli_checkpoint=CKPT" in output
-    assert "set -euo" not in output
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ FROM_OUTPUT = dict.fromkeys(
 NO_TRAINING = {"do_train": False, "do_eval": False, "do_predict": True}
 
 
-@pytest.fixture(scope="module", params=["race", "own"])
+@pytest.fixture(scope="module", params=["own", pytest.param("race", marks=pytest.mark.slow)])
 def trained(request, tmp_path_factory, golden):
     folder = tmp_path_factory.mktemp("trained")
     run = ChoiceRun(folder, golden)
@@ -33,8 +33,6 @@ def trained(request, tmp_path_factory, golden):
         **run.data,
         do_predict=True,
         export_dir=folder / "export",
-        export_text_model=not run.is_race,
-        **dict.fromkeys(FEATURE_FILES, folder / "features"),
     )
     run.questions = {split: count * (2 if run.is_race else 1) for split, count in COUNTS.items()}
     return run
@@ -61,11 +59,6 @@ def probabilities(run):
 
 
 class TestTraining:
-    def test_features_are_kept_nowhere(self, trained):
-        for name in FEATURE_FILES:
-            assert f"--{name}: No effect" in trained.printed
-        assert not (trained.folder / "features").exists()
-
     def test_evaluates_every_checkpoint_and_keeps_the_best(self, trained):
         results = blocks(trained.output / "eval_results.txt")
         assert [block["global_step"] for block in results] == ["2", "4", "6"]
@@ -132,27 +125,6 @@ class TestTraining:
         (exported,) = (trained.folder / "export").glob("[0-9]*")
         assert (exported / "saved_model.pb").exists()
 
-    @pytest.mark.slow
-    def test_exports_a_model_for_texts_that_chooses_the_same(self, trained):
-        if trained.is_race:
-            assert not (trained.folder / "export" / "text").exists()
-            return
-        (path,) = (trained.folder / "export" / "text").iterdir()
-        lines = (trained.folder / "test.jsonl").read_text().splitlines()
-        rows = [json.loads(line) for line in lines]
-        texts = {
-            "contexts": [row["context"] for row in rows],
-            "questions": [row["question"] for row in rows],
-            "options": [row["options"] + [""] * (5 - len(row["options"])) for row in rows],
-        }
-        (answer,) = serve_texts(trained.folder, [(str(path), texts)])
-        expected = probabilities(trained)
-        np.testing.assert_allclose(
-            answer["probabilities"], np.nan_to_num(expected), rtol=0, atol=1e-5
-        )
-        chosen = [row["options"][i] for row, i in zip(rows, np.nanargmax(expected, 1), strict=True)]
-        assert [text.decode() for text in answer["predicted_options"]] == chosen
-
 
 class TestWithoutTraining:
     def test_predicts_without_labels_from_the_output_directory(self, copied):
@@ -189,19 +161,6 @@ class TestWithoutTraining:
 
 
 @pytest.mark.slow
-def test_goes_on_where_it_ended_and_keeps_as_many_checkpoints_as_asked(tmp_path, golden):
-    run = ChoiceRun(tmp_path, golden)
-    flags = {"high_only": True, "num_keep_checkpoint": 1}
-    run.must_work(**flags, train_step=2)
-    assert "Resuming from" in run.must_work(**flags, train_step=4, learning_rate=1e-4)
-    results = blocks(run.output / "eval_results.txt")
-    assert [int(block["global_step"]) for block in results] == [2, 4]
-    assert all("eval_accuracy_middle" not in block for block in results)
-    files = sorted(path.name for path in run.output.glob("model.ckpt-*.index"))
-    assert files == [f"model.ckpt-{n}.index" for n in (4, "best")]
-
-
-@pytest.mark.slow
 def test_starts_without_the_head_of_a_regression_and_with_that_of_its_own_kind(tmp_path, golden):
     """Both have one output, in a variable of one name."""
     classifier = ClassifierRun(tmp_path, golden, max_position_embeddings=40)
@@ -232,73 +191,21 @@ def test_starts_without_the_head_of_a_regression_and_with_that_of_its_own_kind(t
     assert "freshly initialised" not in printed
 
 
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory, golden):
-    run = ChoiceRun(tmp_path_factory.mktemp("bad_input"), golden)
-    rows = choices(3, 1, 4)
-    write_choices(run.folder / "few.jsonl", [rows[0], {**rows[1], "options": ["one"]}])
-    write_choices(run.folder / "label.jsonl", [rows[0], {**rows[1], "label": 4}])
-    write_choices(run.folder / "none.jsonl", [{**row, "label": None} for row in rows])
-    (run.folder / "json.jsonl").write_text(json.dumps(rows[0]) + "\n{'context': 1}\n")
-    run.config.replace(hidden_size=15).to_json_file(str(run.folder / "wide.json"))
-    run.pretrained()
-    return run
-
-
-BAD_INPUT = {
-    "nothing to do": ({"do_train": False, "do_eval": False}, "Nothing to do: give --do_train"),
-    "a model for texts without a place": (
-        {"export_text_model": True},
-        "--export_text_model needs --export_dir",
-    ),
-    "no such task": ({"task_name": "swag"}, "--task_name must be race, with questions of your own"),
-    "no data": (
-        {"data_dir": None},
-        "--do_train (set unless --nodo_train is given) needs --data_dir, or --train_choices",
-    ),
-    "no development set": (
-        {"data_dir": None, "train_choices": "{folder}/train.jsonl"},
-        "--do_eval (set unless --nodo_eval is given) needs --data_dir, or --dev_choices",
-    ),
-    "data elsewhere": ({"data_dir": "/nowhere"}, "--data_dir: there are no passages (*.txt) in"),
-    "both levels alone": ({"high_only": True, "middle_only": True}, "exclude each other"),
-    "one option": (
-        {"train_choices": "{folder}/few.jsonl"},
-        "--train_choices: line 2 of {folder}/few.jsonl needs a list of 2 to 26 'options'",
-    ),
-    "a label that is no option": ({"train_choices": "{folder}/label.jsonl"}, "has the label 4"),
-    "no labels": ({"dev_choices": "{folder}/none.jsonl"}, "no question has a label in"),
-    "broken JSON": ({"train_choices": "{folder}/json.jsonl"}, "json.jsonl"),
-    "no room": ({"max_seq_length": 3}, "--max_seq_length must be at least 4"),
-    "no room for options": ({"max_qa_length": 0}, "--max_qa_length must be at least 1"),
-    "longer than the position table": ({"max_seq_length": 41}, "--max_seq_length must be in 1..40"),
-    "no rate": ({"dropout_prob": 1.0}, "--dropout_prob must be a rate in [0, 1)"),
-    "no steps": ({"train_step": 0}, "--train_step must be"),
-    "a checkpoint of another size": (
-        {
-            "init_checkpoint": "{folder}/pretrained.ckpt",
-            "albert_config_file": "{folder}/wide.json",
-        },
-        "pretrained.ckpt does not fill the encoder",
-    ),
-    "nothing to predict with": (NO_TRAINING, "has no checkpoint for --checkpoint=best"),
-    "a TPU": ({"use_tpu": True}, "No TPU can be reached as --tpu_name=local"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_INPUT)
-def test_is_refused_before_anything_is_written(broken, case):
-    changes, message = BAD_INPUT[case]
-    changes = {
-        name: value.format(folder=broken.folder) if isinstance(value, str) else value
-        for name, value in changes.items()
+@pytest.mark.slow
+def test_a_model_for_texts_chooses_the_same(tmp_path, golden):
+    run = ChoiceRun(tmp_path, golden)
+    run.must_work(
+        **run.own_data(), do_predict=True, export_dir=tmp_path / "export", export_text_model=True
+    )
+    (path,) = (tmp_path / "export" / "text").iterdir()
+    rows = [json.loads(line) for line in (tmp_path / "test.jsonl").read_text().splitlines()]
+    texts = {
+        "contexts": [row["context"] for row in rows],
+        "questions": [row["question"] for row in rows],
+        "options": [row["options"] + [""] * (5 - len(row["options"])) for row in rows],
     }
-    assert message.format(folder=broken.folder) in broken.must_fail(**changes)
-    assert not broken.output.exists()
-
-
-def test_the_directory_of_another_task_is_left_alone(broken, tmp_path):
-    (tmp_path / "labels.json").write_text('{"task_name": "squad1.1", "settings": {}}')
-    printed = broken.must_fail(output_dir=tmp_path)
-    assert "labels.json in it says 'squad1.1', this command 'race'" in printed
-    assert [path.name for path in tmp_path.iterdir()] == ["labels.json"]
+    (answer,) = serve_texts(tmp_path, [(str(path), texts)])
+    expected = probabilities(run)
+    np.testing.assert_allclose(answer["probabilities"], np.nan_to_num(expected), rtol=0, atol=1e-5)
+    chosen = [row["options"][i] for row, i in zip(rows, np.nanargmax(expected, 1), strict=True)]
+    assert [text.decode() for text in answer["predicted_options"]] == chosen

@@ -2,19 +2,16 @@
 
 import json
 import shutil
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.pretraining_run import assert_same_bits, read_checkpoint
 from tests.serving import serve_texts
 from tests.squad_run import (
     FILES,
     SquadRun,
     chinese_questions,
-    questions,
     without_answers,
     write_squad,
 )
@@ -49,8 +46,6 @@ def trained(request, tmp_path_factory, golden):
         do_train=True,
         do_predict=True,
         export_dir=run.folder / "export",
-        export_text_model=run.version == 2,
-        **dict.fromkeys(FEATURE_FILES, run.folder / "features"),
     )
     return run
 
@@ -76,11 +71,6 @@ def threshold_of(run):
 
 
 class TestTraining:
-    def test_features_are_kept_nowhere(self, trained):
-        for name in FEATURE_FILES:
-            assert f"--{name}: No effect" in trained.printed
-        assert not (trained.folder / "features").exists()
-
     def test_scores_every_checkpoint_and_keeps_the_best(self, trained):
         results, ending = blocks(trained.output / "eval_results.txt")
         assert [block["global_step"] for block in results] == ["2", "4", "6"]
@@ -121,29 +111,7 @@ class TestTraining:
         (exported,) = (trained.folder / "export" / "saved_model").iterdir()
         assert (exported / "saved_model.pb").exists()
         others = {path.name for path in (trained.folder / "export").iterdir()} - {"saved_model"}
-        assert others == {"albert_model.tflite" if trained.version == 1 else "text"}
-
-    @pytest.mark.slow
-    def test_exports_a_model_for_texts_that_answers_the_same(self, trained):
-        if trained.version == 1:
-            assert not (trained.folder / "export" / "text").exists()
-            return
-        (path,) = (trained.folder / "export" / "text").iterdir()
-        content = json.loads((trained.folder / "dev.json").read_text())
-        asked = [
-            {"contexts": paragraph["context"], "questions": paragraph["qas"][0]["question"]}
-            for paragraph in content["data"][0]["paragraphs"]
-        ]
-        texts = {name: [row[name] for row in asked] for name in asked[0]}
-        (answer,) = serve_texts(trained.folder, [(str(path), texts)])
-        expected = trained.predictions()
-        assert [text.decode() for text in answer["answers"]] == list(expected.values())
-        odds = json.loads((trained.output / "null_odds.json").read_text())
-        np.testing.assert_allclose(answer["null_odds"], list(odds.values()), rtol=0, atol=1e-5)
-        entries = json.loads((trained.output / FILES[1]).read_text()).values()
-        for row, entry in zip(answer["n_best_probabilities"], entries, strict=True):
-            own = [candidate["probability"] for candidate in entry]
-            np.testing.assert_allclose(row[: len(own)], own, rtol=0, atol=1e-5)
+        assert others == ({"albert_model.tflite"} if trained.version == 1 else set())
 
     def test_answers_are_parts_of_the_contexts(self, trained):
         content = json.loads((trained.folder / "dev.json").read_text())
@@ -237,48 +205,6 @@ def test_a_given_threshold_leaves_questions_unanswered(tmp_path, golden):
     assert "null_score_diff_threshold=0 is taken" in printed
 
 
-@pytest.mark.slow
-def test_killed_and_started_again_ends_with_the_same_files(tmp_path, golden):
-    run = SquadRun(tmp_path, golden, version=2, hidden_dropout_prob=0.1)
-    flags = {"do_train": True, "do_predict": True, "save_checkpoints_steps": 3}
-    program = run.start(**flags)
-    while not (run.output / "model.ckpt-3.index").exists():
-        assert program.is_running(), program.wait().output
-    program.kill()
-    program.wait()
-    assert not (run.output / "model.ckpt-6.index").exists()
-    assert "Resuming from" in run.must_work(**flags)
-    results, _ = blocks(run.output / "eval_results.txt")
-    assert [int(block["global_step"]) for block in results] == [3, 6]
-    names = (*FILES, "null_odds.json", "eval_results.txt", "best_trial.txt", "labels.json")
-    left, weights = run.written(*names), read_checkpoint(run.output / "model.ckpt-6")
-    run.output = tmp_path / "unkilled"
-    run.must_work(**flags)
-    assert run.written(*names) == left
-    assert_same_bits(weights, read_checkpoint(run.output / "model.ckpt-6"))
-    # A run that is complete already says the same once more, and keeps its history.
-    assert "Nothing to train" in run.must_work(**flags)
-    assert run.written(*names) == left
-
-
-@pytest.mark.slow
-def test_a_killed_prediction_leaves_no_files_and_is_done_again(tmp_path, golden):
-    run = SquadRun(tmp_path, golden)
-    run.must_work(do_train=True)
-    path = write_squad(tmp_path / "many.json", chinese_questions(400, 5))
-    flags = {**FROM_OUTPUT, "do_predict": True, "predict_file": path, "predict_batch_size": 1}
-    program = run.start(**flags)
-    while program.is_running() and "Applying" not in program.printed():
-        time.sleep(0.02)
-    program.kill()
-    assert program.wait().code < 0
-    assert not any((run.output / name).exists() for name in FILES)
-    run.must_work(**flags)
-    left = run.written(*FILES)
-    run.must_work(**flags)
-    assert run.written(*FILES) == left
-
-
 def test_chinese_with_wordpiece(tmp_path, golden):
     characters = sorted(set("".join("".join(row[:2]) for row in chinese_questions(9, 1))))
     vocabulary = tmp_path / "vocab.txt"
@@ -323,105 +249,25 @@ def test_the_published_settings_and_a_model_of_the_other_version(tmp_path, golde
     assert "start_logits/dense/kernel" in printed
 
 
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory, golden):
-    run = SquadRun(tmp_path_factory.mktemp("bad_input"), golden)
-    rows = questions(4, 3, 1)
-    outside = {"answers": [{"text": "nowhere", "answer_start": 999}]}
-    write_squad(run.folder / "outside.json", rows, **outside)
-    write_squad(run.folder / "twice.json", rows, id="q0")
-    write_squad(run.folder / "none.json", rows, answers=[])
-    write_squad(run.folder / "impossible.json", [(*row[:2], None) for row in rows])
-    text = (run.folder / "dev.json").read_text()
-    (run.folder / "broken.json").write_text(text[:-3])
-    (run.folder / "empty.json").write_text('{"data": []}')
-    without_answers(run.folder / "asked.json", run.folder / "dev.json")
-    run.pretrained()
-    return run
-
-
-PREDICT = {"do_train": False, "do_predict": True}
-BAD_INPUT = {
-    "nothing to do": ({"do_train": False}, "Nothing to do: give --do_train"),
-    "no version": ({"squad_version": None}, "--squad_version is needed"),
-    "no such version": ({"squad_version": 3}, "--squad_version must be 1 or 2. Received: 3"),
-    "nothing to train on": ({"train_file": None}, "--do_train needs --train_file"),
-    "nothing to answer": ({**PREDICT, "predict_file": None}, "--do_predict needs --predict_file"),
-    "no such file of questions": (
-        {"predict_json": "/nowhere.json"},
-        "--predict_json '/nowhere.json' does not exist",
-    ),
-    "no such file": ({"train_file": "/nowhere.json"}, "--train_file"),
-    "broken JSON": (
-        {**PREDICT, "predict_file": "{folder}/broken.json"},
-        "--predict_file: {folder}/broken.json is broken JSON",
-    ),
-    "no question": ({"train_file": "{folder}/empty.json"}, "empty.json"),
-    "an answer outside": ({"train_file": "{folder}/outside.json"}, "lies outside of it"),
-    "an id twice": ({"train_file": "{folder}/twice.json"}, "has the id 'q0'"),
-    "no answer": ({"train_file": "{folder}/none.json"}, "(id 'q3') has no answer"),
-    "no window with an answer": (
-        {"train_file": "{folder}/impossible.json", "squad_version": 2},
-        "no window holds a whole answer",
-    ),
-    "no room beside the question": ({"max_query_length": 45}, "leaves no room for the context"),
-    "no stride": ({"doc_stride": 0}, "--doc_stride must be at least 1"),
-    "longer than the position table": ({"max_seq_length": 49}, "--max_seq_length must be in 1..48"),
-    "less than a step": ({"num_train_epochs": 0.1}, "nothing would be trained"),
-    "no passes": ({"num_train_epochs": 0.0}, "--num_train_epochs must be above 0"),
-    "all of it a warm-up and more": (
-        {"warmup_proportion": 1.5},
-        "--warmup_proportion must be a share, 0 to 1. Received: 1.5",
-    ),
-    "no candidates": ({"do_predict": True, "n_best_size": 0}, "--n_best_size must be at least 1"),
-    "no beam": ({"start_n_top": 0, "squad_version": 2}, "--start_n_top must be at least 1"),
-    "beams wider than the model": ({"end_n_top": 49, "squad_version": 2}, "--end_n_top=49"),
-    "a threshold that is no number": (
-        {"squad_version": 2, "do_predict": True, "null_score_diff_threshold": "nan"},
-        "--null_score_diff_threshold must be a number. Received: nan",
-    ),
-    "no rate": ({"dropout_prob": 1.0}, "--dropout_prob must be a rate in [0, 1)"),
-    "nothing to choose by": (
-        {**PREDICT, "checkpoint": "all", "predict_file": "{folder}/asked.json"},
-        "--checkpoint=all chooses among checkpoints, but --predict_file",
-    ),
-    "nothing to predict with": (PREDICT, "has no checkpoint for --checkpoint=best"),
-    "a checkpoint without a head": (
-        {**PREDICT, "init_checkpoint": "{folder}/pretrained.ckpt"},
-        "does not hold the whole model",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD_INPUT)
-def test_is_refused_before_anything_is_written(broken, case):
-    changes, message = BAD_INPUT[case]
-    changes = {
-        name: value.format(folder=broken.folder) if isinstance(value, str) else value
-        for name, value in {"do_train": True, **changes}.items()
-    }
-    assert message.format(folder=broken.folder) in broken.must_fail(**changes)
-    assert not broken.output.exists()
-
-
-def test_the_directory_of_the_other_version_is_left_alone(broken, tmp_path):
-    (tmp_path / "labels.json").write_text('{"task_name": "squad2.0", "settings": {}}')
-    printed = broken.must_fail(do_train=True, output_dir=tmp_path)
-    assert "labels.json in it says 'squad2.0', this command 'squad1.1'" in printed
-    assert [path.name for path in tmp_path.iterdir()] == ["labels.json"]
-
-
-def test_a_model_of_another_task_does_not_say_which_version(broken, tmp_path):
-    (tmp_path / "labels.json").write_text('{"task_name": "race", "settings": {}}')
-    printed = broken.must_fail(**PREDICT, squad_version=None, output_dir=tmp_path)
-    assert "--squad_version is needed" in printed
-    assert "holds a model of another task, 'race'" in printed
-
-
-def test_the_directory_of_a_pretrained_model_is_left_alone(broken, tmp_path):
-    for path in broken.folder.glob("pretrained.ckpt.*"):
-        shutil.copy(path, tmp_path / path.name.replace("pretrained.ckpt", "model.ckpt-best"))
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    printed = broken.must_fail(do_train=True, output_dir=tmp_path)
-    assert "model.ckpt-best in it has no head for squad1.1" in printed
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+@pytest.mark.slow
+def test_a_model_for_texts_answers_the_same(tmp_path, golden):
+    run = SquadRun(tmp_path, golden, version=2)
+    run.must_work(
+        do_train=True, do_predict=True, export_dir=tmp_path / "export", export_text_model=True
+    )
+    (path,) = (tmp_path / "export" / "text").iterdir()
+    content = json.loads((tmp_path / "dev.json").read_text())
+    asked = [
+        {"contexts": paragraph["context"], "questions": paragraph["qas"][0]["question"]}
+        for paragraph in content["data"][0]["paragraphs"]
+    ]
+    texts = {name: [row[name] for row in asked] for name in asked[0]}
+    (answer,) = serve_texts(tmp_path, [(str(path), texts)])
+    expected = run.predictions()
+    assert [text.decode() for text in answer["answers"]] == list(expected.values())
+    odds = json.loads((run.output / "null_odds.json").read_text())
+    np.testing.assert_allclose(answer["null_odds"], list(odds.values()), rtol=0, atol=1e-5)
+    entries = json.loads((run.output / FILES[1]).read_text()).values()
+    for row, entry in zip(answer["n_best_probabilities"], entries, strict=True):
+        own = [candidate["probability"] for candidate in entry]
+        np.testing.assert_allclose(row[: len(own)], own, rtol=0, atol=1e-5)

@@ -68,7 +68,9 @@ def test_while_tensorflow_is_imported(tmp_path):
     assert not output.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
+)
 def test_of_a_terminal_end_the_processes_that_make_records(tmp_path, number):
     """A terminal sends its signals to all of them."""
     run = PretrainingRun(tmp_path)
