@@ -106,11 +106,11 @@ class Training:
         self.optimizer.apply_reduced(gradients, variables, rate)
         return masked_lm, sentence_order, norm
 
-    def assert_variables_equal(self, recorded, prefix, share=1e-5):
-        """Every variable is within `share` of its largest recorded entry."""
+    def assert_variables_equal(self, recorded, prefix):
+        """Every variable is within 1e-5 of its largest recorded entry."""
         for name, variable in self.variables.items():
             expected = recorded[f"{prefix}/{name}"]
-            atol = 1e-4 if name.endswith(KEY_BIAS) else share * np.abs(expected).max()
+            atol = 1e-4 if name.endswith(KEY_BIAS) else 1e-5 * np.abs(expected).max()
             np.testing.assert_allclose(variable, expected, rtol=0, atol=atol, err_msg=name)
 
     def assert_slots_equal(self, recorded):
@@ -186,27 +186,3 @@ def test_eight_steps_leave_the_recorded_weights_and_moments(golden, optimizer, r
     assert {variable.dtype for variable in training.variables.values()} == {"float64"}
     training.assert_variables_equal(recorded, "step_8")
     training.assert_slots_equal(recorded)
-
-
-@pytest.mark.parametrize(("optimizer", "initial_rate"), [("lamb", 0.004), ("adamw", 0.001)])
-def test_three_hundred_steps_lose_as_the_original_did(golden, recorded, optimizer, initial_rate):
-    data = np.load(recorded / "long_run.npz")
-    run = {"optimizer": optimizer, "init_lr": initial_rate, "loss_scale": 1.0, "poly_power": 1.0}
-    steps = {"num_train_steps": 300, "num_warmup_steps": 30, "start_warmup_step": 0}
-    training = Training(golden, run | steps)
-    for path, variable in training.variables.items():
-        variable.assign(data[f"start/{path}"])
-    batches = [read_batch(data, number) for number in range(1, 21)]
-    rates, losses = [], []
-    for step in range(300):
-        rates.append(training.optimizer.learning_rate)
-        losses.append(training.step(batches[step % 20], rates[-1])[:2])
-    np.testing.assert_allclose(
-        rates, data[f"{optimizer}/learning_rate"], rtol=1e-5, atol=1e-9 * initial_rate
-    )
-    for index, name in enumerate(("masked_lm_loss", "sentence_order_loss")):
-        values = [pair[index] for pair in losses]
-        np.testing.assert_allclose(
-            values, data[f"{optimizer}/{name}"], rtol=0, atol=1e-3, err_msg=name
-        )
-    training.assert_variables_equal(data, f"{optimizer}/end", share=1e-3)
