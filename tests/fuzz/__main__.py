@@ -5,14 +5,13 @@
     python -m tests.fuzz --parsers=config --input=4711
 
 Each input must be read, then with what an independent reader reads, or be refused in one line that
-names the file. Exit status 1: something else happened, or a function that reads is in no parser.
+names the file. Exit status 1: something else happened.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -23,9 +22,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 from tqdm import tqdm
 
-import albert_tf
-from tests.fuzz import coverage, running, seeds
-from tests.fuzz.parsers import EXCEPTIONS, PARSERS
+from tests.fuzz import engine
+from tests.fuzz.parsers import NEED_TORCH, PARSERS
 
 
 def main() -> int:
@@ -34,17 +32,27 @@ def main() -> int:
     unknown = [name for name in names if name not in PARSERS]
     if unknown:
         sys.exit(f"error: there is no parser {', '.join(unknown)}; there are {', '.join(PARSERS)}.")
-    _import_what_readers_need()
-    prepared = running.prepared_in_child(seeds.prepare)
-    seeds.use(prepared)
+    _import_what_readers_need(names)
+    engine.prepare()
     if arguments.input is not None:
         return _run_one(names[0], arguments.input)
-    missing = [] if arguments.parsers else running.prepared_in_child(_unreached)
-    for name in missing:
-        print(f"{name} reads files, and no parser of tests/fuzz/parsers.py reaches it.")
     numbers = range(arguments.first, arguments.first + arguments.inputs)
-    failures = _run([running.Part(name, numbers) for name in names], arguments)
-    return 1 if missing or failures else 0
+    counts: Counter[tuple[str, str]] = Counter()
+    with tqdm(total=len(names) * len(numbers), unit="input", disable=None) as bar:
+        for parser, number, kind, detail in engine.run(names, numbers, arguments.processes):
+            bar.update()
+            counts[parser, kind] += 1
+            if kind not in engine.GOOD and counts[parser, kind] <= arguments.shown:
+                bar.write(f"--parsers={parser} --input={number}: {kind} {detail}")
+    print("| parser | inputs | " + " | ".join(engine.GOOD) + " | anything else |")
+    print("|---|" + "---:|" * (len(engine.GOOD) + 2))
+    failures = 0
+    for name in names:
+        total = sum(count for (parser, _), count in counts.items() if parser == name)
+        good = [counts[name, kind] for kind in engine.GOOD]
+        failures += total - sum(good)
+        print("| " + " | ".join(map(str, (name, total, *good, total - sum(good)))) + " |")
+    return 1 if failures else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -60,61 +68,25 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _import_what_readers_need() -> None:
+def _import_what_readers_need(names: list[str]) -> None:
     """Once, before processes are forked."""
     import sentencepiece  # noqa: F401
     import tensorflow  # noqa: F401
-    import torch  # noqa: F401
 
     from albert_tf.checkpoints import loading  # noqa: F401
 
-
-def _unreached() -> list[str]:
-    """Functions that read files, and that no parser reaches when it reads its good files."""
-    functions = coverage.readers(Path(albert_tf.__file__).parent)
-    found: set[coverage.Function] = set()
-    with tempfile.TemporaryDirectory() as folder:
-        for number, parser in enumerate(PARSERS.values()):
-            judge = running.Judge(parser, Path(folder, str(number)))
-            found |= coverage.reached(functions, judge.read_seeds)
-    left = {function.name for function in functions} - {function.name for function in found}
-    stale = [f"{name} is excepted for nothing:" for name in EXCEPTIONS if name not in left]
-    return sorted(left - EXCEPTIONS.keys()) + stale
+    if not NEED_TORCH.isdisjoint(names):
+        import torch  # noqa: F401
 
 
 def _run_one(name: str, number: int) -> int:
     parser = PARSERS[name]
-    content = running.damaged(parser, parser.seeds(), number)
+    content = engine.damaged(parser, parser.seeds(), number)
     print(f"{len(content)} bytes: {content[:1000]!r}")
-    folder = Path(tempfile.mkdtemp(prefix="albert_tf-fuzz-"))
-    try:
-        outcome = running.Judge(parser, folder).judge(number)
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="albert_tf-fuzz-") as folder:
+        outcome = engine.Judge(parser, Path(folder, "files")).judge(number)
     print(outcome.kind, outcome.detail)
-    return 0 if outcome.kind in (running.EQUAL, running.READ, running.ERROR) else 1
-
-
-def _run(parts: list[running.Part], arguments: argparse.Namespace) -> int:
-    """Runs all, and returns how many inputs failed."""
-    counts: Counter[tuple[str, str]] = Counter()
-    total = sum(len(part.numbers) for part in parts)
-    failures = 0
-    with tqdm(total=total, unit="input", disable=None, mininterval=1.0) as bar:
-        for outcome in running.run(parts, arguments.processes):
-            bar.update()
-            counts[outcome.parser, outcome.kind] += 1
-            if outcome.kind in (running.EQUAL, running.READ, running.ERROR):
-                continue
-            failures += 1
-            if counts[outcome.parser, outcome.kind] <= arguments.shown:
-                bar.write(
-                    f"--parsers={outcome.parser} --input={outcome.number}: {outcome.kind} "
-                    f"{outcome.detail}"
-                )
-    for line in running.table(counts):
-        print(line)
-    return failures
+    return 0 if outcome.kind in engine.GOOD else 1
 
 
 if __name__ == "__main__":

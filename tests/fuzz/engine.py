@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
-import pickle
 import resource
-import select
 import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tests.fuzz import seeds
 from tests.fuzz.independent import UNKNOWN
 from tests.fuzz.mutations import damage_bytes
 from tests.fuzz.parsers import PARSERS, Parser
 
 EQUAL, READ, ERROR = "equal", "read", "clear error"
-MAX_SECONDS = 10.0  # for a file: of a processor, or asleep; waiting for a processor does not count
+GOOD = (EQUAL, READ, ERROR)
+MAX_PROCESSOR_SECONDS = 10.0  # for a file
+MAX_SECONDS = 120.0  # for a file, waiting for a processor included
 MAX_BYTES = 200 << 20  # of memory, beyond `MAX_TIMES` its size
 MAX_TIMES = 10
 _MAX_ERROR = 2000  # characters of a message that a person is to read
-_WARM_UP_SECONDS = 120.0
 _INPUTS_A_PROCESS = 10_000  # memory that readers lose stays small
 
 
 class Outcome(NamedTuple):
-    """What became of an input: `EQUAL`, `READ`, `ERROR`, or a failure with what is wrong."""
+    """What became of an input: one of `GOOD`, or a failure with what is wrong."""
 
     parser: str
     number: int
@@ -42,33 +41,24 @@ class Outcome(NamedTuple):
     detail: str = ""
 
 
-def damaged(parser: Parser, seeds: list[bytes], number: int) -> bytes:
+def damaged(parser: Parser, good: list[bytes], number: int) -> bytes:
     """The input of a number: a function of the parser, its good files and the number alone."""
     random = Random(f"{parser.name} {number}")
     mutation = random.choice((*parser.mutations, damage_bytes))
-    return mutation(random, random.choice(seeds))
+    return mutation(random, random.choice(good))
 
 
-def prepared_in_child(call: Callable[[], Any]) -> Any:
-    """Returns what a function returns in a process of its own."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(read)
-            with os.fdopen(write, "wb") as pipe:
-                pickle.dump(call(), pipe)
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        data = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if status:
-        raise RuntimeError("The good files cannot be written or read: see above.")
-    return pickle.loads(data)
+def run(names: list[str], numbers: range, processes: int = 2) -> Iterator[Outcome]:
+    """Yields the outcome of every input of some parsers; what kills a process is one, too."""
+    step = _INPUTS_A_PROCESS
+    parts = [
+        (name, numbers[start : start + step])
+        for name in names
+        for start in range(0, len(numbers), step)
+    ]
+    with get_context("fork").Pool(processes) as pool:
+        for outcomes in pool.imap(_outcomes, parts):
+            yield from outcomes
 
 
 class Judge:
@@ -84,7 +74,6 @@ class Judge:
         self.seeds = parser.seeds()
         self._others = dict(parser.others())
         self._folder = folder
-        self._file = folder / parser.file
         self._make_folder()
 
     def _make_folder(self) -> None:
@@ -113,14 +102,14 @@ class Judge:
     def _judged(self, content: bytes) -> tuple[str, str]:
         if self.parser.writes:
             self._make_folder()
-        self._file.write_bytes(content)
+        (self._folder / self.parser.file).write_bytes(content)
         try:
             ours = self.parser.read(self._folder)
         except (ValueError, OSError) as error:
             return self._judged_error(error)
         except BaseException as error:
             return "stack trace", _described(error)
-        if self.parser.independent is None or ours is UNKNOWN:
+        if self.parser.independent is None:
             return READ, ""
         try:
             theirs = self.parser.independent(self._folder)
@@ -159,196 +148,75 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-class Part(NamedTuple):
-    """Some inputs of a parser."""
-
-    parser: str
-    numbers: range
-
-
-@dataclass
-class _Worker:
-    """A process that reads inputs, and what is still to come from it."""
-
-    process: int
-    pipe: int
-    parts: list[Part]
-    errors: Path
-    max_seconds: float
-    told_at: float = 0.0  # seconds of a processor it had used when it told something last
-    used: float = 0.0  # those it had used when they were looked at last
-    used_at: float = field(default_factory=time.monotonic)  # when they were seen to grow last
-    buffer: bytes = b""
-    expected: deque[tuple[str, int]] = field(default_factory=deque)
-
-    def is_stuck(self) -> bool:
-        """Whether it has worked, or slept, for too long."""
-        self._look()
-        asleep = time.monotonic() - self.used_at
-        return max(self.used - self.told_at, asleep) > self.max_seconds
-
-    def tells(self) -> None:
-        """Notes that it has told something."""
-        self._look()
-        self.told_at, self.used_at, self.max_seconds = self.used, time.monotonic(), MAX_SECONDS
-
-    def _look(self) -> None:
-        used = _processor_seconds(self.process)
-        if used > self.used:
-            self.used, self.used_at = used, time.monotonic()
-
-
-def _processor_seconds(process: int) -> float:
-    with open(f"/proc/{process}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def run(parts: Iterable[Part], processes: int) -> Iterator[Outcome]:
-    """Yields the outcome of every input; what kills or blocks a process is one, too.
-
-    Args:
-        parts: what is to be read; each is read by one process, in order.
-        processes: that read at the same time.
-    """
-    waiting, workers = deque(parts), []
+def _outcomes(part: tuple[str, range]) -> list[Outcome]:
+    """Of the inputs of a parser: a process reads them until one kills it, then another the rest."""
+    name, numbers = part
+    found: list[Outcome] = []
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="albert_tf-fuzz-", dir=memory) as folder:
-        number = 0
-        try:
-            while waiting or workers:
-                while waiting and len(workers) < processes:
-                    part = waiting.popleft()
-                    if len(part.numbers) > _INPUTS_A_PROCESS:
-                        waiting.appendleft(part._replace(numbers=part.numbers[_INPUTS_A_PROCESS:]))
-                        part = part._replace(numbers=part.numbers[:_INPUTS_A_PROCESS])
-                    parts_of_worker = [part]
-                    # A process is not started for a few inputs alone.
-                    while waiting and sum(len(p.numbers) for p in parts_of_worker) + len(
-                        waiting[0].numbers
-                    ) <= max(1000, len(part.numbers)):
-                        parts_of_worker.append(waiting.popleft())
-                    number += 1
-                    workers.append(_started(parts_of_worker, Path(folder, str(number))))
-                ready, _, _ = select.select([worker.pipe for worker in workers], [], [], 1.0)
-                for worker in list(workers):
-                    if worker.pipe in ready:
-                        yield from _taken(worker)
-                    if worker.pipe in ready and not worker.expected and worker.process < 0:
-                        workers.remove(worker)
-                    elif worker.process < 0 or worker.is_stuck():
-                        yield from _ended(worker, waiting)
-                        workers.remove(worker)
-        finally:
-            for worker in workers:
-                os.kill(worker.process, signal.SIGKILL)
-                os.waitpid(worker.process, 0)
+        while len(found) < len(numbers):
+            told, status, printed = _read_in_child(name, numbers[len(found) :], Path(folder))
+            found += told
+            if status:
+                kind = f"exit {os.waitstatus_to_exitcode(status)}"
+                if os.WIFSIGNALED(status):
+                    kind = f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+                found.append(Outcome(name, numbers[len(found)], kind, printed))
+    return found
 
 
-def _started(parts: list[Part], folder: Path) -> _Worker:
+def _read_in_child(name: str, numbers: range, folder: Path) -> tuple[list[Outcome], int, str]:
+    """The outcomes that a process told before its end; how it ended, and what it printed last."""
     read, write = os.pipe()
-    folder.mkdir()
     errors = folder / "printed.txt"
-    sys.stdout.flush()
-    sys.stderr.flush()
     child = os.fork()
     if not child:
+        status = 1
         try:
             os.close(read)
-            _work(parts, folder, errors, write)
-            os._exit(0)
+            with os.fdopen(write, "wb", buffering=0) as pipe:
+                _work(name, numbers, folder, errors, pipe)
+            status = 0
         except BaseException:
             traceback.print_exc()
-            os._exit(1)
+        finally:
+            os._exit(status)
     os.close(write)
-    expected = deque((part.parser, number) for part in parts for number in part.numbers)
-    return _Worker(child, read, parts, errors, _WARM_UP_SECONDS, expected=expected)
+    with os.fdopen(read, "rb") as pipe:  # a line an outcome; the last may be cut off
+        *told, _ = pipe.read().split(b"\n")
+    outcomes = [Outcome(name, n, *json.loads(line)) for n, line in zip(numbers, told, strict=False)]
+    _, status = os.waitpid(child, 0)
+    lines = errors.read_text(errors="replace").strip().splitlines() or [""]
+    reasons = [line for line in lines if "Check failed" in line or line.startswith("F0")]
+    return outcomes, status, repr((reasons or lines)[-1][:400])
 
 
-def _work(parts: list[Part], folder: Path, errors: Path, pipe: int) -> None:
+def _work(name: str, numbers: range, folder: Path, errors: Path, pipe) -> None:
     faulthandler.disable()  # the end of a process is told, its stack is of no interest
-    printed = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    printed = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
+    sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    judges = {}
-    for part in parts:
-        judges[part.parser] = Judge(PARSERS[part.parser], folder / str(len(judges)))
-        judges[part.parser].read_seeds()
-    _limit_memory()
-    for part in parts:
-        for number in part.numbers:
-            outcome = judges[part.parser].judge(number)
-            text = f"{outcome.kind}\t{outcome.detail!r}\n"
-            os.write(pipe, text.encode(errors="backslashreplace"))
-            if not number % 1000:
-                os.ftruncate(printed, 0)
-
-
-def _limit_memory() -> None:
-    """No file may take all of the machine's memory; what is too much is told by `Judge`."""
-    with open("/proc/self/statm") as file:
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, signal.SIG_DFL)
+    judge = Judge(PARSERS[name], folder / "files")
+    judge.read_seeds()
+    with open("/proc/self/statm") as file:  # no file may take all memory of the machine
         now = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + (4 << 30),) * 2)
+    for number in numbers:
+        # The signals of these clocks kill the process wherever it is.
+        signal.setitimer(signal.ITIMER_PROF, MAX_PROCESSOR_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
+        pipe.write(json.dumps(judge.judge(number)[2:]).encode() + b"\n")
+        if not number % 1000:
+            os.ftruncate(printed, 0)
+    for clock in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+        signal.setitimer(clock, 0)
 
 
-def _taken(worker: _Worker) -> Iterator[Outcome]:
-    """What a process has told; its end, if there is no more."""
-    data = os.read(worker.pipe, 1 << 16)
-    worker.tells()
-    if not data:
-        os.close(worker.pipe)
-        _, status = os.waitpid(worker.process, 0)
-        worker.process = -1 - status
-    *lines, worker.buffer = (worker.buffer + data).split(b"\n")
-    for line in lines:
-        kind, _, detail = line.decode().partition("\t")
-        yield Outcome(*worker.expected.popleft(), kind, detail)
-
-
-def _ended(worker: _Worker, waiting: deque[Part]) -> Iterator[Outcome]:
-    """The input that ended or blocked a process; those after it go to another one."""
-    parser, number = worker.expected.popleft()
-    if worker.process > 0:
-        os.kill(worker.process, signal.SIGKILL)
-        os.waitpid(worker.process, 0)
-        os.close(worker.pipe)
-        kind = f"more than {MAX_SECONDS:.0f} s"
-    else:
-        status = -1 - worker.process
-        kind = (
-            f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-            if os.WIFSIGNALED(status)
-            else f"exit {os.waitstatus_to_exitcode(status)}"
-        )
-    yield Outcome(parser, number, kind, repr(_last_line(worker.errors)))
-    rest: dict[str, list[int]] = {}
-    for name, left in worker.expected:
-        rest.setdefault(name, []).append(left)
-    waiting.extendleft(
-        Part(name, range(left[0], left[-1] + 1)) for name, left in reversed(rest.items())
-    )
-
-
-def _last_line(path: Path) -> str:
-    """What a process printed last, or why it ended itself."""
-    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-    reasons = [line for line in lines if "Check failed" in line or line.startswith("F0")]
-    return (reasons or lines or [""])[-1][:400]
-
-
-def table(outcomes: Counter[tuple[str, str]]) -> Iterator[str]:
-    """Yields a table of how often each parser gave each kind of outcome."""
-    header = ("parser", "inputs", EQUAL, READ, ERROR, "anything else")
-    yield "| " + " | ".join(header) + " |"
-    yield "|---" + "|---:" * (len(header) - 1) + "|"
-    for parser in dict.fromkeys(name for name, _ in sorted(outcomes, key=_place)):
-        kinds = {kind: count for (name, kind), count in outcomes.items() if name == parser}
-        total = sum(kinds.values())
-        good = [kinds.pop(kind, 0) for kind in (EQUAL, READ, ERROR)]
-        others = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "0"
-        yield "| " + " | ".join(map(str, (parser, total, *good, others))) + " |"
-
-
-def _place(key: tuple[str, str]) -> int:
-    return list(PARSERS).index(key[0])
+def prepare() -> None:
+    """Has the good files written by a process of its own: after TensorFlow none may be forked."""
+    with get_context("fork").Pool(1) as pool:
+        seeds.use(pool.apply(seeds.prepare))

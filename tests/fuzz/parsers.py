@@ -11,20 +11,14 @@ from typing import Any
 
 from tests.fuzz import seeds
 from tests.fuzz.independent import (
-    choices,
     delimited_rows,
-    hugging_face_config,
     in_one_step,
-    json_rows,
     keeps_good_records,
     pieces,
-    plain_questions,
-    race,
     records,
     same,
     shares_values,
     sound_records,
-    squad,
     tensors,
     whole_json,
 )
@@ -453,6 +447,9 @@ def _texts(folder: Path) -> None:
     check_file(str(folder / "texts.txt"), is_pair=True)
 
 
+_DATA = "data-00000-of-00001"
+_CHECKPOINT = partial(seeds.training_files, "model.ckpt-5.index", f"model.ckpt-5.{_DATA}")
+
 _JSON = (damage_json, damage_text)
 _LINES = (damage_json_lines, damage_text)
 _TABLE = (damage_table, damage_text)
@@ -482,8 +479,6 @@ _add(
     _hugging_face,
     _JSON,
     others=seeds.hugging_face_others,
-    independent=hugging_face_config,
-    is_same=shares_values,
 )
 _add(
     "hf_index",
@@ -535,12 +530,25 @@ _add(
     partial(_tensors, "pytorch_model.bin"),
     (damage_zip, damage_zip),
 )
-_add("run_config", "run_config.json", seeds.run_configs, _run_config, _JSON)
-_add("metrics", "metrics.jsonl", seeds.metrics, _metrics, _LINES, writes=True)
+_add(
+    "run_config",
+    "run_config.json",
+    partial(seeds.of_training, "run_config.json"),
+    _run_config,
+    _JSON,
+)
+_add(
+    "metrics",
+    "metrics.jsonl",
+    partial(seeds.of_training, "metrics.jsonl"),
+    _metrics,
+    _LINES,
+    writes=True,
+)
 _add(
     "drawn_metrics",
     "metrics.jsonl",
-    seeds.metrics,
+    partial(seeds.of_training, "metrics.jsonl"),
     _drawn_metrics,
     _LINES,
     named=("metrics.jsonl", "loss"),
@@ -566,22 +574,28 @@ _add(
 _add(
     "checkpoint_index",
     "model.ckpt-5.index",
-    seeds.checkpoint_index,
+    partial(seeds.of_training, "model.ckpt-5.index"),
     _checkpoint,
     (),
-    others=seeds.checkpoint_others,
+    others=_CHECKPOINT,
     named=("model.ckpt-5",),
 )
 _add(
     "checkpoint_data",
-    "model.ckpt-5.data-00000-of-00001",
-    seeds.checkpoint_data,
+    f"model.ckpt-5.{_DATA}",
+    partial(seeds.of_training, f"model.ckpt-5.{_DATA}"),
     _checkpoint,
     (),
-    others=seeds.checkpoint_others,
+    others=_CHECKPOINT,
     named=("model.ckpt-5",),
 )
-_add("input_description", "train_state/5.json", seeds.input_descriptions, _input_description, _JSON)
+_add(
+    "input_description",
+    "train_state/5.json",
+    partial(seeds.of_training, "train_state/5.json"),
+    _input_description,
+    _JSON,
+)
 _add(
     "tf1_hub",
     "saved_model.pb",
@@ -678,38 +692,16 @@ _add(
     partial(_inspected, "part.tfrecord"),
     (damage_records_at_will, damage_records_at_will),
 )
-_add(
-    "squad_v1",
-    "questions.json",
-    seeds.squad_v1,
-    partial(_squad, 1, True),
-    _JSON,
-    independent=squad,
-)
-_add(
-    "squad_v2",
-    "questions.json",
-    seeds.squad_v2,
-    partial(_squad, 2, False),
-    _JSON,
-    independent=squad,
-)
+_add("squad_v1", "questions.json", seeds.squad_v1, partial(_squad, 1, True), _JSON)
+_add("squad_v2", "questions.json", seeds.squad_v2, partial(_squad, 2, False), _JSON)
 _add(
     "plain_questions",
     "questions.json",
     seeds.plain_questions,
     _plain_questions,
     (damage_json_lines, damage_text),
-    independent=plain_questions,
 )
-_add(
-    "json_rows",
-    "rows.jsonl",
-    seeds.json_rows,
-    partial(_table, "rows.jsonl"),
-    _LINES,
-    independent=partial(json_rows, "rows.jsonl"),
-)
+_add("json_rows", "rows.jsonl", seeds.json_rows, partial(_table, "rows.jsonl"), _LINES)
 _add(
     "csv",
     "rows.csv",
@@ -728,16 +720,8 @@ _add(
 )
 _add("custom_rows", "rows.csv", seeds.csv, partial(_custom, "rows.csv"), _TABLE)
 _add("glue", "MRPC/train.tsv", seeds.glue, _glue, _TABLE)
-_add(
-    "race",
-    "train/middle/1.txt",
-    seeds.race,
-    _race,
-    _JSON,
-    named=("1.txt", "/train"),
-    independent=race,
-)
-_add("choices", "choices.jsonl", seeds.choices, _choices, _LINES, independent=choices)
+_add("race", "train/middle/1.txt", seeds.race, _race, _JSON, named=("1.txt", "/train"))
+_add("choices", "choices.jsonl", seeds.choices, _choices, _LINES)
 _add(
     "corpus",
     "corpus.txt",
@@ -784,7 +768,7 @@ _add(
 _add(
     "ablation",
     "metrics.jsonl",
-    seeds.metrics,
+    partial(seeds.of_training, "metrics.jsonl"),
     _ablation,
     _LINES,
     others=lambda: {"eval_results.txt": seeds.eval_results()[0]},
@@ -800,40 +784,5 @@ _add(
 _add("texts", "texts.txt", seeds.texts, _texts, (damage_text,))
 
 PARSERS: Mapping[str, Parser] = {parser.name: parser for parser in _ALL}
-
-# Functions that read, see `coverage`, and why no parser above has to reach them.
-_OWN = "reads what this package wrote a moment ago, into a folder of its own"
-_PROGRAM = "a program is run: the loaders are TensorFlow's and LiteRT's"
-_DOOMED = "is to be removed"
-_SAME_LINES = "reads with a model what check_questions and check_file have read before"
-_SYSTEM = "a file of the operating system, of Python or of this package"
-_DOWNLOAD = "what the notebooks download"
-EXCEPTIONS: Mapping[str, str] = {
-    "albert_tf.checkpoints.directory_lock:_read_holder": "any bytes are shown",
-    "albert_tf.checkpoints.training_directory:_checksum": "any bytes have a checksum",
-    "albert_tf.checkpoints.tf2_hub.__init__:compute": _PROGRAM,
-    "albert_tf.cli.main:summary": _SYSTEM,
-    "albert_tf.cli.train_sentencepiece:_lines": "any bytes are text there",
-    "albert_tf.checkpoints.convert_proof:main": _OWN,
-    "albert_tf.checkpoints.convert_proof:outputs_in_fresh_process": _OWN,
-    "albert_tf.pretraining.beam:_join": _OWN,
-    "albert_tf.pretraining.corpus:_count_lines": "counts lines before a byte that is no text",
-    "albert_tf.classification.glue_download:_rows": _DOWNLOAD,
-    "albert_tf.classification.glue_download:_unpack": _DOWNLOAD,
-    "albert_tf.data.records:_check_file": "only whether there is a file",
-    "albert_tf.pretraining.segments:Documents.load": _OWN,
-    "albert_tf.serving.litert:run": _OWN,
-    "albert_tf.checkpoints.tf1_hub.writing:_tokenizer_files": "copies a file",
-    "albert_tf.checkpoints.tf1_hub.writing:compute": _PROGRAM,
-    "albert_tf.checkpoints.model_directory:ModelDirectory._copy_tokenizer": "copies a file",
-    "albert_tf.training.precision:_has_bfloat16_products": _SYSTEM,
-    "albert_tf.squad.ask:answer_file": _SAME_LINES,
-    "albert_tf.classification.predict_texts:predict_file": _SAME_LINES,
-    "albert_tf.training.run_log:RunLog.write_config": "JSON of its own making",
-    "albert_tf.tokenization.training:piece_list": _OWN,
-    "albert_tf.tools.demo:classify_chapters": _OWN,
-    "albert_tf.tools.glue_results:write_submission": "copies a file",
-    "albert_tf.tools.inspect:_litert": _PROGRAM,
-    "albert_tf.tools.python_corpus:source_documents": _SYSTEM,
-    "albert_tf.training.memory:machine_memory": _SYSTEM,
-}
+# Of a format that PyTorch alone writes and reads.
+NEED_TORCH = frozenset({"pytorch"})

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import struct
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -23,6 +24,8 @@ from typing import Any
 TEXT = "The cat's 1,024 dogs, ½ of them\tasleep."
 PLAIN_TEXT = "the cat sat on the mat"
 _GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+_PRETRAINING = Path(__file__).parents[1] / "earlier" / "pretraining"  # step 5 of 12
+_CLASSIFIER = _PRETRAINING.parent / "classifier"
 _SPECIAL = ("[CLS]", "[SEP]", "[MASK]")
 _CONFIG = {
     "vocab_size": 30,
@@ -48,8 +51,8 @@ _prepared: dict[str, bytes] = {}
 def prepare() -> dict[str, bytes]:
     """Writes what needs other libraries; its result goes to `use`."""
     with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
-        for write in (_write_checkpoint, _write_pytorch):
-            write(folder)
+        if "torch" in sys.modules:
+            _write_pytorch(folder)
         files = {
             os.path.relpath(os.path.join(place, name), folder): Path(place, name).read_bytes()
             for place, _, names in os.walk(folder)
@@ -68,20 +71,6 @@ def use(prepared: Mapping[str, bytes]) -> None:
 
 def _memory_folder() -> str | None:
     return "/dev/shm" if os.path.isdir("/dev/shm") else None
-
-
-def _write_checkpoint(folder: str) -> None:
-    import numpy as np
-
-    from albert_tf.checkpoints.original.files import write_checkpoint
-
-    random = np.random.default_rng(3)
-    values = {
-        "bert/embeddings/word_embeddings": random.random((5, 3), np.float32),
-        "bert/pooler/dense/bias": random.random(4, np.float32),
-        "bert/pooler/dense/kernel": random.random((3, 4), np.float32),
-    }
-    write_checkpoint(os.path.join(folder, "model.ckpt-5"), values, 5)
 
 
 def _write_pytorch(folder: str) -> None:
@@ -186,23 +175,14 @@ def configs() -> list[bytes]:
 
 
 def labels() -> list[bytes]:
-    texts = {
-        "task_name": "custom",
-        "labels": ["no", "yes"],
-        "regression": False,
-        "pairs": True,
-        "columns": {"text_a_column": "a", "text_b_column": None},
-        "max_seq_length": 16,
-    }
+    from albert_tf.checkpoints.trained_task import QUESTION_TASKS
+
     questions = {
-        "task_name": "squad_v2",
+        "task_name": sorted(QUESTION_TASKS)[-1],
         "settings": {"start_n_top": 5, "null_score_diff_threshold": -1.5},
         "max_seq_length": None,
     }
-    from albert_tf.checkpoints.trained_task import QUESTION_TASKS
-
-    questions["task_name"] = sorted(QUESTION_TASKS)[-1]
-    return [_json(texts), _json(questions)]
+    return [(_CLASSIFIER / "labels.json").read_bytes(), _json(questions)]
 
 
 def hugging_face_configs() -> list[bytes]:
@@ -331,28 +311,14 @@ def pytorch() -> list[bytes]:
     return [_prepared["pytorch_model.bin"], _prepared["old.bin"]]
 
 
-def run_configs() -> list[bytes]:
-    content = {
-        "time": "2026-01-01T00:00:00+00:00",
-        "start_step": 0,
-        "command_line": ["run_pretraining.py"],
-        "versions": {"albert_tf": "0.1.0"},
-        "devices": ["CPU"],
-        "config": {"seed": 1, "optimizer": {"beta_1": 0.9}},
-    }
-    return [_json(content)]
+def of_training(name: str) -> list[bytes]:
+    """A file of the training directory of a pretraining."""
+    return [(_PRETRAINING / name).read_bytes()]
 
 
-def metrics() -> list[bytes]:
-    moment = {"time": "2026-01-01T00:00:00+00:00"}
-    return [
-        _json_lines(
-            {"step": 2, "phase": "train", **moment, "loss": 3.5, "examples_per_second": 10.5},
-            {"step": 2, "phase": "eval", **moment, "masked_lm_accuracy": 0.25, "loss": None},
-            {"step": 4, "phase": "train", **moment, "loss": 3.25, "examples_per_second": 11.0},
-            {"step": 6, "phase": "roll_back", **moment, "roll_backs": 1.0},
-        )
-    ]
+def training_files(*names: str) -> dict[str, bytes]:
+    """Several of its files, by name."""
+    return {name: (_PRETRAINING / name).read_bytes() for name in names}
 
 
 def best_trials() -> list[bytes]:
@@ -372,22 +338,6 @@ def checkpoint_files() -> list[bytes]:
         b'model_checkpoint_path: "model.ckpt-7"\nall_model_checkpoint_paths: "model.ckpt-5"\n'
         b'all_model_checkpoint_paths: "model.ckpt-7"\n'
     ]
-
-
-def checkpoint_index() -> list[bytes]:
-    return [_prepared["model.ckpt-5.index"]]
-
-
-def checkpoint_data() -> list[bytes]:
-    return [_prepared["model.ckpt-5.data-00000-of-00001"]]
-
-
-def checkpoint_others() -> dict[str, bytes]:
-    return {name: data for name, data in _prepared.items() if name.startswith("model.ckpt-5")}
-
-
-def input_descriptions() -> list[bytes]:
-    return [_json({"files": ["a.tfrecord"], "batch_size": 8, "seed": 1, "places": []})]
 
 
 def tf1_hub() -> list[bytes]:
