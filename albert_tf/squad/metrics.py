@@ -196,7 +196,7 @@ def v2_scores(
     has_answer = np.array([bool(question.answers) for question in questions])
     is_unanswerable = is_given & ~has_answer
     is_empty = np.array([not answer for answer in given])
-    best = {}
+    best: dict[str, float] = {}
     for name, values in raw.items():
         gains = np.where(is_unanswerable, -1.0 * ~is_empty, values)
         best |= _best_threshold(name, float(is_unanswerable.sum()), gains, odds)
