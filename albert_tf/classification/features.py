@@ -35,32 +35,15 @@ class TextFeatures:
 def text_features(
     examples: Sequence[TextExample], labels: Labels, tokenizer: Tokenizer, max_seq_length: int
 ) -> TextFeatures:
-    """Tokenizes examples and looks their labels up.
+    """Tokenizes examples and looks their labels up; None unless all rows have one.
 
     Raises:
-        ValueError: as `text_sequences` and `encode_labels`.
-    """
-    label_ids = encode_labels(examples, labels)
-    sequences = text_sequences(examples, tokenizer, max_seq_length)
-    return TextFeatures(sequences, label_ids, [example.guid for example in examples])
-
-
-def encode_labels(examples: Sequence[TextExample], labels: Labels) -> np.ndarray | None:
-    """Gives `TextFeatures.label_ids` of examples.
-
-    Raises:
-        ValueError: a label is none of the task's, or only some rows have one.
+        ValueError: as `text_sequences`, or a label is none of the task's.
     """
     found = [example.label for example in examples if example.label is not None]
-    if not found:
-        return None
-    if len(found) < len(examples):
-        missing = next(example.guid for example in examples if example.label is None)
-        raise ValueError(
-            f"{len(found)} of {len(examples)} rows have a label; the first without one is "
-            f"{missing!r}. Give all of them a label, or none."
-        )
-    return labels.encode(found)
+    label_ids = labels.encode(found) if found and len(found) == len(examples) else None
+    sequences = text_sequences(examples, tokenizer, max_seq_length)
+    return TextFeatures(sequences, label_ids, [example.guid for example in examples])
 
 
 def text_sequences(

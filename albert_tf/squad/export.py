@@ -190,32 +190,20 @@ class GraphAnswerer:
         """
         rows = tf.argsort(windows.sequences.ids.row_lengths(), direction="DESCENDING")
         size = max(1, _TOKENS_AT_ONCE // self._settings.max_seq_length)
-        count = (tf.shape(rows)[0] + size - 1) // size
         dtypes = [tf.int32, tf.int32, tf.float64, tf.int32, tf.string, tf.float32]
-        arrays = [
-            tf.TensorArray(dtype, count, infer_shape=False, element_shape=[None])
-            for dtype in dtypes
-        ]
-
-        def step(number: tf.Tensor, *arrays: tf.TensorArray) -> tuple:
-            portion = rows[number * size : (number + 1) * size]
-            spans, odds = self._spans(windows, portion, contexts)
-            columns = (*spans, odds)
-            written = (
-                array.write(number, column) for array, column in zip(arrays, columns, strict=True)
-            )
-            return number + 1, *written
-
-        _, *arrays = tf.while_loop(
-            lambda number, *_: number < count, step, (0, *arrays), parallel_iterations=1
+        columns = tf.map_fn(
+            lambda begin: self._spans(windows, rows[begin : begin + size], contexts),
+            tf.range(0, tf.shape(rows)[0], size),
+            fn_output_signature=tuple(tf.RaggedTensorSpec([None], dtype) for dtype in dtypes),
+            parallel_iterations=1,
         )
-        *columns, odds = (array.concat() for array in arrays)
-        return Spans(*columns), tf.gather(odds, tf.argsort(rows))
+        *spans, odds = (column.values for column in columns)
+        return Spans(*spans), tf.gather(odds, tf.argsort(rows))
 
     def _spans(
         self, windows: SpanWindows, rows: tf.Tensor, contexts: Contexts
-    ) -> tuple[Spans, tf.Tensor]:
-        """The spans and null odds of some windows."""
+    ) -> tuple[tf.Tensor, ...]:
+        """The columns of the spans of some windows, and the windows' null odds."""
         inputs = windows.sequences.rows(rows).padded()
         outputs = self._model(inputs)
         if self._settings.version == 1:
@@ -224,7 +212,7 @@ class GraphAnswerer:
         else:
             beams, odds = found_beams(outputs), outputs["cls_logits"]
         length = self._settings.max_answer_length
-        return possible_spans(beams, windows, rows, contexts, length), odds
+        return (*possible_spans(beams, windows, rows, contexts, length), odds)
 
 
 def _only(best: Outputs, is_answered: tf.Tensor) -> Outputs:

@@ -30,7 +30,7 @@ _FINAL_SIGMA, _SIGMA, _CAPITAL_SIGMA = 0x3C2, 0x3C3, 0x3A3
 
 _CASED, _IGNORABLE = 1, 2
 
-Replacement = Callable[[str], "str | int"]
+Replacement = Callable[[bool, str], "str | int"]
 
 
 class Characters(NamedTuple):
@@ -140,16 +140,17 @@ class CodeMap(tf.Module):
 class CharacterTable(tf.Module):
     """What each character is replaced by: any number of characters."""
 
-    def __init__(self, replace: Replacement) -> None:
+    def __init__(self, replace: Replacement, do_lower_case: bool) -> None:
         """Asks a function about every character.
 
         Args:
-            replace: a function without a state; gives the replacement of a character as text, or
-                one of the reserved entries. Text never shares a reserved entry, so that those
-                tell blanks from characters that become a blank.
+            replace: given `do_lower_case` and a character, gives its replacement as text, or one
+                of the reserved entries. Text never shares a reserved entry, so that those tell
+                blanks from characters that become a blank.
+            do_lower_case: of the tokenizer.
         """
         super().__init__()
-        entries, texts = _replacements(replace)
+        entries, texts = _replacements(replace, do_lower_case)
         lengths = list(map(len, texts))
         self._entries = CodeMap(entries)
         self._ends = constant(np.cumsum(lengths))
@@ -247,13 +248,13 @@ def possible_codes() -> tuple[int, ...]:
 
 
 @cache
-def _replacements(replace: Replacement) -> tuple[np.ndarray, list[str]]:
+def _replacements(replace: Replacement, do_lower_case: bool) -> tuple[np.ndarray, list[str]]:
     """The entry of every code point, int32 [0x110000], and the texts of the entries."""
     entries = np.zeros(_CODES, np.int32)
     places: dict[str, int] = {}
     for code in possible_codes():
         character = chr(code)
-        new = replace(character)
+        new = replace(do_lower_case, character)
         if isinstance(new, int):
             entries[code] = new
         elif new != character:

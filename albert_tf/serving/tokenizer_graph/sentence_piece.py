@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator
-from functools import cache, partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from albert_tf.serving.tokenizer_graph.characters import (
     Characters,
     CharacterTable,
     Located,
-    Replacement,
     SigmaLowering,
     byte_lengths,
     constant,
@@ -151,7 +149,7 @@ class SentencePieceGraph(tf.Module):
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         super().__init__()
         self._lowers = tokenizer.do_lower_case
-        self._characters = CharacterTable(_replacement(tokenizer.do_lower_case))
+        self._characters = CharacterTable(_replace, tokenizer.do_lower_case)
         self._sigmas = SigmaLowering()
         self._model = tensorflow_text.SentencepieceTokenizer(tokenizer.model_proto)
         self._comma_rule = CommaRule(tokenizer)
@@ -280,12 +278,6 @@ def _raw_ranges(pieces: Located, clean: Characters) -> tuple[tf.Tensor, tf.Tenso
     starts = tf.concat([clean.starts, [0]], 0)
     start = tf.where(is_empty & at_end, last_end, tf.gather(starts, pieces.starts))
     return start, tf.where(is_empty, start, last_end)
-
-
-@cache
-def _replacement(do_lower_case: bool) -> Replacement:
-    """The same function for the same setting, so that its table is made once."""
-    return partial(_replace, do_lower_case)
 
 
 def _replace(do_lower_case: bool, character: str) -> str | int:

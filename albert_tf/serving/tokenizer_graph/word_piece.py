@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from albert_tf.serving.tokenizer_graph.characters import (
     CharacterTable,
     CodeMap,
     Located,
-    Replacement,
     SigmaLowering,
     byte_lengths,
     decode,
@@ -39,7 +38,7 @@ class WordPieceGraph(tf.Module):
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
         super().__init__()
         self._lowers = tokenizer.do_lower_case
-        self._characters = CharacterTable(_replacement(tokenizer.do_lower_case))
+        self._characters = CharacterTable(_replace, tokenizer.do_lower_case)
         self._sigmas = SigmaLowering(is_dropped)
         self._marks = _MarkOrder()
         self._model = tensorflow_text.FastWordpieceTokenizer(
@@ -177,12 +176,6 @@ def _mark_orders() -> tuple[np.ndarray, np.ndarray]:
         if unicodedata.combining(first) or is_dropped(character):
             begins[code] = 0
     return orders, begins
-
-
-@cache
-def _replacement(do_lower_case: bool) -> Replacement:
-    """The same function for the same setting, so that its table is made once."""
-    return partial(_replace, do_lower_case)
 
 
 def _replace(do_lower_case: bool, character: str) -> str | int:
