@@ -169,14 +169,8 @@ def training_batches(
         records = carry_places(records)
     # Only where the numbers are used: they are part of the saved position.
     records = records.enumerate() if transform else records
-    batches = records.batch(batch_size, drop_remainder=True).prefetch(2)
-
-    # Last, and not in parallel, so that no rows made ahead are part of the position: they would be
-    # those of one worker alone.
-    options = _options()
-    options.experimental_optimization.map_parallelization = False
-    options.experimental_optimization.inject_prefetch = False
-    return batches.map(_parser(specs, transform, shard.rows(batch_size))).with_options(options)
+    batches = records.batch(batch_size, drop_remainder=True)
+    return _parsed(batches, specs, transform, shard.rows(batch_size))
 
 
 def evaluation_batches(
@@ -198,9 +192,25 @@ def evaluation_batches(
     """
     records = tf.data.TFRecordDataset(list(files))
     records = records.enumerate() if transform else records
-    parse = _parser(specs, transform, slice(None))
-    parsed = records.batch(batch_size).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-    return parsed.prefetch(2).with_options(_options())
+    return _parsed(records.batch(batch_size), specs, transform, slice(None))
+
+
+def _parsed(
+    batches: tf.data.Dataset,
+    specs: Sequence[FeatureSpec],
+    transform: Transform | None,
+    rows: slice,
+) -> tf.data.Dataset:
+    """Parses some rows of each batch: last, and only when it is asked for.
+
+    So no rows made ahead are part of the saved position, which would be those of one worker alone,
+    and tf.data never calls Python, where masks are drawn, while the process ends.
+    """
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_optimization.map_parallelization = False
+    options.experimental_optimization.inject_prefetch = False
+    return batches.prefetch(2).map(_parser(specs, transform, rows)).with_options(options)
 
 
 def _parser(
@@ -222,12 +232,6 @@ def _parser(
         return transform(parse(*tf.nest.flatten(records)), numbers[rows])
 
     return parse_numbered if transform else parse
-
-
-def _options() -> tf.data.Options:
-    options = tf.data.Options()
-    options.deterministic = True
-    return options
 
 
 def are_masked(path: str, mask_id: int | None = None) -> bool | None:
