@@ -13,7 +13,7 @@ import pytest
 from tests import documented_python
 from tests.command_flags import NAMES, all_flags, mistakes
 from tests.document_run import DocumentRun, shown_but_not_printed
-from tests.documented_python import missing_files, with_small_sizes
+from tests.documented_python import with_small_sizes
 from tests.documented_workspace import Workspace
 from tests.markdown_blocks import Block, blocks_of, commands_in, prose_of
 from tests.programs import ROOT
@@ -141,13 +141,6 @@ END
         ["four"],
         ["cat"],
     ]
-
-
-def test_broken_promises_are_noticed(tmp_path):
-    arguments = ["run_race.py", "--do_train", f"--output_dir={tmp_path}", "--export_dir=none"]
-    assert missing_files(arguments) == ["none", f"{tmp_path}/model.ckpt-best.index"]
-    (tmp_path / "model.ckpt-best.index").touch()
-    assert missing_files(arguments[:-1]) == []
 
 
 def test_small_sizes_stand_behind_what_is_written():

@@ -47,6 +47,7 @@ def squad(request, tmp_path_factory, golden) -> SimpleNamespace:
 
 def test_it_trains_on_some_of_the_questions_and_scores_all(squad):
     assert_clean(squad.notebook, squad.folder, "output")
+    assert len(pictures(squad.notebook)) == 3  # curves, probabilities, attention
     text = printed(squad.notebook)
     assert "train: 12 questions about 12 paragraphs" in text
     assert "dev: 11 questions about 11 paragraphs" in text
@@ -58,10 +59,6 @@ def test_it_trains_on_some_of_the_questions_and_scores_all(squad):
     assert [record["step"] for record in records if record["phase"] == "eval"] == [2, 4]
     assert len(json.loads((squad.output / "predictions.json").read_text())) == 11
     assert text.count("\n    right: ") == 10
-
-
-def test_it_draws_curves_probabilities_and_attention(squad):
-    assert len(pictures(squad.notebook)) == 3
 
 
 def test_the_exported_model_answers_as_the_command_did(squad):

@@ -30,7 +30,6 @@ from tests.fuzz.mutations import (
     damage_records,
     damage_records_at_will,
     damage_table,
-    damage_tar,
     damage_text,
     damage_zip,
 )
@@ -649,7 +648,7 @@ _add(
     others=lambda: {"config.json": seeds.configs()[0]},
     named=("SHA256SUMS", "config.json"),
 )
-_add("archive", "model.tar.gz", seeds.archives, _archive, (damage_tar, damage_tar), writes=True)
+_add("archive", "model.tar.gz", seeds.archives, _archive, (), writes=True)
 _add(
     "tfrecord",
     "part.tfrecord",
