@@ -111,7 +111,7 @@ RACE = [
     ({"data_dir": "/nowhere"}, "--data_dir"),
     ({"high_only": True, "middle_only": True}, "--high_only"),
     ({"train_choices": "{folder}/few.jsonl"}, "--train_choices: line 2 of {folder}/few.jsonl"),
-    ({"train_choices": "{folder}/label.jsonl"}, "has the label 4"),
+    ({"train_choices": "{folder}/label.jsonl"}, "line 2 of {folder}/label.jsonl: label"),
     ({"max_qa_length": 0}, "--max_qa_length"),
     ({"max_seq_length": 41}, "--max_seq_length must be in 1..40"),
     ({"dropout_prob": 1.0}, "--dropout_prob"),
