@@ -52,8 +52,8 @@ def fetch(url: str, flag: str) -> str:
         return tensorflow_hub.resolve(url)
     except Exception as error:  # whatever the network, the archive or the server does
         raise LoadError(
-            f"{flag}={url} cannot be fetched: {error}. On a machine without network, fetch the "
-            "model elsewhere, and give its directory or its tar file."
+            f"{flag}={url} cannot be downloaded: {error}. On a machine without network, download "
+            "the model elsewhere and pass its directory or its tar file."
         ) from error
 
 
@@ -96,8 +96,8 @@ def _unpacked(path: str, flag: str) -> str:
             _rename_unless_there(temporary, directory)
     except OSError as error:
         raise LoadError(
-            f"{flag}={path} cannot be unpacked to {directory!r}: {reason_of(error)}. Make room "
-            f"there, or name another folder by the environment variable {CACHE_VARIABLE}."
+            f"{flag}={path} cannot be unpacked to {directory!r}: {reason_of(error)}. Free disk "
+            f"space there, or set the environment variable {CACHE_VARIABLE} to another directory."
         ) from error
     return directory
 
@@ -137,8 +137,9 @@ def _extract(path: str, flag: str, directory: str) -> None:
                 room -= member.size
                 if room < 0:
                     raise LoadError(
-                        f"{flag}={path} is not unpacked: its members are more than {_MOST_TIMES} "
-                        "times as large as the file. Is it a model?"
+                        f"{flag}={path} is not unpacked: its contents would be more than "
+                        f"{_MOST_TIMES} times the size of the file. Check that it is a model "
+                        "archive."
                     )
                 is_of_mac = os.path.basename(member.name).startswith("._")
                 return None if is_of_mac else tarfile.data_filter(member, folder)
@@ -151,7 +152,9 @@ def _extract(path: str, flag: str, directory: str) -> None:
     except tarfile.FilterError as error:
         raise LoadError(f"{flag}={path} is not unpacked: {error}") from error
     except _READ_ERRORS as error:
-        raise LoadError(f"{flag}={path} is damaged, or no tar file: {reason_of(error)}") from error
+        raise LoadError(
+            f"{flag}={path} is damaged or not a tar file: {reason_of(error)}"
+        ) from error
 
 
 def _descended(directory: str) -> str:

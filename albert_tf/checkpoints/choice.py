@@ -45,7 +45,7 @@ def choose_checkpoints(
     wanted = {"newest": newest, "best": best, "all": best}.get(choice, choice)
     if init_checkpoint and (is_all or wanted):
         logging.warning(
-            "--init_checkpoint=%s is not evaluated: %s=%s means %s. To evaluate it, give it as %s.",
+            "--init_checkpoint=%s is not evaluated: %s=%s means %s. To evaluate it, pass it as %s.",
             init_checkpoint,
             flag,
             choice,
@@ -58,7 +58,7 @@ def choose_checkpoints(
     if not path:
         raise ValueError(
             f"--output_dir {directory.path!r} has no checkpoint for {flag}={choice}. Train first, "
-            f"or give --init_checkpoint or the path of a checkpoint as {flag}."
+            f"or pass --init_checkpoint or the path of a checkpoint as {flag}."
         )
     return iter([find_weights(path, flag if wanted else "--init_checkpoint")])
 
@@ -89,7 +89,7 @@ def choose_checkpoint(
         if directory.best() is None and directory.newest() is not None:
             choice = "newest"
             logging.warning(
-                "%s has no best checkpoint, as no evaluation chose one: the newest is taken",
+                "%s has no best checkpoint because none was evaluated: using the newest one",
                 directory.path,
             )
     return next(choose_checkpoints(directory, choice, init_checkpoint, flag=flag))

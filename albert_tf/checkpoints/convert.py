@@ -71,16 +71,18 @@ class ConversionReport:
         for name, stored in mapped.items():
             origin = "" if name == stored else f" <- {stored}"
             yield f"  {name} {list(shapes[stored])}{origin}"
-        yield from _listed("ignored, no place in the model", self.loaded.ignored, shapes)
-        yield from _listed("missing, freshly initialised, used by nothing", self.loaded.missing, {})
+        yield from _listed("ignored, not used by the model", self.loaded.ignored, shapes)
         yield from _listed(
-            f"left out, {self.format_name} cannot hold it", self.unsupported_weights, shapes
+            "missing, randomly initialized, not used by any output", self.loaded.missing, {}
+        )
+        yield from _listed(
+            f"omitted, not supported by {self.format_name}", self.unsupported_weights, shapes
         )
         slots = [name for name in shapes if is_slot(name)]
         if slots:
             yield f"optimizer slots in the source: {len(slots)}"
         yield f"tokenizer: {'the same' if self.has_tokenizer else 'none'}"
-        yield "largest difference of an output, computed by a fresh process from what was written"
+        yield "largest difference of each output, computed from the written files in a new process"
         yield "(of an output larger than 1, as a share of its largest value):"
         for name, difference in self.differences.items():
             yield f"  {name}: {difference:.2e}"
@@ -137,8 +139,8 @@ def convert(
         contents = dataclasses.replace(contents, weights=_rounded(contents.weights, dtype))
     if with_optimizer and not any(map(is_slot, contents.weights)):
         raise ValueError(
-            f"--with_optimizer: {loaded.source} holds no moments of an optimizer. Leave the flag "
-            "out, or give a checkpoint of a training (model.ckpt-<step>)."
+            f"--with_optimizer: {loaded.source} contains no optimizer moments. Omit the flag, or "
+            "use a checkpoint of a training run (model.ckpt-<step>)."
         )
     _, shapes = open_checkpoint(loaded.source)
     unsupported_weights = format_module(format_name).unsupported_weights(contents)
@@ -169,8 +171,8 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
         largest = float(np.abs(values).max())
         if largest > limit:
             raise ValueError(
-                f"--dtype={dtype}: {name} has a value of {largest:g}, and the largest there is "
-                f"{limit:g}. Leave the flag out."
+                f"--dtype={dtype}: {name} has a value of {largest:g}, and the largest possible "
+                f"value is {limit:g}. Omit the flag."
             )
     return {name: values.astype(dtype) for name, values in weights.items()}
 
@@ -185,8 +187,8 @@ def check_target(output_dir: str, flag: str = "--output_dir") -> None:
     exists = tf.io.gfile.exists(output_dir)
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
         raise ValueError(
-            f"{flag}={output_dir} exists already, and is not changed: give a new directory, or an "
-            "empty one."
+            f"{flag}={output_dir} exists already and is not changed: use a new or an empty "
+            "directory."
         )
     # What is written first lies beside it.
     if problem := why_not_writable(os.path.dirname(_target(output_dir))):
@@ -258,8 +260,8 @@ def _differences(
         if name not in actual or actual[name].shape != values.shape:
             shapes = {key: value.shape for key, value in actual.items()}
             raise ValueError(
-                f"What was written as {format_name} gives no {name} of shape {values.shape}, but "
-                f"{shapes}. Nothing is left of it."
+                f"The converted model ({format_name}) returns no {name} of shape {values.shape}, "
+                f"but {shapes}. It was deleted."
             )
         difference = np.abs(actual[name] - values).max()
         differences[name] = float(difference / max(1.0, np.abs(values).max()))
@@ -267,14 +269,14 @@ def _differences(
     wrong = [name for name, value in differences.items() if not value <= TOLERANCE]
     if wrong:
         raise ValueError(
-            f"What was written as {format_name} computes something else than the source: "
-            f"{', '.join(f'{name} differs by {differences[name]:.2e}' for name in wrong)}; at most "
-            f"{TOLERANCE:.0e} is accepted. Nothing is left of it."
+            f"The outputs of the converted model ({format_name}) differ from those of the source: "
+            f"{', '.join(f'{name} differs by {differences[name]:.2e}' for name in wrong)}; at "
+            f"most {TOLERANCE:.0e} is accepted. It was deleted."
         )
     texts = tokenizer_outputs(contents.tokenizer) if contents.tokenizer else {}
     if not all(np.array_equal(values, actual.get(name, ())) for name, values in texts.items()):
         raise ValueError(
-            f"What was written as {format_name} has another tokenizer than the source, or another "
-            "do_lower_case, or none. Nothing is left of it."
+            f"The converted model ({format_name}) has a different tokenizer or do_lower_case than "
+            "the source, or no tokenizer. It was deleted."
         )
     return differences

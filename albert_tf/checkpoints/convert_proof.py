@@ -146,7 +146,7 @@ def outputs_in_fresh_process(
     )
     if done.returncode:
         last = "\n".join(done.stderr.strip().splitlines()[-5:])
-        raise ValueError(f"What was written cannot be read back: {last}")
+        raise ValueError(f"The converted model cannot be loaded: {last}")
     with np.load(outputs_file) as file:
         return dict(file)
 

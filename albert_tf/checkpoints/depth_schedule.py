@@ -75,7 +75,7 @@ class DepthSchedule:
         if len(stages) > 1 and (config.parameter_sharing != "all" or config.num_hidden_groups > 1):
             raise ValueError(
                 f"{FLAG} needs a model whose layers share all parameters (parameter_sharing 'all' "
-                "and num_hidden_groups 1): of another, fewer layers leave some untrained. "
+                "and num_hidden_groups 1): in other models, some layers would not be trained. "
                 f"Received: parameter_sharing={config.parameter_sharing!r}, "
                 f"num_hidden_groups={config.num_hidden_groups}"
             )
@@ -110,7 +110,7 @@ class DepthSchedule:
         last = optimizer_config.num_train_steps
         if self.stages[-1].first_step >= last:
             logging.warning(
-                "%s=%s: training ends at step %d with %d of %d layers. Go on with a larger %s.",
+                "%s=%s: training ends at step %d with %d of %d layers. Continue with a larger %s.",
                 FLAG,
                 self,
                 last,
@@ -162,13 +162,13 @@ class DepthSchedule:
                 raise ValueError(
                     f"--output_dir {output_dir!r} holds {step} steps of a run with "
                     f"{earlier.as_flag()}, which applied {earlier.at(first)} layers at step "
-                    f"{first}; {self.as_flag()} says {self.at(first)}. Give a schedule that is the "
+                    f"{first}; {self.as_flag()} says {self.at(first)}. Use a schedule that is the "
                     "same up to there."
                 )
 
     def as_flag(self) -> str:
         """Returns the schedule as somebody gives it."""
-        return f"{FLAG}={self}" if self.changes else f"{FLAG} left out (all {self.at(0)} layers)"
+        return f"{FLAG}={self}" if self.changes else f"no {FLAG} (all {self.at(0)} layers)"
 
     def __str__(self) -> str:
         return ",".join(f"{stage.depth}:{stage.first_step}" for stage in self.stages)

@@ -79,7 +79,7 @@ def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]
     except BlockingIOError as error:
         raise DirectoryLockedError(
             f"--output_dir {path!r} is in use by another {kind}: {_read_holder(name)}. Wait until "
-            "that run has ended, or give another --output_dir."
+            "that run has ended, or use another --output_dir."
         ) from error
     except OSError as error:
         _warn(path, str(error))

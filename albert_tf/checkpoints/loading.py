@@ -131,7 +131,7 @@ def _source(path: str, flag: str, settings: ModelSettings) -> tuple[ModelSource,
     """Finds a model's parts and its weights; see `read_contents`."""
     model = stored_model(path, flag)
     if model is None or not model.checkpoint:
-        raise ValueError(f"{flag} is needed: it names the model.")
+        raise ValueError(f"{flag} is required: it names the model.")
     return resolve_model(settings, model), model.checkpoint
 
 
@@ -156,8 +156,9 @@ def _check_heads(report: LoadReport) -> None:
     ]
     if missing or other:
         raise LoadError(
-            f"{report.source} holds half a head. Missing: {', '.join(missing) or 'nothing'}; of "
-            f"another shape: {'; '.join(other) or 'nothing'}. Expected all of a head, or nothing."
+            f"{report.source} contains an incomplete head. Missing: "
+            f"{', '.join(missing) or 'nothing'}; of another shape: "
+            f"{'; '.join(other) or 'nothing'}. A head must be complete or absent."
         )
 
 

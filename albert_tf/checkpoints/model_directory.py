@@ -80,7 +80,7 @@ def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
     differences = essential_differences(AlbertConfig.from_json_file(path), config)
     if differences:
         logging.warning(
-            "%s, beside the checkpoint, differs from --albert_config_file: %s",
+            "%s, next to the checkpoint, differs from --albert_config_file: %s",
             path,
             "; ".join(differences),
         )
@@ -150,8 +150,8 @@ class ModelDirectory:
         if essential:
             raise ValueError(
                 f"--output_dir belongs to another model: {self._config_path} differs from "
-                f"--albert_config_file ({'; '.join(changes.values())}). Give a fresh --output_dir, "
-                "or the same configuration."
+                f"--albert_config_file ({'; '.join(changes.values())}). Use a new --output_dir or "
+                "the same configuration."
             )
         for change in changes.values():
             logging.warning("%s changes: %s", self._config_path, change)
@@ -161,7 +161,7 @@ class ModelDirectory:
             return
         raise ValueError(
             f"--output_dir belongs to another model: its vocabulary {there.files[0]} is not that "
-            f"of {self.tokenizer.files[0]}. Give a fresh --output_dir, or the same vocabulary."
+            f"of {self.tokenizer.files[0]}. Use a new --output_dir or the same vocabulary."
         )
 
     def write(self) -> None:
@@ -176,7 +176,7 @@ class ModelDirectory:
             self._copy_tokenizer(self.tokenizer)
         if find_tokenizer(self.path) is None:
             logging.info(
-                "No tokenizer is kept in %s: give --spm_model_file or --vocab_file", self.path
+                "No tokenizer is stored in %s: pass --spm_model_file or --vocab_file", self.path
             )
 
     def write_if_absent(self) -> None:

@@ -46,8 +46,8 @@ _SHAPELESS = ("num_attention_heads", "hidden_act")
 _AT_THEIR_DEPTH = (OUTPUT_FLAG, EVAL_FLAG)
 _WAYS = f"""Name a model by one of:
   {CHECKPOINT_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
-    module, {NAMES[0]}, which comes with albert_tf, or a checkpoint with {CONFIG_FILE} and
-    tokenizer beside it;
+    module, {NAMES[0]}, bundled with albert_tf, or a checkpoint with {CONFIG_FILE} and
+    tokenizer next to it;
   {HANDLE_FLAG}, of commands that fine-tune: the same, but for a checkpoint;
   {CONFIG_FLAG} and --spm_model_file or --vocab_file, with {CHECKPOINT_FLAG} for its weights;
   {OUTPUT_FLAG}: a directory where this command has trained before."""
@@ -108,8 +108,8 @@ class ModelSource:
         """
         if self.tokenizer is None:
             raise ValueError(
-                f"No tokenizer is given, and there is none beside the model ({self.config_file}): "
-                "give --spm_model_file or --vocab_file."
+                f"No tokenizer is given, and none exists next to the model ({self.config_file}): "
+                "pass --spm_model_file or --vocab_file."
             )
         return self.tokenizer
 
@@ -132,8 +132,8 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
     """
     if settings.init_checkpoint == "" and not settings.albert_hub_module_handle:
         raise ValueError(
-            f"{CHECKPOINT_FLAG} is given but empty: the model would keep random weights. Give a "
-            f"checkpoint, or {HANDLE_FLAG}; to train from random weights, leave the flag out."
+            f"{CHECKPOINT_FLAG} is given but empty: the model would keep random weights. Pass a "
+            f"checkpoint, or {HANDLE_FLAG}; to train from random weights, omit the flag."
         )
     path, output_dir = settings.albert_config_file, settings.output_dir
     named = _without_weights(path, CONFIG_FLAG, path) if path else None
@@ -170,8 +170,8 @@ def warn_of_random_weights(source: ModelSource, output_dir: str) -> None:
     directory = TrainingDirectory(output_dir)
     if not (source.checkpoint or directory.newest() or directory.best()):
         logging.warning(
-            "RANDOM WEIGHTS: neither %s nor %s is given. Everything is trained from scratch, which "
-            "gives poor results on labelled data of ordinary size.",
+            "RANDOM WEIGHTS: neither %s nor %s is given. All weights are trained from scratch, "
+            "which gives poor results unless the data set is very large.",
             CHECKPOINT_FLAG,
             HANDLE_FLAG,
         )
@@ -191,9 +191,9 @@ def stored_model(path: str | None, flag: str) -> StoredModel | None:
         return None
     if flag == HANDLE_FLAG and not (tf.io.gfile.isdir(path) or is_indirect(path)):
         raise ValueError(
-            f"{flag}={path}: there is no such directory. Give the directory or the URL of a "
-            f"TF-Hub module, or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a "
-            f"checkpoint's prefix belongs to {CHECKPOINT_FLAG}. {HINT}"
+            f"{flag}={path} is not a directory. Pass the directory or the URL of a TF-Hub module, "
+            f"or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a checkpoint's prefix "
+            f"belongs to {CHECKPOINT_FLAG}. {HINT}"
         )
     return recognise(path, flag)
 
@@ -210,7 +210,7 @@ def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str
     path = os.path.join(albert_directory, checkpoint_name)
     if is_named or tf.io.gfile.exists(f"{path}.index"):
         return path
-    logging.info("%s has no %s: it is taken as it is", albert_directory, checkpoint_name)
+    logging.info("%s has no %s: using its newest checkpoint", albert_directory, checkpoint_name)
     return albert_directory
 
 
@@ -245,7 +245,7 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
     if found:
         raise ValueError(
             f"{' and '.join(found)} came without {CONFIG_FILE}, or what other formats have for it "
-            f"(config.json): give {CONFIG_FLAG} as well."
+            f"(config.json): pass {CONFIG_FLAG} as well."
         )
     raise ValueError(f"No model is named. {_WAYS}")
 
@@ -271,8 +271,8 @@ def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weigh
     if unlike and all(unlike.values()):
         name, keys = next(iter(unlike.items()))
         logging.warning(
-            "%s (%s) has the sizes of the released %s, but %s. Weights cannot show which is right: "
-            "with a wrong one the model computes something else, and no error comes of it.",
+            "%s (%s) has the sizes of the released %s, but %s. The weights do not show which is "
+            "right, and a wrong value silently changes the outputs.",
             stored.config_file,
             stored.flag,
             name,
@@ -295,7 +295,9 @@ def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
         f"different models: {'; '.join(differences)}."
     )
     if stored.is_fixed:
-        raise ValueError(f"{message} Leave {chosen.flag} out to take the configuration it brings.")
+        raise ValueError(
+            f"{message} Omit {chosen.flag} to use the configuration that comes with the model."
+        )
     logging.warning("%s The second is used.", message)
 
 
@@ -309,7 +311,7 @@ def _warn_of_another_depth(config: AlbertConfig, stored: StoredModel) -> None:
     depth = schedule.of_checkpoint(read_global_step(stored.checkpoint))
     if depth != config.num_hidden_layers:
         logging.warning(
-            "%s (%s) was last trained with %d layers (%s), and %d are applied: give a "
+            "%s (%s) was last trained with %d layers (%s), and %d are applied: use a "
             "configuration with its depth (%s), or a checkpoint from after the last change.",
             stored.checkpoint,
             stored.flag,
@@ -328,8 +330,8 @@ def _choose_lower_case(given: bool | None, stating: Sequence[StoredModel]) -> bo
     if given is None or given == of_model:
         return of_model
     logging.warning(
-        "--do_lower_case=%s, as given, but %s (%s) says the model was made with do_lower_case=%s: "
-        "its text looked different. Leave the flag out to take the model's.",
+        "--do_lower_case=%s, as given, but %s (%s) says that the model was trained with "
+        "do_lower_case=%s. Omit the flag to use the model's setting.",
         given,
         stating[0].given,
         stating[0].flag,
@@ -370,9 +372,10 @@ def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
     if theirs.tokens == tokenizer.tokens:
         return
     message = (
-        f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is another vocabulary than "
-        f"{theirs.files[0]} ({theirs.vocab_size} tokens), which {stored.flag} brings: the weights "
-        "would see ids they do not know. Leave out --spm_model_file and --vocab_file to take it."
+        f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) is a different vocabulary from "
+        f"{theirs.files[0]} ({theirs.vocab_size} tokens), which {stored.flag} provides: the "
+        "weights were trained with other token ids. Omit --spm_model_file and --vocab_file to use "
+        "it."
     )
     if stored.is_fixed:
         raise ValueError(message)
@@ -385,6 +388,6 @@ def _check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: S
         raise ValueError(
             f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
             f"{config_from.config_file} ({config_from.flag}) says vocab_size {config.vocab_size}. "
-            "Give the vocabulary of this model (--spm_model_file, --vocab_file), or the "
+            "Use the vocabulary of this model (--spm_model_file, --vocab_file), or the "
             f"configuration that belongs to it ({CONFIG_FLAG})."
         )

@@ -58,15 +58,15 @@ class LoadReport:
         lines = [f"{self.source}: {len(self.mapped)} of {total} variables restored"]
         lines += [f"  from another name: {line}" for line in _renamed_scopes(self.mapped)]
         lines += [
-            f"  not in the checkpoint, freshly initialised: {line}"
+            f"  not in the checkpoint, randomly initialized: {line}"
             for line in _blocks(self.missing)
         ]
         lines += [
-            f"  another shape, freshly initialised: {name} is {list(stored)} in the checkpoint, "
+            f"  another shape, randomly initialized: {name} is {list(stored)} in the checkpoint, "
             f"{list(wanted)} in the model"
             for name, stored, wanted in self.mismatched
         ]
-        lines += [f"  {why}, freshly initialised: {name}" for name, why in self.skipped.items()]
+        lines += [f"  {why}, randomly initialized: {name}" for name, why in self.skipped.items()]
         if self.ignored:
             lines.append(f"  in the checkpoint only, not used: {', '.join(_blocks(self.ignored))}")
         return "\n".join(lines)
@@ -91,7 +91,7 @@ class LoadReport:
         layers_of_bert = [name for name in self.ignored if _LAYER_OF_BERT.search(name)]
         if layers_of_bert:
             raise LoadError(
-                f"{self.source} is not of ALBERT, but looks like BERT: it holds "
+                f"{self.source} looks like a BERT checkpoint, not ALBERT: it contains "
                 f"{layers_of_bert[0]}. Expected an encoder with {TRANSFORMER_SCOPE}group_0/..."
             )
         if not self.mapped:
@@ -121,12 +121,13 @@ class LoadReport:
         left = [name for name in self.ignored if TRANSFORMER_SCOPE in name]
         if left:
             raise LoadError(
-                f"{self.source} is of a model that shares less: {len(left)} variables of its blocks"
-                f" have no place in the model, such as {left[0]}. Expected num_hidden_groups, "
-                "inner_group_num and parameter_sharing of that model in its configuration "
-                "(--albert_config_file names another one). In commands that train, "
-                "--init_from_group0 takes for each layer what stands at its height in the "
-                "checkpoint, and --allow_partial_checkpoint what has the same name."
+                f"{self.source} is of a model that shares less: {len(left)} variables of its "
+                f"blocks do not exist in the model, such as {left[0]}. Expected "
+                "num_hidden_groups, inner_group_num and parameter_sharing of that model in its "
+                "configuration (--albert_config_file names another one). In commands that train, "
+                "--init_from_group0 initializes each layer from the checkpoint at the same "
+                "relative depth, and --allow_partial_checkpoint uses only the variables with the "
+                "same names."
             )
 
     def check_complete(self) -> None:
@@ -137,8 +138,9 @@ class LoadReport:
         """
         if self._needed:
             raise LoadError(
-                f"{self.source} does not hold the whole model that --albert_config_file describes; "
-                f"results with random weights would mean nothing.\n{self.summary()}"
+                f"{self.source} does not contain the whole model that --albert_config_file "
+                "describes; results with random weights would be meaningless.\n"
+                f"{self.summary()}"
             )
 
 

@@ -42,7 +42,7 @@ def read_run_config(output_dir: str) -> dict[str, Any]:
     try:
         content = read_json(path, path)
     except ValueError as error:
-        logging.warning("What this run was set to before is not known. %s", error)
+        logging.warning("The earlier settings of this run are unknown. %s", error)
         return {}
     config = content.get("config") if isinstance(content, dict) else None
     return config if isinstance(config, dict) else {}  # other programs have such a file too
@@ -76,7 +76,7 @@ def read_records(path: str) -> list[Record]:
             except ValueError as error:
                 damages += [error] * (number < len(lines))
     if damages:
-        logging.warning("%d lines of %s are left out: %s", len(damages), path, damages[0])
+        logging.warning("%d lines of %s are skipped: %s", len(damages), path, damages[0])
     return records
 
 
@@ -121,8 +121,8 @@ class BestTrial(NamedTuple):
         if not match:
             raise ValueError(
                 f"{path} should read last_step:best_step:best_value, but reads {shown(content)}. "
-                "Remove it to start comparing anew; the best checkpoint stays until another one is "
-                "evaluated."
+                "Remove it to restart the comparison; the best checkpoint is kept until another "
+                "one is evaluated."
             )
         return cls(int(match[1]), int(match[2]), float(match[3]), match[4])
 

@@ -18,7 +18,7 @@ CHECKSUMS = "SHA256SUMS"
 CARD = "README.md"
 
 # For messages that there is no model of a name.
-HINT = f"The model that comes with albert_tf is called {NAMES[0]!r}."
+HINT = f"The model bundled with albert_tf is called {NAMES[0]!r}."
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "pretrained")
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
 
@@ -34,7 +34,7 @@ def is_shipped(name: str) -> bool:
     if os.path.exists(name) or os.path.exists(f"{name}.index"):
         logging.log_first_n(
             logging.WARNING,
-            "%r is taken for %s, which is there, and not for the model that comes with albert_tf",
+            "%r refers to the existing path %s, not to the model bundled with albert_tf",
             1,
             name,
             os.path.abspath(name),
@@ -58,11 +58,11 @@ def shipped_directory(name: str, flag: str) -> str:
         check_sums(directory)
     except DamagedError as error:
         raise DamagedError(
-            f"{flag}={name}: the model that comes with albert_tf is damaged. {error} Install "
+            f"{flag}={name}: the model bundled with albert_tf is damaged. {error} Install "
             "albert_tf again (pip install --force-reinstall --no-deps)."
         ) from error
     logging.log_first_n(
-        logging.INFO, "%s=%s is the model that comes with albert_tf, %s", 1, flag, name, directory
+        logging.INFO, "%s=%s is the model bundled with albert_tf, %s", 1, flag, name, directory
     )
     return directory
 

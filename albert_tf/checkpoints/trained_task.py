@@ -107,7 +107,7 @@ class TrainedTask:
         if self.name != name and (is_training or not is_same_kind):
             raise ValueError(
                 f"{directory!r} belongs to another task: {LABELS_FILE} in it says {self.name!r}, "
-                f"this command {name!r}. Give a fresh --output_dir, or the same task."
+                f"this command {name!r}. Use a new --output_dir or the same task."
             )
 
     def check_answers(self, asked: TrainedTask, directory: str) -> None:
@@ -125,8 +125,8 @@ class TrainedTask:
         if self.labels != asked.labels:
             raise ValueError(
                 f"{directory!r} belongs to another task: the labels in {path} are "
-                f"{described(self.labels)}, those of the data {described(asked.labels)}. Give a "
-                "fresh --output_dir, or the same data."
+                f"{described(self.labels)}, those of the data {described(asked.labels)}. Use a "
+                "new --output_dir or the same data."
             )
         if self.is_pair not in (asked.is_pair, None):
             raise ValueError(

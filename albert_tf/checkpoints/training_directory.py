@@ -180,9 +180,9 @@ class TrainingDirectory:
         what = f"the newest is {newest}" if newest else "there is none yet"
         return SaveError(
             f"Step {step} could not be saved in --output_dir {self.path!r}: {reason_of(error)}. "
-            f"The checkpoints saved before are as they were; {what}. Make room "
-            "(--keep_checkpoint_max sets how many are kept) or allow writing there, and give the "
-            "same command again."
+            f"Earlier checkpoints are unchanged; {what}. Free disk space (--keep_checkpoint_max "
+            "limits the number of checkpoints) or make the directory writable, and run the same "
+            "command again."
         )
 
     def _write_input_position(
@@ -233,21 +233,23 @@ class TrainingDirectory:
         named = self._named_step()
         if named is not None and self._committed_step() is None:
             logging.warning(
-                "%s is passed over: its index file is missing", self._prefix(CHECKPOINT, named)
+                "%s is skipped: its index file is missing", self._prefix(CHECKPOINT, named)
             )
         damages: list[str] = []
         for prefix in reversed(self.checkpoints()):
             step_or_damage = self._restore_whole(prefix, model, optimizer)
             if isinstance(step_or_damage, int):
                 return prefix, step_or_damage
-            logging.warning("%s is passed over for the one before it: %s", prefix, step_or_damage)
+            logging.warning(
+                "%s is skipped and the previous checkpoint is used: %s", prefix, step_or_damage
+            )
             damages.append(str(step_or_damage))
             self._damaged.add(prefix)
         if damages:
             self._damaged.clear()
             raise DamagedError(
-                f"No checkpoint in --output_dir {self.path!r} is whole. To begin anew, give a fresh"
-                " --output_dir. " + " ".join(damages)
+                f"All checkpoints in --output_dir {self.path!r} are damaged. To start from "
+                "scratch, use a new --output_dir. " + " ".join(damages)
             )
         return None
 
@@ -284,14 +286,14 @@ class TrainingDirectory:
         for name in (*variables, GLOBAL_STEP):
             if name not in shapes:
                 raise LoadError(
-                    f"{prefix} cannot be continued: it has no {name!r}. Is --output_dir "
-                    f"{self.path!r} the directory of another model? To start from weights alone, "
-                    "give the checkpoint as --init_checkpoint and a fresh --output_dir."
+                    f"{prefix} cannot be resumed: it has no {name!r}. Is --output_dir "
+                    f"{self.path!r} the directory of another model? To start from its weights "
+                    "only, pass the checkpoint as --init_checkpoint and use a new --output_dir."
                 )
         for name, variable in variables.items():
             if tuple(shapes[name]) != tuple(variable.shape):
                 raise LoadError(
-                    f"{prefix} cannot be continued: {name!r} is {shapes[name]} there and "
+                    f"{prefix} cannot be resumed: {name!r} is {shapes[name]} there and "
                     f"{list(variable.shape)} in the model of --albert_config_file."
                 )
         values = read_variables(reader, prefix, [*variables, GLOBAL_STEP])
@@ -339,12 +341,14 @@ class TrainingDirectory:
         """
         stored = self.input_description(prefix)
         if stored is None:
-            logging.warning("%s has no input position beside it: reading from the start", prefix)
+            logging.warning(
+                "no input position was saved with %s: reading the input from the start", prefix
+            )
             return False
         changed = [key for key, value in input_description.items() if stored.get(key) != value]
         if changed:
             logging.warning(
-                "The input is not the one %s was written with (%s changed): reading from the start",
+                "The input has changed since %s was saved (%s): reading it from the start",
                 prefix,
                 ", ".join(changed),
             )

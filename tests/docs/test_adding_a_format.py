@@ -95,7 +95,7 @@ def test_moments_are_left_out_and_named(npz, golden, tmp_path):
 
 def test_half_a_model_and_damage_are_named(npz, tmp_path):
     (tmp_path / "model.npz").write_bytes(b"PK\3\4cut")
-    with pytest.raises(LoadError, match=f"--model={tmp_path} is half a model"):
+    with pytest.raises(LoadError, match=f"--model={tmp_path} is an incomplete model"):
         formats.recognise(str(tmp_path), "--model")
     with pytest.raises(DamagedError, match=r"model\.npz is damaged"):
         npz.open_weights(str(tmp_path / "model.npz"))

@@ -36,7 +36,7 @@ def test_encoder_and_preprocessor_give_from_texts_what_the_model_gives(golden, t
         use_einsum=False,
     )
     assert f"{source}/model.ckpt-best -> {encoder_path} (tf2_hub)" in printed
-    assert "largest difference of an output" in printed
+    assert "largest difference" in printed
     assert tree(source) == before
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["new", "preprocessor"]
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["encoder"]
@@ -60,7 +60,7 @@ def test_a_module_of_tf1_from_another_module(golden, tmp_path):
         tmp_path, albert_directory=source, export_path=tmp_path / "module", format="tf1_hub"
     )
     assert f"{source} -> {tmp_path}/module (tf1_hub)" in printed
-    assert "left out, tf1_hub cannot hold it: 0" in printed
+    assert "tf1_hub: 0" in printed
     read = albert_tf.load_tokenizer(tmp_path / "module")
     assert read.clean("The A") == "The A"
     configs = [

@@ -73,7 +73,7 @@ def test_killed_runs_end_bit_equal(run, flags, unkilled):
     assert f"SIGTERM: stopped after step {stopped}, which is saved" in printed
     os.truncate(run.output / f"model.ckpt-{stopped}{DATA_SUFFIX}", 2000)
     printed = run.must_work(**flags)
-    assert f"model.ckpt-{stopped} is passed over" in printed
+    assert f"model.ckpt-{stopped} is skipped" in printed
     assert f"model.ckpt-{(stopped - 1) // EVERY * EVERY} at step" in printed
     assert_same_bits(read_checkpoint(run.output / f"model.ckpt-{STEPS}"), weights)
     again = run.metrics()
@@ -148,5 +148,5 @@ def test_unreadable_input_loses_no_step(run, tmp_path):
     file.write_bytes(whole)
     printed = run.must_work(**flags, num_train_steps=14)
     assert f"model.ckpt-{step} at step {step}" in printed
-    assert "no input position beside it: reading from the start" in printed
+    assert "no input position" in printed
     assert committed_step(tmp_path) == 14

@@ -188,7 +188,7 @@ def test_starts_without_the_head_of_a_regression_and_with_that_of_its_own_kind(t
         num_keep_checkpoint=1,
     )
     assert "of the task" not in printed
-    assert "freshly initialised" not in printed
+    assert "initialized" not in printed
 
 
 @pytest.mark.slow

@@ -153,8 +153,8 @@ def _find_weights(path: str, flag: str) -> str:
         if file_exists(os.path.join(path, name)):
             return os.path.join(path, name)
     found = [name for name in FOREIGN_FILES if file_exists(os.path.join(path, name))]
-    there = f" There is {' and '.join(found)}, which is not read." if found else ""
+    there = f" {' and '.join(found)} exists but is not read." if found else ""
     raise LoadError(
-        f"{flag}={path} is half a model: {CONFIG_FILE}, but no weights.{there} Expected one of "
-        f"{', '.join(WEIGHTS_FILES)}."
+        f"{flag}={path} is an incomplete model: {CONFIG_FILE}, but no weights.{there} Expected "
+        f"one of {', '.join(WEIGHTS_FILES)}."
     )

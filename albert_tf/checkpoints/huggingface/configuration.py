@@ -107,14 +107,14 @@ def read_albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
     for name, expected in _FIXED.items():
         if values.get(name, expected) not in (expected, None):
             raise LoadError(
-                f"{where}: {name} is {shown(values[name])}, and in the original it is "
-                f"{expected!r}: this model computes something else, and cannot be taken over."
+                f"{where}: {name} is {shown(values[name])}, but the original has {expected!r}. "
+                "The model computes a different function and cannot be loaded."
             )
     for name in ("quantization_config", "pruned_heads"):
         if values.get(name):
             raise LoadError(
-                f"{where}: a model with {name} cannot be taken over: it lacks weights, or has them "
-                "in another form. Expected the model it was made from."
+                f"{where}: a model with {name} cannot be loaded: weights are missing or stored in "
+                "another form. Use the model that it was created from."
             )
     known = {name: values[name] for name in _SAME_NAMES if name in values}
     try:
@@ -136,9 +136,9 @@ def _check_architecture(values: Mapping[str, Any], where: str) -> None:
         what = f"model_type {shown(found)}" if found else "no model_type"
         name = architecture_of(values)
         raise LoadError(
-            f"{where} is not of ALBERT: it says {what}{f' ({name})' if name else ''}. Expected a "
-            f"model with model_type {MODEL_TYPE!r}; the weights of others, such as BERT and "
-            "RoBERTa, have no place here."
+            f"{where} does not describe an ALBERT model: it has "
+            f"{what}{f' ({name})' if name else ''}. Expected a model with model_type "
+            f"{MODEL_TYPE!r}; weights of other models, such as BERT and RoBERTa, cannot be loaded."
         )
 
 
@@ -147,10 +147,10 @@ def _activation(name: Any, where: str) -> str:
         return _ACTIVATIONS[name]
     if name in _EXACT_GELU:
         raise LoadError(
-            f"{where}: hidden_act {name!r} is the exact GELU (erf), which no ALBERT of the original"
-            f" release has: there it is the tanh approximation, {_TANH_GELU!r}. If this model was "
-            "converted from the original and the name is a mistake, correct it in a copy of its "
-            "config.json; if it was trained so, it cannot be taken over."
+            f"{where}: hidden_act {name!r} is the exact GELU (erf), which no ALBERT model of the "
+            f"original release has: there it is the tanh approximation, {_TANH_GELU!r}. If this "
+            "model was converted from the original and the name is a mistake, correct it in a "
+            "copy of its config.json; if it was trained with it, it cannot be loaded."
         )
     raise LoadError(
         f"{where}: hidden_act {shown(name)} is not one of {', '.join(map(repr, _ACTIVATIONS))}."
@@ -165,8 +165,9 @@ def check_can_be_written(config: AlbertConfig) -> None:
     """
     if config.parameter_sharing not in ("all", "none"):
         raise ValueError(
-            f"A model with parameter_sharing {config.parameter_sharing!r} has no form in Hugging "
-            "Face's format, whose layers of a group share all or nothing. Choose --format=original."
+            "Hugging Face's format does not support parameter_sharing "
+            f"{config.parameter_sharing!r}: its layers share either all parameters or none. Use "
+            "--format=original."
         )
 
 
@@ -249,7 +250,7 @@ def read_trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | No
     if architecture != _CLASSIFICATION or (is_regression and len(names) != 1):
         return None
     if values.get("problem_type") == "multi_label_classification":
-        logging.warning("%s: several labels may apply at once, which no task here knows", where)
+        logging.warning("%s: multi-label classification is not supported", where)
         return None
     name = _task_name(values.get(_TASK_KEY))
     is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else None

@@ -56,7 +56,7 @@ def find_tokenizer_file(directory: str, flag: str) -> str | None:
         return _made_again(read_content(path))
     except (ValueError, OSError) as error:
         logging.warning(
-            "%s=%s: no tokenizer can be made. %s Give one by --spm_model_file or --vocab_file.",
+            "%s=%s: cannot create a tokenizer. %s Pass --spm_model_file or --vocab_file.",
             flag,
             directory,
             error,

@@ -230,8 +230,8 @@ class HuggingFaceWeights:
             elif not np.array_equal(self._floats(there), self.get_tensor(name)):
                 raise LoadError(
                     f"{self._path!r}: {there!r} differs from {self._stored[name].name!r}. In ALBERT"
-                    " they are the same (tie_word_embeddings); a masked-LM head with weights of its"
-                    " own cannot be taken over."
+                    " they are the same (tie_word_embeddings); a masked-LM head with separate "
+                    "weights cannot be loaded."
                 )
 
     def _drop_identity(self) -> None:
@@ -244,8 +244,8 @@ class HuggingFaceWeights:
         if not is_identity or self.get_tensor(MAPPING_BIAS).any():
             raise LoadError(
                 f"{self._path!r} is of a model whose embedding_size is its hidden_size "
-                f"({kernel[0]}) and that maps one to the other all the same. The original has no "
-                "such map, so the model cannot be taken over."
+                f"({kernel[0]}) but that projects one to the other. The original has no such "
+                "projection, so the model cannot be loaded."
             )
         del self._stored[MAPPING_KERNEL], self._stored[MAPPING_BIAS]
 
@@ -313,10 +313,12 @@ def _open_shards(path: str) -> Tensors:
     for file in sorted(set(files.values())):
         if file != os.path.basename(file) or file.endswith(INDEX_ENDING):
             raise LoadError(
-                f"{path!r} names {shown(file)}; expected a file of weights in the same folder."
+                f"{path!r} names {shown(file)}; expected a file of weights in the same directory."
             )
         if not file_exists(os.path.join(folder, file)):
-            raise LoadError(f"{path!r} names {shown(file)}, which is missing. Fetch all its files.")
+            raise LoadError(
+                f"{path!r} names {shown(file)}, which is missing. Download all its files."
+            )
         shards[file] = open_tensors(os.path.join(folder, file))
     for name, file in files.items():
         if name not in shards[file].shapes:
@@ -333,8 +335,8 @@ def _open_safetensors(path: str) -> Tensors:
         file = _safe_open(path)
     except SafetensorError as error:
         raise DamagedError(
-            f"{path!r} is damaged, or not a safetensors file: {reason_of(error)}. Fetch "
-            "it again, or take another copy."
+            f"{path!r} is damaged, or not a safetensors file: {reason_of(error)}. Download it "
+            "again, or use another copy."
         ) from error
     except (OSError, tf.errors.OpError) as error:
         raise LoadError(f"{path!r} cannot be read: {error}") from error
@@ -387,7 +389,7 @@ def _open_torch(path: str) -> Tensors:
     except ImportError as error:
         raise LoadError(
             f"{path!r} is in PyTorch's format, and PyTorch is not installed. Install it (pip "
-            f"install torch), or take the model with a {SAFETENSORS}, which needs nothing."
+            f"install torch), or use the model with a {SAFETENSORS}, which does not need it."
         ) from error
     loaded = _load_torch(torch, path)
     if not isinstance(loaded, dict):

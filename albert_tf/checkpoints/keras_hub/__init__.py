@@ -142,7 +142,7 @@ def read(path: str, flag: str) -> StoredModel:
         weights_file = os.path.join(path, _weights_file(path))
     except (ValueError, OSError, tf.errors.OpError) as error:
         raise LoadError(
-            f"{flag}={path} is no usable KerasHub preset of ALBERT. {reason_of(error)}"
+            f"{flag}={path} is not a usable KerasHub preset of ALBERT. {reason_of(error)}"
         ) from error
     vocabularies = [os.path.join(path, name) for name in (VOCABULARY_FILE, WORDPIECE_FILE)]
     return StoredModel(

@@ -60,7 +60,7 @@ def read(path: str, flag: str) -> StoredModel:
     list_file = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
     if tokenizer_file is None and tf.io.gfile.exists(list_file):
         logging.warning(
-            "%s is there, but no %s, without which it is no tokenizer: copy that as well, or give "
+            "%s exists, but %s, which the tokenizer needs, does not: copy it too, or pass "
             "--spm_model_file",
             list_file,
             SENTENCEPIECE_FILE,

@@ -70,7 +70,7 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
     if len(best or found) != 1:
         raise LoadError(
             f"Expected one checkpoint in the directory {path!r} ({flag}), found {len(found)}: "
-            f"{', '.join(found)}. Give the prefix of one."
+            f"{', '.join(found)}. Pass the prefix of one."
         )
     return (best or found)[0]
 
@@ -85,8 +85,8 @@ def named_checkpoint(directory: str) -> str | None:
         state = tf.train.get_checkpoint_state(directory)
     except ValueError as error:  # empty, or no UTF-8 text; TensorFlow warns of other damage
         logging.warning(
-            "%s is damaged (%s) and is passed over; the names of the other files tell the newest "
-            "checkpoint",
+            "%s is damaged (%s) and is ignored; the newest checkpoint is determined from the file "
+            "names",
             os.path.join(directory, "checkpoint"),
             error,
         )
@@ -100,8 +100,8 @@ def _no_model(directory: str, flag: str) -> str:
     halves = [name for name in names if re.search(r"\.data-\d+-of-\d+$", name)]
     if halves:
         return (
-            f"{flag}={directory} holds half a checkpoint: {halves[0]} is there, but the .index "
-            "file that belongs to it is missing. Copy both."
+            f"{flag}={directory} contains an incomplete checkpoint: {halves[0]} exists, but its "
+            ".index file is missing. Copy both."
         )
     some = ", ".join(names[:8]) + (", ..." if names[8:] else "")
     return (
@@ -142,8 +142,8 @@ def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
     except READ_ERRORS as error:
         if "[" in prefix and tf.io.gfile.exists(f"{prefix}.index"):
             raise LoadError(
-                f"{prefix!r} cannot be read: TensorFlow takes the [ in its path for a pattern of "
-                "names. Rename the directory, or give the checkpoint by another path (a link)."
+                f"{prefix!r} cannot be read: TensorFlow interprets the [ in its path as a "
+                "pattern. Rename the directory, or pass the checkpoint by another path (a link)."
             ) from error
         raise _kind(error)(
             f"{prefix!r} cannot be read as a checkpoint: {reason_of(error)}"

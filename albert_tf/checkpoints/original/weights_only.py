@@ -35,15 +35,15 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
     """
     if tf.io.gfile.exists(export_path + ".index"):
         raise ValueError(
-            f"--export_path={export_path}: there is a checkpoint already, and it is not changed. "
-            "Give another name."
+            f"--export_path={export_path}: the checkpoint exists already and is not changed. Use "
+            "another name."
         )
     if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
         raise write_error(export_path, problem, "--export_path")
     contents, report = read_contents(model, "--albert_directory")
     for head in PRETRAINING_HEADS:
         if not any(name.startswith(head) for name in contents.weights):
-            logging.warning("%s has no %s: it is left out", report.source, head)
+            logging.warning("%s has no %s: it is omitted", report.source, head)
     weights = {name: v for name, v in contents.weights.items() if is_of_pretraining(name)}
     if not dry_run:
         with explain_write_errors(export_path, "--export_path"):

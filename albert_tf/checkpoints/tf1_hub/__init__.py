@@ -37,8 +37,8 @@ _OF_TF2 = "_CHECKPOINTABLE_OBJECT_GRAPH"  # among the variables of every SavedMo
 _SHARED_LAYERS = "bert/encoder/transformer/group_0/inner_group_0/"
 _EXPECTED = (
     f"Expected a TF1 module with variables of an ALBERT encoder ({_SHARED_LAYERS}...), as the "
-    "original release's export_to_tfhub writes it; a directory with "
-    f"{CONFIG_ASSET}, tokenizer and checkpoint is taken as well."
+    f"original release's export_to_tfhub writes it; a directory with {CONFIG_ASSET}, tokenizer "
+    "and checkpoint is accepted as well."
 )
 
 
@@ -136,7 +136,7 @@ def _asset(path: str, name: str | None) -> str | None:
     file = os.path.join(path, "assets", name)
     if tf.io.gfile.exists(file):
         return file
-    logging.warning("%s is missing: it has to be given by a flag", file)
+    logging.warning("%s is missing: it must be passed by a flag", file)
     return None
 
 

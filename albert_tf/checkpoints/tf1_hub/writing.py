@@ -255,8 +255,8 @@ def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
     """Contents of the tokenizer's assets; the first is what `tokenization_info` names."""
     if tokenizer is None:
         raise ValueError(
-            "A TF1 module (--format=tf1_hub) needs the model's tokenizer, and none is known: give "
-            "--spm_model_file or --vocab_file."
+            "A TF1 module (--format=tf1_hub) needs the model's tokenizer, and none was found: "
+            "pass --spm_model_file or --vocab_file."
         )
     if isinstance(tokenizer, SentencePieceTokenizer):
         pieces = piece_list(tokenizer.model_proto).encode()

@@ -117,7 +117,8 @@ def read(path: str, flag: str) -> StoredModel:
         raise type(error)(f"{flag}={path}: {error}") from error
     except (LookupError, ValueError) as error:
         raise DamagedError(
-            f"{flag}={path}: {GRAPH_FILE} and variables make no model: {reason_of(error)}"
+            f"{flag}={path}: {GRAPH_FILE} and variables cannot be loaded as a model: "
+            f"{reason_of(error)}"
         ) from error
 
 
@@ -129,7 +130,7 @@ def _read(path: str) -> StoredModel:
         found = (
             f"its variables are {', '.join(names[:8])}, ..." if names else "it has no variables."
         )
-        raise LoadError(f"It holds no ALBERT: {found} {_EXPECTED}")
+        raise LoadError(f"It contains no ALBERT encoder: {found} {_EXPECTED}")
     content, graph = _read_graph(path)
     config, config_file = _config(weights, path, content, graph)
     tokenizer_file = next(filter(None, (_asset(path, graph, n) for n in TOKENIZER_FILES)), None)
@@ -313,7 +314,7 @@ def _asset(path: str, graph: Any, name: str) -> str | None:
     file = os.path.join(path, "assets", graph.asset_file_def[index].filename)
     if not tf.io.gfile.exists(file):
         raise LoadError(
-            f"It is half a model: its {name}, {file[-200:]!r}, is missing. Copy the whole "
+            f"It is an incomplete model: its {name}, {file[-200:]!r}, is missing. Copy the whole "
             "directory again."
         )
     return file

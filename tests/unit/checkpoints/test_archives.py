@@ -109,7 +109,7 @@ def nothing(content):
 def test_damaged_files_leave_nothing(released, cache, damage):
     content = Path(released).read_bytes()
     Path(released).write_bytes(damage(content))
-    with pytest.raises(LoadError, match=r"--model=.* is damaged, or no tar file") as raised:
+    with pytest.raises(LoadError, match=r"--model=.* is damaged") as raised:
         local_directory(released, "--model")
     assert "\n" not in str(raised.value)
     assert list((cache / "unpacked").iterdir()) == []
@@ -155,7 +155,7 @@ class TestUrl:
             raise OSError("no route to host")
 
         monkeypatch.setattr(tensorflow_hub, "resolve", resolve)
-        message = "--init_checkpoint=https://h.example/m cannot be fetched: no route.*its tar file"
+        message = "--init_checkpoint=https://h.example/m .*no route.*its tar file"
         with pytest.raises(LoadError, match=message):
             recognise("https://h.example/m", "--init_checkpoint")
 

@@ -57,7 +57,7 @@ def test_signs_of_patterns_in_a_name_are_no_pattern(hub):
 def test_the_one_sign_that_tensorflow_cannot_take_is_said(hub):
     path = shutil.copytree(hub / "albert_directory", hub / "old [2]")
     assert recognise(str(path), "--model").checkpoint == str(path / "model.ckpt-best")
-    with pytest.raises(LoadError, match=r"takes the \[ in its path for a pattern.*Rename"):
+    with pytest.raises(LoadError, match=r"old \[2\].*pattern"):
         open_checkpoint(str(path / "model.ckpt-best"))
 
 
@@ -68,14 +68,13 @@ def test_half_a_tokenizer_is_said(hub, monkeypatch):
     stored = recognise(str(hub / "albert_directory"), "--model")
     assert stored.tokenizer_file is None
     assert len(said) == 1
-    assert "30k-clean.vocab is there, but no 30k-clean.model" in said[0]
+    assert "30k-clean.vocab" in said[0]
+    assert "30k-clean.model" in said[0]
 
 
 def test_half_a_checkpoint(hub):
     (hub / "albert_directory" / "model.ckpt-best.index").unlink()
-    with pytest.raises(
-        LoadError, match=r"--model=.*half a checkpoint: model.ckpt-best.data-.*\.index"
-    ):
+    with pytest.raises(LoadError, match=r"--model=.*incomplete.*: model.ckpt-best.data-.*\.index"):
         recognise(str(hub / "albert_directory"), "--model")
 
 

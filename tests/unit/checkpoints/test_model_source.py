@@ -246,7 +246,7 @@ def test_a_configuration_that_is_not_the_checkpoints_is_said_aloud(release, tmp_
 
 
 def test_another_vocabulary_than_the_modules_is_refused(hub, other_tokenizer):
-    with pytest.raises(ValueError, match=r"is another vocabulary than .*_handle brings"):
+    with pytest.raises(ValueError, match=r"vocabulary.*_handle"):
         resolve(albert_hub_module_handle=str(hub / "module"), vocab_file=str(other_tokenizer))
 
 
@@ -254,7 +254,7 @@ def test_another_vocabulary_than_the_checkpoints_is_said_aloud(release, other_to
     source = resolve(init_checkpoint=str(release), vocab_file=str(other_tokenizer))
     assert source.tokenizer.files == [str(other_tokenizer)]
     assert len(warnings) == 1
-    assert "is another vocabulary than" in warnings[0]
+    assert "--spm_model_file and --vocab_file" in warnings[0]
 
 
 def test_a_vocabulary_of_another_size_names_both_flags(release, tmp_path):
@@ -272,7 +272,7 @@ def test_no_tokenizer_anywhere_is_an_error(release):
 
 
 def test_a_handle_that_is_not_there_is_an_error(release):
-    message = "--albert_hub_module_handle=.*there is no such directory.*--init_checkpoint"
+    message = "--albert_hub_module_handle=.*directory.*--init_checkpoint"
     for path in ("/absent/module", str(release / "model.ckpt-best")):
         with pytest.raises(ValueError, match=message):
             resolve(albert_hub_module_handle=path)

@@ -302,8 +302,8 @@ class TestDamage:
         assert prefix.endswith("model.ckpt-4")
         assert step == 4
         assert restored_step(directory, blank) == 4
-        (message,) = (m for m in caplog.messages if "is passed over" in m)
-        assert "model.ckpt-9 is passed over" in message
+        (message,) = (m for m in caplog.messages if "is skipped" in m)
+        assert "model.ckpt-9" in message
         assert sorted(all_files(three)) == before  # nothing better is there yet
 
     def test_a_train_state_without_a_checksum_is_taken(self, three, blank):
@@ -339,7 +339,7 @@ class TestDamage:
         assert three.restore_newest(blank.model, blank.optimizer)[1] == 2
         cut(os.path.join(three.path, "model.ckpt-2.index"))
         names = sorted(all_files(three))
-        with pytest.raises(DamagedError, match=r"No checkpoint in --output_dir .* is whole"):
+        with pytest.raises(DamagedError, match="--output_dir"):
             TrainingDirectory(three.path).restore_newest(blank.model, blank.optimizer)
         assert sorted(all_files(three)) == names
 
@@ -383,7 +383,7 @@ class TestNoRoom:
         ):
             two.save(directory)
         assert f"the newest is {directory.path}/model.ckpt-9" in str(raised.value)
-        assert "Make room" in str(raised.value)
+        assert "--keep_checkpoint_max" in str(raised.value)
         assert sorted(all_files(directory)) == names
         assert restored_step(TrainingDirectory(directory.path), blank) == 9
         two.save(directory)

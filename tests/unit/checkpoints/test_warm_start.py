@@ -153,7 +153,7 @@ class TestRefusals:
         """Every variable of the model would be filled, and its function be another."""
         prefix, target = checkpoint_of(new_model(*source), tmp_path), new_model(*target)
         before = sequence_output(target)
-        message = rf"{left} variables of its blocks have no place .*parameter_sharing.*group0"
+        message = rf"{left} variables of its blocks .*parameter_sharing.*group0"
         with pytest.raises(LoadError, match=message):
             load_weights(target, prefix)
         np.testing.assert_array_equal(sequence_output(target), before)
@@ -167,7 +167,7 @@ class TestRefusals:
         first, _, *blocks = str(error.value).splitlines()
         assert "128 of its variables would keep random values" in first
         assert "--init_from_group0 fills layers" in first
-        line = "  not in the checkpoint, freshly initialised: "
+        line = "  not in the checkpoint, randomly initialized: "
         assert blocks == [
             f"{line}{INNER.format(group, inner, '*')} (16 variables)"
             for group in range(1, 5)

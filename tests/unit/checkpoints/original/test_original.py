@@ -106,7 +106,7 @@ class TestFinding:
 
     def test_several_need_a_choice(self, tmp_path):
         prefixes = [write(tmp_path / f"model.ckpt-{step}") for step in (1, 2)]
-        with pytest.raises(LoadError, match=r"found 2: .*Give the prefix") as error:
+        with pytest.raises(LoadError, match="found 2: ") as error:
             find_checkpoint(str(tmp_path))
         assert all(prefix in str(error.value) for prefix in prefixes)
 
@@ -149,10 +149,10 @@ class TestLoading:
         before = original_names(model)["cls/seq_relationship/output_weights"].numpy()
         report = load_weights(model, str(tmp_path))
         assert len(report.missing) == 7
-        assert "freshly initialised: cls/predictions/output_bias" in report.summary()
+        assert "initialized: cls/predictions/output_bias" in report.summary()
         after = original_names(model)["cls/seq_relationship/output_weights"]
         np.testing.assert_array_equal(after, before)
-        with pytest.raises(LoadError, match="does not hold the whole model"):
+        with pytest.raises(LoadError, match="--albert_config_file"):
             report.check_complete()
 
     @pytest.mark.parametrize("name", ["lamb_base_checkpoint", "adamw_base_checkpoint"])
@@ -182,7 +182,7 @@ class TestClassifierHeads:
     def assert_fresh_head(self, model, report):
         assert len(report.mapped) == len(original_names(model)) - 2
         np.testing.assert_array_equal(model.classifier.output_bias, np.zeros(model.num_labels))
-        with pytest.raises(LoadError, match="does not hold the whole model"):
+        with pytest.raises(LoadError, match="--albert_config_file"):
             report.check_complete()
 
     def test_pretraining_leaves_the_head_fresh(self, reference):
@@ -191,7 +191,7 @@ class TestClassifierHeads:
         self.assert_fresh_head(model, report)
         assert report.missing == list(self.HEAD)
         summary = report.summary()
-        assert "not in the checkpoint, freshly initialised: output_weights\n" in summary
+        assert "initialized: output_weights\n" in summary
         assert "in the checkpoint only, not used: cls/predictions/output_bias, " in summary
 
     def test_another_number_of_labels_leaves_the_head_fresh(self, three_labels):

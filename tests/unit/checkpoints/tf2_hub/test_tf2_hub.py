@@ -154,13 +154,13 @@ def test_a_model_of_something_else_is_refused(tmp_path):
     )
     tf.saved_model.save(module, str(tmp_path))
     assert tf2_hub.is_here(str(tmp_path))
-    with pytest.raises(LoadError, match=r"holds no ALBERT.*transformer/layer_0.*tf2_hub"):
+    with pytest.raises(LoadError, match=r"ALBERT.*transformer/layer_0.*tf2_hub"):
         tf2_hub.read(str(tmp_path), FLAG)
 
 
 def test_a_model_without_variables_is_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path))
-    with pytest.raises(LoadError, match=r"holds no ALBERT: it has no variables\. Expected"):
+    with pytest.raises(LoadError, match=r"ALBERT.*: it has no variables\. Expected"):
         tf2_hub.read(str(tmp_path), FLAG)
 
 
@@ -194,7 +194,7 @@ def test_a_damaged_graph_is_named(copy):
 
 def test_a_missing_tokenizer_is_half_a_model(copy):
     (copy / "assets" / "toy.model").unlink()
-    with pytest.raises(LoadError, match=r"--init_checkpoint=.*half a model: .*toy\.model.*missing"):
+    with pytest.raises(LoadError, match=r"--init_checkpoint=.*toy\.model.*missing"):
         tf2_hub.read(str(copy), FLAG)
 
 
