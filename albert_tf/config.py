@@ -146,8 +146,8 @@ class AlbertConfig:
         )
         if mode == "none" and groups not in (1, layers):
             raise ValueError(
-                "AlbertConfig.parameter_sharing 'none' makes every layer a group of its own. Leave "
-                f"num_hidden_groups out, or choose another mode to share within groups. {received}"
+                "AlbertConfig.parameter_sharing 'none' makes every layer a group of its own. Omit "
+                f"num_hidden_groups, or choose another mode to share within groups. {received}"
             )
         if mode in ("attention", "ffn") and groups == layers > 1:
             raise ValueError(
@@ -499,8 +499,8 @@ class TrainerConfig:
         _require_not_negative("--max_loss_spike", self.max_loss_spike)
         if 0 < self.max_loss_spike <= 1:
             raise ValueError(
-                "--max_loss_spike must be above 1, for half of all losses lie above their median, "
-                f"or 0 to look for no spikes. Received: {self.max_loss_spike}"
+                "--max_loss_spike must be above 1, because half of all losses are above their "
+                f"median, or 0 to disable the check. Received: {self.max_loss_spike}"
             )
         if self.precision not in PRECISIONS:
             raise ValueError(

@@ -183,7 +183,7 @@ def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
         matches = find_files(pattern)
         if not matches:
-            raise ValueError(f"{flag}: no file matches {pattern!r}; give existing files or globs.")
+            raise ValueError(f"{flag}: no file matches {pattern!r}; pass existing files or globs.")
         files.update(dict.fromkeys(matches))
     if not files:
         raise ValueError(f"{flag} names no file. Received: {patterns!r}")
@@ -208,7 +208,9 @@ def expand_shards(names: str) -> list[str]:
             continue
         count = int(sharded[2])
         if not count:
-            raise ValueError(f"--output_file={name} asks for 0 files; give at least 1 after the @.")
+            raise ValueError(
+                f"--output_file={name} asks for 0 files; the number after the @ must be at least 1."
+            )
         paths += [f"{sharded[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
     return paths
 
@@ -266,8 +268,8 @@ def write_error(path: str, error: BaseException, flag: str = "") -> WriteError:
         flag: where the name came from, if it came from a flag.
     """
     explained = WriteError(
-        f"{f'{flag}: ' * bool(flag)}{path} cannot be written: {reason_of(error)}. What was there "
-        "before is as it was. Make room or allow writing there, and give the same command again."
+        f"{f'{flag}: ' * bool(flag)}{path} cannot be written: {reason_of(error)}. Existing files "
+        "are unchanged. Free disk space or make the path writable, and run the same command again."
     )
     explained.flag = flag
     return explained
@@ -433,7 +435,7 @@ def check_file(path: str, flag: str) -> None:
         ValueError: it cannot be written, or is a folder.
     """
     if not is_remote(path) and os.path.isdir(path):
-        raise ValueError(f"{flag}: {path} is a folder. Give the name of a file in it.")
+        raise ValueError(f"{flag}: {path} is a directory. Pass the path of a file in it.")
     folder = os.path.dirname(path) if is_remote(path) else os.path.dirname(os.path.abspath(path))
     if problem := why_not_writable(folder):
         raise ValueError(f"{flag}: {path} cannot be written: {problem}")

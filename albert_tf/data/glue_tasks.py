@@ -172,7 +172,7 @@ def glue_task_name(name: str) -> str:
         if plain_name(name) in (plain_name(known), *_OTHER_NAMES.get(known, ())):
             return known
     raise ValueError(
-        f"--task_name must be one of {', '.join(GLUE_TASKS)}, or custom for files of your own. "
+        f"--task_name must be one of {', '.join(GLUE_TASKS)}, or custom for other files. "
         f"Received: {name!r}"
     )
 

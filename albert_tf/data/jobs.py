@@ -73,8 +73,8 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
         yield lambda method, items: _run_ahead(pool, method, items, number * _JOBS_AHEAD)
     except BrokenProcessPool as error:
         raise ChildProcessError(
-            f"One of {number} processes was ended by the system, perhaps for lack of memory. Try "
-            "fewer of them (--num_workers)."
+            f"One of {number} processes was killed by the system, probably because memory ran "
+            "out. Use a smaller --num_workers."
         ) from error
     except BaseException:  # what they work on is not needed any more
         for process_id in pool._processes or ():

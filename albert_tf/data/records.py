@@ -118,7 +118,7 @@ def _check_file(path: str) -> None:
             file.read(1)
     except (OSError, tf.errors.OpError) as error:
         raise RecordError(
-            f"{path} can no longer be read: {reason_of(error)}. Put it back, and give the same "
+            f"{path} can no longer be read: {reason_of(error)}. Restore the file and run the same "
             "command again."
         ) from error
 
@@ -131,8 +131,8 @@ def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
                 parse_batch(tf.constant([payload]), specs)
             except _READ_ERRORS as error:  # TensorFlow takes less than protobuf does
                 raise RecordError(
-                    f"{path}, record {number}: TensorFlow cannot parse it. It is damaged; make the "
-                    "records again."
+                    f"{path}, record {number}: TensorFlow cannot parse it. It is damaged; create "
+                    "the records again."
                 ) from error
 
 
@@ -148,7 +148,7 @@ def example_features(payload: bytes, path: str, number: int) -> Any:
         RecordError: it is empty, or no `tf.train.Example`.
     """
     if not payload:
-        raise RecordError(f"{path}, record {number}: it is empty. Make the records again.")
+        raise RecordError(f"{path}, record {number}: it is empty. Create the records again.")
     try:
         return tf.train.Example.FromString(payload).features.feature
     except Exception as error:  # the protobuf backends raise classes of their own
@@ -163,7 +163,7 @@ def _check_record(payload: bytes, specs: Sequence[FeatureSpec], path: str, numbe
         if spec.name not in features:
             raise RecordError(
                 f"{place}: feature {spec.name!r} is missing; it holds {listed(sorted(features))}. "
-                "Was the file made for another task?"
+                "Was the file created for another task?"
             )
         _check_values(features[spec.name], spec, place)
 
@@ -173,7 +173,7 @@ def _check_values(feature: "tf.train.Feature", spec: FeatureSpec, place: str) ->
     if feature.WhichOneof("kind") != ("int64_list" if spec.dtype == "int64" else "float_list"):
         raise RecordError(f"{place}: feature {spec.name!r} does not hold {spec.dtype} values.")
     if len(stored) != spec.length:
-        advice = f" Set {spec.length_flag} to fit, or make the records again." * bool(
+        advice = f" Set {spec.length_flag} to match, or create the records again." * bool(
             spec.length_flag
         )
         raise RecordError(

@@ -32,8 +32,8 @@ def can_be_read_twice(path: str, flag: str, what: str) -> bool:
         return False
     is_folder = os.path.isdir(path)
     if is_folder or not (file_exists(path) or os.path.exists(path)):
-        found = "is a folder" if is_folder else "does not exist"
-        raise ValueError(f"{flag} {path!r} {found}. Give {what}, or - for the standard input.")
+        found = "is a directory" if is_folder else "does not exist"
+        raise ValueError(f"{flag} {path!r} {found}. Pass {what}, or - for the standard input.")
     return file_exists(path)
 
 
@@ -62,7 +62,7 @@ def open_output(path: str | None) -> Iterator[IO[bytes]]:
             yield file
         return
     if sys.stdout is None:  # as Python has it where the file was closed before the start
-        raise ValueError("The standard output is closed: give --predict_output_file.")
+        raise ValueError("The standard output is closed: pass --predict_output_file.")
     try:
         with _StandardOutput() as file:
             yield cast(IO[bytes], file)

@@ -48,7 +48,7 @@ def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
     if not values:
         raise JsonError(f"{where} is empty; JSON is expected.")
     if len(values) > 1:
-        raise JsonError(f"{where} is broken JSON: extra data at line {values[1][0]}.")
+        raise JsonError(f"{where} is not valid JSON: extra data at line {values[1][0]}.")
     return values[0][1]
 
 
@@ -75,10 +75,10 @@ def json_values(text: str, where: str, *, line: int = 1) -> Iterator[tuple[int, 
         except json.JSONDecodeError as error:
             number = line + text.count("\n", counted, error.pos)
             raise JsonError(
-                f"{where} is broken JSON: {error.msg} at line {number}, column {error.colno}."
+                f"{where} is not valid JSON: {error.msg} at line {number}, column {error.colno}."
             ) from error
         except (ValueError, RecursionError) as error:
-            raise JsonError(f"{where} is broken JSON from line {line} on: {error}.") from error
+            raise JsonError(f"{where} is not valid JSON from line {line} on: {error}.") from error
         yield line, value
 
 
@@ -101,7 +101,7 @@ def read_json(path: str, where: str) -> Any:
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"{shown(number)} is no finite number (null is JSON for none)")
+        raise ValueError(f"{shown(number)} is not a finite number (use null for a missing value)")
     return value
 
 
@@ -109,7 +109,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {shown(twice)} is there twice in one object")
+        raise ValueError(f"duplicate key {shown(twice)} in an object")
     return values
 
 

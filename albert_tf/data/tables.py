@@ -37,7 +37,7 @@ FORMATS: Final = {
     ".json": _JSONL,
 }
 
-_WANTED = 'one object a line (JSON Lines), such as {"text_a": "...", "label": "..."}'
+_WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 _LARGEST_CELL = 2**31 - 1  # characters
 _LINES_NAMED = 5
 
@@ -156,8 +156,8 @@ def read_table(
     kind = next((kind for ending, kind in FORMATS.items() if path.lower().endswith(ending)), None)
     if kind is None:
         raise ValueError(
-            f"{flag} takes a file that ends in {', '.join(FORMATS)}, so that it is known how to "
-            f"read it. Received: {path!r}"
+            f"{flag} must be a file that ends in {', '.join(FORMATS)}, which determines how it is "
+            f"read. Received: {path!r}"
         )
     text, issues = read_text(path, flag), DataIssues(path)
     if kind == _JSONL:
@@ -219,9 +219,9 @@ def _csv_rows(path: str, flag: str, text: str) -> Iterator[Row]:
             line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{flag}: {path} is no CSV from line {line} on ({error}). Quote a cell that holds "
-            "commas, quotation marks or line ends, and double the quotation marks inside; a file "
-            "without quoting is a .tsv."
+            f"{flag}: {path} is not valid CSV from line {line} on ({error}). Quote a cell that "
+            "holds commas, quotation marks or line ends, and double the quotation marks inside; a "
+            "file without quoting is a .tsv."
         ) from error
 
 
@@ -236,7 +236,7 @@ def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row
             if width == 1:
                 yield blank, [""]
             else:
-                issues.add("nothing in them, left out", blank)
+                issues.add("nothing in them, skipped", blank)
         blanks.clear()
         yield line, cells
 
@@ -259,10 +259,10 @@ def json_objects(path: str, flag: str, text: str, wanted: str) -> list[tuple[int
             try:
                 row = parse_json(line, f"{flag}: {path}", line=number)
             except JsonError as error:
-                raise ValueError(f"{error} Wanted is {wanted}.") from error
+                raise ValueError(f"{error} Expected: {wanted}.") from error
             if not isinstance(row, dict):
                 raise ValueError(
-                    f"{flag}: line {number} of {path} must be a JSON object; wanted is {wanted}. "
+                    f"{flag}: line {number} of {path} must be a JSON object; expected: {wanted}. "
                     f"Received: {shown(row)}"
                 )
             objects.append((number, row))

@@ -56,10 +56,10 @@ class Labels:
         """Refuses what nothing can be learned from."""
         if len(self.names) == 1:
             raise ValueError(
-                f"A classifier needs two labels at least. Received: {listed(self.names)}"
+                f"A classifier needs at least two labels. Received: {listed(self.names)}"
             )
         if len(set(self.names)) != len(self.names):
-            raise ValueError(f"Every label must be there once. Received: {listed(self.names)}")
+            raise ValueError(f"Labels must be unique. Received: {listed(self.names)}")
 
     @property
     def is_regression(self) -> bool:

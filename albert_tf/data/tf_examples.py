@@ -61,8 +61,8 @@ def _encode_column(values: np.ndarray, spec: FeatureSpec) -> list[bytes]:
     """The map entries of one feature, one for each row of `values` [B, length]."""
     if values.ndim != 2 or values.shape[1] != spec.length:
         raise ValueError(
-            f"Feature {spec.name!r} needs {spec.length} values a record. "
-            f"Received: shape {values.shape}"
+            f"Feature {spec.name!r} needs {spec.length} values per record. Received: shape "
+            f"{values.shape}"
         )
     rows = _float_rows(values) if spec.dtype == "float32" else _varint_rows(values, spec.name)
     return [_entry_header(spec.name, spec.dtype, len(row)) + row for row in rows]

@@ -149,15 +149,15 @@ def _read_frames(path: str) -> Iterator[tuple[bytes, bytes, bytes] | None]:
 
 def _wrong_checksum(path: str, number: int) -> RecordError:
     return RecordError(
-        f"{path}, record {number}: the checksum differs. The file is damaged or no TFRecord file; "
-        "copy or make it again."
+        f"{path}, record {number}: the checksum differs. The file is damaged or not a TFRecord "
+        "file; copy or create it again."
     )
 
 
 def _cut_short(path: str, number: int) -> RecordError:
     return RecordError(
-        f"{path}, record {number}: the file ends inside this record. It was cut short, is damaged "
-        "or is no TFRecord file; copy or make it again."
+        f"{path}, record {number}: the file ends inside this record. It is truncated, damaged or "
+        "not a TFRecord file; copy or create it again."
     )
 
 

@@ -136,8 +136,8 @@ def _model_beside(piece_list: _Asset) -> _Asset:
     path = os.path.splitext(piece_list.path)[0] + ".model"
     if not file_exists(path):
         raise ValueError(
-            f"{piece_list.path} only lists the pieces of a SentencePiece model, and there is no "
-            f"{path} beside it. Give the model itself by --spm_model_file."
+            f"{piece_list.path} only lists the pieces of a SentencePiece model, and {path} does "
+            "not exist next to it. Pass the model itself as --spm_model_file."
         )
     with open_binary(path, "rb") as file:
         return _Asset(path, file.read())
@@ -160,8 +160,8 @@ def _warn_of_shifted_ids(path: str, text: str, tokens: list[str]) -> None:
     lines = text.removesuffix("\n").count("\n") + 1
     if lines != len(tokens):
         logging.warning(
-            "%s has %d lines and %d tokens: repeated lines take no id, so ids are not line "
-            "numbers (the original release reads it so too).",
+            "%s has %d lines and %d tokens: duplicate lines get no id, so ids differ from line "
+            "numbers (as in the original release).",
             path,
             lines,
             len(tokens),
@@ -180,7 +180,7 @@ def _check_agreement(tokenizer: Tokenizer, other: _Asset) -> None:
         return
     raise ValueError(
         f"{tokenizer.files[0]} ({tokenizer.vocab_size} tokens) and {other.path} ({len(tokens)} "
-        "tokens) are different vocabularies. Give only one of --spm_model_file and --vocab_file, "
+        "tokens) are different vocabularies. Pass only one of --spm_model_file and --vocab_file, "
         "or two that belong together."
     )
 

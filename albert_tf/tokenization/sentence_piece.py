@@ -158,9 +158,9 @@ class SentencePieceTokenizer(Tokenizer):
             for text in [texts] if isinstance(texts, str) else texts:
                 if lone := _SURROGATE.search(text):
                     raise ValueError(
-                        f"A text holds {lone.group()!a}, half of a surrogate pair, which is no "
+                        f"A text holds {lone.group()!a}, a lone surrogate, which is not a "
                         f"character: {text[max(0, lone.start() - 20) : lone.end() + 20]!a}. "
-                        "Mend the data file."
+                        "Correct the data file."
                     ) from error
             raise
 

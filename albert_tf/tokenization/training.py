@@ -14,7 +14,7 @@ CONTROL_SYMBOLS = ["[CLS]", "[SEP]", "[MASK]"]
 USER_SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]
 CHARACTER_COVERAGE = 0.99995
 SAMPLED_SENTENCES = 10_000_000
-NO_TEXT = "There is nothing to learn from: --input_file has no line of text."
+NO_TEXT = "There is nothing to train on: --input_file has no line of text."
 
 
 def train_sentence_piece(
@@ -62,7 +62,9 @@ def train_sentence_piece(
             minloglevel=1,
         )
     except RuntimeError as error:
-        raise ValueError(f"No vocabulary of {vocab_size} pieces (--vocab_size): {error}") from error
+        raise ValueError(
+            f"Cannot train a vocabulary with --vocab_size={vocab_size}: {error}"
+        ) from error
     model_file, list_file = model_files(model_prefix)
     with write_then_rename(model_file) as file:
         file.write(model.getvalue())

@@ -74,7 +74,7 @@ class TestAlbertConfig:
             ({"parameter_sharing": "some"}, "must be one of all, attention, ffn, none. Received"),
             (
                 {"parameter_sharing": "none", "num_hidden_groups": 3},
-                "Leave num_hidden_groups out, or choose another mode to share within groups. "
+                "Omit num_hidden_groups, or choose another mode to share within groups. "
                 "Received: parameter_sharing='none', num_hidden_groups=3, num_hidden_layers=4",
             ),
             (

@@ -138,7 +138,7 @@ BROKEN = {
     "open quote": ("x.csv", 'a,b\n1,2\n3,"4\n5,6\n', "x.csv.*line 3"),
     "text after quote": ("x.csv", 'a,b\n1,2\n"3"x,4\n', "x.csv.*line 3"),
     "quotes only": ("x.csv", '""\n', "x.csv"),
-    "broken JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "x.jsonl.*line 2"),
+    "not valid JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "x.jsonl.*line 2"),
     "JSON array": ("x.json", '\n[{"a": 1}]\n', "line 2 of .*x.json.*JSON Lines"),
     "JSON over many lines": ("x.json", '{\n"a": 1}\n', "x.json.*line 1.*JSON Lines"),
     "JSON text": ("x.json", '{"a": 1}\n"a"\n', "line 2 of .*x.json"),

@@ -42,7 +42,7 @@ def test_unknown_labels_are_refused():
 
 
 def test_one_class_and_repeated_classes_are_refused():
-    with pytest.raises(ValueError, match=r"needs two labels at least. Received: 'a'"):
+    with pytest.raises(ValueError, match="Received: 'a'"):
         Labels(("a",))
     with pytest.raises(ValueError, match=r"Received: 'a', 'b', 'a'"):
         Labels(("a", "b", "a"))
