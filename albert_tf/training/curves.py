@@ -97,7 +97,9 @@ def _draw_panel(axes: Any, names: Sequence[str], records: Sequence[Mapping[str, 
                 axes.plot(*zip(*points, strict=True), style, color=color, marker=".", label=label)
     if not axes.lines:
         known = sorted({name for record in records for name in record})
-        raise ValueError(f"Nothing was recorded of {', '.join(names)}; but: {', '.join(known)}")
+        raise ValueError(
+            f"Nothing was recorded of {', '.join(names)}. Recorded: {', '.join(known)}"
+        )
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize="small", frameon=False)

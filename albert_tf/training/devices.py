@@ -27,14 +27,14 @@ def check_devices(settings: TrainingSettings) -> None:
     name = settings.distribution_strategy
     if settings.use_tpu and name not in ("auto", "tpu"):
         raise ValueError(
-            f"--use_tpu and --distribution_strategy={name} contradict each other: leave out one."
+            f"--use_tpu and --distribution_strategy={name} contradict each other: omit one."
         )
     if settings.use_tpu or name == "tpu":
         return
     resolve_strategy(name, num_logical_cpu_devices=settings.num_logical_cpu_devices)
     for flag in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores"):
         if getattr(settings, flag) is not None:
-            logging.info("--%s changes nothing without --use_tpu", flag)
+            logging.info("--%s has no effect without --use_tpu", flag)
 
 
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:

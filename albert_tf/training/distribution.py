@@ -149,13 +149,13 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
             )
         if num_logical_cpu_devices > 1:
             raise ValueError(
-                "--num_logical_cpu_devices does not go with several workers: TensorFlow uses one "
-                "CPU device of each. Start more workers instead."
+                "--num_logical_cpu_devices is not supported with several workers: TensorFlow uses "
+                "one CPU device of each. Start more workers instead."
             )
     elif num_workers > 1:
         raise ValueError(
             f"{TF_CONFIG} names {num_workers} workers, but with --distribution_strategy={name} each"
-            " would train for itself, in the same --output_dir. Give "
+            " would train for itself, in the same --output_dir. Use "
             f"--distribution_strategy=multi_worker, or unset {TF_CONFIG}."
         )
     return name
@@ -231,8 +231,8 @@ def _multi_worker() -> tf.distribute.MultiWorkerMirroredStrategy:
         ) from error
     except tf.errors.OpError as error:
         raise LostWorkerError(
-            f"The workers of {TF_CONFIG} ({', '.join(cluster.workers)}) did not come together: "
-            f"{_first_line(error)}"
+            f"The workers of {TF_CONFIG} ({', '.join(cluster.workers)}) did not connect to each "
+            f"other: {_first_line(error)}"
         ) from error
 
 
@@ -269,15 +269,15 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.OpError, RuntimeError, ValueError, OSError, ImportError) as error:
         raise ValueError(
-            f"No TPU can be reached as --tpu_name={name}: {_first_line(error)} Give the name of a "
-            "TPU with --tpu_zone and --gcp_project, its address as --tpu_name=grpc://host:8470, or "
-            "on a TPU machine itself --tpu_name=local. Without a TPU leave out --use_tpu."
+            f"No TPU can be reached as --tpu_name={name}: {_first_line(error)} Pass the name of a "
+            "TPU with --tpu_zone and --gcp_project, its address as --tpu_name=grpc://host:8470, "
+            "or on a TPU machine itself --tpu_name=local. Without a TPU omit --use_tpu."
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     if address.num_cores not in (None, strategy.num_replicas_in_sync):
         raise ValueError(
             f"The TPU {name} has {strategy.num_replicas_in_sync} cores. Received: "
-            f"--num_tpu_cores={address.num_cores}; leave it out, or give that number."
+            f"--num_tpu_cores={address.num_cores}; omit it, or pass that number."
         )
     return strategy
 

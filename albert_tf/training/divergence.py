@@ -94,10 +94,10 @@ class DivergenceGuard:
         """What became of going back, and how to turn it on where there is a checkpoint."""
         if not self._rolls_back:
             flag = "--on_divergence=rollback"
-            return f"{flag} goes back to it and skips the batches since." if has_checkpoint else ""
+            return f"{flag} rolls back to it and skips the batches since." if has_checkpoint else ""
         if self._returns:
-            return f"Going back to it and skipping batches did not help {self._returns} times."
-        return "Without a checkpoint --on_divergence=rollback cannot go back."
+            return f"Rolling back to it and skipping batches did not help {self._returns} times."
+        return "Without a checkpoint --on_divergence=rollback cannot roll back."
 
     def state(self) -> dict[str, Any]:
         """Returns what a resumed run must know to decide as this one does, as JSON."""

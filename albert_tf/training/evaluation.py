@@ -181,7 +181,8 @@ class BestCheckpoint:
         if found.metric == self._name:
             return found.last_step, found.step, found.value
         logging.warning(
-            "%s: the best checkpoint was not chosen by %s; the next one evaluated takes its place",
+            "%s: the best checkpoint was not selected by %s; the next evaluated checkpoint "
+            "replaces it",
             self._path,
             self.metric,
         )

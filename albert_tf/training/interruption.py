@@ -189,7 +189,7 @@ class Interruption:
         number = self.signal or signal.SIGTERM
         by = "" if self.signal else " of another worker"
         logging.info(
-            "%s%s: stopped after step %d, which is saved. The same command goes on from there.",
+            "%s%s: stopped after step %d, which is saved. Run the same command to resume.",
             number.name,
             by,
             step,

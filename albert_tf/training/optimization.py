@@ -224,7 +224,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         unnamed = [name for name in names if name.rstrip("_0123456789").lower() == "variable"]
         if unnamed:
             raise ValueError(
-                "Whether a variable decays is told by its name, and these were given none: "
+                "Weight decay is selected by variable name, but these variables have no name: "
                 f"{unnamed}. Pass name= when creating them."
             )
         decayed: list[keras.Variable] = []
@@ -236,7 +236,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             raise ValueError(
                 f"No variable is excluded from weight decay: none of the names {names} contains "
                 f"one of {self.exclude}, though some are vectors, as biases are. Rename them, or "
-                "pass exclude=() if they shall decay."
+                "pass exclude=() to decay them."
             )
         logging.info("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
         return decayed, excluded

@@ -160,23 +160,24 @@ class TrainingPlan:
         memory, free = self.available_memory, free_bytes(config.output_dir)
         if memory is not None and self.memory_bytes > memory:
             yield (
-                f"Training needs about {_gigabytes(self.memory_bytes)} of memory, and there are "
-                f"{_gigabytes(memory)}: give a smaller --train_batch_size, a larger "
+                f"Training needs about {_gigabytes(self.memory_bytes)} of memory, and only "
+                f"{_gigabytes(memory)} are available: use a smaller --train_batch_size, a larger "
                 "--gradient_accumulation_steps, or --remat"
             )
         if free is not None and self.disk_bytes > free:
             yield (
                 f"Checkpoints need {_gigabytes(self.disk_bytes)} of disk space, and "
-                f"{_gigabytes(free)} are free: make room, or give a smaller --keep_checkpoint_max"
+                f"{_gigabytes(free)} are available: free disk space, or use a smaller "
+                "--keep_checkpoint_max"
             )
         if self.num_examples < config.train_batch_size:
             yield (
-                f"There are {self.num_examples} examples, fewer than --train_batch_size: an "
-                "example is in the same batch several times"
+                f"There are only {self.num_examples} examples, fewer than --train_batch_size: "
+                "batches contain duplicates"
             )
         if optimizer.start_warmup_step + optimizer.num_warmup_steps >= optimizer.num_train_steps:
             yield (
-                f"The warm-up ({optimizer.WARMUP_FLAG}) ends no earlier than the training "
+                f"The warm-up ({optimizer.WARMUP_FLAG}) does not end before the training "
                 f"({optimizer.STEPS_FLAG}): the learning rate never reaches --learning_rate"
             )
 

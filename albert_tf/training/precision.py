@@ -97,7 +97,7 @@ def _check(precision: str, device: str, jit_compile: bool) -> None:
     if precision == BFLOAT16 and jit_compile:
         raise ValueError(
             "On a CPU --precision=bfloat16 rewrites the graph, which --xla compiles before it is "
-            "rewritten: give one of the two."
+            "rewritten: use one of the two."
         )
     if precision == BFLOAT16 and _has_bfloat16_products() is False:
         logging.warning(

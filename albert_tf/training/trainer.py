@@ -208,7 +208,7 @@ class Trainer:
         """
         last = self.optimizer_config.num_train_steps
         if self.step >= last:
-            logging.info("Nothing to train: step %d of %d is done already", self.step, last)
+            logging.info("Nothing to train: step %d of %d is already reached", self.step, last)
             return
         source = self._input()
         self._trace(source, self.depth_schedule.at(self.step), log)
@@ -283,7 +283,7 @@ class Trainer:
         batches = diverged - self.step
         self._guard.rolled_back(batches)
         logging.warning(
-            "%s. Going back to step %d; %d batches are skipped", problem, self.step, batches
+            "%s. Rolling back to step %d and skipping %d batches", problem, self.step, batches
         )
         log.roll_back(
             self.step,

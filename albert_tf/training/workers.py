@@ -91,9 +91,9 @@ def check_same_settings(strategy: tf.distribute.Strategy, settings: Any) -> None
     digests = values_of_workers(strategy, zlib.crc32(json.dumps(settings).encode()))
     if len(set(digests)) > 1:
         raise ValueError(
-            "The workers do not train alike: their flags, or the names or sizes of their input "
-            f"files, differ (digests by worker: {', '.join(map(str, digests))}). Start all of "
-            "them with the same flags, on the same files."
+            "The workers have different settings: their flags, or the names or sizes of their "
+            f"input files, differ (digests by worker: {', '.join(map(str, digests))}). Start all "
+            "of them with the same flags, on the same files."
         )
 
 
@@ -110,9 +110,10 @@ def explain_lost_workers() -> Iterator[None]:
         if "ollective" not in str(error):
             raise
         raise LostWorkerError(
-            "Another worker ended or cannot be reached, so this one stops as well; the log of that "
-            "one says why. Start all workers again with the same flags: training goes on from the "
-            f"newest checkpoint in --output_dir. TensorFlow said: {_reason(error)}"
+            "Another worker ended or cannot be reached, so this one stops, too; see the log of "
+            "the other worker for the reason. Start all workers again with the same flags: "
+            "training resumes from the newest checkpoint in --output_dir. TensorFlow said: "
+            f"{_reason(error)}"
         ) from error
 
 

@@ -221,7 +221,7 @@ def test_accelerators_get_a_policy(device_type):
     ("precision", "device_type", "xla", "message"),
     [
         ("float16", "TPU", False, "--precision=bfloat16 is its half precision"),
-        ("bfloat16", "CPU", True, "before it is rewritten: give one of the two"),
+        ("bfloat16", "CPU", True, "--xla"),
     ],
 )
 def test_what_cannot_be_is_refused(precision, device_type, xla, message):

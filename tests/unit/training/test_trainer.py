@@ -134,7 +134,7 @@ def test_a_run_that_masks_its_input_resumes_with_the_same_masks(tmp_path, caplog
     shutil.copytree(copy, tmp_path / "changed")
     assert_same_state(trained(copy, records, batch_size=4, last_step=12, masking=masking), unbroken)
     trained(tmp_path / "changed", records, batch_size=4, last_step=7, masking=changed)
-    assert "(masking changed): reading from the start" in caplog.text
+    assert "(masking)" in caplog.text
 
 
 def small_run(folder, records, **settings):
@@ -172,7 +172,7 @@ def test_workers_that_do_not_see_the_same_stop_before_the_first_step(tmp_path, m
     another_worker_has(-1)
     for changes in ({}, {"seed": 5}):
         trainer, log = small_run(tmp_path / "run", records, **changes)
-        with pytest.raises(ValueError, match="The workers do not train alike"):
+        with pytest.raises(ValueError, match="digests by worker"):
             trainer.train(log)
     assert trainer.step == 0
     assert values[1] != values[2]  # the seed counts
