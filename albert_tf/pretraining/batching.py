@@ -288,15 +288,15 @@ def check_masking(files: Sequence[str], mask_id: int | None) -> None:
         masked = are_masked(path, mask_id)
         if masked and mask_id is not None:
             raise RecordError(
-                f"{path}: its records were masked when they were made, and --masked_lm_prob (or "
-                "--masked_lm_budget) would mask them again. Leave that flag out, or make plain "
+                f"{path}: its records were masked when they were created, and --masked_lm_prob "
+                "(or --masked_lm_budget) would mask them again. Omit that flag, or create plain "
                 "records: create_pretraining_data.py --masked_lm_prob=0."
             )
         if masked is False and mask_id is None:
             raise RecordError(
-                f"{path}: its records are plain, no token is masked. Give --masked_lm_prob=0.15 to "
-                "mask them while training, or make masked records: create_pretraining_data.py "
-                "without --masked_lm_prob=0."
+                f"{path}: its records are plain, no token is masked. Pass --masked_lm_prob=0.15 "
+                "to mask them during training, or create masked records: "
+                "create_pretraining_data.py without --masked_lm_prob=0."
             )
 
 
@@ -317,7 +317,7 @@ def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
         for payload in islice(read_records(path), 1):
             if not any(example_features(payload, path, 1)["segment_ids"].int64_list.value):
                 raise RecordError(
-                    f"{path} holds single runs of text (made with --sentence_loss={NONE}), no pairs"
-                    f" of segments: --sentence_loss={sentence_loss} has nothing to learn there. "
-                    f"Give --sentence_loss={NONE}, or records made with {SOP} or {NSP}."
+                    f"{path} holds single runs of text (created with --sentence_loss={NONE}), not "
+                    f"pairs of segments: --sentence_loss={sentence_loss} has nothing to learn "
+                    f"there. Use --sentence_loss={NONE}, or records created with {SOP} or {NSP}."
                 )

@@ -174,7 +174,7 @@ def create_pretraining_data(
         counts = _run(pipeline, runner)
     if lost := [path for path in output_files if not file_exists(path)]:
         raise ValueError(
-            f"--runner={runner} has finished, but {lost[0]} is not on this machine. Give an "
+            f"--runner={runner} has finished, but {lost[0]} is not on this machine. Use an "
             "--output_file that all machines share, such as gs://bucket/name."
         )
     return CreationReport(settings, counts, time.monotonic() - start)
@@ -264,8 +264,8 @@ def _publish(file: tuple[int, str], output_files: Sequence[str]) -> None:
         rename(path, output_files[number])
     elif not file_exists(output_files[number]):  # else an earlier attempt has renamed it
         raise ValueError(
-            f"{path} is not on this worker. Give an --output_file that all machines share, such "
-            "as gs://bucket/name."
+            f"{path} is not on this worker. Use an --output_file that all machines share, such as "
+            "gs://bucket/name."
         )
 
 

@@ -114,19 +114,19 @@ class CreationReport:
             yield (
                 f"{c['random_parts_of_only_document']:,} of {c['random_parts']:,} random second "
                 "parts come from the document of the first part, because there was no other. Put "
-                "empty lines between documents, or give more of them."
+                "empty lines between documents, or add documents."
             )
         is_adjacent = self.settings.segments.sentence_pairs == ADJACENT
         if is_adjacent and 2 * c["one_segment_documents"] > c["documents"]:
             yield (
                 f"{c['one_segment_documents']:,} of {c['documents']:,} documents have one line, "
-                f"of which --sentence_pairs={ADJACENT} makes no pair. Has the text one sentence a "
-                "line, and empty lines between documents alone?"
+                f"from which --sentence_pairs={ADJACENT} creates no pair. Does the text have one "
+                "sentence per line, and empty lines only between documents?"
             )
         if c["tokens_cut"] > c["tokens"]:
             yield (
                 f"{_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])} of the tokens did not "
-                "fit into --max_seq_length and are lost. Has the text one sentence a line?"
+                "fit into --max_seq_length and are lost. Does the text have one sentence per line?"
             )
         if c["documents_cut"]:
             yield (
@@ -136,7 +136,8 @@ class CreationReport:
         if not self.settings.masking.masked_lm_prob:
             yield (
                 "The records are plain (--masked_lm_prob=0): train on them with "
-                "run_pretraining.py --masked_lm_prob=0.15, which masks them anew in every pass."
+                "run_pretraining.py --masked_lm_prob=0.15, which masks them differently in every "
+                "pass."
             )
         elif self.settings.masking.do_permutation:
             yield (
@@ -159,7 +160,7 @@ def masking_limit_warning(length: int, masking: MaskingSettings) -> str | None:
     return (
         f"--masked_lm_prob={fraction:g} asks for {wanted} predictions in {length} tokens, but "
         f"--max_predictions_per_seq={limit} allows {limit}: {limit / length:.1%} will be masked. "
-        f"The released models were trained so; --max_predictions_per_seq={wanted} masks all."
+        f"The released models were trained this way; --max_predictions_per_seq={wanted} masks all."
     )
 
 
@@ -378,7 +379,9 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
         if name in inputs:
             raise ValueError(f"--output_file would overwrite the input {inputs[name]}.")
         if name in seen:
-            raise ValueError(f"--output_file names {path} twice; give each file its own name.")
+            raise ValueError(
+                f"--output_file names {path} twice; use a different name for each file."
+            )
         check_file(path, "--output_file")
         seen.add(name)
 

@@ -77,7 +77,10 @@ class MaskFiller:
         ids = self._encode(text)
         positions = [i for i, token_id in enumerate(ids) if token_id == self.tokenizer.mask_id]
         if not positions:
-            raise ValueError(f"The text needs a {MASK} where the model shall fill in. Got {text!r}")
+            raise ValueError(
+                f"The text must contain {MASK} where the model is to fill in a "
+                f"token. Received: {text!r}"
+            )
         self.model.config.check_sequence_length(len(ids), "The number of tokens of the text")
         outputs = self.model(
             {"input_ids": tf.constant([ids]), "masked_lm_positions": tf.constant([positions])}

@@ -73,7 +73,7 @@ class MaskingSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.masked_lm_prob < 1:
             raise ValueError(
-                f"--masked_lm_prob must lie in [0, 1), 0.15 as a rule: {self.masked_lm_prob}"
+                f"--masked_lm_prob must be in [0, 1), usually 0.15. Received: {self.masked_lm_prob}"
             )
         for name in ("max_predictions_per_seq", "ngram"):
             if getattr(self, name) < 1:

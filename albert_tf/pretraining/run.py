@@ -125,8 +125,8 @@ def scaling_report(
 ) -> list[str]:
     """What was scaled and why, line by line, for people."""
     lines = [
-        f"The settings are taken as those of batches of {FLAG}={reference} examples, and scaled to "
-        f"--train_batch_size={batch_size}; with {FLAG} left out they are used as they are given:",
+        f"The settings are for {FLAG}={reference} and are scaled to "
+        f"--train_batch_size={batch_size}; without {FLAG} they are used unchanged:",
         f"--learning_rate={given.learning_rate:g} becomes {used.learning_rate:g}: times the square "
         f"root of {batch_size}/{reference}, LAMB's rule",
     ]
@@ -172,7 +172,7 @@ def run(settings: PretrainingSettings) -> None:
     """
     check_devices(settings)
     if not (settings.do_train or settings.do_eval):
-        raise ValueError("Nothing to do: give --do_train, --do_eval or both.")
+        raise ValueError("Nothing to do: pass --do_train, --do_eval or both.")
     trainer_config = settings.trainer_config(settings.depth_schedule)
     optimizer_config = _optimizer_config(settings)
     model = resolve_model(_model_settings(settings))
@@ -218,12 +218,12 @@ def masking_settings(settings: PretrainingSettings) -> MaskingSettings | None:
     if prob and budget and prob != budget:
         raise ValueError(
             f"--masked_lm_prob={prob:g} and --masked_lm_budget={budget:g} are two names of one "
-            "setting; give one of them, or the same number."
+            "setting; pass only one of them, or the same value."
         )
     if not (prob or budget):
         for name in ("ngram", "favor_shorter_ngram", "do_whole_word_mask"):
             if getattr(settings, name) is not None:
-                logging.warning("--%s changes nothing without --masked_lm_prob", name)
+                logging.warning("--%s has no effect without --masked_lm_prob", name)
         return None
     settings = resolve(settings)
     return MaskingSettings(
@@ -249,8 +249,8 @@ def _masking(
     tokenizer = model_directory.tokenizer or find_tokenizer(settings.output_dir)
     if tokenizer is None:
         raise ValueError(
-            "--masked_lm_prob needs the tokenizer the records were made with, for its [MASK]: give "
-            "--spm_model_file or --vocab_file."
+            "--masked_lm_prob needs the tokenizer that the records were created with, for its "
+            "[MASK]: pass --spm_model_file or --vocab_file."
         )
     if warning := masking_limit_warning(settings.max_seq_length, masking):
         logging.warning(warning)
@@ -359,8 +359,8 @@ def _evaluation_input(
     is_other = earlier is not None and json.dumps(earlier) != json.dumps(now)
     if is_other and best.step >= 0:
         logging.warning(
-            "The best checkpoint, of step %d, was chosen on other examples (--eval_input_file, "
-            "their length or masking): the next one evaluated takes its place",
+            "The best checkpoint, of step %d, was selected on other examples (--eval_input_file, "
+            "their length or masking): the next evaluated checkpoint replaces it",
             best.step,
         )
         best.forget()

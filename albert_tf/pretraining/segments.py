@@ -22,8 +22,8 @@ SENTENCE_LOSSES = SOP, NSP, NONE = "sop", "nsp", "none"
 # How the pairs of "sop" are made: as the original makes them, or of neighbours alone.
 SENTENCE_PAIRS = ORIGINAL, ADJACENT = "original", "adjacent"
 NO_RECORD = (
-    f"There is no token in --input_file or, with --sentence_pairs={ADJACENT}, no document "
-    "of two lines."
+    f"--input_file contains no token or, with --sentence_pairs={ADJACENT}, no document of two "
+    "lines."
 )
 
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
@@ -61,12 +61,12 @@ class SegmentSettings:
         if self.sentence_pairs not in SENTENCE_PAIRS:
             raise ValueError(
                 f"--sentence_pairs must be one of {', '.join(SENTENCE_PAIRS)}. "
-                f"Got {self.sentence_pairs!r}"
+                f"Received: {self.sentence_pairs!r}"
             )
         if self.sentence_pairs == ADJACENT and self.sentence_loss == NSP:
             raise ValueError(
                 f"--sentence_pairs={ADJACENT} contradicts --sentence_loss={NSP}, which takes "
-                f"second segments from other documents. Give --sentence_loss={SOP}, or "
+                f"second segments from other documents. Use --sentence_loss={SOP} or "
                 f"--sentence_pairs={ORIGINAL}."
             )
 
@@ -84,7 +84,8 @@ def check_sentence_loss(sentence_loss: str) -> None:
     """
     if sentence_loss not in SENTENCE_LOSSES:
         raise ValueError(
-            f"--sentence_loss must be one of {', '.join(SENTENCE_LOSSES)}. Got {sentence_loss!r}"
+            f"--sentence_loss must be one of {', '.join(SENTENCE_LOSSES)}. Received: "
+            f"{sentence_loss!r}"
         )
 
 

@@ -253,9 +253,9 @@ def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
     known = trained_sentence_loss(output_dir)
     if known not in (None, sentence_loss):
         raise ValueError(
-            f"--output_dir {output_dir!r} holds a run with --sentence_loss={known}, which cannot go"
-            f" on with --sentence_loss={sentence_loss}. Give the same loss; or a fresh --output_dir"
-            ", with a checkpoint of that run as --init_checkpoint."
+            f"--output_dir {output_dir!r} holds a run with --sentence_loss={known}, which cannot "
+            f"be resumed with --sentence_loss={sentence_loss}. Use the same loss, or a new "
+            "--output_dir with a checkpoint of that run as --init_checkpoint."
         )
 
 
