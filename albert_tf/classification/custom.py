@@ -131,8 +131,8 @@ class CustomData:
         """The classes in the training file, whose rows are kept for the first `read`."""
         if not self._files[TRAIN]:
             raise ValueError(
-                "The classes are not known: give --train_file to find them in, or a model that "
-                "was saved with its labels in --output_dir."
+                "The classes are not known: pass --train_file to read them from, or an "
+                "--output_dir with a model that was saved with its labels."
             )
         examples = self._examples(TRAIN, None)
         names = sorted_labels(example.label for example in examples if example.label is not None)

@@ -94,8 +94,8 @@ class GlueData:
         if not file_exists(path):
             raise ValueError(
                 f"{FLAG}: there is no file {path!r}, the {split} data of --task_name={self.name}. "
-                f"{FLAG} is the folder that holds {self._task.folder}/, or that folder itself. "
-                f"Received: {self.data_dir!r}"
+                f"{FLAG} must be the directory that contains {self._task.folder}/, or that "
+                f"directory itself. Received: {self.data_dir!r}"
             )
         table, indices = self._table(path, split)
         if self._task.cuts_long_rows and split != TEST:
@@ -130,7 +130,7 @@ class GlueData:
         width, label = indices.width, indices.label or 0
         for line, cells in table.rows:
             if any(cells[width:]) and self.labels.accepts(cells[label] or ""):
-                table.issues.add("too many columns, kept without them", line)
+                table.issues.add("too many columns, extra ones ignored", line)
                 cells = cells[:width]
             yield line, cells
 
@@ -162,9 +162,9 @@ class GlueData:
             )
         if table.columns is not None or columns.has_header:
             logging.warning(
-                "%s: the first row %s; the columns are taken to be in GLUE's order",
+                "%s: the first row %s; assuming GLUE's column order",
                 table.path,
-                "has none of GLUE's names" if table.columns else "is no header but data",
+                "has none of GLUE's names" if table.columns else "is data, not a header",
             )
         return ColumnIndices(
             text_a=columns.text_a,
@@ -181,8 +181,8 @@ def _index(table: Table, options: Sequence[str]) -> int | None:
     name = next((option for option in options if option in names), None)
     if name is not None and names.count(name) > 1:
         raise ValueError(
-            f"{FLAG}: {table.path} has {names.count(name)} columns named {name!r}; which of them "
-            f"is meant cannot be known. Its columns: {listed(names)}"
+            f"{FLAG}: {table.path} has {names.count(name)} columns named {name!r}, which is "
+            f"ambiguous. Its columns: {listed(names)}"
         )
     return None if name is None else names.index(name)
 

@@ -53,8 +53,8 @@ def download(url: str, path: str) -> str:
                 raise OSError(f"the connection ended after {copied:,} of {int(size):,} bytes")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise ValueError(
-            f"{url} cannot be fetched to {os.path.abspath(path)}: {error}. On a machine without "
-            "network, fetch it elsewhere and give the path of a copy."
+            f"{url} cannot be downloaded to {os.path.abspath(path)}: {error}. On a machine "
+            "without network, download it elsewhere and pass the path of a copy."
         ) from error
     return path
 

@@ -178,8 +178,8 @@ def _parse(line: bytes, number: int, is_pair: bool, source: str) -> TextExample:
     texts = text.split("\t") if text.strip() else ["", ""]
     if len(texts) != 2:
         raise ValueError(
-            f"{source}, line {number}: expected two texts with one tab between them, as the "
-            f"task classifies pairs. Received {len(texts) - 1} tabs: {text[:80]!r}"
+            f"{source}, line {number}: expected two texts separated by one tab, because the task "
+            f"classifies pairs. Received {len(texts) - 1} tabs: {text[:80]!r}"
         )
     return TextExample(guid, *texts)
 

@@ -88,7 +88,7 @@ class ClassifierJob(flow.Job[ClassifierSettings]):
         if not name:
             raise ValueError(
                 f"--task_name is needed: {settings.output_dir!r} holds no model that says what it "
-                "was trained for. Give a task of GLUE, or custom for files of your own."
+                "was trained for. Use a GLUE task, or custom for other files."
             )
         return name.lower() if name.lower() == CustomData.name else glue_task_name(name)
 
@@ -174,7 +174,7 @@ class ClassifierJob(flow.Job[ClassifierSettings]):
         """Returns the scores of the model, and `loss`, in the precision of a float32."""
         batch_size, labels = self.settings.eval_batch_size, self.labels
         features = self.features[DEV]
-        assert features.label_ids is not None, "rows without a label are left out"
+        assert features.label_ids is not None, "rows without a label are skipped"
         predictor = self.predictor(batch_size)
         logits = predictor.predict(features.sequences, "evaluating")["logits"]
         losses = per_example_losses(logits, features.label_ids, labels)

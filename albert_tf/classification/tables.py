@@ -84,7 +84,7 @@ def read_examples(
                     f"{shown(cell)}. Allowed: {labels.allowed}."
                 )
             else:
-                table.issues.add("no label, left out", line)
+                table.issues.add("no label, skipped", line)
     examples = []
     for name, (number, (line, cells)) in zip(names, rows, strict=True):
         if name is None and split != TEST:
@@ -114,7 +114,7 @@ def _usable_rows(
             raise ValueError(f"{table.flag}: line {line} of {table.path} has {misfit}.")
         if misfit:
             misfits += 1
-            table.issues.add(f"{misfit}, {'kept' if split == TEST else 'left out'}", line)
+            table.issues.add(f"{misfit}, {'kept' if split == TEST else 'skipped'}", line)
         if not misfit or split == TEST:
             missing = indices.width - len(cells)
             rows.append((count, (line, cells + [None] * missing)))
@@ -134,7 +134,7 @@ def _usable_rows(
 def _misfit(table: Table, indices: ColumnIndices, cells: Cells) -> str:
     """What a row has that it should not; "" if nothing."""
     if cells == table.header:
-        return "the header once more"
+        return "the header again"
     if len(cells) != indices.width:
         return f"too {'few' if len(cells) < indices.width else 'many'} columns"
     if any(cells[index] is None for index in indices.texts):

@@ -60,7 +60,7 @@ class ClassificationTask(InMemoryTask):
 
     def _training_data(self) -> TrainingData:
         if self.train is None:
-            raise ValueError("This task was given nothing to train on.")
+            raise ValueError("This task has no training data.")
         sequences, label_ids = self.train.sequences, self.train.label_ids
         if label_ids is None or not len(sequences):
             raise ValueError(

@@ -203,7 +203,7 @@ def run(kind: type[Job[S]], settings: S) -> None:
     kind.check(settings)
     if not actions:
         flags = [f"--{name}" for name in kind.ACTIONS]
-        raise ValueError(f"Nothing to do: give {', '.join(flags[:-1])} or {flags[-1]}.")
+        raise ValueError(f"Nothing to do: pass {', '.join(flags[:-1])} or {flags[-1]}.")
     strategy = strategy_of(settings)
     job, directory, is_own = _open(kind, resolve_padding(settings, strategy))
     settings = job.settings

@@ -184,7 +184,7 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
             return dataclasses.replace(recipe, published=scores)
     raise ValueError(
         f"There is no published recipe for the task {task_name!r} (--task_name, --recipe=auto); "
-        f"there are {', '.join(recipe_names())}. Give the settings as flags instead."
+        f"there are {', '.join(recipe_names())}. Pass the settings as flags instead."
     )
 
 

@@ -116,7 +116,7 @@ def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
         )
     if real_name(path) == real_name(read):
         raise ValueError(
-            f"--predict_output_file would overwrite {read_flag}: {read}. Give another name."
+            f"--predict_output_file would overwrite {read_flag}: {read}. Use another name."
         )
 
 
@@ -131,8 +131,8 @@ def resolve_padding(settings: S, strategy: tf.distribute.Strategy) -> S:
     if not is_tpu(strategy) or settings.padding != "longest":
         return settings
     logging.info(
-        "--padding=longest becomes buckets: a TPU compiles for every length. --padding=max "
-        "compiles once."
+        "using --padding=buckets instead of longest, because a TPU compiles once per length; "
+        "--padding=max compiles only once"
     )
     return dataclasses.replace(settings, padding="buckets")
 
@@ -153,7 +153,7 @@ def checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
     if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
         raise ValueError(
             f"With --do_train, {CHECKPOINT_FLAG} must be one of {', '.join(CHOICES)} or a "
-            f"checkpoint in --output_dir {settings.output_dir!r}; to start from another, give "
+            f"checkpoint in --output_dir {settings.output_dir!r}; to start from another, pass "
             f"--init_checkpoint. Received: {path!r}"
         )
     return None
@@ -261,7 +261,7 @@ def recipe_settings(
     )
     if recipe.init_from and settings.do_train:
         logging.info(
-            "The published runs of this task started from a model fine-tuned on %s: give one as "
+            "The published runs of this task started from a model fine-tuned on %s: pass one as "
             "--init_checkpoint",
             recipe.init_from,
         )
@@ -291,8 +291,8 @@ def check_head_in(directory: str, task: TrainedTask) -> None:
         what = f"these labels, {described(task.labels)}"
         raise ValueError(
             f"{directory!r} belongs to another model: {os.path.basename(prefix)} in it has no "
-            f"head for {task.name if task.name in QUESTION_TASKS else what}. Give a fresh "
-            "--output_dir; to start from that model, give it as --init_checkpoint."
+            f"head for {task.name if task.name in QUESTION_TASKS else what}. Use a new "
+            "--output_dir; to start from that model, pass it as --init_checkpoint."
         )
 
 

@@ -23,8 +23,8 @@ from albert_tf.data.text_examples import NO_LABEL, TEST, TRAIN
 LETTERS = string.ascii_uppercase  # names of options, in their order
 BLANK = "_"  # where in a question the option belongs
 _WANTED = (
-    'one object a line (JSON Lines), such as {"context": "...", "question": "...", '
-    '"options": ["...", "..."], "label": "A"}'
+    "one object per line (JSON Lines), such as "
+    '{"context": "...", "question": "...", "options": ["...", "..."], "label": "A"}'
 )
 
 
@@ -176,14 +176,14 @@ def finish(
     """
     unlabelled = [location for location, example in rows if example.label is None]
     if not rows or (split != TEST and len(unlabelled) == len(rows)):
-        what = "question has a label" if rows else "question is there"
+        what = "question has a label" if rows else "question exists"
         raise ValueError(f"{flag}: no {what} in {issues.path}, the {split} data.")
     examples = [example for _, example in rows]
-    kind = "no label, left out"
+    kind = "no label, skipped"
     if split != TEST:
         examples = [example for example in examples if example.label is not None]
     elif unlabelled:
-        kind = "no label where others have one: all are taken as without"
+        kind = "no label where others have one: all are treated as unlabelled"
         examples = [replace(example, label=None) for example in examples]
     for location in unlabelled if len(unlabelled) < len(rows) else []:
         issues.add(kind, location)

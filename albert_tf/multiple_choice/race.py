@@ -33,7 +33,7 @@ def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
     """
     if high_only and middle_only:
         raise ValueError(
-            "--high_only and --middle_only exclude each other; set neither to take both levels."
+            "--high_only and --middle_only exclude each other; set neither to use both levels."
         )
     return (HIGH,) if high_only else (MIDDLE,) if middle_only else LEVELS
 
@@ -82,9 +82,9 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
     if not names:
         other = LEVELS[1 - LEVELS.index(level)]
         raise ValueError(
-            f"{FLAG}: there are no passages (*.txt) in {level_folder!r}. {FLAG} is the folder that "
-            f"holds {_FOLDER}/, or that folder itself; --{other}_only reads {other} alone. "
-            f"Received: {data_dir!r}"
+            f"{FLAG}: no passages (*.txt) exist in {level_folder!r}. {FLAG} must be the directory "
+            f"that contains {_FOLDER}/, or that directory itself; --{other}_only reads {other} "
+            f"alone. Received: {data_dir!r}"
         )
     for name in progress([_ALL] if _ALL in names else sorted(names, key=_by_number), level):
         path = os.path.join(level_folder, name)

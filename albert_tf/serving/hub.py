@@ -70,7 +70,7 @@ def export_to_tfhub(
 def _check_preprocessor(path: str, format_name: str, export_path: str) -> None:
     if format_name != "tf2":
         raise ValueError(
-            f"{PREPROCESSOR_FLAG} belongs to --format=tf2: modules of TF1 take token ids and bring "
+            f"{PREPROCESSOR_FLAG} belongs to --format=tf2: TF1 modules take token ids and include "
             f"the tokenizer as a file. Received: --format={format_name}"
         )
     targets = [os.path.abspath(target) for target in (path, export_path)]

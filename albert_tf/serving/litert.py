@@ -136,7 +136,7 @@ class LiteRTExport:
             ValueError: the file cannot be written or does not give what it should.
         """
         if self.exported is not self.model:
-            logging.info("Of the pretrained model the encoder is exported, without its heads.")
+            logging.info("Only the encoder of the pretrained model is exported, without its heads.")
         length, batch_size = self.max_seq_length, self.batch_size
         with tf.device(_CPU):
             copy = float32_copy(self.exported)
@@ -299,7 +299,7 @@ def check(
     for name, parts in pairs.items():
         values, wanted = (np.concatenate(side) for side in zip(*parts, strict=True))
         if not np.isfinite(values).all():
-            raise ValueError(f"the LiteRT model gives {name} that is not finite.")
+            raise ValueError(f"the LiteRT model returns {name} with values that are not finite.")
         agreements[name] = near = agreement(values, wanted)
         # Of a source that is not finite neither comparison holds.
         if not (
@@ -308,9 +308,9 @@ def check(
             else near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
         ):
             raise ValueError(
-                f"the LiteRT model's {name} is not that of the model it was made from: it differs "
-                f"by {near.difference:.3g}, where the largest number is {near.largest:.3g}; the "
-                f"cosine of both is {near.cosine:.3f}."
+                f"the LiteRT model's {name} is not that of the model it was created from: it "
+                f"differs by {near.difference:.3g}, where the largest number is "
+                f"{near.largest:.3g}; the cosine of both is {near.cosine:.3f}."
             )
     return agreements
 

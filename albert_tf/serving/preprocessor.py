@@ -61,7 +61,7 @@ def check_length(seq_length: int) -> None:
     """Raises ValueError unless there is room for text between [CLS] and [SEP]."""
     if seq_length < _least_length(1):
         raise ValueError(
-            f"A seq_length of {seq_length} leaves no room for text between [CLS] and [SEP]: it "
+            f"A seq_length of {seq_length} leaves no tokens for text between [CLS] and [SEP]: it "
             f"must be at least {_least_length(1)}."
         )
 
@@ -110,7 +110,7 @@ class Preprocessor(tf.Module):
     def _pack(self, segments: list[tf.RaggedTensor], length: tf.Tensor) -> dict[str, tf.Tensor]:
         """Truncates, joins and pads; traced once for each number of segments."""
         least = _least_length(len(segments))
-        message = f"seq_length must be at least {least}, to leave room for {len(segments)} segments"
+        message = f"seq_length must be at least {least}, to hold {len(segments)} segments"
         with tf.control_dependencies([tf.debugging.assert_greater_equal(length, least, message)]):
             room = length - (len(segments) + 1)
         graph = self.tokenize.graph

@@ -42,7 +42,7 @@ from albert_tf.tokenization.base import Tokenizer
 
 _WANTED = (
     'a JSON list of {"context": "...", "question": "..."} and, if wanted, "id"; or one such '
-    "object a line; or a file as of SQuAD"
+    "object per line; or a file as of SQuAD"
 )
 
 FLAG = "--predict_json"
@@ -97,7 +97,7 @@ def read_plain_questions(
         except ValueError as error:
             if questions:
                 yield questions
-            raise ValueError(f"{error} Wanted is {_WANTED}.") from error
+            raise ValueError(f"{error} Expected: {_WANTED}.") from error
         if questions:
             yield questions
 

@@ -149,7 +149,7 @@ def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> Squa
             if qas_id in keys:
                 raise JsonError(
                     f"{source}: {entry.keys} has the id {shown(qas_id)}, which {keys[qas_id]} has "
-                    "as well. Ids tell the answers apart, so each may be there once."
+                    "as well. Ids must be unique."
                 )
             keys[qas_id] = entry.keys
             mark = entry.get("is_impossible")
@@ -208,7 +208,7 @@ def _check_version(
     elif is_training and not impossible:
         issues.add(
             "an answer in their context, which is all of them: the file looks like SQuAD 1.1; "
-            "--squad_version=2 has no question to learn from that none can be given",
+            "--squad_version=2 has no unanswerable question to learn from",
             questions[0].qas_id,
         )
 
@@ -218,22 +218,22 @@ def _trained(
 ) -> Answers:
     """The answer to train towards; none if the question has none."""
     if len(answers) > 1:
-        issues.add("several answers, the first of them taken", qas_id)
+        issues.add("several answers; using the first", qas_id)
     text, start = answers[0] if answers else ("", -1)
     if not text:
-        issues.add("no answer, taken as unanswerable", qas_id)
+        issues.add("no answer; treated as unanswerable", qas_id)
         return ()
     found = locate_answer(context, text, start)
     if found >= 0:
         if start < 0:
-            issues.add("no start of the answer, its first occurrence taken", qas_id)
+            issues.add("no answer_start; using the first occurrence", qas_id)
         elif found != start:
-            issues.add("another text where the answer should be, moved to it", qas_id)
+            issues.add("an incorrect answer_start, corrected", qas_id)
         return ((text, found),)
     if not 0 <= start <= len(context) - len(text):
         raise JsonError(
-            f"{where}: the answer {shown(text)} is nowhere in the context, and from character "
-            f"{shown(start)} on it would lie outside of it ({len(context)} characters)."
+            f"{where}: the answer {shown(text)} does not occur in the context, and from character "
+            f"{shown(start)} on it would end outside of it ({len(context)} characters)."
         )
-    issues.add("an answer that is nowhere in its context, its start trusted", qas_id)
+    issues.add("an answer that does not occur in the context; using its answer_start", qas_id)
     return ((text, start),)

@@ -352,9 +352,9 @@ def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -
             raise ValueError(f"{flag} must be at least 1. Received: {value}")
     if max_query_length + _SPECIAL_TOKENS >= max_seq_length:
         raise ValueError(
-            f"--max_seq_length={max_seq_length} leaves no room for the context beside a question "
-            f"of --max_query_length={max_query_length} tokens, [CLS] and two [SEP]: make the first "
-            f"at least {max_query_length + _SPECIAL_TOKENS + 1}, or the second smaller."
+            f"--max_seq_length={max_seq_length} leaves no tokens for the context next to a "
+            f"question of --max_query_length={max_query_length} tokens, [CLS] and two [SEP]: make "
+            f"the first at least {max_query_length + _SPECIAL_TOKENS + 1}, or the second smaller."
         )
 
 
@@ -403,7 +403,7 @@ def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.
         for index, question in enumerate(data.questions)
         if index not in shown and not question.is_impossible
     ]
-    what = "with an answer that is whole in no window, trained as unanswerable"
+    what = "whose answer fits into no window, trained as unanswerable"
     _warn_of_questions(data, hidden, what)
     before_context = np.diff(tokens.question_offsets)[owners] + 2
     starts, ends = (

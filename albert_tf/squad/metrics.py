@@ -106,7 +106,7 @@ def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
     _check_references(questions, 1)
     scored = [question for question in questions if question.answers]
     if len(scored) < len(questions):
-        _warn(questions, [q for q in questions if not q.answers], "no reference: left out")
+        _warn(questions, [q for q in questions if not q.answers], "no reference: skipped")
     _warn_of_missing(scored, predictions)
     pairs = [
         (predictions.get(question.qas_id), [text for text, _ in question.answers])
@@ -176,7 +176,7 @@ def v2_scores(
     questions = list({question.qas_id: question for question in questions}.values())
     unmarked = [q for q in questions if not q.answers and not q.is_impossible]
     if unmarked:
-        _warn(questions, unmarked, "neither a reference nor is_impossible: taken as unanswerable")
+        _warn(questions, unmarked, "neither a reference nor is_impossible: treated as unanswerable")
     _warn_of_missing(questions, answers)
     lacking = [q.qas_id for q in questions if q.qas_id in answers and q.qas_id not in null_odds]
     if lacking:

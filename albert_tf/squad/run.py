@@ -111,7 +111,7 @@ class SquadJob(flow.Job[SquadSettings]):
             of_other = f"a model of another task, {trained.name!r}" if trained else ""
             raise ValueError(
                 f"--squad_version is needed: {settings.output_dir!r} holds "
-                f"{of_other or 'no model that says what it was trained for'}. Give 1 (every "
+                f"{of_other or 'no model that says what it was trained for'}. Use 1 (every "
                 "question has an answer) or 2 (some have none)."
             )
         if version not in SQUAD_TASKS:
@@ -125,7 +125,9 @@ class SquadJob(flow.Job[SquadSettings]):
         self.version = next(number for number, task in SQUAD_TASKS.items() if task == name)
         self.outputs = OUTPUTS[self.version]
         if self.version == 1 and settings.null_score_diff_threshold is not None:
-            logging.warning("--%s does nothing: SQuAD 1.1 answers every question", THRESHOLD)
+            logging.warning(
+                "--%s has no effect with --squad_version=1, which answers every question", THRESHOLD
+            )
         kept = {flag: getattr(settings, flag) for flag in _KEPT_FLAGS[self.version]}
         if trained and THRESHOLD in trained.settings:
             kept[THRESHOLD] = trained.settings[THRESHOLD]
@@ -156,7 +158,7 @@ class SquadJob(flow.Job[SquadSettings]):
         if self.settings.checkpoint == "all":
             raise ValueError(
                 f"--checkpoint=all chooses among checkpoints, but --predict_file {path} has no "
-                "answers to score them by. Give best, newest or a path."
+                "answers to score them by. Use best, newest or a path."
             )
         if self.settings.do_train:
             logging.warning(
@@ -208,7 +210,7 @@ class SquadJob(flow.Job[SquadSettings]):
         if not 0 < epochs < float("inf"):
             raise ValueError(f"--num_train_epochs must be above 0. Received: {epochs}")
         if not 0 <= proportion <= 1:
-            raise ValueError(f"--warmup_proportion must be a share, 0 to 1. Received: {proportion}")
+            raise ValueError(f"--warmup_proportion must be in [0, 1]. Received: {proportion}")
         num_questions, num_windows = len(self.train.questions), len(self.features[True])
         batch_size = max(settings.train_batch_size, 1)
         num_steps = int(num_questions / batch_size * epochs)
@@ -287,7 +289,7 @@ class SquadJob(flow.Job[SquadSettings]):
         if given is None and known is None:
             logging.warning(
                 "There are no answers to find the best threshold by, and no evaluation of this "
-                "model has found it: --%s=0 is taken",
+                "model has found it: using --%s=0",
                 THRESHOLD,
             )
             return 0.0

@@ -79,7 +79,7 @@ class SquadTask(InMemoryTask):
 
     def _training_data(self) -> TrainingData:
         if self.train is None:
-            raise ValueError("This task was given nothing to train on.")
+            raise ValueError("This task has no training data.")
         train = self.train
         if (
             train.start_positions is None

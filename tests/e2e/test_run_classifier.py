@@ -133,7 +133,7 @@ class TestTraining:
             output_dir=run.output,
             encoder_dropout_prob=0.25,
         )
-        assert "not in the checkpoint, freshly initialised: output_weights" in printed
+        assert "initialized: output_weights" in printed
         written = json.loads((run.output / "albert_config.json").read_text())
         assert written["attention_probs_dropout_prob"] == written["hidden_dropout_prob"] == 0.25
 
@@ -186,7 +186,7 @@ class TestWithoutTraining:
     def test_says_that_the_newest_predicts_where_none_is_the_best(self, copied):
         (copied.output / "model.ckpt-best.index").unlink()
         printed = copied.must_work(**FROM_OUTPUT, do_predict=True)
-        assert "has no best checkpoint, as no evaluation chose one: the newest is taken" in printed
+        assert "has no best checkpoint" in printed
         assert "model.ckpt-6, step 6" in printed
 
 

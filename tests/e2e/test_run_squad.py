@@ -202,7 +202,7 @@ def test_a_given_threshold_leaves_questions_unanswered(tmp_path, golden):
     printed = run.must_work(
         **{**flags, "doc_stride": 11, "max_query_length": 13, "max_seq_length": 48}
     )
-    assert "null_score_diff_threshold=0 is taken" in printed
+    assert "--null_score_diff_threshold=0" in printed
 
 
 def test_chinese_with_wordpiece(tmp_path, golden):
@@ -217,7 +217,7 @@ def test_chinese_with_wordpiece(tmp_path, golden):
         spm_model_file=None, vocab_file=vocabulary, do_train=True, do_predict=True,
         num_train_epochs=1.5, doc_stride=3, null_score_diff_threshold=0.5,
     )  # fmt: skip
-    assert printed.count("null_score_diff_threshold does nothing: SQuAD 1.1 answers every") == 1
+    assert printed.count("--null_score_diff_threshold has no effect") == 1
     results, _ = blocks(run.output / "eval_results.txt")
     assert results[-1].keys() >= {"f1", "exact_match", "char_f1", "char_exact_match"}
     best = max(float(result["char_f1"]) for result in results)
@@ -245,7 +245,7 @@ def test_the_published_settings_and_a_model_of_the_other_version(tmp_path, golde
     assert "--num_train_epochs=3.0" in printed
     assert "--warmup_proportion=0.1" in printed
     assert "num_train_steps=3 num_warmup_steps=0" in printed
-    assert "not in the checkpoint, freshly initialised: " in printed
+    assert "not in the checkpoint, " in printed
     assert "start_logits/dense/kernel" in printed
 
 

@@ -113,7 +113,7 @@ def test_empty_texts_of_a_test_file_are_rows(name, file, caplog):
 MISFITS = {
     "too few columns": ("a.csv", "text_a,label\nI,x\nyou\nhe,y\n"),
     "too many columns": ("a.tsv", "text_a\tlabel\nI\tx\nyou\tare\ty\n"),
-    "the header once more": ("a.csv", "text_a,label\nI,x\ntext_a,label\nhe,y\n"),
+    "the header again": ("a.csv", "text_a,label\nI,x\ntext_a,label\nhe,y\n"),
     "no text": ("a.jsonl", '{"text_a": "I", "label": 0}\n\n{"text_a": ["you"], "label": 1}\n'),
     "no such key": ("a.jsonl", '{"text_a": "I", "label": 0}\n\n{"label": 1}\n'),
 }
@@ -201,7 +201,7 @@ def test_rows_without_a_label_are_left_out(file, caplog):
     known = [json.dumps({"text_a": text, "label": label}) for text, label in ("a1", "b2")]
     data = CustomData(file("a.jsonl", "\n".join(rows + known)))
     assert [example.guid for example in data.read(TRAIN)] == ["3", "4"]
-    assert "a.jsonl: rows=3 with no label, left out (lines 1, 2, 3)" in caplog.text
+    assert "a.jsonl: rows=3 with no label, skipped (lines 1, 2, 3)" in caplog.text
 
 
 def test_regression(file):
@@ -240,7 +240,7 @@ def test_marks_for_no_label_are_no_classes(labels, expected, file, caplog):
     assert data.labels.names == expected
     assert {example.label for example in data.read(TRAIN)} == set(expected)
     left_out = len(labels) - len(expected)
-    assert (f"a.jsonl: rows={left_out} with no label, left out" in caplog.text) == (left_out > 0)
+    assert (f"a.jsonl: rows={left_out} with no label, skipped" in caplog.text) == (left_out > 0)
 
 
 def test_file_without_any_label_is_refused(file):

@@ -31,9 +31,9 @@ def test_a_file_is_fetched_once(web, tmp_path, capsys):
 
 
 def test_what_cannot_be_fetched_leaves_nothing(web, tmp_path):
-    with pytest.raises(ValueError, match=r"web/missing cannot be fetched.*On a machine without"):
+    with pytest.raises(ValueError, match=r"web/missing .*On a machine without"):
         download((web / "missing").as_uri(), str(tmp_path / "new" / "a"))
-    with pytest.raises(ValueError, match="cannot be fetched"):
+    with pytest.raises(ValueError, match="cannot be downloaded"):
         download("no URL", str(tmp_path / "new" / "a"))
     assert not (tmp_path / "new").exists()
 
@@ -65,7 +65,7 @@ def test_a_connection_that_ends_early_leaves_nothing(tmp_path, monkeypatch, name
     with HTTPServer(("127.0.0.1", 0), CutShort) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        with pytest.raises(ValueError, match=rf"/{name} cannot be fetched to .*{message}"):
+        with pytest.raises(ValueError, match=rf"/{name} .*{message}"):
             download(f"http://127.0.0.1:{server.server_port}/{name}", str(path))
         thread.join()
     assert [*tmp_path.rglob("a*")] == []

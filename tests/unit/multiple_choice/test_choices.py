@@ -134,7 +134,7 @@ def test_rows_without_a_label_are_left_out_of_train_and_dev(file, caplog):
     rows = [row(), row(label=None), row(label="-"), row(label=""), row(label=1)]
     with caplog.at_level(logging.WARNING):
         assert [example.example_id for example in read(file(*rows), DEV)] == ["0", "4"]
-    assert "rows=3 with no label, left out (lines 2, 3, 4)" in caplog.text
+    assert "rows=3 with no label, skipped (lines 2, 3, 4)" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class TestFirstVersion:
     def test_leaves_out_what_has_no_reference_and_says_so(self, warnings):
         scores = v1_scores([question("none"), question("q", "red")], {"q": "red", "none": "blue"})
         assert scores == {"exact_match": 100.0, "f1": 100.0}
-        assert warnings == ["1 of 2 questions have no reference: left out. The first is 'none'."]
+        assert warnings == ["1 of 2 questions have no reference: skipped. The first is 'none'."]
 
     def test_refuses_to_score_without_references(self):
         assert not has_references([question("q", is_impossible=True)], 1)

@@ -85,7 +85,7 @@ def test_lines_are_read_as_they_come():
         raise AssertionError("read on after an error")
 
     seen = []
-    with pytest.raises(ValueError, match="broken JSON"):
+    with pytest.raises(ValueError, match="JSON"):
         seen.extend(read_plain_questions(lines(), "file", "--flag"))
 
 
@@ -95,9 +95,9 @@ GOOD = json.dumps(ENTRIES[0])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hello", r"--predict_json: file is broken JSON: .* at line 1, column 1\."),
-        (f'{GOOD}\n\n{{"context": "a" "question"}}', r"broken JSON: .* at line 3, column 17\."),
-        ('[\n {"context": "a",\n  "question": b}]', r"broken JSON: .* at line 3, column 15\."),
+        ("hello", r"--predict_json: file is JSON: .* at line 1, column 1\."),
+        (f'{GOOD}\n\n{{"context": "a" "question"}}', r"JSON: .* at line 3, column 17\."),
+        ('[\n {"context": "a",\n  "question": b}]', r"JSON: .* at line 3, column 15\."),
         (f"[{GOOD}]\n{GOOD}", "line 2"),
         (f"{GOOD}\n3", r"file: line 2: .* an object.* Received: 3"),
         ('"text"', r"file.* an object.* Received: 'text'"),

@@ -104,7 +104,7 @@ def test_unanswerable_questions(tmp_path, caplog):
     assert [question.is_impossible for question in data.questions] == [False] + [True] * 4
     assert all(not question.answers for question in data.questions[1:])
     assert len(caplog.messages) == 1
-    assert "rows=2 with no answer, taken as unanswerable (ids d, e)" in caplog.messages[0]
+    assert "rows=2 with no answer; treated as unanswerable (ids d, e)" in caplog.messages[0]
     dev = read(tmp_path, value, version=2, is_training=False)
     assert [question.is_impossible for question in dev.questions] == [0, 1, 1, 0, 0]
     assert dev.questions[2].answers == (("a river", 12),)
@@ -130,11 +130,11 @@ def test_a_file_of_the_other_version_is_noticed(tmp_path, caplog):
     [
         (("Tejo", 4), ("Tejo", 4), None),
         (("Tejo", 40), ("Tejo", 40), None),
-        (("Tejo", 21), ("Tejo", 4), "moved to it"),
-        (("Tejo", 23), ("Tejo", 40), "moved to it"),
-        (("Tejo", 1000), ("Tejo", 40), "moved to it"),
+        (("Tejo", 21), ("Tejo", 4), "corrected"),
+        (("Tejo", 23), ("Tejo", 40), "corrected"),
+        (("Tejo", 1000), ("Tejo", 40), "corrected"),
         (("Tejo", -1), ("Tejo", 4), "first occurrence"),
-        (("tejo", 3), ("tejo", 3), "its start trusted"),
+        (("tejo", 3), ("tejo", 3), "using its answer_start"),
     ],
 )
 def test_where_an_answer_is(tmp_path, caplog, answer, taken, warning):
@@ -178,7 +178,7 @@ def test_half_a_character_moves_no_answer(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"data": [\n  {"paragraphs": [}]}', ["broken JSON", "line 2, column 19"]),
+        ('{"data": [\n  {"paragraphs": [}]}', ["JSON", "line 2, column 19"]),
         ("", ["empty"]),
         ('"text"', ["must be an object", "'text'"]),
         ('{"articles": []}', ["context is missing", "articles"]),

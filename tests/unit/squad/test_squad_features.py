@@ -284,7 +284,7 @@ def test_an_empty_context_has_a_window(word_pieces):
     [
         ({"doc_stride": 0}, "--doc_stride must be at least 1. Received: 0"),
         ({"max_query_length": 0}, "--max_query_length must be at least 1. Received: 0"),
-        ({"max_query_length": 20}, "--max_seq_length=23 leaves no room .* at least 24"),
+        ({"max_query_length": 20}, "--max_seq_length=23 .* at least 24"),
         ({"max_query_length": 64}, "--max_query_length=64 .* at least 68"),
     ],
 )
@@ -317,7 +317,7 @@ def test_answers_that_fit_into_no_window(word_pieces, caplog):
     features = squad_features(data, word_pieces, is_training=True, **LENGTHS)
     assert np.count_nonzero(~features.is_impossible) == 1
     assert caplog.messages[0] == (
-        "x.json: questions=7 with an answer that is whole in no window, trained as unanswerable "
+        "x.json: questions=7 whose answer fits into no window, trained as unanswerable "
         "(ids long21, long22, long23, long24, long25, ...)"
     )
     for questions, found in ((long, "7 of 7"), ([unanswerable], "0 of 1")):

@@ -184,5 +184,5 @@ def test_refuses_what_cannot_be_trained_on():
         make_task(3)
     with pytest.raises(ValueError, match="--max_seq_length"):
         SquadTask(PLAIN, 1, max_seq_length=17)
-    with pytest.raises(ValueError, match="nothing to train on"):
+    with pytest.raises(ValueError, match="training data"):
         SquadTask(PLAIN, 1, max_seq_length=LENGTH).train_dataset(4, seed=1)
