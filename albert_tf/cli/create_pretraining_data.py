@@ -196,7 +196,7 @@ def _sentence_loss(values: flags.FlagValues) -> str:
     if values["random_next_sentence"].present and is_random != (loss == NSP):
         raise ValueError(
             f"--random_next_sentence={is_random} contradicts --sentence_loss={loss}: it is true for"
-            f" {NSP} and false for the others. Give --sentence_loss alone."
+            f" {NSP} and false for the others. Use --sentence_loss only."
         )
     return loss
 
@@ -214,7 +214,7 @@ def _beam(values: flags.FlagValues, beam_options: Sequence[str]) -> ModuleType |
     if values.num_workers is not None:
         raise ValueError(
             f"--num_workers={values.num_workers} is for processes of this machine; with --runner "
-            "give the runner's own option after a --, such as -- --direct_num_workers=2."
+            "pass the runner's own option after a --, such as -- --direct_num_workers=2."
         )
     try:
         from albert_tf.pretraining import beam

@@ -24,8 +24,8 @@ def run(paths: Sequence[str]) -> None:
     """Prints what lies at each path."""
     if not paths:
         raise ValueError(
-            "Give a path: python -m albert_tf.cli.inspect PATH. It may be a model of any format, a "
-            "checkpoint, an exported model, a file of records, a tokenizer or a configuration."
+            "Pass a path: python -m albert_tf.cli.inspect PATH. It may be a model of any format, "
+            "a checkpoint, an exported model, a file of records, a tokenizer or a configuration."
         )
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a look need not take memory of a busy device
     # TensorFlow, which --help need not wait for.

@@ -127,7 +127,7 @@ def run(training_flags: list[str]) -> None:
         if not flag.startswith("-"):
             raise ValueError(f"After --, write --name=value. Received: {flag!r}")
         if name in _OWN_FLAGS or name.removeprefix("no") in _OWN_FLAGS:
-            raise ValueError(f"{flag!r} cannot stand after --: run_ablations itself sets it.")
+            raise ValueError(f"{flag!r} cannot be passed after --: run_ablations sets it.")
     for flag in _NUMBERS:
         if wrong := [text for text in values[flag] if not text.strip().isdecimal()]:
             raise ValueError(f"--{flag} must be whole numbers. Received: {wrong[0]!r:.80}")
@@ -164,7 +164,7 @@ def _records(values: dict[str, str]) -> dict[str, tuple[list[str], list[str]]]:
         pair = [f"{prefix}input_file", f"{prefix}eval_input_file"]
         if any(values[flag] for flag in pair):
             if not all(values[flag] for flag in pair):
-                raise ValueError(f"Give --{pair[0]} and --{pair[1]} together, or neither.")
+                raise ValueError(f"Pass both --{pair[0]} and --{pair[1]}, or neither.")
             train, held_out = (match_files(values[flag], f"--{flag}") for flag in pair)
             records[loss] = (train, held_out)
     return {"none": records["sop"], **records}

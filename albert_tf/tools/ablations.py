@@ -133,7 +133,9 @@ def choose_variants(
     variants = [Variant(BASE, BASE, base)]
     for key in comparisons:
         if key not in COMPARISONS:
-            raise ValueError(f"--comparisons must be some of {', '.join(COMPARISONS)}. Got {key!r}")
+            raise ValueError(
+                f"--comparisons must be some of {', '.join(COMPARISONS)}. Received: {key!r}"
+            )
         title, source, defaults, changes_for = _comparisons(base)[key]
         for value in dict.fromkeys((values or {}).get(key) or defaults):
             loss, changes = value if key == "sentence_loss" else SOP, changes_for(value)
@@ -221,7 +223,7 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     if failed:
         raise ValueError(
             f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}. Their logs are in "
-            f"{settings.output_dir}; started again, the command does what is missing."
+            f"{settings.output_dir}; run the command again to complete the missing runs."
         )
 
 
@@ -240,9 +242,9 @@ def check_same_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
         found = before[name].value if name in before else None
         if json.dumps(found) != json.dumps(value):
             raise ValueError(
-                f"--output_dir {output_dir!r} holds runs with other settings, with which no model "
-                f"could be compared. {name} was {shown(found)}, and is {shown(value)} now. Give "
-                "the same, or a fresh directory."
+                f"--output_dir {output_dir!r} contains runs with other settings, which cannot be "
+                f"compared. {name} was {shown(found)}, and is {shown(value)} now. Use the same "
+                "settings or a new directory."
             )
 
 
@@ -307,7 +309,7 @@ def _finish(settings: AblationSettings, variant: Variant) -> bool:
             with open(log, "ab") as file, started("run_pretraining", arguments, file) as process:
                 pass
             if process.returncode:
-                logging.error("It ended with status %d: see %s", process.returncode, log)
+                logging.error("The run ended with status %d; see %s", process.returncode, log)
                 return False
     return True
 
@@ -374,8 +376,8 @@ def write_results(output_dir: str, runs: Sequence[Run]) -> str:
     markdown = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     markdown += (
         "\n\nEach model differs from the base in one thing. Parameters are those of the encoder "
-        "with its pooler. Losses and accuracies (in percent) are of held-out records; of several "
-        "seeds the mean stands with the lowest and the highest.\n"
+        "with its pooler. Losses and accuracies (in percent) are of held-out records; for several "
+        "seeds, the mean with the lowest and highest value.\n"
     )
     files: dict[str, str | bytes] = {
         "md": markdown,

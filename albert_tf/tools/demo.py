@@ -107,7 +107,7 @@ def run_demo(
     """
     start = time.monotonic()
     out = _emptied(output_dir)
-    _title("An English corpus out of Python's own documentation")
+    _title("An English corpus from Python's own documentation")
     write_corpus(out / "corpus", max_documents)
     _title("A SentencePiece vocabulary")
     run(
@@ -116,7 +116,7 @@ def run_demo(
         model_prefix=out / "model" / "30k-clean",
         vocab_size=vocab_size,
     )
-    _title("Pretraining records, masked anew in each pass")
+    _title("Pretraining records, with new masks in each pass")
     records = {part: out / "records" / f"{part}.tfrecord" for part in ("training", "held_out")}
     for part, dupe_factor in (("training", 10), ("held_out", 1)):
         run(
@@ -137,15 +137,15 @@ def run_demo(
     for name in PUBLISHED_FILES:
         shutil.copy(out / "pretraining" / name, published)
         print(f"{published / name} ({os.path.getsize(published / name):,} bytes)")
-    _title("Evaluating what was published, on the documents kept back")
+    _title("Evaluating the exported model on held-out documents")
     _evaluate(out, records["held_out"])
     _title("Filling in blanks")
     run("fill_mask", model_dir=published, text=TEXTS)
     if num_fine_tuning_steps:
         _title(f"Which chapter is this paragraph from? {PRETRAINED} learns it")
         classify_chapters(out, num_fine_tuning_steps)
-    print(f"\nEverything is in {out} ({time.monotonic() - start:.0f} s in all).")
-    print(f"Every command takes the model: --albert_hub_module_handle={published}")
+    print(f"\nAll output is in {out} ({time.monotonic() - start:.0f} s in total).")
+    print(f"Use the model in any command with --albert_hub_module_handle={published}")
 
 
 def _title(text: str) -> None:
@@ -158,7 +158,7 @@ def _emptied(output_dir: str) -> Path:
     is_ours = not out.exists() or (out / _SETTINGS_FILE).exists()
     if is_remote(output_dir) or not (is_ours or (out.is_dir() and not any(out.iterdir()))):
         raise ValueError(
-            "--output_dir must be a local directory that is empty, not there yet, or from an "
+            "--output_dir must be a local directory that is empty, does not exist, or is from an "
             f"earlier demo. Received: {output_dir!r}"
         )
     out.mkdir(parents=True, exist_ok=True)

@@ -300,12 +300,11 @@ def write_submission(path: str, files: Mapping[str, str], *, allow_missing: bool
     missing = [task for task in GLUE_TASKS if task not in files]
     if missing and not (files and allow_missing):
         raise ValueError(
-            "--submission: GLUE's server wants the predictions of all tasks, and those of "
-            f"{', '.join(missing)} are missing. Run these tasks, or give --allow_missing to zip "
-            "the others."
+            "--submission: the GLUE server requires predictions for all tasks; those for "
+            f"{', '.join(missing)} are missing. Run these tasks, or pass --allow_missing."
         )
     if missing:
-        logging.warning("The submission lacks %s, and will be refused", ", ".join(missing))
+        logging.warning("The submission lacks %s and will be rejected", ", ".join(missing))
     by_name = {GLUE_TASKS[task].submission_file: files[task] for task in files}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

@@ -49,7 +49,7 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 _FLAG = "PATH"
 _SHOWN = 8  # values of a tensor or a list
 _KINDS = {
-    "original": "a release directory, or one of a training, with checkpoints of the original",
+    "original": "a release directory or training directory with checkpoints in the original format",
     "huggingface": "a Hugging Face directory",
     "keras_hub": "a KerasHub preset",
     "tf2_hub": "the weights of a TF2 SavedModel, such as a TF-Hub encoder",
@@ -99,7 +99,7 @@ def describe(path: str) -> Iterator[str]:
     """
     exists = tf.io.gfile.exists
     if not (is_indirect(path) or exists(path) or exists(f"{path}.index")):
-        raise ValueError(f"There is nothing at {path!r}. {HINT}")
+        raise ValueError(f"There is no file or directory {path!r}. {HINT}")
     saved_model = find_saved_model(path)
     if saved_model is not None:
         yield from describe_saved_model(saved_model)
@@ -107,7 +107,7 @@ def describe(path: str) -> Iterator[str]:
         try:
             stored = recognise(saved_model, _FLAG)
         except LoadError as error:
-            yield f"No command can start from it: {error}"
+            yield f"No command can load it: {error}"
         else:
             yield from _model(saved_model, stored)
         return
@@ -214,7 +214,7 @@ def _litert(path: str) -> Iterator[str]:
         inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
         types = {np.dtype(d["dtype"]).name for d in interpreter.get_tensor_details()}
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"{path!r} is damaged, or no LiteRT model: {error}") from error
+        raise ValueError(f"{path!r} is damaged or not a LiteRT model: {error}") from error
     size = f"{file_size(path) / 1e6:,.2f} MB"
     yield from _rows("File", {"size": size, "types of tensors": ", ".join(sorted(types))})
     for title, details in (("Inputs", inputs), ("Outputs", outputs)):
@@ -269,7 +269,7 @@ def _model(path: str, stored: StoredModel) -> Iterator[str]:
     yield f"{path}: {_KINDS[stored.format]} ({stored.format})"
     yield from _rows("Weights", _weights(stored))
     if stored.config is None:
-        yield from _rows("Configuration", {"none": "--albert_config_file has to say what it is"})
+        yield from _rows("Configuration", {"none": "--albert_config_file must specify it"})
         return
     presets = {name: AlbertConfig.from_preset(name) for name in PRESETS}
     same = [n for n, preset in presets.items() if not essential_differences(preset, stored.config)]
@@ -280,7 +280,10 @@ def _model(path: str, stored: StoredModel) -> Iterator[str]:
     model = build_model(contents)
     yield from _rows(f"Parameters of {type(model).__name__}", _parameters(contents))
     loaded: dict[str, object] = {"variables restored": len(report.mapped)}
-    for name, names in (("ignored", report.ignored), ("missing, used by nothing", report.missing)):
+    for name, names in (
+        ("ignored", report.ignored),
+        ("missing, not used by any output", report.missing),
+    ):
         others = sorted(n for n in names if not is_slot(n))
         loaded |= {name: f"{len(others)}: {_values(others)}"} if others else {}
     yield from _rows("Loaded", loaded)
@@ -289,7 +292,7 @@ def _model(path: str, stored: StoredModel) -> Iterator[str]:
         values |= {"labels": ", ".join(task.labels.names)} if task.labels.names else {}
         texts = {True: "pairs", False: "single", None: "not known"}[task.is_pair]
         yield from _rows("Task", {**values, "texts": texts, **task.settings})
-    kind: dict[str, object] = {"kind": "none: give --spm_model_file or --vocab_file"}
+    kind: dict[str, object] = {"kind": "none; pass --spm_model_file or --vocab_file"}
     if contents.tokenizer is not None:
         kind = {**_tokenizer_facts(contents.tokenizer), "lower-cases": contents.do_lower_case}
     yield from _rows("Tokenizer", kind)
@@ -349,7 +352,7 @@ def sample_output(model: keras.Model, contents: ModelContents) -> Iterator[str]:
     """
     tokenizer, task = contents.tokenizer, contents.task
     if tokenizer is None:
-        yield "none: without a tokenizer there are no ids to give the model"
+        yield "none (the model has no tokenizer)"
         return
     chinese = sum(any("一" <= c <= "鿿" for c in token) for token in tokenizer.tokens)
     texts = _CHINESE if 3 * chinese > tokenizer.vocab_size else _ENGLISH

@@ -66,7 +66,7 @@ def choose_model(model: str) -> str:
     try:
         local_directory(url, "MODEL")
     except LoadError as error:
-        print(f"{error}\nTaken instead: {NAMES[0]}, the small model that comes with albert_tf.")
+        print(f"{error}\nUsing {NAMES[0]} instead, the small model bundled with albert_tf.")
         return NAMES[0]
     return url
 

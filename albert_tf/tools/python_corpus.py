@@ -156,8 +156,9 @@ def write_chapters(directory: str | os.PathLike) -> tuple[list[Paragraph], list[
     chapters = [c for c in CHAPTERS if min(len(train[c]), len(dev[c])) >= MIN_PARAGRAPHS]
     if len(chapters) < 2:
         raise ValueError(
-            f"This Python carries too little documentation: only {len(chapters)} of the chapters "
-            f"{', '.join(CHAPTERS)} have {MIN_PARAGRAPHS} paragraphs to train on and to evaluate."
+            f"This Python installation has too little documentation: only {len(chapters)} of the "
+            f"chapters {', '.join(CHAPTERS)} have {MIN_PARAGRAPHS} paragraphs to train on and to "
+            "evaluate."
         )
     parts = [
         _picked(part, chapters, n) for part, n in zip((train, dev), MAX_PARAGRAPHS, strict=True)
