@@ -73,5 +73,5 @@ def test_inputs_are_files_pipes_or_the_standard_input(tmp_path, monkeypatch):
     os.close(reading)
     os.close(writing)
     for bad, found in (("nowhere", "does not exist"), (".", "is a directory")):
-        with pytest.raises(ValueError, match=rf"--file .*{found}\. Give a file, or - for"):
+        with pytest.raises(ValueError, match=rf"--file .*{found}"):
             can_be_read_twice(str(tmp_path / bad), "--file", "a file")
