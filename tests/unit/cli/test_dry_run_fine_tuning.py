@@ -72,7 +72,6 @@ def test_the_plan_is_that_of_the_real_run_and_nothing_is_written(command, tmp_pa
     [
         ("classifier", {"export_dir": "file/export"}, "--export_dir"),
         ("classifier", {"output_dir": "file"}, "--output_dir"),
-        ("classifier", {"output_dir": "in_use"}, "--output_dir .*metrics"),
         ("classifier", {"dev_file": "train.csv", "label_column": "grade"}, "'grade'"),
         ("classifier", {"max_seq_length": 25}, "--max_seq_length"),
         ("classifier", {"predict_file": "file", "predict_output_file": "."}, "predict_output_file"),
@@ -97,7 +96,6 @@ def test_what_the_real_run_refuses_is_refused(command, changes, message, tmp_pat
     (tmp_path / "in_use").mkdir()
     for name in ("text", "saved_model"):
         (tmp_path / "in_use" / name).write_text("in the way\n")
-    (tmp_path / "in_use" / "metrics.jsonl").mkdir()
     (tmp_path / "tflite" / "albert_model.tflite").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     before = tree(tmp_path)
