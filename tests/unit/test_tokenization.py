@@ -234,7 +234,7 @@ def test_decoding(spm, wordpiece):
 
 
 def test_half_a_surrogate_pair_is_refused(spm):
-    message = r"'\\udc00', half of a surrogate pair.*'the \\udc00 was'"
+    message = r"'\\udc00'.*'the \\udc00 was'"
     for refuse in (spm.tokenize, spm.encode, spm.encode_with_offsets):
         with pytest.raises(ValueError, match=message):
             refuse("the \udc00 was")

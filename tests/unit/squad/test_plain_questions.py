@@ -95,7 +95,7 @@ GOOD = json.dumps(ENTRIES[0])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hello", r"--predict_json: file is JSON: .* at line 1, column 1\."),
+        ("hello", r"--predict_json: file .*JSON: .* at line 1, column 1\."),
         (f'{GOOD}\n\n{{"context": "a" "question"}}', r"JSON: .* at line 3, column 17\."),
         ('[\n {"context": "a",\n  "question": b}]', r"JSON: .* at line 3, column 15\."),
         (f"[{GOOD}]\n{GOOD}", "line 2"),
