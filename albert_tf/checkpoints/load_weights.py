@@ -27,11 +27,10 @@ from albert_tf.modeling.parameter_sharing import (
     feed_forward_norm_name,
 )
 
-# A variable of a block: what comes before, the scope of its part, the rest.
-_IN_BLOCK = re.compile(r"(.*/)(group_\d+/inner_group_\d+/[^/]+)(/.+)$")
-
-# A variable of a numbered part: group, inner group, part and its number.
-_PART = re.compile(r".*/group_(\d+)/inner_group_(\d+)/(attention|ffn)_(\d+)/")
+# A variable of a block: group, inner group, part, its number, the rest.
+_PART = re.compile(
+    r"^(.*/)group_(\d+)/inner_group_(\d+)/(attention|ffn|LayerNorm)(?:_(\d+))?/(.+)$"
+)
 
 HUB_SCOPE = "module/"  # before the encoder's names when the original trains a TF-Hub module
 _POOLER = "bert/pooler/"
@@ -56,27 +55,22 @@ def names_by_place(
         checkpoint may lack it.
     """
     stored = _Stack(stored_names)
-    parts: dict[str, str] = {}  # by the scopes of the model's parts: those in the checkpoint
-    for run, place in enumerate(block_runs(config) if stored.layers else ()):
-        layer = run // config.inner_group_num
-        group, number = stored.layers[layer * len(stored.layers) // config.num_hidden_layers]
-        inner = place.inner * stored.inner_groups // config.inner_group_num
-        attention = number if number in stored.numbers["attention"] else 1
-        ffn = number if number in stored.numbers["ffn"] else 1
-        for part, stored_part in (
-            (f"attention_{place.attention}", f"attention_{attention}"),
-            (attention_norm_name(place.attention), attention_norm_name(attention)),
-            (f"ffn_{place.feed_forward}", f"ffn_{ffn}"),
-            (feed_forward_norm_name(place.feed_forward), feed_forward_norm_name(ffn)),
-        ):
-            scope = f"group_{group}/inner_group_{inner}/{stored_part}"
-            parts.setdefault(f"{place.scope}/{part}", scope)
-    matches = {name: _IN_BLOCK.match(name) for name in names}
-    return {
-        name: f"{match[1]}{parts[match[2]]}{match[3]}"
-        for name, match in matches.items()
-        if match and match[2] in parts
-    }
+    layers = _first_layers(config)
+    places = {}
+    for name in names:
+        match = _PART.match(name)
+        if match is None or not stored.layers:
+            continue
+        before, group, inner, part, suffix, rest = match.groups()
+        kind, number = _kind_and_number(part, suffix, config.parameter_sharing == "ffn")
+        layer = layers.get((int(group), number))
+        if layer is None:
+            continue
+        from_group, from_number = stored.place(layer, config.num_hidden_layers, kind)
+        from_inner = int(inner) * stored.inner_groups // config.inner_group_num
+        own_name = _own_name(kind, from_number, is_norm=part == "LayerNorm")
+        places[name] = f"{before}group_{from_group}/inner_group_{from_inner}/{own_name}/{rest}"
+    return places
 
 
 class _Stack:
@@ -93,15 +87,46 @@ class _Stack:
         self.numbers: dict[str, set[int]] = {"attention": {1}, "ffn": {1}}
         self.inner_groups = 1
         for match in filter(None, map(_PART.match, names)):
-            group, inner, number = int(match[1]), int(match[2]), int(match[4])
-            self.inner_groups = max(self.inner_groups, inner + 1)
-            self.numbers[match[3]].add(number)
-            groups[group] = max(number, groups.get(group, 1))
+            _, group, inner, part, suffix, _ = match.groups()
+            self.inner_groups = max(self.inner_groups, int(inner) + 1)
+            number = 1
+            if part != "LayerNorm":
+                number = int(suffix or 1)
+                self.numbers[part].add(number)
+            groups[int(group)] = max(number, groups.get(int(group), 1))
         self.layers = [
             (group, number)
             for group, last in sorted(groups.items())
             for number in range(1, last + 1)
         ]
+
+    def place(self, layer: int, num_layers: int, kind: str) -> tuple[int, int]:
+        """Group and number of the part at the height of layer `layer` of `num_layers`."""
+        group, number = self.layers[layer * len(self.layers) // num_layers]
+        return group, number if number in self.numbers[kind] else 1
+
+
+def _first_layers(config: AlbertConfig) -> dict[tuple[int, int], int]:
+    """The first layer that uses the parts with a number of a group."""
+    layers: dict[tuple[int, int], int] = {}
+    for run, place in enumerate(block_runs(config)):
+        layers.setdefault(place.layer, run // config.inner_group_num)
+    return layers
+
+
+def _kind_and_number(part: str, suffix: str | None, numbers_attention: bool) -> tuple[str, int]:
+    """Which of the two parts a name belongs to, layer norms included, and the part's number."""
+    number = int(suffix or 1)
+    if part != "LayerNorm":
+        return part, number
+    is_attention = suffix is None or (number > 1 and numbers_attention)
+    return ("attention" if is_attention else "ffn"), number
+
+
+def _own_name(kind: str, number: int, is_norm: bool) -> str:
+    if not is_norm:
+        return f"{kind}_{number}"
+    return attention_norm_name(number) if kind == "attention" else feed_forward_norm_name(number)
 
 
 def match_names(
