@@ -335,13 +335,21 @@ def write_then_rename(path: str, flag: str = "") -> Iterator[IO[bytes]]:
         if is_renamed:
             temporary = stack.enter_context(_temporary(path, flag, is_folder=False))
         with explain_write_errors(path, flag):
-            opened = open_binary(temporary, "wb")
-            opened.write(b"")  # TensorFlow makes the file only then
+            opened = _open_unbuffered(temporary)
         with io.BufferedWriter(_Output(opened, path, flag)) as file:
             yield file
         if is_renamed:
             with explain_write_errors(path, flag):
                 rename(temporary, path)
+
+
+def _open_unbuffered(path: str) -> Any:
+    """Opens a file for writing, so that flushing what wraps it reports a full disk."""
+    if not is_remote(path):
+        return open(path, "wb", buffering=0)
+    file = open_binary(path, "wb")
+    file.write(b"")  # TensorFlow creates the file only then
+    return file
 
 
 def _is_device_or_pipe(path: str) -> bool:
@@ -400,6 +408,8 @@ class _Output(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         with explain_write_errors(self._path, self._flag):
+            if isinstance(self._file, io.FileIO):
+                return self._file.write(data)
             self._file.write(bytes(data))
             return len(data)
 

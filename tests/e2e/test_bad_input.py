@@ -59,7 +59,7 @@ PRETRAINING = [
     ({"init_checkpoint": "{folder}/wide/model.ckpt-3"}, "does not fill the encoder"),
     (
         {**EVALUATION, "init_checkpoint": "{folder}/encoder.ckpt"},
-        "does not hold the whole model",
+        "the whole model",
     ),
     (
         {**EVALUATION, "init_checkpoint": "{folder}/whole/model.ckpt-3",
@@ -91,9 +91,9 @@ CLASSIFIER = [
     ({**MRPC, "do_train": False, "do_predict": True}, "--checkpoint=best"),
     (
         {**MRPC, **EVALUATION, "init_checkpoint": "{folder}/pretrained.ckpt"},
-        "does not hold the whole model",
+        "the whole model",
     ),
-    ({"do_train": False, "do_predict": True, "train_file": None}, "give --train_file"),
+    ({"do_train": False, "do_predict": True, "train_file": None}, "--train_file"),
     ({"recipe": "auto"}, "'custom'"),
     ({"encoder_dropout_prob": 1.0}, "--encoder_dropout_prob"),
     ({"classifier_dropout_prob": 1.5}, "--classifier_dropout_prob"),

@@ -123,7 +123,7 @@ class TestTraining:
             do_predict=True,
         )
         assert "is not evaluated" not in printed  # it is what the training started from
-        assert "freshly initialised: output_weights" in printed
+        assert "randomly initialized: output_weights" in printed
         assert "of the task custom" in printed
         run.output = tmp_path / "pretrained"
         printed = run.must_work(

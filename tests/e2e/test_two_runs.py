@@ -1,6 +1,5 @@
-"""Two runs in one output directory, and runs whose directory is taken away."""
+"""Two runs in one output directory."""
 
-import re
 import signal
 import socket
 import time
@@ -39,8 +38,7 @@ def assert_refused(program, first):
     assert f"host={socket.gethostname()} pid={first.pid} " in error_of(program)
 
 
-@pytest.mark.parametrize("is_replaced", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_one_training_and_one_evaluation_while_the_directory_is_there(tmp_path, is_replaced):
+def test_one_training_and_one_evaluation_at_a_time(tmp_path):
     run = PretrainingRun(tmp_path)
     training = run.start(num_train_steps=ENDLESS, save_checkpoints_steps=50)
     stop_at(training, run.output / "checkpoint")
@@ -51,19 +49,10 @@ def test_one_training_and_one_evaluation_while_the_directory_is_there(tmp_path, 
     watching = run.start(**WATCHING)  # beside the training
     stop_at(watching, run.output / "best_trial.txt")
     assert_refused(run.start(**WATCHING), watching)
-
-    recorded = max(run.metrics())
-    run.output.rename(tmp_path / "elsewhere")
-    if is_replaced:
-        run.output.mkdir()
     for program in (training, watching):
         program.send(signal.SIGCONT)
-    error = error_of(training)
-    assert str(run.output) in error
-    assert int(re.search(r"step (\d+)", error)[1]) >= recorded
-    assert str(run.output) in error_of(watching)
-    assert run.output.exists() == is_replaced  # it is not made again
-    assert run.files_of("*") == []
+        program.kill()
+        program.wait()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import start_workers
 
-STEPS, EVERY = 40, 10
+STEPS, EVERY = 40, 8
 FLAGS = {
     "num_train_steps": STEPS,
     "save_checkpoints_steps": EVERY,

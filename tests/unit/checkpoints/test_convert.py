@@ -165,7 +165,7 @@ def test_another_case_is_another_tokenizer(hub, target, monkeypatch):
 @pytest.mark.parametrize("name", ["masked_lm_logits", "tokens", "ids"])
 def test_what_is_lost_without_a_word_is_an_error(hub, target, monkeypatch, name):
     in_this_process(monkeypatch, lambda outputs: outputs.pop(name))
-    with pytest.raises(ValueError, match=r"gives no masked_lm_logits|another tokenizer"):
+    with pytest.raises(ValueError, match=r"masked_lm_logits|tokenizer"):
         convert(str(hub / "module"), "original", str(target))
     assert list(target.parent.iterdir()) == []
 
@@ -245,7 +245,7 @@ def test_a_failed_proof_shows_why(hub, target, monkeypatch):
 def test_moments_need_a_format_and_a_source_that_hold_them(hub, target):
     with pytest.raises(ValueError, match=r"--with_optimizer.*--format=keras_hub"):
         convert(str(hub / "albert_directory"), "keras_hub", str(target), with_optimizer=True)
-    with pytest.raises(ValueError, match=r"--with_optimizer: .*holds no moments"):
+    with pytest.raises(ValueError, match=r"--with_optimizer: .*moments"):
         convert(str(hub / "module"), "original", str(target), with_optimizer=True)
 
 

@@ -141,5 +141,5 @@ def test_changed_byte_is_named_with_the_record(tmp_path: Path, place: str) -> No
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("one sentence a line\n" * 30)
-    with pytest.raises(RecordError, match=r"text, record 1: .* no TFRecord file"):
+    with pytest.raises(RecordError, match=r"text, record 1: .* TFRecord file"):
         list(read_records(str(path)))

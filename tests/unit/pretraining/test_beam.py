@@ -163,8 +163,8 @@ def fails(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "There is no token in --input_file"),
-        (b"\n \n", "There is no token in --input_file"),
+        (b"", "--input_file contains no token"),
+        (b"\n \n", "--input_file contains no token"),
         (b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
     ],
 )

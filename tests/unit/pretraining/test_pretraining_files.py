@@ -128,7 +128,7 @@ def fails(message: str, inputs: list[str], outputs: list[str], tokenizer: Tokeni
     [
         (b"", "--input_file"),
         (b"\n\n \n", "--input_file"),
-        ("\u200b\n".encode(), "no token in --input_file"),
+        ("\u200b\n".encode(), "--input_file contains no token"),
         (b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
     ],
     ids=["empty", "blank", "without tokens", "binary"],
@@ -141,7 +141,7 @@ def test_bad_input_leaves_the_output_alone(
     outputs = [str(tmp_path / "o"), str(tmp_path / "new" / "file")]
     fails(message, [str(tmp_path / "text")], outputs, tokenizer)
     assert (tmp_path / "o").read_text() == "before"
-    assert message.startswith("no token") or not (tmp_path / "new").exists()
+    assert message.startswith("--input_file contains no token") or not (tmp_path / "new").exists()
 
 
 def test_output_must_not_be_an_input(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -162,7 +162,7 @@ def test_outputs_must_be_files_of_their_own(
 ) -> None:
     path = str(tmp_path / "o")
     fails("--output_file names .*o twice", [corpus], [path, path], tokenizer)
-    fails("is a folder", [corpus], [str(tmp_path)], tokenizer)
+    fails(f"--output_file: {tmp_path}", [corpus], [str(tmp_path)], tokenizer)
     fails("--output_file names no file", [corpus], [], tokenizer)
     (tmp_path / "file").write_text("x")
     fails("file/o cannot be written", [corpus], [path, str(tmp_path / "file" / "o")], tokenizer)

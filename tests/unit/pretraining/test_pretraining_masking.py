@@ -127,7 +127,7 @@ def test_masked_records_are_not_masked_again(files, kind):
 
 @pytest.mark.parametrize("kind", ["plain", "zeros"])
 def test_plain_records_need_masking(files, kind):
-    with pytest.raises(RecordError, match=rf"{files[kind]}: .* plain.*Give --masked_lm_prob"):
+    with pytest.raises(RecordError, match=rf"{files[kind]}: .* plain.*--masked_lm_prob"):
         task_on([files["masked"], files[kind]], masking=None)
     with pytest.raises(RecordError, match=files[kind]):
         task_on([files["masked"]], [files[kind]], masking=None)

@@ -146,7 +146,7 @@ def test_without_a_tokenizer_or_configuration_there_is_no_sample_output(tmp_path
     path = written(tmp_path, AlbertEncoder(CONFIG), None)
     text = told(path)
     assert "--spm_model_file" in text
-    assert text.splitlines()[-1].startswith("  none: ")
+    assert text.splitlines()[-1].startswith("  none ")
     (path / "albert_config.json").unlink()
     assert "--albert_config_file" in told(path).splitlines()[-1]
 

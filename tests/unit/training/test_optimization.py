@@ -272,7 +272,7 @@ class TestSplit:
         assert len(decayed) == 4
 
     def test_refuses_variables_without_a_name(self):
-        with pytest.raises(ValueError, match=r"given none: \['variable"):
+        with pytest.raises(ValueError, match=r"no name: \['variable"):
             Lamb().split([keras.Variable(np.zeros((2, 3)))])
 
     def test_refuses_names_of_which_none_is_excluded(self):

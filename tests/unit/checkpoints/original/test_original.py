@@ -199,7 +199,7 @@ class TestClassifierHeads:
         report = load_weights(model, three_labels)
         self.assert_fresh_head(model, report)
         assert (
-            "another shape, freshly initialised: output_weights is [3, 12] in the checkpoint, "
+            "another shape, randomly initialized: output_weights is [3, 12] in the checkpoint, "
             "[2, 12] in the model"
         ) in report.summary()
 
@@ -211,7 +211,7 @@ class TestClassifierHeads:
         assert report.skipped == dict.fromkeys(self.HEAD, why)
         assert [report.missing, report.ignored, report.mismatched] == [[], [], []]
         summary = report.summary()
-        assert "trained on other labels, freshly initialised: output_weights\n" in summary
+        assert "trained on other labels, randomly initialized: output_weights\n" in summary
 
     def test_the_same_labels_take_the_head(self, three_labels):
         model = AlbertForClassification(small_config(), num_labels=3)
