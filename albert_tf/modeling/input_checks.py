@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -79,8 +80,9 @@ def _check_range(name: str, values: np.ndarray | None, size: int, meaning: str) 
 def with_checked_data(method: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a method of `keras.Model` that checks the ids of its data on the host.
 
-    Arrays and tensors are checked before the first step, batches of a `tf.data.Dataset` as they
-    are read. Anything else, a generator for instance, is passed on as it is.
+    Arrays and tensors are checked before the first step. Batches of a `tf.data.Dataset`, a
+    generator or a `keras.utils.PyDataset` are checked as they are read. Anything else, distributed
+    data sets for instance, is passed on as it is.
 
     Args:
         method: takes data as `x`, `validation_data` or both. Its object has `config` and
@@ -117,6 +119,10 @@ def _checked(data: Any, check: Check) -> Any:
     """The same data, checked, or to be checked batch by batch."""
     if isinstance(data, tf.data.Dataset):
         return _checked_dataset(data, check)
+    if isinstance(data, keras.utils.PyDataset):
+        return _CheckedPyDataset(data, check)
+    if isinstance(data, types.GeneratorType):
+        return _checked_batches(data, check)
     inputs = _inputs_of(data)
     if isinstance(inputs, Mapping) or hasattr(inputs, "__array__"):
         check(inputs)
@@ -126,6 +132,12 @@ def _checked(data: Any, check: Check) -> Any:
 def _inputs_of(element: Any) -> Any:
     """The model's inputs in what a data set gives: alone, or with targets and weights."""
     return keras.utils.unpack_x_y_sample_weight(element)[0]
+
+
+def _checked_batches(batches: Iterator[Any], check: Check) -> Iterator[Any]:
+    for batch in batches:
+        check(_inputs_of(batch))
+        yield batch
 
 
 def _checked_dataset(dataset: tf.data.Dataset, check: Check) -> tf.data.Dataset:
@@ -145,3 +157,27 @@ def _checked_dataset(dataset: tf.data.Dataset, check: Check) -> tf.data.Dataset:
             return tf.nest.map_structure(tf.identity, element, expand_composites=True)
 
     return dataset.map(pass_on)
+
+
+class _CheckedPyDataset(keras.utils.PyDataset):
+    """A data set whose batches are checked when they are read."""
+
+    def __init__(self, dataset: keras.utils.PyDataset, check: Check) -> None:
+        super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
+        self._dataset = dataset
+        self._check = check
+
+    def __getitem__(self, index: int) -> Any:
+        batch = self._dataset[index]
+        self._check(_inputs_of(batch))
+        return batch
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._dataset.num_batches
+
+    def on_epoch_begin(self) -> None:
+        self._dataset.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._dataset.on_epoch_end()

@@ -22,7 +22,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import STRATEGIES
-from albert_tf.data.strict_json import parse_json, shown
+from albert_tf.data.strict_json import as_whole_number, parse_json, shown
 from albert_tf.training.interruption import die_on_signals
 from albert_tf.training.task import WHOLE, Shard
 
@@ -74,8 +74,15 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
             return None
         if not jobs.keys() <= {"chief", "worker"}:
             raise ValueError(f"of the tasks {sorted(jobs)} only chief and worker are known")
+        if any(isinstance(addresses, str) for addresses in jobs.values()):
+            raise ValueError("the addresses of a job are a list")
         workers = (*jobs.get("chief", ()), *jobs.get("worker", ()))
-        job, index = config["task"]["type"], int(config["task"]["index"])
+        job, index = config["task"]["type"], config["task"]["index"]
+        index = as_whole_number(int(index) if isinstance(index, str) else index)
+        if len(jobs.get("chief", ())) > 1 or len(set(workers)) < len(workers):
+            raise ValueError("there is one chief at most, and every task has its own address")
+        if index is None or index < 0:
+            raise ValueError("the index of a task is a number from 0")
         return Cluster(workers, workers.index(jobs[job][index]))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(

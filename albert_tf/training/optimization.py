@@ -67,6 +67,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         power: exponent of the decay; 1 is linear, 0 keeps the rate constant.
         num_decay_steps: N, in 1..T; None for T, the original's schedule.
 
+    Raises:
+        ValueError: a value is out of range.
+
     Source: optimization.py of the original release, create_optimizer.
     Differs: the rate before `start_warmup_step` is 0; the warm-up formula of the original makes it
         negative there, which would climb the loss.
@@ -81,6 +84,21 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         power: float = 1.0,
         num_decay_steps: int | None = None,
     ) -> None:
+        if num_train_steps < 1:
+            raise ValueError(f"num_train_steps must be at least 1. Received: {num_train_steps}")
+        if num_decay_steps is not None and not 1 <= num_decay_steps <= num_train_steps:
+            raise ValueError(
+                f"num_decay_steps must be in 1..{num_train_steps}, num_train_steps. "
+                f"Received: {num_decay_steps}"
+            )
+        for name, value in (
+            ("initial_learning_rate", initial_learning_rate),
+            ("num_warmup_steps", num_warmup_steps),
+            ("start_warmup_step", start_warmup_step),
+            ("power", power),
+        ):
+            if not value >= 0:
+                raise ValueError(f"{name} cannot be negative. Received: {name}={value}")
         self.initial_learning_rate = initial_learning_rate
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
@@ -240,6 +258,14 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             )
         logging.info("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
         return decayed, excluded
+
+    def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
+        """Refused, whatever `var_list` and `var_names`: the constructor's `exclude` says it.
+
+        Raises:
+            NotImplementedError: always; `exclude` is saved with the optimiser, these are not.
+        """
+        raise NotImplementedError("Pass exclude= to the constructor instead.")
 
     def slots(self, variable: keras.Variable) -> dict[str, keras.Variable]:
         """Returns the moments of `variable` by their names in a checkpoint: adam_m and adam_v.

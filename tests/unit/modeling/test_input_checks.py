@@ -26,6 +26,21 @@ class Classifier(AlbertForClassification):
         return super().call(inputs, training)["logits"]
 
 
+class Batches(keras.utils.PyDataset):
+    """Batches of a row, as Keras reads them from Python."""
+
+    def __init__(self, inputs, labels, **options):
+        super().__init__(**options)
+        self.inputs, self.labels = inputs, labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, row):
+        batch = {name: values[row : row + 1] for name, values in self.inputs.items()}
+        return batch, self.labels[row : row + 1]
+
+
 def as_arrays(inputs, labels):
     return inputs, labels
 
@@ -40,6 +55,18 @@ def as_dataset(inputs, labels):
 
 def as_dataset_of_inputs(inputs, labels):
     return tf.data.Dataset.from_tensor_slices(inputs).batch(1), None
+
+
+def as_generator(inputs, labels):
+    return (batch for batch in Batches(inputs, labels)), None
+
+
+def as_py_dataset(inputs, labels):
+    return Batches(inputs, labels), None
+
+
+def as_py_dataset_of_threads(inputs, labels):
+    return Batches(inputs, labels, workers=2), None
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +106,9 @@ def test_arrays_are_checked_before_the_first_step(model, method, form):
     [
         (as_dataset, OF_DATA_SETS),
         (as_dataset_of_inputs, ("predict",)),
+        (as_generator, ("fit",)),
+        (as_py_dataset, ("predict",)),
+        (as_py_dataset_of_threads, ("fit",)),
     ],
 )
 def test_batches_are_checked_as_they_are_read(model, form, methods, row):
@@ -87,7 +117,7 @@ def test_batches_are_checked_as_they_are_read(model, form, methods, row):
             use(model, method, *form(*data(row, input_ids=-1)))
 
 
-@pytest.mark.parametrize("form", [as_arrays, as_dataset])
+@pytest.mark.parametrize("form", [as_arrays, as_dataset, as_py_dataset])
 def test_the_data_to_validate_with_are_checked(model, form):
     x, y = form(*data(input_ids=77))
     validation = x if y is None else (x, y)
@@ -98,7 +128,7 @@ def test_the_data_to_validate_with_are_checked(model, form):
 def test_a_data_set_keeps_its_structure_and_its_predictions(model):
     inputs, labels = data()
     expected = model.predict(inputs, verbose=0)
-    for form in (as_dataset, as_dataset_of_inputs):
+    for form in (as_dataset, as_dataset_of_inputs, as_generator, as_py_dataset):
         np.testing.assert_allclose(
             model.predict(form(inputs, labels)[0], verbose=0), expected, rtol=1e-5, atol=1e-6
         )

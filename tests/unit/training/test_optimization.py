@@ -97,6 +97,24 @@ class TestSchedule:
         assert isinstance(restored, WarmupPolynomialDecay)
         assert restored.get_config() == schedule.get_config()
 
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("num_train_steps", 0),
+            ("initial_learning_rate", -0.1),
+            ("initial_learning_rate", float("nan")),
+            ("num_warmup_steps", -1),
+            ("start_warmup_step", -1),
+            ("power", -1.0),
+            ("num_decay_steps", 0),
+            ("num_decay_steps", 11),
+        ],
+    )
+    def test_refuses_values_out_of_range(self, name, value):
+        values = {"initial_learning_rate": 0.1, "num_train_steps": 10, name: value}
+        with pytest.raises(ValueError, match=f"{name}.*Received: .*{value}"):
+            WarmupPolynomialDecay(**values)
+
 
 class TestClipping:
     def test_scales_all_gradients_by_their_common_norm(self):
@@ -337,6 +355,8 @@ class TestInKeras:
     def test_the_decay_of_keras_is_refused(self):
         with pytest.raises(ValueError, match=r"weight_decay_rate.*weight_decay=0.1"):
             Lamb(weight_decay=0.1)
+        with pytest.raises(NotImplementedError, match="exclude="):
+            Lamb().exclude_from_weight_decay(var_names=["bias"])
 
 
 def train_with(strategy, optimizer_class):
