@@ -340,6 +340,7 @@ def test_a_bad_record_later_in_the_file_is_named_when_it_is_read(run_of, tmp_pat
     assert "Traceback" not in result.output
 
 
+@pytest.mark.slow
 def test_weights_that_overflow_end_a_training(run_of, tmp_path):
     """The loss with the weights of the first checkpoint is not a number."""
     result = run_of("pretraining")(

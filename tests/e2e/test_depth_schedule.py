@@ -9,6 +9,8 @@ from tests.dry_runs import tree
 from tests.pretraining_run import PretrainingRun
 from tests.small_model import resolve
 
+pytestmark = pytest.mark.slow  # several runs of whole programs
+
 SCHEDULE = "1:0,2:4,3:8"
 DEPTHS = {5: 2, 10: 3, 12: 3}  # of the checkpoints
 FLAGS = {"do_eval": True, "log_steps": 20}

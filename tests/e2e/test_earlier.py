@@ -58,6 +58,7 @@ def test_a_pretraining_ends_with_the_same_weights(tmp_path):
     assert sorted(run.metrics()) == [4, 5, 8, 10, 12]
 
 
+@pytest.mark.slow
 def test_a_fine_tuning_ends_with_the_same_weights(tmp_path, golden):
     run = ClassifierRun(tmp_path, golden)
     shutil.copy(golden / "tokenizer" / "small_1000.model", tmp_path)

@@ -159,6 +159,7 @@ def pretraining(tmp_path_factory) -> SimpleNamespace:
     return SimpleNamespace(notebook=notebook, folder=folder, output=folder / "output")
 
 
+@pytest.mark.slow
 def test_pretraining_trains_and_goes_on(pretraining):
     assert_clean(pretraining.notebook, pretraining.folder, "output")
     records = metrics(pretraining.output / "pretrained")
@@ -171,6 +172,7 @@ def test_pretraining_trains_and_goes_on(pretraining):
     assert "masked_lm_accuracy: " in text
 
 
+@pytest.mark.slow
 def test_pretraining_keeps_whole_documents_back(pretraining):
     parts = [
         (pretraining.output / "corpus" / f"{part}.txt").read_text().split("\n\n")
@@ -180,6 +182,7 @@ def test_pretraining_keeps_whole_documents_back(pretraining):
     assert not set(parts[0][:-1]) & set(parts[1][:-1])
 
 
+@pytest.mark.slow
 def test_pretraining_shows_curves_and_attention_and_fills_in_blanks(pretraining):
     assert len(pictures(pretraining.notebook)) == 3
     answers = printed(pretraining.notebook).split("baki [MASK] lo.\n")[1:]

@@ -92,9 +92,8 @@ FINE_TUNINGS = {
 RESULTS = ("eval_results.txt", "best_trial.txt", "labels.json")
 
 
-@pytest.mark.parametrize(
-    "kind", ["classifier", *(pytest.param(k, marks=pytest.mark.slow) for k in ("race", "squad"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(FINE_TUNINGS))
 def test_a_killed_fine_tuning_ends_bit_equal(tmp_path, golden, kind):
     kind_of_run, flags, last = FINE_TUNINGS[kind]
     run = kind_of_run(tmp_path, golden, hidden_dropout_prob=0.1)

@@ -108,6 +108,7 @@ class TestTraining:
         other = read_checkpoint(tmp_path / "other" / "model.ckpt-2")
         assert not np.array_equal(other["output_weights"], again["output_weights"])
 
+    @pytest.mark.slow
     def test_starts_with_a_fresh_head(self, trained, tmp_path, golden):
         run = ClassifierRun(tmp_path, golden)
         rows = [
@@ -190,6 +191,7 @@ class TestWithoutTraining:
         assert "model.ckpt-6, step 6" in printed
 
 
+@pytest.mark.slow
 def test_regression_from_json_lines_with_layers_that_share_attention_only(tmp_path, golden):
     run = ClassifierRun(
         tmp_path, golden, num_hidden_layers=3, num_hidden_groups=2, parameter_sharing="attention"

@@ -252,6 +252,7 @@ def finished(tmp_path_factory) -> tuple[Path, list[str]]:
     return folder / "results", printed
 
 
+@pytest.mark.slow
 def test_tasks_and_seeds_become_one_table(finished):
     results, (first, second) = finished
     table = (results / "glue_results.md").read_text()
@@ -270,6 +271,7 @@ def test_tasks_and_seeds_become_one_table(finished):
     assert (results / "glue_results.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_scores_are_those_of_the_best_checkpoints(finished):
     results, _ = finished
     scores = json.loads((results / "glue_results.json").read_text())["scores"]
@@ -279,6 +281,7 @@ def test_the_scores_are_those_of_the_best_checkpoints(finished):
             assert value == pytest.approx(100 * float(best.split(":")[2]), rel=0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_published_settings_are_taken_where_no_flag_says_otherwise(finished):
     results, _ = finished
     settings = json.loads((results / "mrpc-seed1" / "run_config.json").read_text())
@@ -286,6 +289,7 @@ def test_the_published_settings_are_taken_where_no_flag_says_otherwise(finished)
     assert settings["config"]["optimizer"]["num_train_steps"] == 4
 
 
+@pytest.mark.slow
 def test_predictions_become_a_submission(finished, tmp_path):
     results, _ = finished
     command = [

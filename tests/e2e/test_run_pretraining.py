@@ -195,6 +195,7 @@ class TestEvaluation:
         # One checkpoint, perhaps on other data, says nothing of which is best.
         assert (trained.output / "best_trial.txt").read_text().startswith("12:")
 
+    @pytest.mark.slow
     def test_says_what_it_leaves_out(self, trained, tmp_path):
         output = tmp_path / "output"
         shutil.copytree(trained.output, output)
@@ -209,6 +210,7 @@ class TestEvaluation:
         assert "not evaluated" not in printed
         assert "Only the first" not in printed
 
+    @pytest.mark.slow
     def test_of_all_checkpoints_ends_when_nothing_new_comes(self, trained, tmp_path):
         output = tmp_path / "output"
         shutil.copytree(trained.output, output)
@@ -246,6 +248,7 @@ class TestEvaluation:
         assert steps[-1] == 80
         assert (run.output / "best_trial.txt").read_text().startswith("80:")
 
+    @pytest.mark.slow
     def test_of_what_a_run_without_evaluation_left(self, trained, tmp_path):
         """The state of a directory whose run was killed between checkpoint and evaluation."""
         output = tmp_path / "output"
@@ -261,6 +264,7 @@ def best_step(run):
     return int((run.output / "best_trial.txt").read_text().split(":")[1])
 
 
+@pytest.mark.slow
 class TestStartingFrom:
     def test_a_shared_model_by_its_first_group(self, tmp_path):
         run = PretrainingRun(tmp_path, num_hidden_groups=1)
@@ -285,6 +289,7 @@ SHORT = {"num_train_steps": 4, "num_warmup_steps": 1, "do_eval": True}
 HEAD = ("cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights")
 
 
+@pytest.mark.slow
 class TestSentenceLosses:
     def test_next_sentence_prediction_differs_in_names_alone(self, trained, tmp_path):
         run = PretrainingRun(tmp_path)
@@ -340,6 +345,7 @@ def test_xla_and_two_replicas_change_no_number(tmp_path):
     np.testing.assert_allclose(losses["compiled"], losses["plain"], rtol=1e-5, atol=0)
 
 
+@pytest.mark.slow
 def test_plain_records_are_masked_while_training(tmp_path):
     """Both names of the flag; evaluation on plain records is the same at equal weights."""
     run = PretrainingRun(tmp_path)

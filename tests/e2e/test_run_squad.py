@@ -205,6 +205,7 @@ def test_a_given_threshold_leaves_questions_unanswered(tmp_path, golden):
     assert "--null_score_diff_threshold=0" in printed
 
 
+@pytest.mark.slow
 def test_chinese_with_wordpiece(tmp_path, golden):
     characters = sorted(set("".join("".join(row[:2]) for row in chinese_questions(9, 1))))
     vocabulary = tmp_path / "vocab.txt"

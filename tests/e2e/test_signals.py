@@ -42,6 +42,7 @@ def assert_stopped(status, printed, number):
     assert printed.count(number.name) == 1
 
 
+@pytest.mark.slow
 def test_before_the_first_step(tmp_path):
     run = PretrainingRun(tmp_path)
     program = run.start()

@@ -11,6 +11,8 @@ from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from tests.pretraining_run import PretrainingRun, read_checkpoint
 from tests.small_records import LENGTH, pretraining_columns, write_records
 
+pytestmark = pytest.mark.slow  # several runs of whole programs
+
 LONGER = LENGTH + 4
 
 
@@ -89,7 +91,6 @@ def test_the_best_checkpoint_is_not_compared_across_other_examples(run, tmp_path
     assert settings["evaluation"]["files"][0][0] == str(run.short["eval_input_file"])
 
 
-@pytest.mark.slow
 def test_a_run_with_a_decay_at_its_end_is_prolonged_or_finished_from_a_copy(tmp_path):
     run = PretrainingRun(tmp_path, num_hidden_layers=1, num_hidden_groups=1)
     flags = {"learning_rate": 0.01, "num_decay_steps": 2, "log_steps": 1}

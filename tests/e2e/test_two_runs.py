@@ -38,6 +38,7 @@ def assert_refused(program, first):
     assert f"host={socket.gethostname()} pid={first.pid} " in error_of(program)
 
 
+@pytest.mark.slow
 def test_one_training_and_one_evaluation_at_a_time(tmp_path):
     run = PretrainingRun(tmp_path)
     training = run.start(num_train_steps=ENDLESS, save_checkpoints_steps=50)

@@ -82,6 +82,7 @@ def test_two_workers_train_as_one_process_does(run, two_workers):
     assert "phase=" not in other
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_others_and_all_resume_bit_equal(run, two_workers):
     expected, _ = two_workers
     output = run.folder / "killed"

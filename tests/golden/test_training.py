@@ -20,8 +20,8 @@ KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding 
 # Update rule, replicas, micro-batches of each, XLA, rematerialisation.
 RUNS = [
     ("lamb", 2, 1, False, False),
-    ("adamw", 2, 1, False, True),
-    ("lamb", 1, 2, False, False),
+    pytest.param("adamw", 2, 1, False, True, marks=pytest.mark.slow),
+    pytest.param("lamb", 1, 2, False, False, marks=pytest.mark.slow),
     ("adamw", 2, 3, False, False),
     pytest.param("lamb", 1, 3, True, True, marks=pytest.mark.slow),
     pytest.param("lamb", 2, 3, True, False, marks=pytest.mark.slow),
@@ -120,7 +120,7 @@ def test_split_batches_train_as_whole_ones_and_as_the_original(
 
 LONG_RUNS = [
     ("lamb", 2, 1, False),
-    ("adamw", 1, 2, False),
+    pytest.param("adamw", 1, 2, False, marks=pytest.mark.slow),
     pytest.param("lamb", 1, 2, False, marks=pytest.mark.slow),
     pytest.param("adamw", 2, 3, False, marks=pytest.mark.slow),
     pytest.param("lamb", 1, 1, True, marks=pytest.mark.slow),
