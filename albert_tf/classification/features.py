@@ -35,13 +35,19 @@ class TextFeatures:
 def text_features(
     examples: Sequence[TextExample], labels: Labels, tokenizer: Tokenizer, max_seq_length: int
 ) -> TextFeatures:
-    """Tokenizes examples and looks their labels up; None unless all rows have one.
+    """Tokenizes examples and looks their labels up.
 
     Raises:
-        ValueError: as `text_sequences`, or a label is none of the task's.
+        ValueError: as `text_sequences`, a label is none of the task's, or only some rows have one.
     """
     found = [example.label for example in examples if example.label is not None]
-    label_ids = labels.encode(found) if found and len(found) == len(examples) else None
+    if 0 < len(found) < len(examples):
+        missing = next(example.guid for example in examples if example.label is None)
+        raise ValueError(
+            f"{len(found)} of {len(examples)} rows have a label; the first without one is "
+            f"{missing!r}. Label all of them, or none."
+        )
+    label_ids = labels.encode(found) if found else None
     sequences = text_sequences(examples, tokenizer, max_seq_length)
     return TextFeatures(sequences, label_ids, [example.guid for example in examples])
 

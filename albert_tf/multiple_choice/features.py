@@ -95,19 +95,26 @@ def choice_features(
     off until both fit. Question and option without a token still have their [SEP].
 
     Args:
-        examples: N questions; unless all have a label, `label_ids` is None.
+        examples: N questions; all have a label, or none has.
         tokenizer: what the model was trained with.
         max_seq_length: tokens of a sequence at most.
         max_qa_length: tokens of question and option at most.
 
     Raises:
-        ValueError: a length is too small.
+        ValueError: a length is too small, or only some examples have a label.
 
     Source: race_utils.py of the original release, convert_single_example.
     Differs: question and option that do not even fit alone, which stop the original, lose more of
         their first tokens, and the context all of its tokens.
     """
     check_lengths(max_seq_length, max_qa_length)
+    labels = [example.label for example in examples if example.label is not None]
+    if 0 < len(labels) < len(examples):
+        missing = next(example.example_id for example in examples if example.label is None)
+        raise ValueError(
+            f"{len(labels)} of {len(examples)} questions have a label; the first without one is "
+            f"{missing!r}. Label all of them, or none."
+        )
     room = max_seq_length - _SPECIAL
     rows: dict[str, int] = {}
     context_rows = [rows.setdefault(example.context, len(rows)) for example in examples]
@@ -135,12 +142,10 @@ def choice_features(
     starts[1:][is_there] = kept + [len(ending) + _SPECIAL for ending in endings]
     first_lengths = np.zeros(len(is_there), np.int32)
     first_lengths[is_there] = kept + 2
-    labels = [example.label for example in examples]
-    label_ids = None if not labels or None in labels else np.array(labels, np.int32)
     return ChoiceFeatures(
         TokenSequences(np.concatenate(pieces), np.cumsum(starts), first_lengths),
         counts,
-        label_ids,
+        np.array(labels, np.int32) if labels else None,
         [example.example_id for example in examples],
         [example.level for example in examples],
     )

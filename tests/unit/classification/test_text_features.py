@@ -128,4 +128,5 @@ def test_labels_become_ids_or_numbers(tokenizer):
 def test_rows_without_labels_have_none(tokenizer):
     assert text_features([TextExample("x", "a")], LABELS, tokenizer, 8).label_ids is None
     examples = [TextExample("first", "a", label="no"), TextExample("second", "b")]
-    assert text_features(examples, LABELS, tokenizer, 8).label_ids is None
+    with pytest.raises(ValueError, match="without one is 'second'"):
+        text_features(examples, LABELS, tokenizer, 8)

@@ -141,7 +141,9 @@ def test_what_was_cut_is_told(tokenizer, caplog):
 
 def test_labels_are_of_all_or_of_none(tokenizer):
     rows = [example("a", "b", "c", name="first"), example("a", "b", "c", label=None, name="second")]
-    assert choice_features(rows, tokenizer, max_seq_length=9).label_ids is None
+    with pytest.raises(ValueError, match="without one is 'second'"):
+        choice_features(rows, tokenizer, max_seq_length=9)
+    assert choice_features(rows[1:], tokenizer, max_seq_length=9).label_ids is None
     assert choice_features(rows[:1], tokenizer, max_seq_length=9).label_ids.tolist() == [0]
 
 
