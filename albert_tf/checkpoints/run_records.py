@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.data.files import open_binary, read_utf8
+from albert_tf.data.files import open_binary, read_utf8, write_then_rename
 from albert_tf.data.strict_json import JsonValue, parse_json, read_json, shown
 
 METRICS_FILE = "metrics.jsonl"
@@ -57,14 +57,19 @@ def to_line(record: Mapping[str, Any]) -> str:
     return json.dumps(finite) + "\n"
 
 
-def read_records(path: str) -> list[Record]:
+def read_records(path: str, copy_to: str | None = None) -> list[Record]:
     """Reads what `to_line` wrote; lines that are no records are left out with a warning.
 
     A last line without an end that is no record was cut short by a crash, or is being written: it
     is left out in silence.
 
+    Args:
+        path: the file.
+        copy_to: takes the whole file if other lines are left out.
+
     Raises:
         OSError: the file cannot be read.
+        WriteError: the copy cannot be written.
     """
     with open_binary(path, "rb") as file:
         lines = file.read().split(b"\n")
@@ -77,6 +82,10 @@ def read_records(path: str) -> list[Record]:
                 damages += [error] * (number < len(lines))
     if damages:
         logging.warning("%d lines of %s are skipped: %s", len(damages), path, damages[0])
+    if damages and copy_to:
+        with write_then_rename(copy_to) as file:
+            file.write(b"\n".join(lines))
+        logging.warning("The damaged file is kept as %s", copy_to)
     return records
 
 

@@ -259,7 +259,8 @@ class RunLog:
         path = self._path(METRICS_FILE)
         if not tf.io.gfile.exists(path):
             return
-        records = [record for record in read_records(path) if record["step"] <= step]
+        found = read_records(path, copy_to=f"{path}.damaged")
+        records = [record for record in found if record["step"] <= step]
         self._records = {(record["phase"], record["step"]): record for record in records}
         self._rewrite_metrics()
         # An event file cannot be cut, so those of an earlier start are written anew.

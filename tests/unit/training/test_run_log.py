@@ -119,15 +119,17 @@ class TestFiles:
             b"\0" * 512,
         ],
     )
-    def test_damaged_lines_are_left_out_with_a_warning(self, tmp_path, caplog, damage):
+    def test_damaged_lines_are_left_out_with_a_warning_and_a_copy(self, tmp_path, caplog, damage):
         write_run(tmp_path, Clock())
         path = tmp_path / "metrics.jsonl"
         before = read_metrics(tmp_path)
         lines = path.read_bytes().split(b"\n")
-        path.write_bytes(b"\n".join([*lines[:2], damage, *lines[2:]]))
+        damaged = b"\n".join([*lines[:2], damage, *lines[2:]])
+        path.write_bytes(damaged)
         RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
         assert read_metrics(tmp_path) == before
-        assert str(path) in caplog.text
+        assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == damaged
+        assert f"{path}.damaged" in caplog.text
         assert "line 3" in caplog.text
         assert set(read_scalars(tmp_path / "tensorboard" / "eval")) == {
             (name, step) for name in ("loss", "eval_accuracy") for step in (10, 20, 30)
