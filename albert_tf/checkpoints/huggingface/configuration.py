@@ -57,6 +57,7 @@ _FIXED: Mapping[str, Any] = {
     "is_decoder": False,
 }
 
+_DROPOUT, _USUAL_DROPOUT = "classifier_dropout_prob", 0.1  # kept for transformers, both ways
 _DEFAULT_VOCAB_SIZE = 30000
 _TASK_KEY = "finetuning_task"
 _UNNAMED_LABELS = ("LABEL_0", "LABEL_1")
@@ -117,15 +118,19 @@ def read_albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
                 "another form. Use the model that it was created from."
             )
     known = {name: values[name] for name in _SAME_NAMES if name in values}
+    rate = values.get(_DROPOUT, _USUAL_DROPOUT)
     try:
-        return AlbertConfig(
+        config = AlbertConfig(
             **{"vocab_size": _DEFAULT_VOCAB_SIZE, **known},
             hidden_act=_activation(values.get("hidden_act", _TANH_GELU), where),
+            extra={} if rate == _USUAL_DROPOUT else {_DROPOUT: rate},
         )
+        _check_groups(config)
     except LoadError:
         raise
     except ValueError as error:
         raise LoadError(f"{where}: {error}") from error
+    return config
 
 
 def _check_architecture(values: Mapping[str, Any], where: str) -> None:
@@ -157,6 +162,16 @@ def _activation(name: Any, where: str) -> str:
     )
 
 
+def _check_groups(config: AlbertConfig) -> None:
+    """Refuses sizes for which transformers, by a rounding error, groups the layers differently."""
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    if any(int(i / (layers / groups)) != config.group_of_layer(i) for i in range(layers)):
+        raise ValueError(
+            f"transformers rounds {layers} layers (num_hidden_layers) to other ones of {groups} "
+            "groups (num_hidden_groups): there the same weights compute something else."
+        )
+
+
 def check_can_be_written(config: AlbertConfig) -> None:
     """Refuses models that transformers has no class for.
 
@@ -169,6 +184,7 @@ def check_can_be_written(config: AlbertConfig) -> None:
             f"{config.parameter_sharing!r}: its layers share either all parameters or none. Use "
             "--format=original."
         )
+    _check_groups(config)
 
 
 def write_config(contents: ModelContents) -> dict[str, Any]:
@@ -183,7 +199,7 @@ def write_config(contents: ModelContents) -> dict[str, Any]:
         "hidden_act": activation,
         "layer_norm_eps": _FIXED["layer_norm_eps"],
         "position_embedding_type": _FIXED["position_embedding_type"],
-        "classifier_dropout_prob": 0.1,
+        _DROPOUT: config.extra.get(_DROPOUT, _USUAL_DROPOUT),
         "tie_word_embeddings": True,
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,

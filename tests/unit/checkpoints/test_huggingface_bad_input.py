@@ -83,6 +83,7 @@ def write(path: Path, values: dict[str, np.ndarray]) -> None:
         ({"quantization_config": {"bits": 8}}, "quantization_config"),
         ({"pruned_heads": {"1": [2]}}, "pruned_heads"),
         ({"hidden_size": 13}, "--init_checkpoint=.*hidden_size"),
+        ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups"),
     ],
 )
 def test_another_model_is_refused_by_its_config(model, values, message):
@@ -282,9 +283,16 @@ def test_a_tokenizer_of_another_kind_is_passed_over(model, caplog):
         read(model)
 
 
-def test_what_transformers_cannot_hold_is_refused_before_writing(tmp_path):
-    contents = ModelContents(small_config(parameter_sharing="attention"), {})
-    with pytest.raises(ValueError, match="parameter_sharing"):
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"parameter_sharing": "attention"}, "parameter_sharing"),
+        ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups"),
+    ],
+)
+def test_what_transformers_cannot_hold_is_refused_before_writing(tmp_path, changes, key):
+    contents = ModelContents(small_config(**changes), {})
+    with pytest.raises(ValueError, match=key):
         huggingface.write(str(tmp_path), contents)
     assert not list(tmp_path.iterdir())
 
@@ -337,6 +345,13 @@ def test_directories_of_others_are_not_taken(tmp_path):
     assert not huggingface.is_here(str(tmp_path))
     (tmp_path / "config.json").write_text('{"class_name": "AlbertBackbone"}')
     assert not huggingface.is_here(str(tmp_path))
+
+
+def test_the_dropout_of_a_classifier_goes_both_ways(contents, tmp_path):
+    config = contents.config.replace(extra={"classifier_dropout_prob": 0.3})
+    huggingface.write(str(tmp_path), ModelContents(config, contents.weights))
+    assert json.loads((tmp_path / "config.json").read_text())["classifier_dropout_prob"] == 0.3
+    assert read(tmp_path).config == config
 
 
 def test_sizes_that_are_not_there_are_those_of_transformers(model):
