@@ -91,6 +91,9 @@ def test_a_vocabulary_needs_all_ids():
         {"b": 2, "a": 0},
         {"b": 0, "a": 0},
         {"b": "1", "a": 0},
+        {"b c": 1, "a": 0},
+        {"b\n": 1, "a": 0},
+        {"\ud800": 1, "a": 0},
         ["b", "a"],
         None,
     ):

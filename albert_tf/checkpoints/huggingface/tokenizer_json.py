@@ -19,7 +19,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from albert_tf.data.strict_json import JsonValue
+from albert_tf.data.strict_json import JsonValue, is_encodable
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
 
@@ -170,8 +170,8 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
         content: content of the file.
 
     Raises:
-        ValueError: it describes a tokenizer of another kind, or ids are missing; names the
-            file.
+        ValueError: it describes a tokenizer of another kind, ids are missing, or a token is one
+            that a vocabulary of one token per line cannot hold; names the file.
     """
     if not is_wordpiece(content):
         raise ValueError(f"{content.where}: its model is {_kind(content)}, not WordPiece.")
@@ -179,7 +179,10 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
     ids = {i.whole_number(): token for token, i in vocabulary.members().items()}
     if sorted(ids) != list(range(len(vocabulary.members()))):
         raise vocabulary.error("tokens with the ids from 0 on, each once")
-    return [ids[i] for i in range(len(ids))]
+    tokens = [ids[i] for i in range(len(ids))]
+    if wrong := [t for t in tokens if len(t.split()) > 1 or "\n" in t or not is_encodable(t)]:
+        raise vocabulary.error(f"tokens without blanks, line ends and surrogates, not {wrong[0]!a}")
+    return tokens
 
 
 def is_wordpiece(content: JsonValue) -> bool:
