@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from albert_tf.classification.tables import ColumnIndices, log_labels, read_examples
 from albert_tf.data.strict_json import shown
-from albert_tf.data.tables import Table, is_column_number, read_table
+from albert_tf.data.tables import Cells, Table, is_column_number, read_table
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample, decimal_number
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
@@ -148,8 +148,18 @@ class CustomData:
         return labels
 
     def _examples(self, split: str, labels: Labels | None) -> list[TextExample]:
-        has_header = not is_column_number(self._text_a)
-        table = read_table(self.file(split), FILE_FLAGS[split], is_header=lambda _: has_header)
+        def is_header(cells: Cells) -> bool:
+            if not is_column_number(self._text_a):
+                return True
+            names = cells[1:] if cells[:1] == [""] else cells  # without that above row numbers
+            if len(names) > 1 and names == [str(number) for number in range(len(names))]:
+                raise ValueError(
+                    f"{FILE_FLAGS[split]}: the first row of {self.file(split)} numbers the columns."
+                    " Files with numbered columns have no header: remove it, or name all columns."
+                )
+            return False
+
+        table = read_table(self.file(split), FILE_FLAGS[split], is_header=is_header)
         indices = self._indices(table, split)
         return read_examples(
             table, indices, split, labels, lambda line, row: str(row), is_strict=True

@@ -91,6 +91,17 @@ def test_numbered_columns_are_for_files_without_a_header(file):
     assert data.read(TEST) == [TextExample("0", "I"), TextExample("1", "you")]
 
 
+@pytest.mark.parametrize("text", ["0,1\nhello,pos\nbad,neg\n", ",0,1\n7,hello,pos\n8,bad,neg\n"])
+def test_a_row_of_column_numbers_is_no_data(text, file):
+    """As pandas writes a table whose columns have no names."""
+    with pytest.raises(ValueError, match=r"--train_file: the first row of .*a\.csv"):
+        CustomData(file("a.csv", text), text_a_column="0", label_column="1")
+    data = CustomData(
+        file("a.csv", text.replace("0,1", "1,0")), text_a_column="0", label_column="1"
+    )
+    assert len(data.read(TRAIN)) == 3
+
+
 ONE_COLUMN = {
     "x.tsv": "text_a\nx\n\nz\n",
     "x.csv": "text_a\nx\n\nz\n",
