@@ -12,6 +12,7 @@ TF_CONFIG, which is checked before TensorFlow waits for machines to answer.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -77,6 +78,8 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
         if any(isinstance(addresses, str) for addresses in jobs.values()):
             raise ValueError("the addresses of a job are a list")
         workers = (*jobs.get("chief", ()), *jobs.get("worker", ()))
+        if not all(re.fullmatch(".+:[0-9]{1,5}", address) for address in workers):
+            raise ValueError("an address is host:port")
         job, index = config["task"]["type"], config["task"]["index"]
         index = as_whole_number(int(index) if isinstance(index, str) else index)
         if len(jobs.get("chief", ())) > 1 or len(set(workers)) < len(workers):

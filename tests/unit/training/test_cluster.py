@@ -46,6 +46,8 @@ FIRST = {"type": "worker", "index": 0}
         ({"worker": WORKERS}, {"type": "worker", "index": 1.5}),
         ({"worker": WORKERS}, {"type": "worker", "index": True}),
         ({"worker": "one:2222"}, FIRST),
+        ({"worker": ["one", "two:2222"]}, FIRST),
+        ({"worker": [1, 2]}, FIRST),
         ({"worker": [*WORKERS, WORKERS[0]]}, FIRST),
         ({"chief": WORKERS[:1], "worker": WORKERS}, FIRST),
         ({"chief": WORKERS[:2]}, {"type": "chief", "index": 0}),
