@@ -36,16 +36,8 @@ _CHUNK = 1 << 20  # bytes
 _MOST_TIMES, _MOST_BYTES = 100, 100 << 20
 
 
-def fetch(url: str, flag: str) -> str:
-    """Returns the directory of a module, which `tensorflow_hub` keeps in TFHUB_CACHE_DIR.
-
-    Args:
-        url: of the module.
-        flag: the flag the URL came from, for messages.
-
-    Raises:
-        LoadError: it cannot be fetched.
-    """
+def _fetch(url: str, flag: str) -> str:
+    """The directory of a module by its URL, which `tensorflow_hub` keeps in TFHUB_CACHE_DIR."""
     import tensorflow_hub  # seconds to import, and needed for URLs only
 
     try:
@@ -70,10 +62,8 @@ def _is_url(path: str) -> bool:
 def local_directory(path: str, flag: str) -> str:
     """Returns the directory of a model that is given by a URL, a name or as a tar file.
 
-    Args:
-        path: see `is_indirect`. A tar file is unpacked once, below the directory that the
-            environment variable ALBERT_TF_CACHE_DIR names, or `~/.cache/albert_tf`.
-        flag: the flag the path came from, for messages.
+    A tar file is unpacked once, below the directory that the environment variable
+    ALBERT_TF_CACHE_DIR names, or `~/.cache/albert_tf`.
 
     Raises:
         LoadError: it cannot be fetched, is damaged or unsafe, or there is no room for it.
@@ -81,7 +71,7 @@ def local_directory(path: str, flag: str) -> str:
     if is_shipped(path):
         return shipped_directory(path, flag)
     if _is_url(path):
-        return _descended(fetch(path, flag))
+        return _descended(_fetch(path, flag))
     return _descended(_unpacked(path, flag))
 
 

@@ -1,41 +1,68 @@
-"""From one format of a model to another, proved by what the result computes."""
+"""From one format of a model to another, proved by what the result computes.
+
+Run as a program, it reads a model that was just written, in a process that knows nothing of the
+source, and writes its outputs:
+
+    python -m albert_tf.checkpoints.convert FORMAT DIRECTORY BATCH.npz OUTPUTS.npz
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.convert_proof import (
-    Arrays,
-    model_outputs,
-    outputs_in_fresh_process,
-    own_graphs,
-    ragged_batch,
-    tokenizer_outputs,
-)
 from albert_tf.checkpoints.formats import FORMAT_NAMES, ORIGINAL, format_module
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import is_slot
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import PRETRAINING_HEADS, is_of_pretraining, is_slot
 from albert_tf.checkpoints.report import LoadReport
+from albert_tf.config import AlbertConfig
 from albert_tf.data.files import (
+    TEMPORARY_FILES,
     explain_write_errors,
     is_remote,
     temporary_folder,
     why_not_writable,
     write_error,
 )
+from albert_tf.tokenization.base import Tokenizer
 
 TOLERANCE = 1e-5  # most difference of an output; of a larger one than 1, share of the largest value
+_ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
+
+# Outputs of the models that a conversion has to keep; of the spans those for given starts.
+_OUTPUTS = (
+    "sequence_output",
+    "pooled_output",
+    "masked_lm_logits",
+    "sentence_order_logits",
+    "logits",
+    "start_logits",
+    "end_logits",
+    "start_log_probs",
+    "end_log_probs",
+    "cls_logits",
+)
+
+_OF_TOKENS = ("sequence_output", "start_logits", "end_logits", "start_log_probs", "end_log_probs")
+_LEAST = -1e4  # below it, a score only says that a place is masked
+
+# Upper case, accents, a comma among digits, and what is cleaned: tokenizers differ in these.
+_TEXT = "The  Élan of ``ÉCLAIRS'' in 2,005 and 12,000: ﬁne, 中文 [MASK]!"
+Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,8 +177,7 @@ def convert(
     if not dry_run:
         with new_directory(output_dir, output_flag) as directory:
             format_module(format_name).write(directory, contents)
-            actual = _outputs(directory, format_name, contents)
-            differences = _differences(actual, format_name, contents, unsupported_weights)
+            differences = _differences(directory, format_name, contents, unsupported_weights)
     return ConversionReport(
         source=model,
         format_name=format_name,
@@ -205,10 +231,6 @@ def _target(output_dir: str) -> str:
 def new_directory(output_dir: str, flag: str = "--output_dir") -> Iterator[str]:
     """Gives a directory to write into, which becomes `output_dir` if the block ends well.
 
-    Args:
-        output_dir: see `check_target`.
-        flag: where it came from, for messages.
-
     Raises:
         WriteError: there is no room, or nothing may be written there.
     """
@@ -238,23 +260,53 @@ def _move(directory: str, target: str) -> None:
         raise
 
 
-def _outputs(directory: str, format_name: str, contents: ModelContents) -> Arrays:
-    """What a fresh process computes with what was written."""
-    with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
-        batch = ragged_batch(contents.config)
-        return outputs_in_fresh_process(format_name, directory, batch, folder)
+def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> list[str]:
+    """Writes encoder and pretraining heads, without slots, and the step 0; returns their names.
+
+    Args:
+        model: of any format (--albert_directory, --checkpoint_name).
+        export_path: prefix to write (--export_path); what is there already stays.
+        dry_run: check all that can be known before, and write nothing.
+
+    Raises:
+        ValueError: the model cannot be read, or `export_path` is taken.
+        WriteError: nothing can be written there.
+
+    Source: export_checkpoints.py of the original release.
+
+    Differs: heads that the checkpoint lacks are left out, and named; the original writes random
+    ones. No graph (`.meta`) is written, and no file `checkpoint`.
+    """
+    if tf.io.gfile.exists(export_path + ".index"):
+        raise ValueError(
+            f"--export_path={export_path}: the checkpoint exists already and is not changed. Use "
+            "another name."
+        )
+    if problem := why_not_writable(os.path.dirname(export_path) or os.curdir):
+        raise write_error(export_path, problem, "--export_path")
+    contents, report = read_contents(model, "--albert_directory")
+    for head in PRETRAINING_HEADS:
+        if not any(name.startswith(head) for name in contents.weights):
+            logging.warning("%s has no %s: it is omitted", report.source, head)
+    weights = {name: v for name, v in contents.weights.items() if is_of_pretraining(name)}
+    if not dry_run:
+        with explain_write_errors(export_path, "--export_path"):
+            write_checkpoint(export_path, weights, 0)
+    return list(weights)
 
 
 def _differences(
-    actual: Arrays, format_name: str, contents: ModelContents, unsupported_weights: Sequence[str]
+    directory: str, format_name: str, contents: ModelContents, unsupported_weights: Sequence[str]
 ) -> dict[str, float]:
     """Largest difference of each output of what was written; ValueError where it is too large."""
+    batch = ragged_batch(contents.config)
+    with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
+        actual = outputs_in_fresh_process(format_name, directory, batch, folder)
     held = {
         name: value for name, value in contents.weights.items() if name not in unsupported_weights
     }
     model = build_model(dataclasses.replace(contents, weights=held))
-    has_graphs = own_graphs(format_name) is not None
-    expected = model_outputs(model, ragged_batch(contents.config), as_graph=has_graphs)
+    expected = model_outputs(model, batch, as_graph=_own_graphs(format_name) is not None)
     differences = {}
     for name, values in expected.items():
         if name not in actual or actual[name].shape != values.shape:
@@ -280,3 +332,134 @@ def _differences(
             "the source, or no tokenizer. It was deleted."
         )
     return differences
+
+
+def tokenizer_outputs(tokenizer: Tokenizer) -> Arrays:
+    """What a conversion has to keep of a tokenizer: all tokens, and what it makes of a text."""
+    return {"tokens": np.array(tokenizer.tokens), "ids": np.array(tokenizer.encode(_TEXT))}
+
+
+def ragged_batch(config: AlbertConfig) -> Arrays:
+    """Makes pairs of texts of different lengths, the last one padded most.
+
+    Returns:
+        `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]; `masked_lm_positions`, int32
+        [B, P]; `start_positions`, int32 [B].
+    """
+    random = np.random.default_rng(12)
+    length = min(_LENGTH, config.max_position_embeddings)
+    real = np.maximum(2, length * np.arange(_ROWS, 0, -1) // _ROWS)[:, None]
+    places = np.arange(length)[None]
+    mask = places < real
+    ids = random.integers(0, config.vocab_size, (_ROWS, length))
+    segments = (places >= real // 2) & (config.type_vocab_size > 1)
+    positions = random.integers(0, real, (_ROWS, _PREDICTIONS))
+    batch = {
+        "input_ids": ids * mask,
+        "input_mask": mask,
+        "segment_ids": segments & mask,
+        "masked_lm_positions": positions,
+        "start_positions": np.zeros(_ROWS),
+    }
+    return {name: values.astype(np.int32) for name, values in batch.items()}
+
+
+def model_outputs(
+    model: keras.Model, batch: Mapping[str, np.ndarray], *, as_graph: bool = False
+) -> Arrays:
+    """Computes what a conversion has to keep of a model of any class of this package.
+
+    Args:
+        model: the model.
+        batch: see `ragged_batch`.
+        as_graph: let TensorFlow rewrite the whole computation first, as it does with that of a
+            SavedModel. It adds up in another order then: sensitive weights give differences of
+            1e-5, which are not those of a conversion.
+
+    Returns:
+        Outputs by their names, float32; those of padding are zero, as they mean nothing.
+    """
+    compute = tf.function(model.__call__, autograph=False) if as_graph else model
+    outputs = compute({name: tf.constant(values) for name, values in batch.items()})
+    return _comparable({name: outputs[name] for name in _OUTPUTS if name in outputs}, batch)
+
+
+def _comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray]) -> Arrays:
+    """Outputs as arrays, without what padding and masked places give."""
+    arrays = {}
+    for name, output in outputs.items():
+        values = np.asarray(output, np.float32)
+        values = np.where(values < _LEAST, np.float32(0), values)
+        if name in _OF_TOKENS:
+            mask = batch["input_mask"].astype(bool)
+            values = np.where(mask[..., None] if values.ndim == 3 else mask, values, 0)
+        # A score for each of several texts: [B] or [B, 1], which is all the same.
+        arrays[name] = values.reshape(len(values)) if values.size == len(values) else values
+    return arrays
+
+
+def outputs_in_fresh_process(
+    format_name: str, directory: str, batch: Arrays, folder: str
+) -> Arrays:
+    """Computes the outputs of a stored model and of its tokenizer in a process of its own.
+
+    A format whose module has a `compute(directory, batch)` computes by a graph of its own, which
+    then counts; every format is read as `read_contents` reads it.
+
+    Args:
+        format_name: of the stored model.
+        directory: where it lies.
+        batch: see `ragged_batch`.
+        folder: for the files that the processes exchange.
+
+    Raises:
+        ValueError: the other process failed.
+    """
+    batch_file, outputs_file = (
+        os.path.join(folder, f"{name}.npz") for name in ("batch", "outputs")
+    )
+    _save(batch_file, batch)
+    # The other process finds this package however this one found it.
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    search_path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, format_name, directory, batch_file, outputs_file],
+        env={**os.environ, "PYTHONPATH": search_path, "CUDA_VISIBLE_DEVICES": "-1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = "\n".join(done.stderr.strip().splitlines()[-5:])
+        raise ValueError(f"The converted model cannot be loaded: {last}")
+    with np.load(outputs_file) as file:
+        return dict(file)
+
+
+def _own_graphs(format_name: str) -> Callable[[str, Arrays], Mapping[str, Any]] | None:
+    """What computes outputs with a stored model's own graphs, None where it has none."""
+    return getattr(format_module(format_name), "compute", None)
+
+
+def _save(path: str, arrays: Mapping[str, Any]) -> None:
+    with explain_write_errors(path, TEMPORARY_FILES):
+        np.savez(path, **arrays)
+
+
+def main(format_name: str, directory: str, batch_file: str, outputs_file: str) -> None:
+    """Reads a stored model and writes its outputs."""
+    with np.load(batch_file) as file:
+        batch = dict(file)
+    contents, _ = read_contents(directory)
+    compute = _own_graphs(format_name)
+    outputs = model_outputs(build_model(contents), batch, as_graph=compute is not None)
+    if compute is not None:  # those count
+        own = compute(directory, batch)
+        outputs.update(_comparable({name: own[name] for name in _OUTPUTS if name in own}, batch))
+    if contents.tokenizer is not None:
+        outputs.update(tokenizer_outputs(contents.tokenizer))
+    _save(outputs_file, outputs)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

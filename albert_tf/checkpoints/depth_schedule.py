@@ -27,9 +27,7 @@ class _Stage(NamedTuple):
 
 
 class DepthSchedule:
-    """How many layers each step applies.
-
-    Made by `parse`.
+    """How many layers each step applies; made by `parse`.
 
     Attributes:
         stages: depth, in layers, and first step of each stage; both increase. The first stage
@@ -43,9 +41,7 @@ class DepthSchedule:
     def parse(cls, text: str, config: AlbertConfig) -> DepthSchedule:
         """Reads "2:0,4:20000,6:40000": 2 layers from step 0 on, 4 from step 20000 on, then 6.
 
-        Args:
-            text: layers and first steps; "" for all layers in all steps.
-            config: the model.
+        "" means all layers in all steps.
 
         Raises:
             ValueError: it is none, or it does not fit the model.
@@ -85,12 +81,7 @@ class DepthSchedule:
     def recorded(cls, directory: str, config: AlbertConfig) -> DepthSchedule | None:
         """Returns the schedule of the last start of a run, by its `run_config.json`.
 
-        Args:
-            directory: of the run.
-            config: the model.
-
-        Returns:
-            None where there was no run, or one of another model.
+        None where there was no run, or one of another model.
         """
         settings = read_run_config(directory).get("trainer")
         if not isinstance(settings, dict):
@@ -146,12 +137,7 @@ class DepthSchedule:
         return work / self.of_checkpoint(step)
 
     def check_continues(self, earlier: DepthSchedule, step: int, output_dir: str) -> None:
-        """Refuses to go on from steps that this schedule would have trained at another depth.
-
-        Args:
-            earlier: what they were trained with.
-            step: how many there are.
-            output_dir: of the run.
+        """Refuses to go on from `step` steps of an earlier schedule that had other depths there.
 
         Raises:
             ValueError: names both schedules.

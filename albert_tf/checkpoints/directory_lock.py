@@ -58,9 +58,7 @@ def locked(path: str, *kinds: str) -> Iterator[None]:
 def check_unlocked(path: str, kind: str) -> None:
     """Raises DirectoryLockedError if another run of this kind writes to a directory.
 
-    Args:
-        path: the directory; need not exist, and is left as it is.
-        kind: see `locked`.
+    The directory need not exist, and is left as it is.
     """
     if is_remote(path):
         return

@@ -30,7 +30,7 @@ class FormatModule(Protocol):
     """What a module has that reads and writes one format.
 
     It may have a `compute(directory, batch)` as well, for the outputs that a model which carries
-    its own graphs gives by them; see `conversion_proof`.
+    its own graphs gives by them; see `convert.py`.
     """
 
     def is_here(self, path: str) -> bool:
@@ -145,11 +145,7 @@ def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
 
 
 def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns a reader of weights of any format, under the original's names.
-
-    Args:
-        checkpoint: `StoredModel.checkpoint`.
-    """
+    """Returns a reader of a `StoredModel.checkpoint` of any format, under the original's names."""
     return format_module(format_of_weights(checkpoint)).open_weights(checkpoint)
 
 

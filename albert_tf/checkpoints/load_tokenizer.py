@@ -27,7 +27,7 @@ def load_tokenizer(
         path: a model of any format, see `load`; or a SentencePiece model or vocabulary, known by
             its ending (.model, .spm, .vocab, .txt). Nothing else is given then.
         spm_model_file: see `tokenization.load_tokenizer`.
-        vocab_file: see `tokenization.load_tokenizer`.
+        vocab_file: as well.
         do_lower_case: whether text is lower-cased; None takes what the model says, and True where
             nothing says it.
 

@@ -140,8 +140,7 @@ def match_names(
         model_names: names of the model's variables.
         stored_names: names in the checkpoint.
         warm_start: None matches equal names only. The model's configuration lets the checkpoint
-            have other layers and share other parts: a variable of a block takes the value of the
-            part at its height, see `names_by_place`.
+            have other layers and share other parts, see `names_by_place`.
 
     Differs: the original's own matching leaves some of these variables unfilled while reporting
         them as restored, and knows no height: it fills from group 0 what has no equal name.
@@ -233,10 +232,7 @@ def _uses_pooler(model: keras.Model) -> bool:
 
 
 def open_checkpoint(prefix: str) -> tuple[WeightsReader, dict[str, list[int]]]:
-    """Returns a reader of a checkpoint of any format, and the shape of every variable in it.
-
-    Args:
-        prefix: of TensorFlow's files, or the file of weights; see `StoredModel.checkpoint`.
+    """Returns a reader of a `StoredModel.checkpoint`, and the shape of every variable in it.
 
     Raises:
         DamagedError: the files are not a checkpoint, or are damaged.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -79,10 +80,7 @@ def read_contents(
     flag: str = "--model",
     *,
     with_optimizer: bool = False,
-    albert_config_file: str | None = None,
-    spm_model_file: str | None = None,
-    vocab_file: str | None = None,
-    do_lower_case: bool | None = None,
+    **parts: Any,
 ) -> tuple[ModelContents, LoadReport]:
     """Reads a whole model into memory.
 
@@ -90,11 +88,8 @@ def read_contents(
         path: see `load`.
         flag: the flag the path came from, for messages.
         with_optimizer: whether to read the optimizer's moments too, where there are any.
-        albert_config_file: counts before what lies at the path.
-        spm_model_file: SentencePiece model, counts before what lies at the path.
-        vocab_file: vocabulary, as well.
-        do_lower_case: whether the model's text was lower-cased; None takes what the model says,
-            and True where it says nothing.
+        **parts: of `ModelSettings`, which count before what lies at the path:
+            `albert_config_file`, `spm_model_file`, `vocab_file`, `do_lower_case`.
 
     Returns:
         The model, with the weights of the encoder and of the heads that the model of its class has,
@@ -103,16 +98,7 @@ def read_contents(
     Raises:
         ValueError: see `load`.
     """
-    source, checkpoint = _source(
-        path,
-        flag,
-        ModelSettings(
-            albert_config_file=albert_config_file,
-            spm_model_file=spm_model_file,
-            vocab_file=vocab_file,
-            do_lower_case=do_lower_case,
-        ),
-    )
+    source, checkpoint = _source(path, flag, ModelSettings(**parts))
     model, report, task = _loaded(source.config, checkpoint)
     weights = _values(model)
     del model  # it is as large as they are
@@ -196,10 +182,7 @@ def _has(scope: str | tuple[str, ...], shapes: Mapping[str, Sequence[int]]) -> b
 
 
 def build_model(contents: ModelContents) -> keras.Model:
-    """Makes the Keras model of what was read.
-
-    Args:
-        contents: with all weights of a model's encoder and heads.
+    """Makes the Keras model of contents with all weights of a model's encoder and heads.
 
     Raises:
         LoadError: a weight is missing or has another shape.

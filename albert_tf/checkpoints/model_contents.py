@@ -30,9 +30,9 @@ class ModelContents:
 
     Attributes:
         config: the model's configuration.
-        weights: float32 values by the original's names, heads included; which heads there are,
-            their names say. With optimizer slots (`<variable>/adam_m`, `adam_v`) if asked for.
-            float16 where they are to be stored so.
+        weights: float32 values (float16 to be stored so) by the original's names, heads included;
+            which heads there are, their names say. With optimizer slots (`<variable>/adam_m`,
+            `adam_v`) if asked for.
         tokenizer: None where the source has none; its `files` are the files to copy.
         do_lower_case: whether the model's text was lower-cased.
         global_step: the training step, 0 where it is not known.
@@ -67,9 +67,8 @@ class StoredModel:
     Attributes:
         path: the directory.
         format: its name, as `convert_checkpoint.py --format` has it.
-        checkpoint: its weights: the file, or the prefix of TensorFlow's files. `load_weights` and
-            `open_checkpoint` take it, and tell by it which format it is. Empty where there are
-            none.
+        checkpoint: its weights: the file, or the prefix of TensorFlow's files; `load_weights` and
+            `open_checkpoint` tell by it which format it is. Empty where there are none.
         config: the model's configuration.
         config_file: the file that was read from.
         tokenizer_file: SentencePiece model or vocabulary.

@@ -65,14 +65,10 @@ def make_output_dir(path: str) -> None:
 
 
 def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
-    """Says so when the configuration beside a checkpoint describes another model.
+    """Says so when the configuration beside a checkpoint prefix describes another model.
 
     Heads, activation and layers that share weights leave no trace in the shapes of a checkpoint:
     with a wrong number of them it loads, and gives wrong results.
-
-    Args:
-        checkpoint: prefix of a checkpoint that `config` is to be filled from.
-        config: what the user says the model is.
     """
     path = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
     if not tf.io.gfile.exists(path):
@@ -180,11 +176,7 @@ class ModelDirectory:
             )
 
     def write_if_absent(self) -> None:
-        """Writes a directory that has no configuration yet; what a training wrote stays.
-
-        Raises:
-            ValueError: nothing can be written there.
-        """
+        """Writes a directory that has no configuration yet; what a training wrote stays."""
         if tf.io.gfile.exists(self._config_path):
             make_output_dir(self.path)
         else:

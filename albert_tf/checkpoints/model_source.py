@@ -178,11 +178,9 @@ def warn_of_random_weights(source: ModelSource, output_dir: str) -> None:
 
 
 def stored_model(path: str | None, flag: str) -> StoredModel | None:
-    """Returns the model of any format that a flag names.
+    """Returns the model of any format that a flag names; None and "" name nothing.
 
-    Args:
-        path: the flag's value; None and "" name nothing.
-        flag: its name, for messages; `HANDLE_FLAG` takes no prefix of a checkpoint.
+    `HANDLE_FLAG` takes no prefix of a checkpoint.
 
     Raises:
         ValueError: there is no model.
@@ -201,11 +199,8 @@ def stored_model(path: str | None, flag: str) -> StoredModel | None:
 def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
     """Returns the path of the model that --albert_directory and --checkpoint_name mean.
 
-    Args:
-        albert_directory: a release directory, or a model of any other format.
-        checkpoint_name: of its checkpoint.
-        is_named: whether the user gave that name. The default one need not be there: the directory
-            is taken as it is then, with its newest checkpoint.
+    The default name (`is_named` false) need not be there: the directory, a release or a model of
+    any other format, is taken as it is then, with its newest checkpoint.
     """
     path = os.path.join(albert_directory, checkpoint_name)
     if is_named or tf.io.gfile.exists(f"{path}.index"):

@@ -110,13 +110,10 @@ class LoadReport:
             )
 
     def check_no_block_is_left(self) -> None:
-        """Refuses a checkpoint with blocks the model has no place for.
+        """Raises LoadError if the checkpoint has blocks that the model has no place for.
 
         Loaded into a model of fewer groups or of more sharing it fills every variable, and that
         model computes something else.
-
-        Raises:
-            LoadError: variables of blocks are ignored.
         """
         left = [name for name in self.ignored if TRANSFORMER_SCOPE in name]
         if left:
@@ -131,11 +128,7 @@ class LoadReport:
             )
 
     def check_complete(self) -> None:
-        """Refuses a checkpoint that leaves any variable as it was, heads included.
-
-        Raises:
-            LoadError: a variable is missing, has another shape or was skipped.
-        """
+        """Raises LoadError if a variable, also one of a head, is missing or has another shape."""
         if self._needed:
             raise LoadError(
                 f"{self.source} does not contain the whole model that --albert_config_file "

@@ -62,14 +62,6 @@ def read_records(path: str, copy_to: str | None = None) -> list[Record]:
 
     A last line without an end that is no record was cut short by a crash, or is being written: it
     is left out in silence.
-
-    Args:
-        path: the file.
-        copy_to: takes the whole file if other lines are left out.
-
-    Raises:
-        OSError: the file cannot be read.
-        WriteError: the copy cannot be written.
     """
     with open_binary(path, "rb") as file:
         lines = file.read().split(b"\n")
@@ -119,12 +111,7 @@ class BestTrial(NamedTuple):
 
     @classmethod
     def read(cls, path: str) -> BestTrial:
-        """Reads the file.
-
-        Raises:
-            ValueError: it is damaged; names the file.
-            OSError: it cannot be read.
-        """
+        """Reads the file; ValueError, which names it, where it is damaged."""
         content = read_utf8(path)
         match = _CONTENT.fullmatch(content)
         if not match:

@@ -24,11 +24,7 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
 
 
 def is_shipped(name: str) -> bool:
-    """Whether a name means a model of this package; a path or checkpoint of that name is another.
-
-    Args:
-        name: where a model may be given by its path.
-    """
+    """Whether a name means a model of this package; an existing path of that name is another."""
     if name not in NAMES:
         return False
     if os.path.exists(name) or os.path.exists(f"{name}.index"):
@@ -44,11 +40,7 @@ def is_shipped(name: str) -> bool:
 
 
 def shipped_directory(name: str, flag: str) -> str:
-    """Returns the directory of a model of this package.
-
-    Args:
-        name: one of `NAMES`.
-        flag: the flag it came from, for messages.
+    """Returns the directory of a model of this package, one of `NAMES`.
 
     Raises:
         DamagedError: a file is missing, or is not the one that was released.

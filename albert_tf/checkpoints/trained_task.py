@@ -111,11 +111,7 @@ class TrainedTask:
             )
 
     def check_answers(self, asked: TrainedTask, directory: str) -> None:
-        """Refuses data that the model was not trained for.
-
-        Args:
-            asked: the task of the command line, see `check_name`.
-            directory: where this one was read from.
+        """Refuses data that the model was not trained for; `directory` is where it was read from.
 
         Raises:
             ValueError: other labels, or pairs in place of single texts.

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -23,6 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.directory_lock import check_unlocked, locked
+from albert_tf.checkpoints.formats import find_weights
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.original.files import (
     DATA_SUFFIX,
@@ -45,6 +47,8 @@ from albert_tf.data.files import (
 )
 from albert_tf.data.strict_json import JsonValue, read_json
 
+CHOICES = ("all", "best", "newest")  # of checkpoints; anything else is a path
+_POLL_SECONDS = 2.0
 CHECKPOINT = "model.ckpt"
 BEST = "model.ckpt-best"
 TRAIN_STATE = "train_state"
@@ -76,9 +80,7 @@ class TrainingDirectory:
     def locked(self, *kinds: str, dry_run: bool = False) -> Iterator[None]:
         """Keeps other runs of these kinds out of the directory; see `directory_lock.locked`.
 
-        Args:
-            *kinds: see `directory_lock.locked`.
-            dry_run: only make sure that there is none, and write nothing.
+        A dry run only makes sure that there is none, and writes nothing.
         """
         if dry_run:
             for kind in kinds:
@@ -218,10 +220,6 @@ class TrainingDirectory:
         self, model: keras.Model, optimizer: keras.optimizers.Optimizer
     ) -> tuple[str, int] | None:
         """Restores the newest checkpoint that is whole; damaged ones are passed over, and named.
-
-        Args:
-            model: takes the weights.
-            optimizer: takes the moments and, as `iterations`, the step.
 
         Returns:
             The checkpoint's prefix and its step, None in a fresh directory.
@@ -376,3 +374,97 @@ def _checksum(prefix: str) -> str:
     except (FileNotFoundError, tf.errors.NotFoundError) as error:
         raise DamagedError(f"{prefix!r} is damaged: a file is missing.") from error
     return digest.hexdigest()
+
+
+def choose_checkpoints(
+    directory: TrainingDirectory,
+    choice: str,
+    init_checkpoint: str | None = None,
+    *,
+    flag: str,
+    last_step: int = -1,
+    watch_secs: float = 0.0,
+) -> Iterator[str]:
+    """Finds the finished checkpoints to evaluate.
+
+    Args:
+        directory: where the run keeps its checkpoints.
+        choice: "newest", "best" or "all" of the directory, or the path of a checkpoint.
+        init_checkpoint: taken where the directory has no such checkpoint.
+        flag: what `choice` came from, for messages.
+        last_step: "all" ends with the checkpoint of this step.
+        watch_secs: "all" waits so many seconds after the last new checkpoint for a further one.
+
+    Returns:
+        Prefixes, oldest first.
+
+    Raises:
+        ValueError: there is none.
+    """
+    newest, best = directory.newest(), directory.best()
+    is_all = choice == "all" and bool(newest or watch_secs > 0)
+    wanted = {"newest": newest, "best": best, "all": best}.get(choice, choice)
+    if init_checkpoint and (is_all or wanted):
+        logging.warning(
+            "--init_checkpoint=%s is not evaluated: %s=%s means %s. To evaluate it, pass it as %s.",
+            init_checkpoint,
+            flag,
+            choice,
+            f"the checkpoints of {directory.path}" if is_all else wanted,
+            flag,
+        )
+    if is_all:
+        return _all_checkpoints(directory, flag, last_step, watch_secs)
+    path = wanted or init_checkpoint
+    if not path:
+        raise ValueError(
+            f"--output_dir {directory.path!r} has no checkpoint for {flag}={choice}. Train first, "
+            f"or pass --init_checkpoint or the path of a checkpoint as {flag}."
+        )
+    return iter([find_weights(path, flag if wanted else "--init_checkpoint")])
+
+
+def choose_checkpoint(
+    directory: TrainingDirectory,
+    choice: str | None,
+    init_checkpoint: str | None = None,
+    *,
+    flag: str,
+) -> str:
+    """Finds the checkpoint to predict with: the chosen one, else the best, else the newest.
+
+    Takes what `choose_checkpoints` takes; of "all", one is taken as without a choice.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if choice is None or choice == "all":
+        choice = "best"
+        if directory.best() is None and directory.newest() is not None:
+            choice = "newest"
+            logging.warning(
+                "%s has no best checkpoint because none was evaluated: using the newest one",
+                directory.path,
+            )
+    return next(choose_checkpoints(directory, choice, init_checkpoint, flag=flag))
+
+
+def _all_checkpoints(
+    directory: TrainingDirectory, flag: str, last_step: int, watch_secs: float
+) -> Iterator[str]:
+    """Every checkpoint of the directory once; stops `watch_secs` after the last new one."""
+    seen: set[str] = set()
+    deadline = time.monotonic() + watch_secs
+    while True:
+        new = [prefix for prefix in directory.checkpoints() if prefix not in seen]
+        for prefix in new:
+            seen.add(prefix)
+            if tf.io.gfile.exists(prefix + ".index"):  # a training run removes old ones meanwhile
+                yield prefix
+        if new:
+            deadline = time.monotonic() + watch_secs
+        if any(prefix.endswith(f"-{last_step}") for prefix in seen) or time.monotonic() >= deadline:
+            break
+        time.sleep(_POLL_SECONDS)
+    if not seen:
+        raise ValueError(f"--output_dir {directory.path!r} has no checkpoint for {flag}=all.")

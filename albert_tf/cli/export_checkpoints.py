@@ -46,8 +46,8 @@ def define_flags() -> None:
 def run() -> None:
     """Reads the model and writes its weights."""
     # TensorFlow, which --help need not wait for.
+    from albert_tf.checkpoints.convert import export_weights
     from albert_tf.checkpoints.model_source import model_in
-    from albert_tf.checkpoints.original.weights_only import export_weights
     from albert_tf.training.devices import log_devices
 
     log_devices()

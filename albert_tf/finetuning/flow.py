@@ -16,12 +16,15 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.choice import choose_checkpoint, choose_checkpoints
 from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.checkpoints.training_directory import (
+    TrainingDirectory,
+    choose_checkpoint,
+    choose_checkpoints,
+)
 from albert_tf.config import AlbertConfig, FineTuningOptimizerConfig, OptimizerConfig
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.results import EvaluationResults

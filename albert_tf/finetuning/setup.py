@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.choice import CHOICES
 from albert_tf.checkpoints.directory_lock import TRAINING, check_unlocked
 from albert_tf.checkpoints.formats import find_weights, trained_task
 from albert_tf.checkpoints.load_weights import open_checkpoint
@@ -22,7 +21,7 @@ from albert_tf.checkpoints.model_source import (
     warn_of_random_weights,
 )
 from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask, described
-from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory
 from albert_tf.config import AlbertConfig, FineTuningOptimizerConfig
 from albert_tf.data.files import check_file, check_folder, real_name
 from albert_tf.finetuning.recipes import recipe_for, size_of, version_of

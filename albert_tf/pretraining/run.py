@@ -16,7 +16,6 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.choice import CHOICES, choose_checkpoints
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.load_weights import read_global_step
@@ -24,7 +23,11 @@ from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer
 from albert_tf.checkpoints.model_source import EVAL_FLAG, OUTPUT_FLAG, ModelSettings, resolve_model
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.run_records import read_run_config
-from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.checkpoints.training_directory import (
+    CHOICES,
+    TrainingDirectory,
+    choose_checkpoints,
+)
 from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.tfrecord import estimate_records

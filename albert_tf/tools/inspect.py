@@ -22,7 +22,7 @@ from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.original.names import is_slot
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import HINT
-from albert_tf.checkpoints.tf1_hub.writing import GRAPH_FILE
+from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.features import text_sequences
 from albert_tf.config import PRESETS, AlbertConfig

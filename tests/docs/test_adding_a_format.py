@@ -7,7 +7,6 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints import convert as conversion
-from albert_tf.checkpoints import convert_proof as proof
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.report import DamagedError, LoadError
@@ -34,7 +33,7 @@ def in_this_process(monkeypatch):
     def outputs(format_name, directory, batch, folder):
         paths = [f"{folder}/batch.npz", f"{folder}/outputs.npz"]
         np.savez(paths[0], **batch)
-        proof.main(format_name, directory, *paths)
+        conversion.main(format_name, directory, *paths)
         with np.load(paths[1]) as file:
             return dict(file)
 

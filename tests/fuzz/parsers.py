@@ -123,13 +123,13 @@ def _tensors(name: str, folder: Path) -> Any:
 
 
 def _tokenizer_config(folder: Path) -> Any:
-    from albert_tf.checkpoints.huggingface.tokenizer_files import find_lower_case
+    from albert_tf.checkpoints.huggingface.tokenizer import find_lower_case
 
     return find_lower_case(str(folder))
 
 
 def _tokenizer_json(folder: Path) -> Any:
-    from albert_tf.checkpoints.huggingface.tokenizer_files import (
+    from albert_tf.checkpoints.huggingface.tokenizer import (
         find_lower_case,
         find_tokenizer_file,
     )
@@ -404,7 +404,7 @@ def _tokenizer(name: str, folder: Path) -> Any:
 
 
 def _sentencepiece(folder: Path) -> Any:
-    from albert_tf.checkpoints.huggingface.tokenizer_json import tokenizer_json
+    from albert_tf.checkpoints.huggingface.tokenizer import tokenizer_json
     from albert_tf.tokenization.loading import load_tokenizer
 
     tokenizer = load_tokenizer(spm_model_file=str(folder / "spm.model"))

@@ -528,7 +528,7 @@ def sentencepiece_models() -> list[bytes]:
 
 
 def piece_lists() -> list[bytes]:
-    from albert_tf.checkpoints.huggingface.tokenizer_json import parse_model
+    from albert_tf.checkpoints.huggingface.tokenizer import parse_model
 
     found = parse_model(_prepared["spm.model"], "spm.model").pieces
     return ["".join(f"{piece.piece}\t{piece.score:g}\n" for piece in found).encode()]

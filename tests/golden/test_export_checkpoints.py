@@ -5,8 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
+from albert_tf.checkpoints.convert import export_weights
 from albert_tf.checkpoints.load_weights import open_checkpoint
-from albert_tf.checkpoints.original.weights_only import export_weights
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import tensorflow_hub
 from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.loading import load_tokenizer
 
@@ -38,8 +38,8 @@ def pair(golden, tmp_path_factory, request):
     """The recorded module and ours; and what ours could not hold."""
     ours = tmp_path_factory.mktemp(request.param)
     model = contents(golden, MODULES[request.param])
-    tf1_hub_module.write(str(ours), model)
-    return golden / "hub" / request.param, ours, tf1_hub_module.unsupported_weights(model)
+    tf1_hub.write(str(ours), model)
+    return golden / "hub" / request.param, ours, tf1_hub.unsupported_weights(model)
 
 
 def graphs(module):
@@ -172,7 +172,7 @@ def test_hub_loads_it_and_its_outputs_are_the_recorded_ones(pair, inputs, golden
 @pytest.mark.slow
 def test_gradients_are_those_of_the_original_graph(golden, tmp_path, inputs):
     """Ours come from TensorFlow's own gradients: none of our code is there when it is trained."""
-    tf1_hub_module.write(str(tmp_path), contents(golden, do_lower_case=True))
+    tf1_hub.write(str(tmp_path), contents(golden, do_lower_case=True))
     gradients = []
     for path in (golden / "hub" / "module", tmp_path):
         module = tensorflow_hub.load(str(path), tags=["train"])

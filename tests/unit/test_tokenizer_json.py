@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from albert_tf.checkpoints.huggingface.tokenizer_json import (
+from albert_tf.checkpoints.huggingface.tokenizer import (
     CONTROL,
     NORMAL,
     UNKNOWN,

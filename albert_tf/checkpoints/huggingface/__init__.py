@@ -7,18 +7,16 @@ Neither transformers nor PyTorch is needed, but for reading `pytorch_model.bin`.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
-from albert_tf.checkpoints.huggingface.configuration import (
-    architecture_of,
-    check_can_be_written,
-    read_albert_config,
-    read_content,
-    read_trained_task,
-    write_config,
-)
-from albert_tf.checkpoints.huggingface.tokenizer_files import (
+import numpy as np
+from absl import logging
+
+from albert_tf.checkpoints.huggingface.tokenizer import (
     find_lower_case,
     find_tokenizer_file,
     write_tokenizer,
@@ -30,17 +28,61 @@ from albert_tf.checkpoints.huggingface.weights import (
     HuggingFaceWeights,
     names_without_place,
     open_tensors,
+    read_content,
     write_weights,
 )
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, UNNAMED, TrainedTask
+from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename
+from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
+from albert_tf.data.strict_json import JsonError, JsonValue, is_number, shown
+from albert_tf.data.text_examples import Labels
 
-__all__ = ["FORMAT", "is_here", "open_weights", "read", "write"]
 FORMAT = "huggingface"
 CONFIG_FILE = "config.json"
 _KEYS_OF_CONFIG = ("model_type", "architectures", "transformers_version", "num_hidden_groups")
+_MODEL_TYPE = "albert"
+
+# All of these compute the tanh approximation, which the original calls "gelu".
+_TANH_GELU = "gelu_new"
+_ACTIVATIONS = {
+    _TANH_GELU: "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_python_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_accurate": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+_WRITTEN_ACTIVATIONS = {"gelu": _TANH_GELU, "relu": "relu", "tanh": "tanh", "linear": "linear"}
+_EXACT_GELU = ("gelu", "gelu_python")
+_SAME_NAMES = tuple(
+    field.name
+    for field in dataclasses.fields(AlbertConfig)
+    if field.name not in ("hidden_act", "parameter_sharing", "extra")
+)
+
+# What every model of the original has, and what transformers takes for a key that is not there.
+_FIXED: Mapping[str, Any] = {
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+}
+
+_DROPOUT, _USUAL_DROPOUT = "classifier_dropout_prob", 0.1  # kept for transformers, both ways
+_DEFAULT_VOCAB_SIZE = 30000
+_TASK_KEY = "finetuning_task"
+_UNNAMED_LABELS = ("LABEL_0", "LABEL_1")
+_PRETRAINING = "AlbertForPreTraining"
+_MASKED_LM = "AlbertForMaskedLM"
+_CLASSIFICATION = "AlbertForSequenceClassification"
+_CHOICE = "AlbertForMultipleChoice"
+_QUESTIONS = "AlbertForQuestionAnswering"
+_ENCODER = "AlbertModel"
 
 
 def is_here(path: str) -> bool:
@@ -59,11 +101,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str, flag: str) -> StoredModel:
-    """Finds configuration, weights, tokenizer and task of a model.
-
-    Args:
-        path: a directory, see `is_here`.
-        flag: the flag the path came from, for messages.
+    """Finds configuration, weights, tokenizer and task of a model; see `FormatModule`.
 
     Raises:
         LoadError: half a model, one of another architecture, or one that computes something else
@@ -82,7 +120,7 @@ def _read(path: str, flag: str) -> StoredModel:
     config_file = os.path.join(path, CONFIG_FILE)
     where = f"{flag}={path}: {CONFIG_FILE}"
     values = read_content(config_file).value if file_exists(config_file) else None
-    config = read_albert_config(values, where) if values is not None else None
+    config = _albert_config(values, where) if values is not None else None
     checkpoint = _find_weights(path, flag)
     open_tensors(checkpoint)  # what is cut off or no such file is known before anything is done
     return StoredModel(
@@ -93,7 +131,7 @@ def _read(path: str, flag: str) -> StoredModel:
         config_file=config_file if config else None,
         tokenizer_file=find_tokenizer_file(path, flag),
         do_lower_case=find_lower_case(path),
-        task=TrainedTask.read(path) or (read_trained_task(values, where) if values else None),
+        task=TrainedTask.read(path) or (_trained_task(values, where) if values else None),
     )
 
 
@@ -104,23 +142,19 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
     Raises:
         LoadError: it cannot be read, or is of a model that the original cannot be.
-        DamagedError: it is damaged.
     """
     config_file = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
     values = read_content(config_file).value if file_exists(config_file) else {}
-    return HuggingFaceWeights(checkpoint, architecture_of(values))
+    return HuggingFaceWeights(checkpoint, _architecture_of(values))
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns the names of the weights that are left out: SQuAD 2.0's head, an optimizer's slots.
 
-    Args:
-        contents: the model.
-
     Raises:
         ValueError: see `write`.
     """
-    check_can_be_written(contents.config)
+    _check_can_be_written(contents.config)
     return names_without_place(contents.weights)
 
 
@@ -130,16 +164,12 @@ def write(directory: str, contents: ModelContents) -> None:
     All heads that transformers has a name for are stored, whatever class `config.json` names. What
     a model was trained for is kept in a `labels.json` as well, which transformers leaves alone.
 
-    Args:
-        directory: an empty one.
-        contents: the model.
-
     Raises:
         ValueError: the format cannot hold the model; nothing is written.
     """
-    check_can_be_written(contents.config)
+    _check_can_be_written(contents.config)
     with write_then_rename(os.path.join(directory, CONFIG_FILE)) as file:
-        file.write((json.dumps(write_config(contents), indent=2) + "\n").encode())
+        file.write((json.dumps(_config_json(contents), indent=2) + "\n").encode())
     if contents.tokenizer is not None:
         write_tokenizer(directory, contents.tokenizer, contents.config)
     if contents.task is not None:
@@ -158,3 +188,193 @@ def _find_weights(path: str, flag: str) -> str:
         f"{flag}={path} is an incomplete model: {CONFIG_FILE}, but no weights.{there} Expected "
         f"one of {', '.join(WEIGHTS_FILES)}."
     )
+
+
+def _architecture_of(values: Mapping[str, Any]) -> str | None:
+    """The class that stored the model, None where the file does not say."""
+    names = values.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    return name if isinstance(name, str) else None
+
+
+def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
+    """The configuration in a `config.json`; LoadError unless it is an ALBERT that can be loaded."""
+    _check_architecture(values, where)
+    for name, expected in _FIXED.items():
+        if values.get(name, expected) not in (expected, None):
+            raise LoadError(
+                f"{where}: {name} is {shown(values[name])}, but the original has {expected!r}. "
+                "The model computes a different function and cannot be loaded."
+            )
+    for name in ("quantization_config", "pruned_heads"):
+        if values.get(name):
+            raise LoadError(
+                f"{where}: a model with {name} cannot be loaded: weights are missing or stored in "
+                "another form. Use the model that it was created from."
+            )
+    known = {name: values[name] for name in _SAME_NAMES if name in values}
+    rate = values.get(_DROPOUT, _USUAL_DROPOUT)
+    try:
+        config = AlbertConfig(
+            **{"vocab_size": _DEFAULT_VOCAB_SIZE, **known},
+            hidden_act=_activation(values.get("hidden_act", _TANH_GELU), where),
+            extra={} if rate == _USUAL_DROPOUT else {_DROPOUT: rate},
+        )
+        _check_groups(config)
+    except LoadError:
+        raise
+    except ValueError as error:
+        raise LoadError(f"{where}: {error}") from error
+    return config
+
+
+def _check_architecture(values: Mapping[str, Any], where: str) -> None:
+    found = values.get("model_type")
+    if found is None and "num_hidden_groups" in values:
+        return  # the first ALBERT models had no type
+    if found != _MODEL_TYPE:
+        what = f"model_type {shown(found)}" if found else "no model_type"
+        name = _architecture_of(values)
+        raise LoadError(
+            f"{where} does not describe an ALBERT model: it has "
+            f"{what}{f' ({name})' if name else ''}. Expected a model with model_type "
+            f"{_MODEL_TYPE!r}; weights of other models, such as BERT and RoBERTa, cannot be loaded."
+        )
+
+
+def _activation(name: Any, where: str) -> str:
+    if isinstance(name, str) and name in _ACTIVATIONS:
+        return _ACTIVATIONS[name]
+    if name in _EXACT_GELU:
+        raise LoadError(
+            f"{where}: hidden_act {name!r} is the exact GELU (erf), which no ALBERT model of the "
+            f"original release has: there it is the tanh approximation, {_TANH_GELU!r}. If this "
+            "model was converted from the original and the name is a mistake, correct it in a "
+            "copy of its config.json; if it was trained with it, it cannot be loaded."
+        )
+    raise LoadError(
+        f"{where}: hidden_act {shown(name)} is not one of {', '.join(map(repr, _ACTIVATIONS))}."
+    )
+
+
+def _check_groups(config: AlbertConfig) -> None:
+    """Refuses sizes for which transformers, by a rounding error, groups the layers differently."""
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    if any(int(i / (layers / groups)) != config.group_of_layer(i) for i in range(layers)):
+        raise ValueError(
+            f"transformers rounds {layers} layers (num_hidden_layers) to other ones of {groups} "
+            "groups (num_hidden_groups): there the same weights compute something else."
+        )
+
+
+def _check_can_be_written(config: AlbertConfig) -> None:
+    """Raises ValueError for a model that transformers has no class for."""
+    if config.parameter_sharing not in ("all", "none"):
+        raise ValueError(
+            "Hugging Face's format does not support parameter_sharing "
+            f"{config.parameter_sharing!r}: its layers share either all parameters or none. Use "
+            "--format=original."
+        )
+    _check_groups(config)
+
+
+def _config_json(contents: ModelContents) -> dict[str, Any]:
+    """The content of the `config.json` of a model that `_check_can_be_written` passed."""
+    config, tokenizer = contents.config, contents.tokenizer
+    architecture = _choose_architecture(contents)
+    activation = _WRITTEN_ACTIVATIONS[config.hidden_act.lower() or "linear"]
+    is_half = any(value.dtype == np.float16 for value in contents.weights.values())
+    return {
+        "architectures": [architecture],
+        "model_type": _MODEL_TYPE,
+        **{name: getattr(config, name) for name in _SAME_NAMES},
+        "hidden_act": activation,
+        "layer_norm_eps": _FIXED["layer_norm_eps"],
+        "position_embedding_type": _FIXED["position_embedding_type"],
+        _DROPOUT: config.extra.get(_DROPOUT, _USUAL_DROPOUT),
+        "tie_word_embeddings": True,
+        "pad_token_id": tokenizer.pad_id if tokenizer else 0,
+        "bos_token_id": tokenizer.cls_id if tokenizer else 2,
+        "eos_token_id": tokenizer.sep_id if tokenizer else 3,
+        **(_labels(contents) if architecture == _CLASSIFICATION else {}),
+        # What transformers computes in: by itself it would take the type that is stored.
+        **({"dtype": "float32"} if is_half else {}),
+    }
+
+
+def _choose_architecture(contents: ModelContents) -> str:
+    """The class for what the model was trained for last; other heads are stored all the same."""
+    weights, task = contents.weights, contents.task
+    if "cls/squad/output_weights" in weights:
+        return _QUESTIONS
+    if "output_weights" in weights:
+        return _CHOICE if task and task.name == MULTIPLE_CHOICE else _CLASSIFICATION
+    if "cls/predictions/output_bias" in weights:
+        return _PRETRAINING if "cls/seq_relationship/output_weights" in weights else _MASKED_LM
+    return _ENCODER
+
+
+def _labels(contents: ModelContents) -> dict[str, Any]:
+    """What a classifier predicts; without a task, classes without names."""
+    task, number = contents.task, len(contents.weights["output_weights"])
+    is_regression = task.labels.is_regression if task else number == 1
+    names = task.labels.names if task and len(task.labels.names) == number else ()
+    names = names or tuple(f"LABEL_{i}" for i in range(number))
+    return {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+        "problem_type": "regression" if is_regression else "single_label_classification",
+        **({_TASK_KEY: task.name} if task else {}),
+    }
+
+
+def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
+    """What a `config.json` says a model was trained for; None where it does not say.
+
+    Labels without names (LABEL_0) say nothing. Whether texts come in pairs is known of GLUE's tasks
+    (`finetuning_task`), of others not.
+    """
+    architecture = _architecture_of(values)
+    if architecture == _QUESTIONS:
+        return TrainedTask(SQUAD_TASKS[1])
+    if architecture == _CHOICE:
+        return TrainedTask(MULTIPLE_CHOICE)
+    try:
+        names = _label_names(values, where)
+    except JsonError as error:
+        raise LoadError(str(error)) from error
+    is_regression = values.get("problem_type") == "regression" or len(names) == 1
+    if architecture != _CLASSIFICATION or (is_regression and len(names) != 1):
+        return None
+    if values.get("problem_type") == "multi_label_classification":
+        logging.warning("%s: multi-label classification is not supported", where)
+        return None
+    name = _task_name(values.get(_TASK_KEY))
+    is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else None
+    if is_regression:
+        return TrainedTask(name, Labels(), is_pair)
+    if all(label.startswith("LABEL_") for label in names) or len(set(names)) < len(names):
+        return None
+    return TrainedTask(name, Labels(names), is_pair)
+
+
+def _task_name(given: Any) -> str:
+    try:
+        return glue_task_name(str(given))
+    except ValueError:
+        return UNNAMED
+
+
+def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """The labels in the order of their ids; transformers has two where nothing is said."""
+    names = values.get("id2label")
+    if not isinstance(names, dict) or not names:
+        return _UNNAMED_LABELS[: 1 if values.get("num_labels") == 1 else None]
+    given = JsonValue(names, where, "id2label").members()
+    return tuple(
+        _label(given[str(i)]) if str(i) in given else f"LABEL_{i}" for i in range(len(given))
+    )
+
+
+def _label(name: JsonValue) -> str:
+    return str(name.value) if is_number(name.value) else name.text()

@@ -18,10 +18,9 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from albert_tf.checkpoints.huggingface.configuration import read_content
 from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, DamagedError, LoadError
 from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of
-from albert_tf.data.strict_json import JsonError, shown
+from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
 
 SAFETENSORS = "model.safetensors"
 INDEX_ENDING = ".index.json"
@@ -47,31 +46,41 @@ TIED = {"predictions.decoder.weight": WORD_EMBEDDINGS, "predictions.decoder.bias
 ENCODER_PREFIX = "albert."
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
-# Dense layers and layer norms: their scopes here and there.
-_DENSE = {
+# Scopes of dense layers and layer norms, there and here.
+_SCOPES = {
     "encoder.embedding_hidden_mapping_in": "bert/encoder/embedding_hidden_mapping_in",
     "pooler": "bert/pooler/dense",
+    "embeddings.LayerNorm": "bert/embeddings/LayerNorm",
     "predictions.dense": "cls/predictions/transform/dense",
+    "predictions.LayerNorm": "cls/predictions/transform/LayerNorm",
 }
 
-_DENSE_IN_BLOCK = {
+_SCOPES_IN_BLOCK = {
     "attention.query": "attention_1/self/query",
     "attention.key": "attention_1/self/key",
     "attention.value": "attention_1/self/value",
     "attention.dense": "attention_1/output/dense",
+    "attention.LayerNorm": "LayerNorm",
     "ffn": "ffn_1/intermediate/dense",
     "ffn_output": "ffn_1/intermediate/output/dense",
+    "full_layer_layer_norm": "LayerNorm_1",
 }
 
-_NORMS = {
-    "embeddings.LayerNorm": "bert/embeddings/LayerNorm",
-    "predictions.LayerNorm": "cls/predictions/transform/LayerNorm",
-}
+_BLOCK = re.compile(r"encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)")
+_ORIGINAL_BLOCK = re.compile(re.escape(TRANSFORMER_SCOPE) + r"group_(\d+)/inner_group_(\d+)/(.+)")
 
-_NORMS_IN_BLOCK = {"attention.LayerNorm": "LayerNorm", "full_layer_layer_norm": "LayerNorm_1"}
 
-# What has the same shape in both.
-_AS_IT_IS = {
+def _leaves(scopes: dict[str, str]) -> dict[str, str]:
+    """The variables of scopes: the original's names by Hugging Face's."""
+    leaves = {}
+    for there, here in scopes.items():
+        is_norm = "LayerNorm" in here
+        leaves[f"{there}.weight"] = f"{here}/{'gamma' if is_norm else 'kernel'}"
+        leaves[f"{there}.bias"] = f"{here}/{'beta' if is_norm else 'bias'}"
+    return leaves
+
+
+_OUTSIDE = {
     "embeddings.word_embeddings.weight": WORD_EMBEDDINGS,
     "embeddings.token_type_embeddings.weight": "bert/embeddings/token_type_embeddings",
     "embeddings.position_embeddings.weight": "bert/embeddings/position_embeddings",
@@ -82,69 +91,37 @@ _AS_IT_IS = {
     "classifier.bias": "output_bias",
     "qa_outputs.weight": "cls/squad/output_weights",
     "qa_outputs.bias": "cls/squad/output_bias",
+    **_leaves(_SCOPES),
 }
 
-_BLOCK = re.compile(r"encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)")
-_ORIGINAL_BLOCK = re.compile(re.escape(TRANSFORMER_SCOPE) + r"group_(\d+)/inner_group_(\d+)/(.+)")
+_INSIDE = _leaves(_SCOPES_IN_BLOCK)
+_OUTSIDE_INVERTED, _INSIDE_INVERTED = (
+    {here: there for there, here in names.items()} for names in (_OUTSIDE, _INSIDE)
+)
 
 
-class Counterpart(NamedTuple):
-    """What a variable is called in the other library, and whether it is transposed there."""
-
-    name: str
-    is_transposed: bool = False
+def _is_transposed(name: str, there: str) -> bool:
+    """Whether a variable of the original, and not one of an unknown name, is stored transposed."""
+    return name.endswith("/kernel") and name != there
 
 
-def _leaves(dense: dict[str, str], norms: dict[str, str]) -> dict[str, Counterpart]:
-    """The variables of scopes: the original's by Hugging Face's names."""
-    leaves = {}
-    for there, here in dense.items():
-        leaves[f"{there}.weight"] = Counterpart(f"{here}/kernel", is_transposed=True)
-        leaves[f"{there}.bias"] = Counterpart(f"{here}/bias")
-    for there, here in norms.items():
-        leaves[f"{there}.weight"] = Counterpart(f"{here}/gamma")
-        leaves[f"{there}.bias"] = Counterpart(f"{here}/beta")
-    return leaves
-
-
-_OUTSIDE = {
-    **{there: Counterpart(here) for there, here in _AS_IT_IS.items()},
-    **_leaves(_DENSE, _NORMS),
-}
-
-_INSIDE = _leaves(_DENSE_IN_BLOCK, _NORMS_IN_BLOCK)
-
-
-def _inverted(names: dict[str, Counterpart]) -> dict[str, Counterpart]:
-    return {here: Counterpart(there, turned) for there, (here, turned) in names.items()}
-
-
-_OUTSIDE_INVERTED, _INSIDE_INVERTED = _inverted(_OUTSIDE), _inverted(_INSIDE)
-
-
-def plain_name(name: str) -> str:
-    """Returns Hugging Face's name as it is today, without the prefix that heads bring.
+def _original_name(name: str) -> str | None:
+    """The original's name of a variable, None without one.
 
     A bare encoder is saved without "albert."; the first versions called the variables of layer
     norms gamma and beta.
     """
-    name = name.removeprefix(ENCODER_PREFIX)
     name = re.sub(r"(LayerNorm|layer_norm)\.gamma$", r"\1.weight", name)
-    return re.sub(r"(LayerNorm|layer_norm)\.beta$", r"\1.bias", name)
-
-
-def original_name(name: str) -> Counterpart | None:
-    """Returns what a variable with this (plain) name is in the original; None if it is nothing."""
+    name = re.sub(r"(LayerNorm|layer_norm)\.beta$", r"\1.bias", name)
     match = _BLOCK.fullmatch(name)
     if not match:
         return _OUTSIDE.get(name)
     group, inner, leaf = match.groups()
     found = _INSIDE.get(leaf)
-    scope = f"{TRANSFORMER_SCOPE}group_{group}/inner_group_{inner}/"
-    return found and found._replace(name=scope + found.name)
+    return found and f"{TRANSFORMER_SCOPE}group_{group}/inner_group_{inner}/{found}"
 
 
-def hugging_face_name(name: str, has_heads: bool) -> Counterpart | None:
+def hugging_face_name(name: str, has_heads: bool) -> str | None:
     """Returns what a variable of the original is called there; None if there is no place for it.
 
     Args:
@@ -158,7 +135,7 @@ def hugging_face_name(name: str, has_heads: bool) -> Counterpart | None:
         scope += f"encoder.albert_layer_groups.{group}.albert_layers.{inner}."
         names = _INSIDE_INVERTED
     found = names.get(name)
-    return found and found._replace(name=scope + found.name)
+    return found and scope + found
 
 
 class HuggingFaceWeights:
@@ -178,40 +155,36 @@ class HuggingFaceWeights:
         self._path = path
         self._tensors = open_tensors(path)
         self._shapes = self._tensors.shapes
-        self._stored: dict[str, Counterpart] = {}
+        self._stored: dict[str, str] = {}  # the names there by the original's
         copies = {}
         for name in self._shapes:
-            plain = plain_name(name)
+            plain = name.removeprefix(ENCODER_PREFIX)
             if plain in TIED:
                 copies[name] = TIED[plain]
             elif plain not in _BUFFERS:
                 # A classifier of tokens has the names and shapes of one of texts.
                 is_of_tokens = architecture == _TOKEN_CLASSIFIER and plain.startswith("classifier.")
-                found = None if is_of_tokens else original_name(plain)
-                self._add(name, found or Counterpart(name))
+                found = (None if is_of_tokens else _original_name(plain)) or name
+                if found in self._stored:
+                    raise LoadError(
+                        f"{path!r} has {found} twice: as {self._stored[found]!r} and as {name!r}. "
+                        "Expected the weights of one model."
+                    )
+                self._stored[found] = name
         self._check_copies(copies)
         self._drop_identity()
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         """Returns the shape of every variable, as the original has it, without reading values."""
         return {
-            name: list(reversed(self._shapes[there])) if turned else list(self._shapes[there])
-            for name, (there, turned) in self._stored.items()
+            name: self._shapes[there][:: -1 if _is_transposed(name, there) else 1]
+            for name, there in self._stored.items()
         }
 
     def get_tensor(self, name: str) -> np.ndarray:
         """Returns the value of a variable, in the original's layout."""
-        there, turned = self._stored[name]
-        values = self._floats(there)
-        return np.ascontiguousarray(values.T) if turned else values
-
-    def _add(self, name: str, found: Counterpart) -> None:
-        if found.name in self._stored:
-            raise LoadError(
-                f"{self._path!r} has {found.name} twice: as {self._stored[found.name].name!r} and "
-                f"as {name!r}. Expected the weights of one model."
-            )
-        self._stored[found.name] = Counterpart(name, found.is_transposed)
+        values = self._floats(there := self._stored[name])
+        return np.ascontiguousarray(values.T) if _is_transposed(name, there) else values
 
     def _floats(self, there: str) -> np.ndarray:
         values = self._tensors.get(there)
@@ -226,10 +199,10 @@ class HuggingFaceWeights:
         """Refuses a masked-LM head with weights of its own; takes a bias that is there once."""
         for there, name in copies.items():
             if name not in self._stored:
-                self._stored[name] = Counterpart(there)
+                self._stored[name] = there
             elif not np.array_equal(self._floats(there), self.get_tensor(name)):
                 raise LoadError(
-                    f"{self._path!r}: {there!r} differs from {self._stored[name].name!r}. In ALBERT"
+                    f"{self._path!r}: {there!r} differs from {self._stored[name]!r}. In ALBERT"
                     " they are the same (tie_word_embeddings); a masked-LM head with separate "
                     "weights cannot be loaded."
                 )
@@ -268,13 +241,30 @@ def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
     tensors = {}
     for name, values in held.items():
         if there := hugging_face_name(name, has_heads):
-            tensors[there.name] = values.T if there.is_transposed else values
+            tensors[there] = values.T if _is_transposed(name, there) else values
     write_safetensors(path, tensors)
 
 
 def names_without_place(weights: Iterable[str]) -> list[str]:
     """Returns those of the original's names that Hugging Face has none for."""
     return [name for name in weights if hugging_face_name(name, has_heads=True) is None]
+
+
+def read_content(path: str) -> JsonValue:
+    """Reads a JSON object.
+
+    Raises:
+        LoadError: the file cannot be read.
+        DamagedError: it is no JSON object.
+    """
+    try:
+        content = JsonValue(read_json(path, repr(path)), repr(path))
+        content.members()
+    except (OSError, tf.errors.OpError) as error:
+        raise LoadError(f"{path!r} cannot be read: {error}") from error
+    except ValueError as error:
+        raise DamagedError(str(error)) from error
+    return content
 
 
 class Tensors(NamedTuple):
@@ -285,10 +275,7 @@ class Tensors(NamedTuple):
 
 
 def open_tensors(path: str) -> Tensors:
-    """Opens a file of weights, or the index of several.
-
-    Args:
-        path: ends in .safetensors, .bin, or one of these and .index.json.
+    """Opens a file of weights (.safetensors, .bin), or the index of several (and .index.json).
 
     Raises:
         LoadError: it cannot be read, or a shard is missing.
@@ -366,12 +353,7 @@ def _safe_open(path: str) -> Any:
 
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes a safetensors file.
-
-    Args:
-        path: where to.
-        tensors: by name.
-    """
+    """Writes tensors by name as a safetensors file."""
     # The library would write the memory behind a view, whatever its order; and as a file it would
     # make one that only its owner can read.
     content = save(

@@ -128,10 +128,6 @@ def is_here(path: str) -> bool:
 def read(path: str, flag: str) -> StoredModel:
     """Reads the descriptions of a preset; `open_weights` reads the rest.
 
-    Args:
-        path: the preset's directory.
-        flag: the flag it came from, for messages.
-
     Raises:
         LoadError: it is of another architecture, damaged or half a preset; or keras-hub is not
             installed.
@@ -187,9 +183,6 @@ def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
 def open_weights(checkpoint: str) -> WeightsReader:
     """Reads the weights of a preset, those of its head included.
 
-    Args:
-        checkpoint: a file of weights in a preset.
-
     Raises:
         LoadError: see `read`; or the original has no such model.
     """
@@ -211,9 +204,6 @@ def open_weights(checkpoint: str) -> WeightsReader:
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns the names of the weights that the preset does not hold, and warns of what changes.
-
-    Args:
-        contents: the model.
 
     Raises:
         ValueError: see `write`.
@@ -241,10 +231,6 @@ def write(directory: str, contents: ModelContents) -> None:
     A model with a classifier becomes an `AlbertTextClassifier`, another one with a masked-LM head
     an `AlbertMaskedLM`, one without heads a backbone: a preset has one task. A head with one output
     (regression, multiple choice) is a classifier of one class.
-
-    Args:
-        directory: a local one, which exists and is empty.
-        contents: the model.
 
     Raises:
         ValueError: KerasHub has no such model, or keras-hub is not installed; nothing is written.

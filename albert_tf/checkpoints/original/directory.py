@@ -42,11 +42,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str, flag: str) -> StoredModel:
-    """Finds a checkpoint, and configuration and tokenizer beside it.
-
-    Args:
-        path: see `find_checkpoint`.
-        flag: the flag the path came from, for messages.
+    """Finds a checkpoint, see `find_checkpoint`, and configuration and tokenizer beside it.
 
     Raises:
         LoadError: there is no checkpoint, or several and nothing says which.
@@ -77,11 +73,7 @@ def read(path: str, flag: str) -> StoredModel:
 
 
 def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns TensorFlow's reader of a checkpoint.
-
-    Raises:
-        LoadError: it cannot be read.
-    """
+    """Returns TensorFlow's reader of a checkpoint."""
     return open_tensorflow_checkpoint(checkpoint)
 
 
@@ -93,10 +85,8 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 def write(directory: str, contents: ModelContents) -> None:
     """Writes a release directory, with `labels.json` if the model was trained for a task.
 
-    Args:
-        directory: an empty one.
-        contents: the model. With an optimizer's slots it becomes an output directory, from which a
-            training goes on: the checkpoint is that of its step, and the newest.
+    With an optimizer's slots it becomes an output directory, from which a training goes on: the
+    checkpoint is that of its step, and the newest.
     """
     config = contents.config.replace(
         extra={**contents.config.extra, LOWER_CASE_KEY: contents.do_lower_case}

@@ -180,11 +180,9 @@ def read_variables(
 def slot_variables(
     model: keras.Model, optimizer: keras.optimizers.Optimizer
 ) -> dict[str, keras.Variable]:
-    """Returns the optimizer's moments by the original's names, `<variable>/adam_m` and `adam_v`.
+    """Returns the moments of an `AdamWeightDecay` or `Lamb` that was built for the model.
 
-    Args:
-        model: see `original_names`.
-        optimizer: an `AdamWeightDecay` or `Lamb`, built for the model's variables.
+    They have the original's names, `<variable>/adam_m` and `adam_v`.
     """
     return {
         f"{name}/{slot}": moment

@@ -101,11 +101,7 @@ def is_here(path: str) -> bool:
 
 
 def read(path: str, flag: str) -> StoredModel:
-    """Reads what a SavedModel holds of an ALBERT.
-
-    Args:
-        path: its directory.
-        flag: the flag the path came from, for messages.
+    """Reads what a SavedModel holds of an ALBERT; see `FormatModule`.
 
     Raises:
         LoadError: it is damaged, or a SavedModel of something else, or its configuration cannot be
@@ -149,27 +145,12 @@ def _read(path: str) -> StoredModel:
 
 
 def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns a reader of the variables by the original's names.
-
-    Args:
-        checkpoint: `<SavedModel>/variables/variables`.
-
-    Raises:
-        LoadError: they cannot be read.
-    """
+    """Returns a reader of the variables by the original's names."""
     return _Weights(checkpoint)
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    """Runs the graphs of our own kind, for comparison with the model they were written from.
-
-    Args:
-        directory: of the SavedModel.
-        batch: what `AlbertForPretraining` takes.
-
-    Returns:
-        Outputs by the names of that model.
-    """
+    """Runs the graphs of our own kind on what `AlbertForPretraining` takes, to compare the two."""
     loaded = tf.saved_model.load(directory)
     inputs = {name: tf.constant(batch[name], tf.int32) for name in _INPUTS}
     positions = {_POSITIONS: tf.constant(batch[_POSITIONS], tf.int32)}
@@ -190,12 +171,7 @@ class _Variable(NamedTuple):
 
 
 class _Weights:
-    """The variables of a SavedModel by the original's names; see `WeightsReader`.
-
-    Attributes:
-        keys: in the checkpoint, by the names the variables have.
-        variables: by the original's names.
-    """
+    """The variables of a SavedModel by the original's names; see `WeightsReader`."""
 
     def __init__(self, checkpoint: str) -> None:
         self._checkpoint = checkpoint
@@ -232,11 +208,11 @@ class _Weights:
         return np.reshape(self.value(variable.key), variable.shape)
 
     def value(self, key: str) -> Any:
-        """Returns the value of a variable by its key in the checkpoint."""
+        """The value of a variable by its key in the checkpoint."""
         return read_variables(self._reader, self._checkpoint, [key])[key]
 
     def attribute(self, name: str) -> Any:
-        """Returns the value of a variable that is an attribute of the object, None without one."""
+        """The value of a variable that is an attribute of the object, None without one."""
         number = _children(self._objects, 0).get(name)
         key = None if number is None else self._key(number)
         return None if key is None else self.value(key)

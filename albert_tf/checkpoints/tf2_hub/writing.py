@@ -200,11 +200,7 @@ class Reusable(tf.Module):
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
-    """Returns the names of the weights that an encoder does not hold: other heads, and moments.
-
-    Args:
-        contents: the model.
-    """
+    """Returns the names of the weights that an encoder does not hold: other heads, and moments."""
     return [name for name in contents.weights if not is_of_pretraining(name)]
 
 

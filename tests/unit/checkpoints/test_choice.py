@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.choice import choose_checkpoint, choose_checkpoints
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.checkpoints.training_directory import (
+    TrainingDirectory,
+    choose_checkpoint,
+    choose_checkpoints,
+)
 
 FLAG = "--checkpoint"
 

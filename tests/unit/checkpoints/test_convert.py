@@ -11,10 +11,14 @@ import pytest
 from safetensors.numpy import load_file
 
 from albert_tf.checkpoints import convert as conversion
-from albert_tf.checkpoints import convert_proof as conversion_proof
 from albert_tf.checkpoints import formats
-from albert_tf.checkpoints.convert import convert, new_directory
-from albert_tf.checkpoints.convert_proof import model_outputs, ragged_batch, tokenizer_outputs
+from albert_tf.checkpoints.convert import (
+    convert,
+    model_outputs,
+    new_directory,
+    ragged_batch,
+    tokenizer_outputs,
+)
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import load
@@ -54,7 +58,7 @@ def in_this_process(monkeypatch, change=lambda outputs: None):
     def outputs(format_name, directory, batch, folder):
         paths = [f"{folder}/batch.npz", f"{folder}/outputs.npz"]
         np.savez(paths[0], **batch)
-        conversion_proof.main(format_name, directory, *paths)
+        conversion.main(format_name, directory, *paths)
         with np.load(paths[1]) as file:
             computed = dict(file)
         change(computed)

@@ -13,7 +13,6 @@ from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original.names import original_names
-from albert_tf.checkpoints.tf1_hub import writing as tf1_hub_module
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.small_model import dropping_config, pretraining_inputs
@@ -46,8 +45,8 @@ def weights(model):
 
 def write(path, model, weights, tokenizer):
     contents = ModelContents(model.config, weights, tokenizer, do_lower_case=False)
-    tf1_hub_module.write(str(path), contents)
-    return tf1_hub_module.unsupported_weights(contents)
+    tf1_hub.write(str(path), contents)
+    return tf1_hub.unsupported_weights(contents)
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,13 @@
-"""Modules of TF-Hub as TensorFlow 1 knows them, like those the original release writes.
+"""TF-Hub modules as TensorFlow 1 knows them and as the original release's exporter writes them.
 
-A module is read by `hub.Module` in TensorFlow 1.15, by `hub.load` in TensorFlow 2, and by
-`albert_tf.checkpoints.tf1_hub`. Its two graphs, with the tag "train" and without tags, differ in
-dropout only.
+Such a module is a TF1 SavedModel: assets (configuration and tokenizer), variables under the
+original's names, and graphs that compute what our own model computes. Only what the graphs cannot
+change is read: they are never run, and reading needs no device. (`hub.KerasLayer` shows Keras 3
+no trainable variables: an encoder read that way would stay as it is while a head is trained.)
 
-The graphs are our layers, in operations that TensorFlow 1.15 knows.
+A module that is written here is read by `hub.Module` in TensorFlow 1.15, by `hub.load` in
+TensorFlow 2, and by `read`. Its two graphs, with the tag "train" and without tags, differ in
+dropout only. They are our layers, in operations that TensorFlow 1.15 knows.
 """
 
 from __future__ import annotations
@@ -17,25 +20,29 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import (
+    CONFIG_FILE,
     SENTENCEPIECE_FILE,
     SENTENCEPIECE_LIST_FILE,
     WORDPIECE_FILE,
 )
-from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint, write_checkpoint
 from albert_tf.checkpoints.original.names import is_of_pretraining, original_names
-from albert_tf.data.files import open_binary
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import open_binary, reason_of
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from albert_tf.tokenization.training import piece_list
 
+FORMAT = "tf1_hub"
 GRAPH_FILE = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
-CONFIG_ASSET = "albert_config.json"
 TOKENIZATION_INFO = "tokenization_info"
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = "mlm_positions"
@@ -57,6 +64,125 @@ _MASKED_LM = "cls/predictions/output_bias"  # stands for its head
 _SENTENCE_ORDER = "cls/seq_relationship/output_weights"  # likewise
 _SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
 _ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
+_OF_TF2 = "_CHECKPOINTABLE_OBJECT_GRAPH"  # among the variables of every SavedModel of TF2
+_SHARED_LAYERS = "bert/encoder/transformer/group_0/inner_group_0/"
+_EXPECTED = (
+    f"Expected a TF1 module with variables of an ALBERT encoder ({_SHARED_LAYERS}...), as the "
+    f"original release's export_to_tfhub writes it; a directory with {CONFIG_FILE}, tokenizer "
+    "and checkpoint is accepted as well."
+)
+
+
+def is_here(path: str) -> bool:
+    """Whether a path is a directory with a SavedModel that is not known to be TF2's."""
+    if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
+        return False
+    try:
+        variables = open_tensorflow_checkpoint(os.path.join(path, VARIABLES))
+    except LoadError:
+        return True  # what is wrong with it, `read` says
+    return _OF_TF2 not in variables.get_variable_to_shape_map()
+
+
+def read(path: str, flag: str) -> StoredModel:
+    """Reads what a TF-Hub module holds of a model, without running it; see `FormatModule`.
+
+    Raises:
+        LoadError: there is no such module, or it is of another kind.
+        ValueError: its configuration cannot be used.
+    """
+    checkpoint = os.path.join(path, VARIABLES)
+    try:
+        with tf.io.gfile.GFile(os.path.join(path, GRAPH_FILE), "rb") as file:
+            saved_model = saved_model_pb2.SavedModel.FromString(file.read())
+        shapes = open_tensorflow_checkpoint(checkpoint).get_variable_to_shape_map()
+        graph = _inference_graph(saved_model)
+        _check_variables(shapes, graph)
+        outputs = graph.signature_def[TOKENIZATION_INFO].outputs
+        asset = _asset_name(graph, outputs["vocab_file"].name)
+    except LoadError as error:
+        raise type(error)(f"{flag}={path}: {error}") from error
+    except Exception as error:  # protobuf's DecodeError is public under no stable name
+        raise LoadError(
+            f"{flag}={path}: {GRAPH_FILE} cannot be read: {reason_of(error)}"
+        ) from error
+    config_file = _asset(path, CONFIG_FILE)
+    return StoredModel(
+        path=path,
+        format=FORMAT,
+        checkpoint=checkpoint,
+        config=AlbertConfig.from_json_file(config_file) if config_file else None,
+        config_file=config_file,
+        tokenizer_file=_asset(path, asset),
+        do_lower_case=_constant(graph, outputs["do_lower_case"].name),
+    )
+
+
+def open_weights(checkpoint: str) -> WeightsReader:
+    """Returns a reader of a module's variables, which have the original's names."""
+    return open_tensorflow_checkpoint(checkpoint)
+
+
+def _inference_graph(saved_model: Any) -> Any:
+    """The graph without tags, which is that without dropout; of TF2 there is none."""
+    graphs = list(saved_model.meta_graphs)
+    tags = [sorted(graph.meta_info_def.tags) for graph in graphs]
+    if not graphs or any(graph.HasField("object_graph_def") for graph in graphs):
+        raise LoadError(
+            "It is a SavedModel of another kind: a "
+            f"{'TF2 object' if graphs else 'file without graphs'} with the tags "
+            f"{tags} and the signatures {_signature_names(graphs)}. {_EXPECTED}"
+        )
+    return min(graphs, key=lambda graph: len(graph.meta_info_def.tags))
+
+
+def _signature_names(graphs: list[Any]) -> list[str]:
+    return sorted({name for graph in graphs for name in graph.signature_def})
+
+
+def _check_variables(shapes: Mapping[str, Any], graph: Any) -> None:
+    """Refuses a TF1 module of something else, such as BERT or an image model."""
+    if not any(_SHARED_LAYERS in name for name in shapes):
+        raise LoadError(
+            f"It is not a module of ALBERT: its signatures are {_signature_names([graph])}, its "
+            f"variables {', '.join(sorted(shapes)[:8])}, ... {_EXPECTED}"
+        )
+
+
+def _asset(path: str, name: str | None) -> str | None:
+    """The path of an asset, None where there is no such file."""
+    if not name:
+        return None
+    file = os.path.join(path, "assets", name)
+    if tf.io.gfile.exists(file):
+        return file
+    logging.warning("%s is missing: it must be passed by a flag", file)
+    return None
+
+
+def _asset_name(graph: Any, tensor: str) -> str | None:
+    """The name of the asset whose path a string tensor gives, None where it gives none.
+
+    TF-Hub lists assets in a collection, SavedModel's builder in a field.
+    """
+    packed = graph.collection_def["saved_model_assets"].any_list.value
+    assets = [meta_graph_pb2.AssetFileDef.FromString(asset.value) for asset in packed]
+    names = {a.tensor_info.name: a.filename for a in [*graph.asset_file_def, *assets]}
+    return names.get(tensor)
+
+
+def _constant(graph: Any, tensor: str) -> bool | None:
+    """The value of a boolean constant of the graph, None where it is computed or missing."""
+    nodes = {node.name: node for node in graph.graph_def.node}
+    node = nodes.pop(tensor.split(":")[0], None)
+    while node is not None and node.op == "Identity" and node.input:
+        node = nodes.pop(node.input[0].split(":")[0], None)  # none is passed twice
+    if node is None or node.op != "Const":
+        return None
+    value = node.attr["value"].tensor
+    if value.dtype != tf.bool.as_datatype_enum or value.tensor_shape.dim:
+        return None
+    return bool(value.bool_val[0] if value.bool_val else any(value.tensor_content))
 
 
 def build_outputs(
@@ -111,14 +237,11 @@ def _variable(name: str, variable: keras.Variable) -> tf.Variable:
 
 
 def tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
-    """Returns a graph with its collections, as TensorFlow 1.15 and later can read it.
+    """Returns a MetaGraphDef with its collections, as TensorFlow 1.15 and later can read it.
 
     Args:
         graph: holds variables and what was computed with them.
         wanted: names of tensors; they, the variables, and what they need, are kept.
-
-    Returns:
-        A MetaGraphDef.
     """
     graph_def = graph.as_graph_def()
     for node in graph_def.node:
@@ -171,11 +294,8 @@ def _variable_parts(graph: tf.Graph) -> Iterator[str]:
 def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns the names of the weights that a module cannot hold: other heads, and moments.
 
-    Args:
-        contents: the model.
-
     Raises:
-        ValueError: see `write`.
+        ValueError: there is no tokenizer.
     """
     _tokenizer_files(contents.tokenizer)
     return sorted(name for name in contents.weights if not is_of_pretraining(name))
@@ -194,10 +314,6 @@ def write(directory: str, contents: ModelContents) -> None:
     * `tokenization_info`: takes nothing; gives `vocab_file`, the path of the tokenizer in the
       module, and `do_lower_case`.
 
-    Args:
-        directory: exists and is empty.
-        contents: the model; needs a tokenizer.
-
     Raises:
         ValueError: there is no tokenizer.
 
@@ -213,7 +329,7 @@ def write(directory: str, contents: ModelContents) -> None:
         saved_model.meta_graphs.append(graph)
     for folder in (_ASSETS_FOLDER, os.path.dirname(VARIABLES)):
         tf.io.gfile.makedirs(os.path.join(directory, folder))
-    contents.config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_ASSET))
+    contents.config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_FILE))
     _write_files(os.path.join(directory, _ASSETS_FOLDER), tokenizer)
     write_checkpoint(os.path.join(directory, VARIABLES), weights, global_step=None)
     files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}
@@ -281,8 +397,8 @@ def _meta_graph(
     """One of the module's graphs, complete with signatures and assets."""
     with tf.Graph().as_default() as graph:
         signatures = _signatures(*build_outputs(model, weights, tag == TRAIN_TAG), weights)
-        assets = {name: _asset_path(name) for name in (CONFIG_ASSET, *tokenizer_files)}
-        tokenizer = next(path for name, path in assets.items() if name != CONFIG_ASSET)
+        assets = {name: _asset_path(name) for name in (CONFIG_FILE, *tokenizer_files)}
+        tokenizer = next(path for name, path in assets.items() if name != CONFIG_FILE)
         info = {"vocab_file": tokenizer, "do_lower_case": tf.constant(do_lower_case)}
         signatures[TOKENIZATION_INFO] = ({}, info)
         groups = [group.values() for signature in signatures.values() for group in signature]
@@ -300,7 +416,7 @@ def _meta_graph(
 
 def _asset_path(name: str) -> tf.Tensor:
     """The constant for an asset's path, under the name it has in the original."""
-    node = {CONFIG_ASSET: "config_file", SENTENCEPIECE_FILE: "vocab_model"}.get(name, "vocab_file")
+    node = {CONFIG_FILE: "config_file", SENTENCEPIECE_FILE: "vocab_model"}.get(name, "vocab_file")
     path = tf.constant(_ASSET_PATH, name=node)
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
     return path
