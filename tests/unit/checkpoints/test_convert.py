@@ -17,9 +17,7 @@ from albert_tf.checkpoints.convert import (
     model_outputs,
     new_directory,
     ragged_batch,
-    tokenizer_outputs,
 )
-from albert_tf.checkpoints.load_tokenizer import load_tokenizer
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.original import directory as release_directory
@@ -33,9 +31,16 @@ from tests.full_disk import file_size_limit
 from tests.killed import Writer
 
 
-@pytest.fixture
-def hub(golden, tmp_path):
-    return shutil.copytree(golden / "hub", tmp_path / "hub")
+@pytest.fixture(scope="module")
+def source(golden):
+    """A release directory, which is only read."""
+    return str(golden / "hub" / "albert_directory")
+
+
+@pytest.fixture(scope="module")
+def module(golden):
+    """The TF1 module with the same weights."""
+    return str(golden / "hub" / "module")
 
 
 @pytest.fixture
@@ -49,30 +54,43 @@ def content_of(folder):
     return {path: hashlib.sha256(path.read_bytes()).digest() for path in files}
 
 
-def in_this_process(monkeypatch, change=lambda outputs: None):
-    """Proves without a fresh process, which takes seconds; `change` may falsify the outputs.
+def outputs_in_this_process(format_name, directory, batch, folder):
+    paths = [f"{folder}/batch.npz", f"{folder}/outputs.npz"]
+    np.savez(paths[0], **batch)
+    conversion.main(format_name, directory, *paths)
+    with np.load(paths[1]) as file:
+        return dict(file)
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch):
+    """Proves without a fresh process, which takes seconds.
 
     In a fresh one, tests/e2e/test_formats.py converts.
     """
-
-    def outputs(format_name, directory, batch, folder):
-        paths = [f"{folder}/batch.npz", f"{folder}/outputs.npz"]
-        np.savez(paths[0], **batch)
-        conversion.main(format_name, directory, *paths)
-        with np.load(paths[1]) as file:
-            computed = dict(file)
-        change(computed)
-        return computed
-
-    monkeypatch.setattr(conversion, "outputs_in_fresh_process", outputs)
+    monkeypatch.setattr(conversion, "outputs_in_fresh_process", outputs_in_this_process)
 
 
-def test_the_result_has_all_that_a_training_needs_to_go_on(hub, target, monkeypatch):
+@pytest.fixture(scope="module")
+def computed(source, tmp_path_factory):
+    """What is computed with the release directory, or with a good copy of it."""
+    batch = ragged_batch(AlbertConfig.from_json_file(f"{source}/albert_config.json"))
+    return outputs_in_this_process("original", source, batch, tmp_path_factory.mktemp("computed"))
+
+
+@pytest.fixture
+def proof(monkeypatch, computed):
+    """The outputs that the written files are taken to give, to be falsified."""
+    outputs = {name: values.copy() for name, values in computed.items()}
+    monkeypatch.setattr(conversion, "outputs_in_fresh_process", lambda *_: outputs)
+    return outputs
+
+
+def test_the_result_has_all_that_a_training_needs_to_go_on(source, target):
     """The optimizer's slots and the step too."""
-    in_this_process(monkeypatch)
-    before = content_of(hub)
-    report = convert(str(hub / "albert_directory"), "original", str(target), with_optimizer=True)
-    assert content_of(hub) == before
+    before = content_of(source)
+    report = convert(source, "original", str(target), with_optimizer=True)
+    assert content_of(source) == before
     assert sorted(path.name for path in target.iterdir()) == [
         "30k-clean.model",
         "30k-clean.vocab",
@@ -82,7 +100,7 @@ def test_the_result_has_all_that_a_training_needs_to_go_on(hub, target, monkeypa
         "model.ckpt-125000.index",
     ]
     assert list(target.parent.iterdir()) == [target]
-    old, shapes = open_checkpoint(str(hub / "albert_directory" / "model.ckpt-best"))
+    old, shapes = open_checkpoint(f"{source}/model.ckpt-best")
     new, new_shapes = open_checkpoint(str(target / "model.ckpt-125000"))
     assert new_shapes == shapes
     for name in shapes:
@@ -101,15 +119,12 @@ def test_the_result_has_all_that_a_training_needs_to_go_on(hub, target, monkeypa
     restored = TrainingDirectory(str(target)).restore_newest(model, optimizer)
     assert restored == (str(target / "model.ckpt-125000"), 125000)
 
-
-def test_the_report_names_every_weight_with_its_shape(hub, target, monkeypatch):
-    in_this_process(monkeypatch)
-    report = "\n".join(convert(str(hub / "albert_directory"), "original", str(target)).lines())
-    assert "mapped: 32\n" in report
-    assert "  cls/seq_relationship/output_weights [2, 24]\n" in report
-    assert "optimizer slots in the source: 64" in report
-    assert "tokenizer: the same" in report
-    assert "masked_lm_logits: 0.00e+00" in report
+    lines = "\n".join(report.lines())
+    assert "mapped: 32\n" in lines
+    assert "  cls/seq_relationship/output_weights [2, 24]\n" in lines
+    assert "optimizer slots in the source: 64" in lines
+    assert "tokenizer: the same" in lines
+    assert "masked_lm_logits: 0.00e+00" in lines
 
 
 @pytest.mark.parametrize(
@@ -119,15 +134,10 @@ def test_the_report_names_every_weight_with_its_shape(hub, target, monkeypatch):
         ("sequence_output", np.nan, r"sequence_output differs by nan"),
     ],
 )
-def test_a_difference_is_an_error_and_nothing_is_left(
-    hub, target, monkeypatch, name, value, message
-):
-    def change(outputs):
-        outputs[name][1, 1] += value
-
-    in_this_process(monkeypatch, change)
+def test_a_difference_is_an_error_and_nothing_is_left(module, target, proof, name, value, message):
+    proof[name][1, 1] += value
     with pytest.raises(ValueError, match=message):
-        convert(str(hub / "module"), "original", str(target))
+        convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
 
 
@@ -136,47 +146,41 @@ def test_a_difference_is_an_error_and_nothing_is_left(
     [(100.0, 9e-4, True), (100.0, 2e-3, False), (0.1, 9e-6, True), (0.1, 2e-5, False)],
 )
 def test_the_difference_of_a_large_output_is_that_of_its_size(
-    hub, target, monkeypatch, largest, difference, is_accepted
+    module, target, monkeypatch, proof, largest, difference, is_accepted
 ):
     values = np.array([[largest, 0.5], [0.0, -0.1]])
-    texts = tokenizer_outputs(load_tokenizer(hub / "module"))
-    actual = values + np.array([[0.0, difference], [0.0, 0.0]])
-    outputs = {"logits": actual, **texts}
+    proof["logits"] = values + np.array([[0.0, difference], [0.0, 0.0]])
     monkeypatch.setattr(conversion, "model_outputs", lambda *_, **__: {"logits": values})
-    monkeypatch.setattr(conversion, "outputs_in_fresh_process", lambda *_: outputs)
     if not is_accepted:
         with pytest.raises(ValueError, match="logits differs by 2"):
-            convert(str(hub / "module"), "original", str(target))
+            convert(module, "original", str(target))
         return
-    report = convert(str(hub / "module"), "original", str(target))
+    report = convert(module, "original", str(target))
     np.testing.assert_allclose(report.differences["logits"], 9e-6, rtol=1e-3)
 
 
-def test_another_case_is_another_tokenizer(hub, target, monkeypatch):
+def test_another_case_is_another_tokenizer(module, target, monkeypatch):
     """Its tokens are the same."""
     read = release_directory.read
 
     def read_as_cased(path, flag):
         return dataclasses.replace(read(path, flag), do_lower_case=False)
 
-    in_this_process(monkeypatch)
     monkeypatch.setattr(release_directory, "read", read_as_cased)
     with pytest.raises(ValueError, match="tokenizer or do_lower_case"):
-        convert(str(hub / "module"), "original", str(target))
+        convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["masked_lm_logits", "tokens", "ids"])
-def test_what_is_lost_without_a_word_is_an_error(hub, target, monkeypatch, name):
-    in_this_process(monkeypatch, lambda outputs: outputs.pop(name))
+def test_what_is_lost_without_a_word_is_an_error(module, target, proof, name):
+    del proof[name]
     with pytest.raises(ValueError, match=r"masked_lm_logits|tokenizer"):
-        convert(str(hub / "module"), "original", str(target))
+        convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
 
 
-def test_weights_a_format_cannot_hold_are_reported_and_not_compared(hub, target, monkeypatch):
-    in_this_process(monkeypatch)
-
+def test_weights_a_format_cannot_hold_are_reported_and_not_compared(module, target, monkeypatch):
     class Encoders:
         def unsupported_weights(self, contents):
             return [name for name in contents.weights if not name.startswith("bert/")]
@@ -186,53 +190,52 @@ def test_weights_a_format_cannot_hold_are_reported_and_not_compared(hub, target,
             release_directory.write(directory, dataclasses.replace(contents, weights=held))
 
     monkeypatch.setattr(conversion, "format_module", lambda name: Encoders())
-    report = convert(str(hub / "module"), "original", str(target))
+    report = convert(module, "original", str(target))
     assert len(report.unsupported_weights) == 7
     assert set(report.differences) == {"sequence_output", "pooled_output"}
     assert "  cls/predictions/output_bias [1000]" in list(report.lines())
 
 
-def test_a_full_disk_leaves_nothing(hub, target):
-    before = content_of(hub)
+def test_a_full_disk_leaves_nothing(module, target):
+    before = content_of(module)
     with file_size_limit(20000), pytest.raises(WriteError, match=rf"--output_dir: {target} "):
-        convert(str(hub / "module"), "original", str(target))
+        convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
-    assert content_of(hub) == before
+    assert content_of(module) == before
 
 
-def test_a_target_with_something_in_it_is_refused(hub, target):
+def test_a_target_with_something_in_it_is_refused(module, target):
     target.mkdir(parents=True)
     (target / "mine").write_text("kept")
-    with pytest.raises(ValueError, match=r"--output_dir=.* exists already"):
-        convert(str(hub / "module"), "original", str(target))
+    for taken in (target, target / "mine"):
+        with pytest.raises(ValueError, match=r"--output_dir=.* exists already"):
+            convert(module, "original", str(taken))
     assert (target / "mine").read_text() == "kept"
-    with pytest.raises(ValueError, match=r"--output_dir=.* exists already"):
-        convert(str(hub / "module"), "original", str(target / "mine"))
 
 
-def test_what_a_killed_conversion_left_goes_with_the_next(hub, target, monkeypatch):
-    in_this_process(monkeypatch)
+@pytest.mark.usefixtures("proof")
+def test_what_a_killed_conversion_left_goes_with_the_next(module, target):
     target.parent.mkdir()
     Writer("folder", target).kill()
     assert len(list(target.parent.iterdir())) == 1
-    convert(str(hub / "module"), "original", str(target))
+    convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == [target]
 
 
+@pytest.mark.usefixtures("proof")
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_link_stays_and_what_it_leads_to_is_the_result(hub, tmp_path, monkeypatch, exists):
-    in_this_process(monkeypatch)
+def test_a_link_stays_and_what_it_leads_to_is_the_result(source, tmp_path, exists):
     real, link = tmp_path / "real", tmp_path / "link"
     if exists:
         real.mkdir()
     link.symlink_to("real")
-    convert(str(hub / "albert_directory"), "original", f"{link}/")
+    convert(source, "original", f"{link}/")
     assert link.is_symlink()
     assert (real / "model.ckpt-best.index").exists()
-    assert {path.name for path in tmp_path.iterdir()} == {"hub", "link", "real"}
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "real"}
 
 
-def test_a_failed_proof_shows_why(hub, target, monkeypatch):
+def test_a_failed_proof_shows_why(module, target, monkeypatch):
     original = formats.format_module("original").write
 
     def without_config(directory, contents):
@@ -240,22 +243,19 @@ def test_a_failed_proof_shows_why(hub, target, monkeypatch):
         Path(directory, "albert_config.json").unlink()
 
     monkeypatch.setattr(release_directory, "write", without_config)
-    in_this_process(monkeypatch)
     with pytest.raises(ValueError, match=r"came without albert_config\.json"):
-        convert(str(hub / "module"), "original", str(target))
+        convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
 
 
-def test_moments_need_a_format_and_a_source_that_hold_them(hub, target):
+def test_moments_need_a_format_and_a_source_that_hold_them(source, module, target):
     with pytest.raises(ValueError, match=r"--with_optimizer.*--format=keras_hub"):
-        convert(str(hub / "albert_directory"), "keras_hub", str(target), with_optimizer=True)
+        convert(source, "keras_hub", str(target), with_optimizer=True)
     with pytest.raises(ValueError, match=r"--with_optimizer: .*moments"):
-        convert(str(hub / "module"), "original", str(target), with_optimizer=True)
+        convert(module, "original", str(target), with_optimizer=True)
 
 
-def test_half_precision_is_stored_and_proved_as_rounded(hub, target, monkeypatch):
-    in_this_process(monkeypatch)
-    source = str(hub / "albert_directory")
+def test_half_precision_is_stored_and_proved_as_rounded(source, target):
     report = convert(source, "huggingface", str(target), dtype="float16")
     assert set(report.differences.values()) <= {0.0}
     stored = load_file(target / "model.safetensors")
@@ -268,9 +268,9 @@ def test_half_precision_is_stored_and_proved_as_rounded(hub, target, monkeypatch
         assert after[name].dtype == "float32"
 
 
-def test_half_precision_needs_a_format_and_values_for_it(hub, target, monkeypatch):
+def test_half_precision_needs_a_format_and_values_for_it(source, target, monkeypatch):
     with pytest.raises(ValueError, match=r"--dtype=float16.*--format=keras_hub"):
-        convert(str(hub / "albert_directory"), "keras_hub", str(target), dtype="float16")
+        convert(source, "keras_hub", str(target), dtype="float16")
     read = conversion.read_contents
 
     def with_a_large_value(*args, **kwargs):
@@ -281,49 +281,43 @@ def test_half_precision_needs_a_format_and_values_for_it(hub, target, monkeypatc
 
     monkeypatch.setattr(conversion, "read_contents", with_a_large_value)
     with pytest.raises(ValueError, match=r"--dtype=float16: bert/pooler/dense/bias .*65600"):
-        convert(str(hub / "albert_directory"), "huggingface", str(target), dtype="float16")
+        convert(source, "huggingface", str(target), dtype="float16")
     assert not target.exists()
 
 
-def test_a_damaged_source_is_refused_before_anything_is_written(hub, target):
-    data = hub / "module" / "variables" / "variables.data-00000-of-00001"
+def test_a_damaged_source_is_refused_before_anything_is_written(module, tmp_path, target):
+    copy = shutil.copytree(module, tmp_path / "module")
+    data = copy / "variables" / "variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-5000])
     with pytest.raises(LoadError, match="damaged"):
-        convert(str(hub / "module"), "original", str(target))
+        convert(str(copy), "original", str(target))
     assert not target.parent.exists()
 
 
-class TestBatch:
-    def test_it_is_ragged_with_pairs(self):
-        config = AlbertConfig(vocab_size=50, max_position_embeddings=20)
-        batch = ragged_batch(config)
-        lengths = batch["input_mask"].sum(1)
-        assert lengths.tolist() == [20, 13, 6]
-        for row, length in enumerate(lengths):
-            segments = batch["segment_ids"][row]
-            assert segments[: length // 2].tolist() == [0] * (length // 2)
-            assert set(segments[length // 2 : length]) == {1}
-            assert not segments[length:].any()
-            assert batch["masked_lm_positions"][row].max() < length
-        assert batch["input_ids"].max() < 50
+def test_the_batch_is_ragged_with_pairs():
+    batch = ragged_batch(AlbertConfig(vocab_size=50, max_position_embeddings=20))
+    lengths = batch["input_mask"].sum(1)
+    assert lengths.tolist() == [20, 13, 6]
+    for row, length in enumerate(lengths):
+        segments = batch["segment_ids"][row]
+        assert segments[: length // 2].tolist() == [0] * (length // 2)
+        assert set(segments[length // 2 : length]) == {1}
+        assert not segments[length:].any()
+        assert batch["masked_lm_positions"][row].max() < length
+    assert batch["input_ids"].max() < 50
 
-    def test_outputs_see_tokens_segments_and_lengths(self, hub):
-        model = load(hub / "albert_directory")
-        batch = ragged_batch(model.config)
-        expected = model_outputs(model, batch)
-        for name in ("input_ids", "segment_ids", "input_mask"):
-            changed = {key: value.copy() for key, value in batch.items()}
-            changed[name][2, 3] ^= 1
-            outputs = model_outputs(model, changed)
-            assert np.abs(outputs["pooled_output"] - expected["pooled_output"]).max() > 1e-4
 
-    def test_padding_counts_for_nothing(self, hub):
-        model = load(hub / "albert_directory")
-        batch = ragged_batch(model.config)
-        expected = model_outputs(model, batch)
-        batch["input_ids"] = np.where(batch["input_mask"], batch["input_ids"], 9).astype(np.int32)
-        for name, values in model_outputs(model, batch).items():
-            np.testing.assert_array_equal(values, expected[name], err_msg=name)
+def test_outputs_see_tokens_segments_and_lengths_but_no_padding(source, computed):
+    model = load(source)
+    batch = ragged_batch(model.config)
+    for name in ("input_ids", "segment_ids", "input_mask"):
+        changed = {key: value.copy() for key, value in batch.items()}
+        changed[name][2, 3] ^= 1
+        outputs = model_outputs(model, changed)
+        assert np.abs(outputs["pooled_output"] - computed["pooled_output"]).max() > 1e-4
+    batch["input_ids"] = np.where(batch["input_mask"], batch["input_ids"], 9).astype(np.int32)
+    for name, values in model_outputs(model, batch).items():
+        np.testing.assert_array_equal(values, computed[name], err_msg=name)
 
 
 def test_of_two_directories_the_one_that_failed_is_named(tmp_path):

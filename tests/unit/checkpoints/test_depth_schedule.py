@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
-from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.config import OptimizerConfig
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training.distribution import create_strategy
-from albert_tf.training.run_log import RunLog
-from albert_tf.training.trainer import Trainer
 from tests.small_model import dropping_config, encoder_inputs, small_config
-from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records
-from tests.small_training import assert_same_state, state_of, train
+from tests.small_records import pretraining_columns, write_records
+from tests.small_training import assert_same_state, make_task, make_trainer, state_of, train
 
 SHARED = {"num_hidden_groups": 1, "num_hidden_layers": 6}
 
@@ -118,27 +114,9 @@ def test_an_encoder_at_a_depth_is_one_of_so_many_layers():
 LAYERS, CHANGE, LAST = 2, 4, 7
 WAYS = {
     "plain": {},
-    "replicas": {"remat": True, "gradient_accumulation_steps": 2, "strategy": "mirrored"},
+    "replicas": {"remat": True, "gradient_accumulation_steps": 2, "replicas": 2},
     "compiled": {"jit_compile": True},
 }
-
-
-def make_trainer(folder, records, layers, last, strategy="one_device", **config):
-    """A trainer whose rate does not depend on where the training ends."""
-    task = PretrainingTask(
-        dropping_config(num_hidden_layers=layers, num_hidden_groups=1, inner_group_num=1),
-        train_files=[str(records)],
-        max_seq_length=LENGTH,
-        max_predictions_per_seq=PREDICTIONS,
-        shuffle_buffer_size=5,
-    )
-    optimizer = OptimizerConfig(
-        num_train_steps=last, num_warmup_steps=2, learning_rate=0.01, poly_power=0.0
-    )
-    settings = {"train_batch_size": 4, "save_checkpoints_steps": 3, "log_steps": 3}
-    return Trainer(
-        task, TrainerConfig(str(folder), **settings, **config), optimizer, create_strategy(strategy)
-    )
 
 
 @pytest.mark.parametrize(
@@ -147,30 +125,23 @@ def make_trainer(folder, records, layers, last, strategy="one_device", **config)
 def test_a_training_is_a_shallow_one_that_goes_on_deeper(tmp_path, way):
     """And one that is broken off before the change resumes bit-exactly across it."""
     records = write_records(tmp_path / "records", pretraining_columns(13, seed=1))
-    schedule = {"depth_schedule": f"1:0,{LAYERS}:{CHANGE}"}
 
     def trained(folder, layers, last, **config):
-        return train(make_trainer(folder, records, layers, last, **WAYS[way], **config))
+        shared = {"num_hidden_groups": 1, "inner_group_num": 1}
+        task = make_task(records, config=dropping_config(num_hidden_layers=layers, **shared))
+        # The rate does not depend on where the training ends.
+        rate = {"num_warmup_steps": 2, "poly_power": 0.0}
+        config = {**WAYS[way], **config, "log_steps": 3}
+        return train(make_trainer(tmp_path / folder, task, last, optimizer=rate, **config))
 
-    unbroken = trained(tmp_path / "run", LAYERS, LAST, **schedule)
-    trained(tmp_path / "by_hand", 1, CHANGE)
-    assert_same_state(trained(tmp_path / "by_hand", LAYERS, LAST), state_of(unbroken))
+    def recorded(folder, key):
+        lines = (tmp_path / folder / "metrics.jsonl").read_text().splitlines()
+        return {record["step"]: record[key] for record in map(json.loads, lines)}
 
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    depths = {record["step"]: record["depth"] for record in map(json.loads, lines)}
-    assert depths == {3: 1, CHANGE: 1, 6: LAYERS, LAST: LAYERS}
-
-    for path in (tmp_path / "run").glob("*-[67].*"):
-        path.unlink()
-    (tmp_path / "run" / "checkpoint").unlink()
-    resumed = make_trainer(tmp_path / "run", records, LAYERS, LAST, **WAYS[way], **schedule)
-    resumed.initialize()
-    assert resumed.step == 3
-    log = RunLog(str(tmp_path / "run"), LAST, resumed.step)
-    resumed.train(log)
-    log.close()
-    assert_same_state(resumed, state_of(unbroken))
-    again = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["loss"] for line in again] == [
-        json.loads(line)["loss"] for line in lines
-    ]
+    trained("by_hand", 1, CHANGE)
+    by_hand = trained("by_hand", LAYERS, LAST)
+    schedule = {"depth_schedule": f"1:0,{LAYERS}:{CHANGE}"}
+    assert trained("run", LAYERS, 3, **schedule).step == 3
+    assert_same_state(trained("run", LAYERS, LAST, **schedule), state_of(by_hand))
+    assert recorded("run", "depth") == {3: 1, CHANGE: 1, 6: LAYERS, LAST: LAYERS}
+    assert recorded("run", "loss") == recorded("by_hand", "loss")
