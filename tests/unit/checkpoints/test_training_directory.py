@@ -153,14 +153,13 @@ class Killer:
 
 def test_a_save_killed_anywhere_leaves_one_whole_checkpoint(tmp_path, blank):
     state = State()
+    for step in (4, 9):
+        state.advance_to(step).save(TrainingDirectory(str(tmp_path / "before")))
+    state.advance_to(12)
     outcomes = []
     for survives in range(40):
-        directory = TrainingDirectory(str(tmp_path / str(survives)), keep_checkpoint_max=2)
-        for step in (4, 9):
-            state.step = 0
-            state.iterator = iter(tf.data.Dataset.range(1000))
-            state.advance_to(step).save(directory)
-        state.advance_to(12)
+        path = shutil.copytree(tmp_path / "before", tmp_path / str(survives))
+        directory = TrainingDirectory(str(path), keep_checkpoint_max=2)
         with pytest.MonkeyPatch.context() as patch:
             Killer(patch, survives)
             try:

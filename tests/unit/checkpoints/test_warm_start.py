@@ -7,7 +7,7 @@ from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.encoder import AlbertEncoder
 from tests.small_model import encoder_inputs, small_config
 
 INNER = "bert/encoder/transformer/group_{}/inner_group_{}/{}"
@@ -18,11 +18,10 @@ def new_model(layers, groups, mode="all", **changes):
     config = small_config(
         num_hidden_layers=layers, num_hidden_groups=groups, parameter_sharing=mode, **changes
     )
-    model = AlbertForPretraining(config)
+    encoder = AlbertEncoder(config)
     random = np.random.default_rng(layers + groups)
-    for variable in model.trainable_variables:
-        variable.assign(variable + 0.1 * random.normal(size=variable.shape))
-    return model
+    encoder.set_weights([w + 0.1 * random.normal(size=w.shape) for w in encoder.get_weights()])
+    return encoder
 
 
 def checkpoint_of(model, folder):
@@ -31,7 +30,7 @@ def checkpoint_of(model, folder):
 
 
 def sequence_output(model):
-    return model.encoder(encoder_inputs())["sequence_output"].numpy()
+    return model(encoder_inputs())["sequence_output"].numpy()
 
 
 def warm_start(source, target, folder):
@@ -39,18 +38,14 @@ def warm_start(source, target, folder):
 
 
 @pytest.mark.parametrize("mode", ["all", "attention", "ffn", "none"])
-class TestEveryMode:
-    def test_what_was_written_is_read(self, mode, tmp_path):
-        groups = 1 if mode == "none" else 3
-        model, twin = (
-            new_model(5, groups, mode),
-            AlbertForPretraining(new_model(5, groups, mode).config),
-        )
-        report = load_weights(twin, checkpoint_of(model, tmp_path))
-        report.check_complete()
-        assert all(name == stored for name, stored in report.mapped.items())
-        assert not report.ignored
-        np.testing.assert_array_equal(sequence_output(twin), sequence_output(model))
+def test_what_was_written_is_read(mode, tmp_path):
+    model = new_model(4, 1 if mode == "none" else 3, mode, inner_group_num=1)
+    twin = AlbertEncoder(model.config)
+    report = load_weights(twin, checkpoint_of(model, tmp_path))
+    report.check_complete()
+    assert all(name == stored for name, stored in report.mapped.items())
+    assert not report.ignored
+    np.testing.assert_array_equal(sequence_output(twin), sequence_output(model))
 
 
 class TestSameFunction:
@@ -91,7 +86,7 @@ class TestSameFunction:
 
     def test_of_a_hub_module(self, tmp_path):
         source, target = new_model(3, 1), new_model(3, 1, "attention")
-        named = {f"module/{name}": v for name, v in original_names(source.encoder).items()}
+        named = {f"module/{name}": v for name, v in original_names(source).items()}
         write_checkpoint(str(tmp_path / "variables"), named, 0)
         load_weights(target, str(tmp_path / "variables"), init_from_group0=True)
         np.testing.assert_array_equal(sequence_output(target), sequence_output(source))
