@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf.cli.dry_run import dry_run_context
+from albert_tf.cli.flags import dry_run_context
 from tests.programs import command_line
 
 

@@ -15,8 +15,7 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from albert_tf.cli.dry_run import dry_run_context
-from albert_tf.cli.flags import GROUPS, flag_group, log_flags_without_effect
+from albert_tf.cli.flags import GROUPS, dry_run_context, flag_group, log_flags_without_effect
 from albert_tf.data.streams import (
     discard_standard_output,
     discarded_standard_error,

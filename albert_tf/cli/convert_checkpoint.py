@@ -13,8 +13,14 @@ import os
 from absl import flags
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flags import define_model_part_flags, flag_group, model_parts_from_flags
+from albert_tf.cli.flags import (
+    DRY_RUN,
+    MODEL_PARTS,
+    Flag,
+    define,
+    is_dry_run,
+    model_parts_from_flags,
+)
 
 # Those of `checkpoints/formats.py`, whose import takes seconds.
 FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
@@ -22,42 +28,28 @@ FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "model",
-            None,
-            "Required. Model to convert, of any supported format: a directory, a checkpoint, a "
-            "released tar file, the URL of a TF-Hub module, or mini. It is not modified.",
-            required=True,
-        )
-        flags.DEFINE_string(
-            "checkpoint_name",
-            None,
-            "Checkpoint in --model, if it has several. Default: the newest.",
-        )
-    define_model_part_flags()
-    with flag_group("Output"):
-        flags.DEFINE_enum("format", None, FORMATS, "Required. Format to write.", required=True)
-        flags.DEFINE_string(
-            "output_dir",
-            None,
-            "Required. Directory to write, which must be empty or not exist. It appears only when "
-            "it is complete.",
-            required=True,
-        )
-        flags.DEFINE_bool(
-            "with_optimizer",
-            False,
-            "Also convert the optimizer's moments and the step, to resume training in "
-            "--output_dir; only for --format=original.",
-        )
-        flags.DEFINE_enum(
-            "dtype",
-            "float32",
-            ("float32", "float16"),
-            "Type of the stored weights; float16 only for --format=huggingface.",
-        )
-    define_dry_run_flag()
+    define(
+        {
+            "Model": {
+                Flag("model", required=True): "Required. Model to convert, of any supported "
+                "format: a directory, a checkpoint, a released tar file, the URL of a TF-Hub "
+                "module, or mini. It is not modified.",
+                Flag("checkpoint_name"): "Checkpoint in --model, if it has several. Default: the "
+                "newest.",
+                **MODEL_PARTS,
+            },
+            "Output": {
+                Flag("format", choices=FORMATS, required=True): "Required. Format to write.",
+                Flag("output_dir", required=True): "Required. Directory to write, which must be "
+                "empty or not exist. It appears only when it is complete.",
+                Flag("with_optimizer", False): "Also convert the optimizer's moments and the "
+                "step, to resume training in --output_dir; only for --format=original.",
+                Flag("dtype", "float32", choices=("float32", "float16")): "Type of the stored "
+                "weights; float16 only for --format=huggingface.",
+            },
+            "Actions": DRY_RUN,
+        }
+    )
 
 
 def run() -> None:

@@ -19,8 +19,7 @@ from types import ModuleType
 from absl import flags, logging
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flags import define_ngram_flags, flag_group
+from albert_tf.cli.flags import DRY_RUN, NGRAMS, Flag, define, is_dry_run
 from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.jobs import available_cores
 from albert_tf.pretraining.create_records import (
@@ -44,119 +43,65 @@ from albert_tf.tokenization.loading import load_tokenizer
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Data"):
-        flags.DEFINE_string(
-            "input_file",
-            None,
-            "Required. Text to read: comma-separated files or globs. UTF-8, one sentence per line, "
-            "an empty line between documents.",
-            required=True,
-        )
-    _define_instance_flags()
-    _define_masking_flags()
-    with flag_group("Model"):
-        flags.DEFINE_string("spm_model_file", None, "SentencePiece model (English models).")
-        flags.DEFINE_string(
-            "vocab_file",
-            None,
-            "WordPiece vocabulary (Chinese models). Either this or --spm_model_file is required.",
-        )
-        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
-    with flag_group("Output"):
-        flags.DEFINE_string(
-            "output_file",
-            None,
-            "Required. TFRecord file to write, or several, separated by commas, over which the "
-            "records are distributed in turn. name@3 stands for name-00000-of-00003, "
-            "name-00001-of-00003 and name-00002-of-00003.",
-            required=True,
-        )
-    with flag_group("Devices"):
-        flags.DEFINE_integer(
-            "num_workers",
-            None,
-            "Number of processes. Default: one per processor core. Does not change the records.",
-            lower_bound=1,
-        )
-        flags.DEFINE_string(
-            "runner",
-            None,
-            "Apache Beam runner that makes the same records, such as DataflowRunner, FlinkRunner, "
-            "SparkRunner or DirectRunner. Beam's own options follow after --. Default: processes "
-            "of this machine, without Beam.",
-        )
-    with flag_group("Accepted without effect"):
-        flags.DEFINE_string(
-            "input_file_mode", "r", "No effect: files are read as UTF-8 in either mode."
-        )
-    define_dry_run_flag()
-
-
-def _define_instance_flags() -> None:
-    with flag_group("Data"):
-        flags.DEFINE_integer(
-            "max_seq_length", 512, "Number of tokens of a sequence, including special tokens."
-        )
-        flags.DEFINE_float(
-            "short_seq_prob",
-            0.1,
-            "Fraction of the documents that are cut into shorter sequences, of random length.",
-        )
-        flags.DEFINE_enum(
-            "sentence_loss",
-            None,
-            SENTENCE_LOSSES,
-            "Objective of the records besides masked tokens. sop, the default: pairs of segments, "
-            "half of them swapped (sentence-order prediction). nsp: pairs, half of them with a "
-            "second segment from another document (next-sentence prediction). none: a single "
-            "segment per sequence.",
-        )
-        flags.DEFINE_bool(
-            "random_next_sentence",
-            False,
-            "Name of --sentence_loss=nsp in the original release.",
-        )
-        flags.DEFINE_enum(
-            "sentence_pairs",
-            ORIGINAL,
-            SENTENCE_PAIRS,
-            "How the pairs of sop are created. original: as in the original release; some second "
-            "segments come from another document, and lengths predict the order better than "
-            "chance. adjacent: always two adjacent runs of sentences, whose lengths predict "
-            "nothing; recommended for short sequences.",
-        )
-        flags.DEFINE_integer(
-            "dupe_factor",
-            40,
-            "Number of passes over the text, each with different segments and masks.",
-        )
-        flags.DEFINE_integer(
-            "random_seed", 12345, "Random seed; the same seed gives byte-identical records."
-        )
-
-
-def _define_masking_flags() -> None:
-    with flag_group("Masking"):
-        flags.DEFINE_float(
-            "masked_lm_prob",
-            0.15,
-            "Fraction of tokens to mask and predict. 0: none, for records that are masked during "
-            "training by run_pretraining --masked_lm_prob.",
-        )
-        flags.DEFINE_integer(
-            "max_predictions_per_seq",
-            20,
-            "Maximum number of tokens to mask in a sequence; should be at least --masked_lm_prob "
-            "times --max_seq_length.",
-        )
-    define_ngram_flags()
-    with flag_group("Masking"):
-        flags.DEFINE_bool(
-            "do_permutation",
-            False,
-            "Permute as many of the other tokens as are masked, and predict them, too. Doubles "
-            "the prediction slots of the records.",
-        )
+    define(
+        {
+            "Data": {
+                Flag("input_file", required=True): "Required. Text to read: comma-separated files "
+                "or globs. UTF-8, one sentence per line, an empty line between documents.",
+                Flag("max_seq_length", 512): "Number of tokens of a sequence, including special "
+                "tokens.",
+                Flag("short_seq_prob", 0.1): "Fraction of the documents that are cut into shorter "
+                "sequences, of random length.",
+                Flag("sentence_loss", choices=SENTENCE_LOSSES): "Objective of the records besides "
+                "masked tokens. sop, the default: pairs of segments, half of them swapped "
+                "(sentence-order prediction). nsp: pairs, half of them with a second segment from "
+                "another document (next-sentence prediction). none: a single segment per sequence.",
+                Flag("random_next_sentence", False): "Name of --sentence_loss=nsp in the original "
+                "release.",
+                Flag("sentence_pairs", ORIGINAL, choices=SENTENCE_PAIRS): "How the pairs of sop "
+                "are created. original: as in the original release; some second segments come "
+                "from another document, and lengths predict the order better than chance. "
+                "adjacent: always two adjacent runs of sentences, whose lengths predict nothing; "
+                "recommended for short sequences.",
+                Flag("dupe_factor", 40): "Number of passes over the text, each with different "
+                "segments and masks.",
+                Flag("random_seed", 12345): "Random seed; the same seed gives byte-identical "
+                "records.",
+            },
+            "Masking": {
+                Flag("masked_lm_prob", 0.15): "Fraction of tokens to mask and predict. 0: none, "
+                "for records that are masked during training by run_pretraining --masked_lm_prob.",
+                Flag("max_predictions_per_seq", 20): "Maximum number of tokens to mask in a "
+                "sequence; should be at least --masked_lm_prob times --max_seq_length.",
+                **NGRAMS,
+                Flag("do_permutation", False): "Permute as many of the other tokens as are "
+                "masked, and predict them, too. Doubles the prediction slots of the records.",
+            },
+            "Model": {
+                Flag("spm_model_file"): "SentencePiece model (English models).",
+                Flag("vocab_file"): "WordPiece vocabulary (Chinese models). Either this or "
+                "--spm_model_file is required.",
+                Flag("do_lower_case", True): "Lower-case the text.",
+            },
+            "Output": {
+                Flag("output_file", required=True): "Required. TFRecord file to write, or "
+                "several, separated by commas, over which the records are distributed in turn. "
+                "name@3 stands for name-00000-of-00003, name-00001-of-00003 and "
+                "name-00002-of-00003.",
+            },
+            "Devices": {
+                Flag("num_workers", int, at_least=1): "Number of processes. Default: one per "
+                "processor core. Does not change the records.",
+                Flag("runner"): "Apache Beam runner that makes the same records, such as "
+                "DataflowRunner, FlinkRunner, SparkRunner or DirectRunner. Beam's own options "
+                "follow after --. Default: processes of this machine, without Beam.",
+            },
+            "Accepted without effect": {
+                Flag("input_file_mode", "r"): "No effect: files are read as UTF-8 in either mode.",
+            },
+            "Actions": DRY_RUN,
+        }
+    )
 
 
 def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:

@@ -10,29 +10,28 @@ the model that is part of albert_tf, to classify texts by their chapter of the d
 from absl import flags
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.flags import flag_group
+from albert_tf.cli.flags import Flag, define
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Data"):
-        flags.DEFINE_integer(
-            "max_documents",
-            None,
-            "Number of documents of the corpus. Default: all.",
-            lower_bound=2,
-        )
-        flags.DEFINE_integer("vocab_size", 1000, "Size of the vocabulary.", lower_bound=1)
-    with flag_group("Training"):
-        flags.DEFINE_integer("num_train_steps", 1500, "Number of pretraining steps.", lower_bound=1)
-        flags.DEFINE_integer(
-            "num_fine_tuning_steps",
-            160,
-            "Number of steps of fine-tuning the classifier; 0 skips it.",
-            lower_bound=0,
-        )
-    with flag_group("Output"):
-        flags.DEFINE_string("output_dir", "demo_output", "Local directory of all results.")
+    define(
+        {
+            "Data": {
+                Flag("max_documents", int, at_least=2): "Number of documents of the corpus. "
+                "Default: all.",
+                Flag("vocab_size", 1000, at_least=1): "Size of the vocabulary.",
+            },
+            "Training": {
+                Flag("num_train_steps", 1500, at_least=1): "Number of pretraining steps.",
+                Flag("num_fine_tuning_steps", 160, at_least=0): "Number of steps of fine-tuning "
+                "the classifier; 0 skips it.",
+            },
+            "Output": {
+                Flag("output_dir", "demo_output"): "Local directory of all results.",
+            },
+        }
+    )
 
 
 def run() -> None:

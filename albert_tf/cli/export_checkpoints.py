@@ -12,35 +12,30 @@ import os
 from absl import flags, logging
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flags import flag_group
+from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "albert_directory",
-            None,
-            "Required. Directory with albert_config.json and a checkpoint, or a model of another "
-            "format. It is not modified.",
-            required=True,
-        )
-        flags.DEFINE_string(
-            "checkpoint_name",
-            "model.ckpt-best",
-            "Checkpoint in --albert_directory. If the default does not exist, the newest is used.",
-        )
-    with flag_group("Output"):
-        flags.DEFINE_string(
-            "export_path",
-            None,
-            "Required. Prefix of the checkpoint to write, which must not exist.",
-            required=True,
-        )
-    with flag_group("Accepted without effect"):
-        flags.DEFINE_bool("do_lower_case", True, "No effect: only weights are written.")
-    define_dry_run_flag()
+    define(
+        {
+            "Model": {
+                Flag("albert_directory", required=True): "Required. Directory with "
+                "albert_config.json and a checkpoint, or a model of another format. It is not "
+                "modified.",
+                Flag("checkpoint_name", "model.ckpt-best"): "Checkpoint in --albert_directory. If "
+                "the default does not exist, the newest is used.",
+            },
+            "Output": {
+                Flag("export_path", required=True): "Required. Prefix of the checkpoint to write, "
+                "which must not exist.",
+            },
+            "Accepted without effect": {
+                Flag("do_lower_case", True): "No effect: only weights are written.",
+            },
+            "Actions": DRY_RUN,
+        }
+    )
 
 
 def run() -> None:

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flags import define_model_part_flags, flag_group, model_parts_from_flags
+from albert_tf.cli.flags import (
+    DRY_RUN,
+    MODEL_PARTS,
+    Flag,
+    define,
+    is_dry_run,
+    model_parts_from_flags,
+)
 from albert_tf.data.files import file_size
 
 if TYPE_CHECKING:
@@ -29,37 +35,30 @@ _LENGTH = 128
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "model",
-            None,
-            "Required. Encoder, pretrained model, classifier or model for SQuAD 1.1, of any "
-            "supported format: a directory, a checkpoint, a released tar file, the URL of a TF-Hub "
-            "module, or mini.",
-            required=True,
-        )
-    define_model_part_flags()
-    with flag_group("Export"):
-        flags.DEFINE_enum(
-            "quantization",
-            "none",
-            _QUANTIZATIONS,
-            "Type of the stored weights. none: float32. float16: half the size. int8: a quarter of "
-            "the size, and faster.",
-        )
-        flags.DEFINE_integer(
-            "max_seq_length",
-            None,
-            "Number of tokens of a sequence, including padding; 0 for any length. Default: the "
-            f"length the model was trained with, or {_LENGTH} if that is unknown.",
-            lower_bound=0,
-        )
-        flags.DEFINE_integer(
-            "batch_size", 1, "Number of sequences per batch; 0 for any number.", lower_bound=0
-        )
-    with flag_group("Output"):
-        flags.DEFINE_string("output_file", "model.tflite", "File to write.")
-    define_dry_run_flag()
+    define(
+        {
+            "Model": {
+                Flag("model", required=True): "Required. Encoder, pretrained model, classifier or "
+                "model for SQuAD 1.1, of any supported format: a directory, a checkpoint, a "
+                "released tar file, the URL of a TF-Hub module, or mini.",
+                **MODEL_PARTS,
+            },
+            "Export": {
+                Flag("quantization", "none", choices=_QUANTIZATIONS): "Type of the stored "
+                "weights. none: float32. float16: half the size. int8: a quarter of the size, and "
+                "faster.",
+                Flag("max_seq_length", int, at_least=0): "Number of tokens of a sequence, "
+                "including padding; 0 for any length. Default: the length the model was trained "
+                f"with, or {_LENGTH} if that is unknown.",
+                Flag("batch_size", 1, at_least=0): "Number of sequences per batch; 0 for any "
+                "number.",
+            },
+            "Output": {
+                Flag("output_file", "model.tflite"): "File to write.",
+            },
+            "Actions": DRY_RUN,
+        }
+    )
 
 
 def run() -> None:

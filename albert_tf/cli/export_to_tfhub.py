@@ -16,59 +16,38 @@ import os
 from absl import flags
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flags import flag_group
+from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run, lower_case_from_flags
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "albert_directory",
-            None,
-            "Required. Directory with albert_config.json, tokenizer and checkpoint, or a model of "
-            "another format. It is not modified.",
-            required=True,
-        )
-        flags.DEFINE_string(
-            "checkpoint_name",
-            "model.ckpt-best",
-            "Checkpoint in --albert_directory. If the default does not exist, the newest is used.",
-        )
-        flags.DEFINE_bool(
-            "do_lower_case",
-            True,
-            "Whether the model expects lower-cased text. If not set, the setting stored with the "
-            "model is used.",
-        )
-    with flag_group("Output"):
-        flags.DEFINE_enum(
-            "format",
-            "tf2",
-            ["tf2", "tf1_hub"],
-            "Format to write. tf2: an encoder for hub.KerasLayer and hub.load. tf1_hub: a module "
-            "for hub.Module and the original's programs, as the original writes it.",
-        )
-        flags.DEFINE_string(
-            "export_path",
-            None,
-            "Required. Directory to write, which must be empty or not exist. It appears only when "
-            "it is complete.",
-            required=True,
-        )
-        flags.DEFINE_string(
-            "preprocessor_path",
-            None,
-            "Directory of a preprocessor that turns texts into inputs of the encoder; only for "
-            "--format=tf2. Default: no preprocessor.",
-        )
-    with flag_group("Accepted without effect"):
-        flags.DEFINE_bool(
-            "use_einsum",
-            True,
-            "No effect: the graph has plain matrix products, which TFLite supports.",
-        )
-    define_dry_run_flag()
+    define(
+        {
+            "Model": {
+                Flag("albert_directory", required=True): "Required. Directory with "
+                "albert_config.json, tokenizer and checkpoint, or a model of another format. It "
+                "is not modified.",
+                Flag("checkpoint_name", "model.ckpt-best"): "Checkpoint in --albert_directory. If "
+                "the default does not exist, the newest is used.",
+                Flag("do_lower_case", True): "Whether the model expects lower-cased text. If not "
+                "set, the setting stored with the model is used.",
+            },
+            "Output": {
+                Flag("format", "tf2", choices=("tf2", "tf1_hub")): "Format to write. tf2: an "
+                "encoder for hub.KerasLayer and hub.load. tf1_hub: a module for hub.Module and "
+                "the original's programs, as the original writes it.",
+                Flag("export_path", required=True): "Required. Directory to write, which must be "
+                "empty or not exist. It appears only when it is complete.",
+                Flag("preprocessor_path"): "Directory of a preprocessor that turns texts into "
+                "inputs of the encoder; only for --format=tf2. Default: no preprocessor.",
+            },
+            "Accepted without effect": {
+                Flag("use_einsum", True): "No effect: the graph has plain matrix products, which "
+                "TFLite supports.",
+            },
+            "Actions": DRY_RUN,
+        }
+    )
 
 
 def run() -> None:
@@ -90,7 +69,7 @@ def run() -> None:
         values.format,
         values.export_path,
         values.preprocessor_path,
-        do_lower_case=values.do_lower_case if values["do_lower_case"].present else None,
+        do_lower_case=lower_case_from_flags(values),
         dry_run=dry_run,
     )
     if not dry_run:

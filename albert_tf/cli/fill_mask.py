@@ -10,7 +10,7 @@ import sys
 from absl import flags
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.flags import flag_group
+from albert_tf.cli.flags import Flag, define, flag_group, lower_case_from_flags
 
 
 def define_flags() -> None:
@@ -22,23 +22,20 @@ def define_flags() -> None:
             "Text with one or more [MASK] to fill in. Default: texts from the standard input, one "
             "per line",
         )
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "model_dir",
-            None,
-            "Required. Model of any supported format: a directory, a checkpoint, a released tar "
-            "file, a TF-Hub URL, or mini, which is part of albert_tf.",
-            required=True,
-        )
-        flags.DEFINE_bool(
-            "do_lower_case",
-            True,
-            "Lower-case the text. If not set, the setting stored with the model is used.",
-        )
-    with flag_group("Output"):
-        flags.DEFINE_integer(
-            "top_k", 5, "Number of predictions to print per [MASK].", lower_bound=1
-        )
+    define(
+        {
+            "Model": {
+                Flag("model_dir", required=True): "Required. Model of any supported format: a "
+                "directory, a checkpoint, a released tar file, a TF-Hub URL, or mini, which is "
+                "part of albert_tf.",
+                Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored "
+                "with the model is used.",
+            },
+            "Output": {
+                Flag("top_k", 5, at_least=1): "Number of predictions to print per [MASK].",
+            },
+        }
+    )
 
 
 def run() -> None:
@@ -49,8 +46,7 @@ def run() -> None:
 
     log_devices()
     values = flags.FLAGS
-    lower_case = values.do_lower_case if values["do_lower_case"].present else None
-    filler = MaskFiller(values.model_dir, lower_case)
+    filler = MaskFiller(values.model_dir, lower_case_from_flags(values))
     for text in values.text or filter(None, map(str.strip, sys.stdin)):
         print(text)
         for candidates in filler.fill(text, values.top_k):

@@ -8,9 +8,9 @@ TensorFlow.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from absl import flags, logging
 
@@ -70,7 +70,8 @@ def settings_from_flags(kind: type[T]) -> T:
 def flag_group(title: Group) -> Iterator[None]:
     """Lists the flags defined inside under a title, unless an inner block has listed them.
 
-    absl prints help by module; a title takes the place of the module's name.
+    absl prints help by module; a title takes the place of the module's name. `define` does the same
+    for flags as this package writes them.
     """
     before = set(flags.FLAGS)
     yield
@@ -80,171 +81,153 @@ def flag_group(title: Group) -> Iterator[None]:
             flags.FLAGS.register_key_flag_for_module(title, flags.FLAGS[name])
 
 
-def define_model_flags() -> None:
-    """Defines the flags of the model and its initial weights."""
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "albert_config_file",
-            None,
-            "Model configuration (albert_config.json). Default: the one in --output_dir, or the "
-            "one that comes with --init_checkpoint.",
-        )
-    define_weight_flags()
+class Flag(NamedTuple):
+    """A flag without its help.
+
+    Attributes:
+        name: without dashes.
+        default: its type is that of the flag, a tuple makes a list; a type is that of a flag that
+            is None by default; None is a string that is None by default.
+        choices: of an enumeration.
+        at_least: lower bound of a number.
+        required: whether it must be given.
+    """
+
+    name: str
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    required: bool = False
 
 
-def define_weight_flags() -> None:
-    """Defines the flags of the initial weights and the tokenizer."""
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "init_checkpoint",
-            None,
-            "Initial weights, used while --output_dir has no checkpoint: a checkpoint prefix, one "
-            "of its files, or a model of any supported format (a directory, a released tar file, "
-            "a TF-Hub URL, or mini). Default: random weights.",
-        )
-        flags.DEFINE_bool(
-            "allow_partial_checkpoint",
-            False,
-            "Accept an --init_checkpoint that does not cover the whole encoder; missing weights "
-            "stay random. Without this flag they are an error.",
-        )
-        flags.DEFINE_bool(
-            "init_from_group0",
-            False,
-            "Initialize a model that shares fewer parameters, or has more layers or groups, than "
-            "--init_checkpoint: each layer takes the weights at the same relative depth, which in "
-            "a fully shared model are those of group 0.",
-        )
-        flags.DEFINE_string(
-            "spm_model_file",
-            None,
-            "SentencePiece model (English models), stored with the checkpoints. from_tf_hub uses "
-            "the file of the model, which is also the default without --vocab_file.",
-        )
-        flags.DEFINE_string(
-            "vocab_file",
-            None,
-            "WordPiece vocabulary (Chinese models), stored with the checkpoints.",
-        )
+Flags = Mapping[Flag, str]  # with their help
 
 
-def define_fine_tuning_model_flags() -> None:
-    """Defines the flags of the model to fine-tune, in any format, and of its dropout."""
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "albert_hub_module_handle",
-            None,
-            "Model to start from, with its configuration and tokenizer: the directory or URL of a "
-            "TF-Hub module, a model of another format, a released tar file, or mini, which is part "
-            "of albert_tf.",
-        )
-        flags.DEFINE_string(
-            "albert_config_file",
-            None,
-            "Model configuration (albert_config.json). Default: the one of "
-            "--albert_hub_module_handle, next to --init_checkpoint, or in --output_dir.",
-        )
-    define_weight_flags()
-    with flag_group("Model"):
-        flags.DEFINE_bool(
-            "do_lower_case",
-            True,
-            "Lower-case the text. If not set, the setting stored with the model is used.",
-        )
-    with flag_group("Training"):
-        flags.DEFINE_float(
-            "encoder_dropout_prob",
-            None,
-            "Dropout rate of hidden states and attention in the encoder during training. Default: "
-            "the rates of the configuration.",
-        )
+def define(groups: Mapping[Group, Flags]) -> None:
+    """Defines flags with their help, by group."""
+    kinds: dict[type, Any] = {
+        bool: flags.DEFINE_bool,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        tuple: flags.DEFINE_list,
+    }
+    for title, texts in groups.items():
+        with flag_group(title):
+            for (name, default, choices, at_least, required), text in texts.items():
+                kind = default if isinstance(default, type) else type(default)
+                value = None if isinstance(default, type) else default
+                value = list(value) if kind is tuple else value
+                if choices:
+                    flags.DEFINE_enum(name, value, choices, text, required=required)
+                else:
+                    bounds = {} if at_least is None else {"lower_bound": at_least}
+                    define_one = kinds.get(kind, flags.DEFINE_string)
+                    define_one(name, value, text, required=required, **bounds)
 
 
-def define_model_part_flags() -> None:
-    """Defines the flags for parts that are not stored with --model."""
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "albert_config_file",
-            None,
-            "Model configuration (albert_config.json), if --model has none.",
-        )
-        flags.DEFINE_string("spm_model_file", None, "SentencePiece model, if --model has none.")
-        flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary, if --model has none.")
-        flags.DEFINE_bool(
-            "do_lower_case",
-            True,
-            "Whether the model expects lower-cased text. If not set, the setting stored with the "
-            "model is used.",
-        )
+# Of every command that takes long or writes much.
+DRY_RUN: Flags = {
+    Flag("dry_run", False): "Run the checks of a real run, log its training plan, and stop. "
+    "Nothing is written.",
+}
+DRY_RUN_PASSED = "All checks passed. Nothing was written (--dry_run)."
+
+# The initial weights and the tokenizer.
+WEIGHTS: Flags = {
+    Flag("init_checkpoint"): "Initial weights, used while --output_dir has no checkpoint: a "
+    "checkpoint prefix, one of its files, or a model of any supported format (a directory, a "
+    "released tar file, a TF-Hub URL, or mini). Default: random weights.",
+    Flag("allow_partial_checkpoint", False): "Accept an --init_checkpoint that does not cover the "
+    "whole encoder; missing weights stay random. Without this flag they are an error.",
+    Flag("init_from_group0", False): "Initialize a model that shares fewer parameters, or has "
+    "more layers or groups, than --init_checkpoint: each layer takes the weights at the same "
+    "relative depth, which in a fully shared model are those of group 0.",
+    Flag("spm_model_file"): "SentencePiece model (English models), stored with the checkpoints. "
+    "from_tf_hub uses the file of the model, which is also the default without --vocab_file.",
+    Flag("vocab_file"): "WordPiece vocabulary (Chinese models), stored with the checkpoints.",
+}
+
+# Parts that are not stored with --model.
+MODEL_PARTS: Flags = {
+    Flag("albert_config_file"): "Model configuration (albert_config.json), if --model has none.",
+    Flag("spm_model_file"): "SentencePiece model, if --model has none.",
+    Flag("vocab_file"): "WordPiece vocabulary, if --model has none.",
+    Flag("do_lower_case", True): "Whether the model expects lower-cased text. If not set, the "
+    "setting stored with the model is used.",
+}
+
+# Which tokens are masked together.
+NGRAMS: Flags = {
+    Flag("ngram", 3): "Maximum number of consecutive words masked together.",
+    Flag("favor_shorter_ngram", True): "Mask n consecutive words with probability ~ 1/n; if "
+    "false, longer runs are more likely.",
+    Flag("do_whole_word_mask", True): "Mask either all pieces of a word or none of them.",
+}
+
+
+def is_dry_run(values: flags.FlagValues) -> bool:
+    """Whether the command is only to be tried; False for commands without the flag."""
+    return "dry_run" in values and bool(values.dry_run)
+
+
+@contextmanager
+def dry_run_context(values: flags.FlagValues) -> Iterator[None]:
+    """With --dry_run says in the end that nothing failed."""
+    yield
+    if is_dry_run(values):
+        print(DRY_RUN_PASSED)
+
+
+def lower_case_from_flags(values: flags.FlagValues) -> bool | None:
+    """Returns --do_lower_case; None where it was not given, and the model decides."""
+    return values.do_lower_case if values["do_lower_case"].present else None
 
 
 def model_parts_from_flags(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the values of `define_model_part_flags` as arguments of `read_contents`."""
+    """Returns the values of `MODEL_PARTS` as arguments of `read_contents`."""
     return {
         "albert_config_file": values.albert_config_file,
         "spm_model_file": values.spm_model_file,
         "vocab_file": values.vocab_file,
-        "do_lower_case": values.do_lower_case if values["do_lower_case"].present else None,
+        "do_lower_case": lower_case_from_flags(values),
     }
 
 
 def define_trainer_flags(defaults: TrainerConfig) -> None:
     """Defines the flags of the training loop and of what it writes."""
-    with flag_group("Training"):
-        flags.DEFINE_integer(
-            "train_batch_size",
-            defaults.train_batch_size,
-            "Number of examples per training step, over all devices.",
-        )
-        flags.DEFINE_integer(
-            "gradient_accumulation_steps",
-            defaults.gradient_accumulation_steps,
-            "Number of micro-batches into which each device splits its share of "
-            "--train_batch_size, to save memory; the resulting weights are the same.",
-        )
-        flags.DEFINE_bool(
-            "remat",
-            defaults.remat,
-            "Keep only the input of each block for the backward pass and recompute the rest: the "
-            "same results with less memory, in more time.",
-        )
-        flags.DEFINE_bool("xla", defaults.jit_compile, "Compile the training step with XLA.")
-        flags.DEFINE_integer(
-            "seed", defaults.seed, "Random seed of initial weights, input order and dropout."
-        )
-        flags.DEFINE_enum(
-            "on_divergence",
-            defaults.on_divergence,
-            ON_DIVERGENCE,
-            "What to do when a loss, gradient or weight is not finite. stop: end with an error. "
-            "rollback: return to the newest checkpoint, skip the batches since then and continue, "
-            "up to three times.",
-        )
-        flags.DEFINE_float(
-            "max_loss_spike",
-            defaults.max_loss_spike,
-            "Apply --on_divergence also when the loss of a step exceeds this multiple of the "
-            "median of the 100 steps before it; 0 disables the check.",
-        )
-    with flag_group("Output"):
-        flags.DEFINE_string(
-            "output_dir",
-            None,
-            "Required. Directory of checkpoints, logs and results. A training run found there is "
-            "resumed.",
-            required=True,
-        )
-        flags.DEFINE_integer(
-            "save_checkpoints_steps",
-            defaults.save_checkpoints_steps,
-            "Number of steps between checkpoints.",
-        )
-        flags.DEFINE_integer(
-            "keep_checkpoint_max",
-            defaults.keep_checkpoint_max,
-            "Number of newest checkpoints to keep in addition to the best; 0 keeps all.",
-        )
-        flags.DEFINE_integer("log_steps", defaults.log_steps, "Number of steps between log lines.")
+    define(
+        {
+            "Training": {
+                Flag("train_batch_size", defaults.train_batch_size): "Number of examples per "
+                "training step, over all devices.",
+                Flag("gradient_accumulation_steps", defaults.gradient_accumulation_steps): "Number "
+                "of micro-batches into which each device splits its share of --train_batch_size, "
+                "to save memory; the resulting weights are the same.",
+                Flag("remat", defaults.remat): "Keep only the input of each block for the "
+                "backward pass and recompute the rest: the same results with less memory, in more "
+                "time.",
+                Flag("xla", defaults.jit_compile): "Compile the training step with XLA.",
+                Flag("seed", defaults.seed): "Random seed of initial weights, input order and "
+                "dropout.",
+                Flag("on_divergence", defaults.on_divergence, choices=ON_DIVERGENCE): "What to do "
+                "when a loss, gradient or weight is not finite. stop: end with an error. "
+                "rollback: return to the newest checkpoint, skip the batches since then and "
+                "continue, up to three times.",
+                Flag("max_loss_spike", defaults.max_loss_spike): "Apply --on_divergence also when "
+                "the loss of a step exceeds this multiple of the median of the 100 steps before "
+                "it; 0 disables the check.",
+            },
+            "Output": {
+                Flag("output_dir", required=True): "Required. Directory of checkpoints, logs and "
+                "results. A training run found there is resumed.",
+                Flag("save_checkpoints_steps", defaults.save_checkpoints_steps): "Number of steps "
+                "between checkpoints.",
+                Flag("keep_checkpoint_max", defaults.keep_checkpoint_max): "Number of newest "
+                "checkpoints to keep in addition to the best; 0 keeps all.",
+                Flag("log_steps", defaults.log_steps): "Number of steps between log lines.",
+            },
+        }
+    )
 
 
 def define_optimizer_flags(defaults: OptimizerConfig) -> None:
@@ -254,106 +237,74 @@ def define_optimizer_flags(defaults: OptimizerConfig) -> None:
         defaults: its class names the flags of the steps.
     """
     define_rate_flags(defaults)
-    with flag_group("Optimizer"):
-        flags.DEFINE_integer(
-            _name(defaults.STEPS_FLAG),
-            defaults.num_train_steps,
-            "Number of training steps, including those before the run was resumed; the learning "
-            "rate is 0 at the last.",
-        )
-        flags.DEFINE_integer(
-            _name(defaults.WARMUP_FLAG),
-            defaults.num_warmup_steps,
-            "Number of warm-up steps, over which the learning rate rises linearly from 0; 0 "
-            "disables the warm-up.",
-        )
+    define(
+        {
+            "Optimizer": {
+                Flag(
+                    defaults.STEPS_FLAG.removeprefix("--"), defaults.num_train_steps
+                ): "Number of training "
+                "steps, including those before the run was resumed; the learning rate is 0 at the "
+                "last.",
+                Flag(
+                    defaults.WARMUP_FLAG.removeprefix("--"), defaults.num_warmup_steps
+                ): "Number of warm-up "
+                "steps, over which the learning rate rises linearly from 0; 0 disables the "
+                "warm-up.",
+            },
+        }
+    )
 
 
 def define_rate_flags(defaults: OptimizerConfig) -> None:
     """Defines the flags of optimizer and learning rate."""
-    with flag_group("Optimizer"):
-        flags.DEFINE_enum(
-            "optimizer",
-            defaults.optimizer,
-            ["adamw", "lamb"],
-            "Optimizer. adamw: Adam with decoupled weight decay. lamb: LAMB, for large batches.",
-        )
-        flags.DEFINE_float(
-            "learning_rate",
-            defaults.learning_rate,
-            "Learning rate that the warm-up rises to and from which the decay is computed.",
-        )
-        flags.DEFINE_float(
-            "poly_power",
-            defaults.poly_power,
-            "Exponent of the polynomial decay; 1 is a linear decay to 0 at the last step.",
-        )
-        flags.DEFINE_integer(
-            "start_warmup_step",
-            defaults.start_warmup_step,
-            "Step at which the warm-up begins; the learning rate is 0 before.",
-        )
-
-
-def _name(flag: str) -> str:
-    return flag.removeprefix("--")
+    define(
+        {
+            "Optimizer": {
+                Flag("optimizer", defaults.optimizer, choices=("adamw", "lamb")): "Optimizer. "
+                "adamw: Adam with decoupled weight decay. lamb: LAMB, for large batches.",
+                Flag("learning_rate", defaults.learning_rate): "Learning rate that the warm-up "
+                "rises to and from which the decay is computed.",
+                Flag("poly_power", defaults.poly_power): "Exponent of the polynomial decay; 1 is "
+                "a linear decay to 0 at the last step.",
+                Flag("start_warmup_step", defaults.start_warmup_step): "Step at which the warm-up "
+                "begins; the learning rate is 0 before.",
+            },
+        }
+    )
 
 
 def define_device_flags() -> None:
     """Defines the flags of devices and precision, among them the original's TPU flags."""
-    with flag_group("Devices"):
-        flags.DEFINE_enum(
-            "precision",
-            FLOAT32,
-            PRECISIONS,
-            "Precision of matrix products in training, evaluation and prediction; weights, losses "
-            "and files are float32. bfloat16: for TPUs, recent GPUs, and processors with bfloat16 "
-            "instructions. float16: for older GPUs; the loss is scaled.",
-        )
-        flags.DEFINE_enum(
-            "distribution_strategy",
-            "auto",
-            STRATEGIES,
-            "Devices to compute on. one_device: the first GPU, or the CPU. mirrored: all GPUs of "
-            "this machine. multi_worker: the GPUs of all machines in the environment variable "
-            "TF_CONFIG. tpu: same as --use_tpu. auto: multi_worker if TF_CONFIG names several "
-            "workers, else mirrored if there are several GPUs, else one_device.",
-        )
-        flags.DEFINE_integer(
-            "num_logical_cpu_devices",
-            1,
-            "Number of logical devices to split the CPU into, to try "
-            "--distribution_strategy=mirrored without GPUs.",
-            lower_bound=1,
-        )
-        flags.DEFINE_bool("use_tpu", False, "Compute on a TPU.")
-        flags.DEFINE_string(
-            "tpu_name",
-            None,
-            "Name of the TPU, its address grpc://host:port, or local. Default: local, the TPU of "
-            "this machine.",
-        )
-        flags.DEFINE_string(
-            "tpu_zone", None, "Zone of a TPU given by name. Default: the zone of this machine."
-        )
-        flags.DEFINE_string(
-            "gcp_project",
-            None,
-            "Project of a TPU given by name. Default: the project of this machine.",
-        )
-        flags.DEFINE_integer(
-            "num_tpu_cores",
-            8,
-            "Number of cores that the TPU must have. If not set, any number is accepted.",
-            lower_bound=1,
-        )
-    with flag_group("Accepted without effect"):
-        flags.DEFINE_string("master", None, "No effect: there are no session masters.")
-        flags.DEFINE_integer(
-            "iterations_per_loop",
-            1000,
-            "No effect: training returns to Python after every step.",
-        )
+    define(
+        {
+            "Devices": {
+                Flag("precision", FLOAT32, choices=PRECISIONS): "Precision of matrix products in "
+                "training, evaluation and prediction; weights, losses and files are float32. "
+                "bfloat16: for TPUs, recent GPUs, and processors with bfloat16 instructions. "
+                "float16: for older GPUs; the loss is scaled.",
+                Flag("distribution_strategy", "auto", choices=STRATEGIES): "Devices to compute "
+                "on. one_device: the first GPU, or the CPU. mirrored: all GPUs of this machine. "
+                "multi_worker: the GPUs of all machines in the environment variable TF_CONFIG. "
+                "tpu: same as --use_tpu. auto: multi_worker if TF_CONFIG names several workers, "
+                "else mirrored if there are several GPUs, else one_device.",
+                Flag("num_logical_cpu_devices", 1, at_least=1): "Number of logical devices to "
+                "split the CPU into, to try --distribution_strategy=mirrored without GPUs.",
+                Flag("use_tpu", False): "Compute on a TPU.",
+                Flag("tpu_name"): "Name of the TPU, its address grpc://host:port, or local. "
+                "Default: local, the TPU of this machine.",
+                Flag("tpu_zone"): "Zone of a TPU given by name. Default: the zone of this machine.",
+                Flag("gcp_project"): "Project of a TPU given by name. Default: the project of "
+                "this machine.",
+                Flag("num_tpu_cores", 8, at_least=1): "Number of cores that the TPU must have. If "
+                "not set, any number is accepted.",
+            },
+            "Accepted without effect": {
+                Flag("master"): "No effect: there are no session masters.",
+                Flag("iterations_per_loop", 1000): "No effect: training returns to Python after "
+                "every step.",
+            },
+        }
+    )
 
 
 def define_fine_tuning_flags(
@@ -371,50 +322,54 @@ def define_fine_tuning_flags(
         checkpoint: what happens without --checkpoint.
         padding: what depends on --padding.
     """
-    with flag_group("Actions"):
-        flags.DEFINE_enum(
-            "recipe",
-            "none",
-            ["none", "auto", "v1", "v2"],
-            "Use the published settings of the task for all flags that are not given. v1, v2: "
-            "those of models of that version. auto: those of the version that the model's "
-            "configuration indicates. none: the defaults listed here.",
-        )
-    with flag_group("Evaluation"):
-        flags.DEFINE_string(
-            "checkpoint",
-            None,
-            "Checkpoint to evaluate without training, to predict with or to export: all, best or "
-            f"newest of --output_dir, or a path. Default: {checkpoint}. If --output_dir has no "
-            "checkpoint, --init_checkpoint is used.",
-        )
-    with flag_group("Prediction"):
-        _define_batch_size_flag("predict_batch_size", "prediction", examples)
-    with flag_group("Export"):
-        flags.DEFINE_string(
-            "export_dir",
-            None,
-            "Export a SavedModel into a numbered subdirectory of this directory. Default: no "
-            "export.",
-        )
-        flags.DEFINE_bool(
-            "export_text_model",
-            False,
-            "Also export a SavedModel that takes texts, into the subdirectory text of "
-            "--export_dir. It returns the same results as this command and needs the operations of "
-            "TensorFlow Text.",
-        )
-    with flag_group("Training"):
-        flags.DEFINE_enum(
-            "padding",
-            "longest",
-            PADDINGS,
-            "Length to which the sequences of a batch are padded. longest: that of its longest "
-            "sequence. buckets: one of a few lengths, for TPUs. max: always --max_seq_length. "
-            f"{padding}",
-        )
+    define(
+        {
+            "Actions": {
+                Flag("recipe", "none", choices=("none", "auto", "v1", "v2")): "Use the published "
+                "settings of the task for all flags that are not given. v1, v2: those of models "
+                "of that version. auto: those of the version that the model's configuration "
+                "indicates. none: the defaults listed here.",
+            },
+            "Evaluation": {
+                Flag("checkpoint"): "Checkpoint to evaluate without training, to predict with or "
+                "to export: all, best or newest of --output_dir, or a path. Default: "
+                f"{checkpoint}. If --output_dir has no checkpoint, --init_checkpoint is used.",
+            },
+            "Prediction": {_batch_size("predict_batch_size"): _batch_help("prediction", examples)},
+            "Export": {
+                Flag("export_dir"): "Export a SavedModel into a numbered subdirectory of this "
+                "directory. Default: no export.",
+                Flag("export_text_model", False): "Also export a SavedModel that takes texts, "
+                "into the subdirectory text of --export_dir. It returns the same results as this "
+                "command and needs the operations of TensorFlow Text.",
+            },
+            "Training": {
+                Flag("padding", "longest", choices=PADDINGS): "Length to which the sequences of a "
+                "batch are padded. longest: that of its longest sequence. buckets: one of a few "
+                f"lengths, for TPUs. max: always --max_seq_length. {padding}",
+            },
+        }
+    )
     define_trainer_flags(defaults)
-    define_fine_tuning_model_flags()
+    define(
+        {
+            "Model": {
+                Flag("albert_hub_module_handle"): "Model to start from, with its configuration "
+                "and tokenizer: the directory or URL of a TF-Hub module, a model of another "
+                "format, a released tar file, or mini, which is part of albert_tf.",
+                Flag("albert_config_file"): "Model configuration (albert_config.json). Default: "
+                "the one of --albert_hub_module_handle, next to --init_checkpoint, or in "
+                "--output_dir.",
+                **WEIGHTS,
+                Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored "
+                "with the model is used.",
+            },
+            "Training": {
+                Flag("encoder_dropout_prob", float): "Dropout rate of hidden states and attention "
+                "in the encoder during training. Default: the rates of the configuration.",
+            },
+        }
+    )
     define_device_flags()
 
 
@@ -428,38 +383,35 @@ def define_development_flags(
         optimizer: defaults.
         is_default: whether they train and evaluate if not told otherwise.
     """
-    with flag_group("Actions"):
-        flags.DEFINE_bool("do_train", is_default, "Train on the training set.")
-        flags.DEFINE_bool(
-            "do_eval",
-            is_default,
-            "Evaluate on the development set and keep the best checkpoint as model.ckpt-best: "
-            "every saved checkpoint during training, or --checkpoint without training.",
-        )
-    with flag_group("Evaluation"):
-        _define_batch_size_flag("eval_batch_size", "evaluation", examples)
+    define(
+        {
+            "Actions": {
+                Flag("do_train", is_default): "Train on the training set.",
+                Flag("do_eval", is_default): "Evaluate on the development set and keep the best "
+                "checkpoint as model.ckpt-best: every saved checkpoint during training, or "
+                "--checkpoint without training.",
+            },
+            "Evaluation": {_batch_size("eval_batch_size"): _batch_help("evaluation", examples)},
+        }
+    )
     define_optimizer_flags(optimizer)
 
 
-def _define_batch_size_flag(name: str, purpose: str, examples: str) -> None:
-    flags.DEFINE_integer(
-        name,
-        8,
+def _batch_size(name: str) -> Flag:
+    return Flag(name, 8, at_least=1)
+
+
+def _batch_help(purpose: str, examples: str) -> str:
+    return (
         f"Number of {examples} of --max_seq_length tokens per batch in {purpose}; batches of "
-        f"shorter {examples} hold more.",
-        lower_bound=1,
+        f"shorter {examples} hold more."
     )
 
 
-def define_unneeded_flags(*names: str) -> None:
-    """Defines the flags of files in which the original keeps features between runs."""
-    with flag_group("Accepted without effect"):
-        for name in names:
-            flags.DEFINE_string(
-                name,
-                None,
-                "No effect: features are computed anew, which is faster than reading them back.",
-            )
+def unneeded(*names: str) -> Flags:
+    """Returns the flags of files in which the original keeps features between runs."""
+    text = "No effect: features are computed anew, which is faster than reading them back."
+    return {Flag(name): text for name in names}
 
 
 def log_flags_without_effect() -> None:
@@ -467,34 +419,3 @@ def log_flags_without_effect() -> None:
     for flag in flags.FLAGS.get_key_flags_for_module("Accepted without effect"):
         if flag.present:
             logging.info("--%s: %s", flag.name, flag.help)
-
-
-def define_ngram_flags() -> None:
-    """Defines the flags that choose which tokens are masked together."""
-    with flag_group("Masking"):
-        flags.DEFINE_integer("ngram", 3, "Maximum number of consecutive words masked together.")
-        flags.DEFINE_bool(
-            "favor_shorter_ngram",
-            True,
-            "Mask n consecutive words with probability ~ 1/n; if false, longer runs are more "
-            "likely.",
-        )
-        flags.DEFINE_bool(
-            "do_whole_word_mask", True, "Mask either all pieces of a word or none of them."
-        )
-
-
-def define_online_masking_flags() -> None:
-    """Defines the flags of masking during training."""
-    with flag_group("Masking"):
-        flags.DEFINE_float(
-            "masked_lm_prob",
-            0.0,
-            "Fraction of tokens to mask during training, differently in every epoch; usually 0.15. "
-            "For records made with create_pretraining_data --masked_lm_prob=0. 0: the records are "
-            "masked already.",
-        )
-        flags.DEFINE_float(
-            "masked_lm_budget", 0.0, "Name of --masked_lm_prob in the original release."
-        )
-    define_ngram_flags()

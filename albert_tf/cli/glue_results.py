@@ -9,38 +9,28 @@ written to --results_dir, with a figure.
 from absl import flags
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.flags import flag_group
+from albert_tf.cli.flags import Flag, define
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Data"):
-        flags.DEFINE_string(
-            "results_dir",
-            None,
-            "Required. Directory with a subdirectory <task>-seed<seed> for each run, as written by "
-            "run_glue.sh.",
-            required=True,
-        )
-        flags.DEFINE_string(
-            "model",
-            None,
-            "Model that the runs started from: a TF-Hub module, a directory with "
-            "albert_config.json, or a name such as base_v2. Adds the published scores of a "
-            "released model to the table. Default: only the results.",
-        )
-    with flag_group("Output"):
-        flags.DEFINE_string(
-            "submission",
-            None,
-            "Zip file to write, with test predictions for the GLUE server. Default: no file.",
-        )
-        flags.DEFINE_bool(
-            "allow_missing",
-            False,
-            "Write --submission even if predictions of some tasks are missing, which is otherwise "
-            "an error.",
-        )
+    define(
+        {
+            "Data": {
+                Flag("results_dir", required=True): "Required. Directory with a subdirectory "
+                "<task>-seed<seed> for each run, as written by run_glue.sh.",
+                Flag("model"): "Model that the runs started from: a TF-Hub module, a directory "
+                "with albert_config.json, or a name such as base_v2. Adds the published scores of "
+                "a released model to the table. Default: only the results.",
+            },
+            "Output": {
+                Flag("submission"): "Zip file to write, with test predictions for the GLUE "
+                "server. Default: no file.",
+                Flag("allow_missing", False): "Write --submission even if predictions of some "
+                "tasks are missing, which is otherwise an error.",
+            },
+        }
+    )
 
 
 def run() -> None:

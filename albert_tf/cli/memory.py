@@ -8,50 +8,38 @@ The model is not built; the estimate covers one training step on one device.
 from absl import flags
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.flags import flag_group
+from albert_tf.cli.flags import Flag, define
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Data"):
-        flags.DEFINE_integer(
-            "max_seq_length", 512, "Number of tokens of a sequence.", lower_bound=1
-        )
-        flags.DEFINE_integer(
-            "max_predictions_per_seq", 20, "Prediction slots of a sequence.", lower_bound=0
-        )
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "preset",
-            None,
-            "Name of a released model, such as base_v2. Either this or --albert_config_file is "
-            "required.",
-        )
-        flags.DEFINE_string("albert_config_file", None, "Model configuration (albert_config.json).")
-    with flag_group("Training"):
-        flags.DEFINE_integer(
-            "train_batch_size", 8, "Number of examples per step, on one device.", lower_bound=1
-        )
-        flags.DEFINE_integer(
-            "gradient_accumulation_steps",
-            1,
-            "Number of micro-batches into which --train_batch_size is split.",
-            lower_bound=1,
-        )
-        flags.DEFINE_bool("remat", False, "Recompute the blocks in the backward pass.")
-    with flag_group("Devices"):
-        flags.DEFINE_enum(
-            "precision",
-            "float32",
-            ["float32", "bfloat16", "float16"],
-            "Precision of matrix products.",
-        )
-        flags.DEFINE_float(
-            "memory_gb",
-            None,
-            "Memory of the device in GB (10^9 bytes), for which the largest batch size is printed. "
-            "Default: no batch size is printed.",
-        )
+    define(
+        {
+            "Data": {
+                Flag("max_seq_length", 512, at_least=1): "Number of tokens of a sequence.",
+                Flag("max_predictions_per_seq", 20, at_least=0): "Prediction slots of a sequence.",
+            },
+            "Model": {
+                Flag("preset"): "Name of a released model, such as base_v2. Either this or "
+                "--albert_config_file is required.",
+                Flag("albert_config_file"): "Model configuration (albert_config.json).",
+            },
+            "Training": {
+                Flag("train_batch_size", 8, at_least=1): "Number of examples per step, on one "
+                "device.",
+                Flag("gradient_accumulation_steps", 1, at_least=1): "Number of micro-batches into "
+                "which --train_batch_size is split.",
+                Flag("remat", False): "Recompute the blocks in the backward pass.",
+            },
+            "Devices": {
+                Flag(
+                    "precision", "float32", choices=("float32", "bfloat16", "float16")
+                ): "Precision of matrix products.",
+                Flag("memory_gb", float): "Memory of the device in GB (10^9 bytes), for which the "
+                "largest batch size is printed. Default: no batch size is printed.",
+            },
+        }
+    )
 
 
 def run() -> None:

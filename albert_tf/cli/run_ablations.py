@@ -15,8 +15,7 @@ from __future__ import annotations
 from absl import flags, logging
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag
-from albert_tf.cli.flags import flag_group
+from albert_tf.cli.flags import DRY_RUN, Flag, Flags, define
 
 # What every run gets from here; after `--` it would make runs differ from what the table says.
 _OWN_FLAGS = frozenset(
@@ -29,88 +28,58 @@ _NUMBERS = ("embedding_sizes", "depths", "widths", "seeds", "base_seeds")  # lis
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Actions"):
-        flags.DEFINE_list(
-            "comparisons",
-            ["embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"],
-            "Comparisons to make; a subset of the default.",
-        )
-        flags.DEFINE_list(
-            "embedding_sizes",
-            [],
-            "Embedding sizes. Default: half and double the base's, and H.",
-        )
-        flags.DEFINE_list(
-            "depths", [], "Numbers of layers. Default: 1, and half and double the base's."
-        )
-        flags.DEFINE_list("widths", [], "Hidden sizes. Default: half and double the base's.")
-        flags.DEFINE_list("seeds", ["12345"], "Seeds with which every model is trained.")
-        flags.DEFINE_list(
-            "base_seeds",
-            [],
-            "Additional seeds of the base model, whose spread estimates the noise of the table. "
-            "Default: none.",
-        )
-    define_dry_run_flag()
-    _define_record_flags()
-    with flag_group("Model"):
-        flags.DEFINE_string(
-            "albert_config_file",
-            None,
-            "Required. Configuration (albert_config.json) of the base model, of which all others "
-            "are variants.",
-            required=True,
-        )
-    with flag_group("Training"):
-        flags.DEFINE_integer(
-            "num_train_steps",
-            None,
-            "Required. Training steps of every run.",
-            required=True,
-            lower_bound=1,
-        )
-    with flag_group("Output"):
-        flags.DEFINE_string(
-            "output_dir",
-            None,
-            "Required. Directory of the results, with a subdirectory for each run. Completed runs "
-            "found there are not repeated, interrupted ones are resumed.",
-            required=True,
-        )
+    define(
+        {
+            "Actions": {
+                Flag(
+                    "comparisons",
+                    ("embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width"),
+                ): "Comparisons to make; a subset of the default.",
+                Flag("embedding_sizes", ()): "Embedding sizes. Default: half and double the "
+                "base's, and H.",
+                Flag("depths", ()): "Numbers of layers. Default: 1, and half and double the "
+                "base's.",
+                Flag("widths", ()): "Hidden sizes. Default: half and double the base's.",
+                Flag("seeds", ("12345",)): "Seeds with which every model is trained.",
+                Flag("base_seeds", ()): "Additional seeds of the base model, whose spread "
+                "estimates the noise of the table. Default: none.",
+                **DRY_RUN,
+            },
+            "Data": {
+                Flag("input_file", required=True): "Required. Records to train on, created with "
+                "--sentence_loss=sop, the default: comma-separated files or globs.",
+                Flag("eval_input_file", required=True): "Required. Held-out records to evaluate "
+                "on: comma-separated files or globs.",
+                **_records_of("nsp", "this loss is not compared."),
+                **_records_of(
+                    "none",
+                    "the model of this comparison uses only the masked tokens of --input_file.",
+                ),
+            },
+            "Model": {
+                Flag("albert_config_file", required=True): "Required. Configuration "
+                "(albert_config.json) of the base model, of which all others are variants.",
+            },
+            "Training": {
+                Flag("num_train_steps", int, at_least=1, required=True): "Required. Training "
+                "steps of every run.",
+            },
+            "Output": {
+                Flag("output_dir", required=True): "Required. Directory of the results, with a "
+                "subdirectory for each run. Completed runs found there are not repeated, "
+                "interrupted ones are resumed.",
+            },
+        }
+    )
 
 
-def _define_record_flags() -> None:
-    with flag_group("Data"):
-        flags.DEFINE_string(
-            "input_file",
-            None,
-            "Required. Records to train on, created with --sentence_loss=sop, the default: "
-            "comma-separated files or globs.",
-            required=True,
-        )
-        flags.DEFINE_string(
-            "eval_input_file",
-            None,
-            "Required. Held-out records to evaluate on: comma-separated files or globs.",
-            required=True,
-        )
-        for loss in ("nsp", "none"):
-            without = (
-                "this loss is not compared."
-                if loss == "nsp"
-                else "the model of this comparison uses only the masked tokens of --input_file."
-            )
-            flags.DEFINE_string(
-                f"{loss}_input_file",
-                None,
-                f"Records created with --sentence_loss={loss}. Default: {without}",
-            )
-            flags.DEFINE_string(
-                f"{loss}_eval_input_file",
-                None,
-                f"Held-out records created with --sentence_loss={loss}; required with "
-                f"--{loss}_input_file.",
-            )
+def _records_of(loss: str, default: str) -> Flags:
+    return {
+        Flag(f"{loss}_input_file"): f"Records created with --sentence_loss={loss}. Default: "
+        f"{default}",
+        Flag(f"{loss}_eval_input_file"): "Held-out records created with "
+        f"--sentence_loss={loss}; required with --{loss}_input_file.",
+    }
 
 
 def run(training_flags: list[str]) -> None:

@@ -20,16 +20,15 @@ from __future__ import annotations
 
 import math
 
-from absl import flags
-
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.flags import (
+    DRY_RUN,
+    Flag,
+    define,
     define_development_flags,
     define_fine_tuning_flags,
-    define_unneeded_flags,
-    flag_group,
     settings_from_flags,
+    unneeded,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
@@ -37,84 +36,59 @@ from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 def define_flags() -> None:
     """Defines the flags of this command."""
     define_development_flags("examples", FineTuningOptimizerConfig(), is_default=False)
-    with flag_group("Actions"):
-        flags.DEFINE_bool(
-            "do_predict", False, "Write predictions for the test set to test_results.tsv."
-        )
-        flags.DEFINE_string(
-            "predict_file",
-            None,
-            "Classify the texts of this file, one per line, the two texts of a pair separated by a "
-            "tab; - is the standard input.",
-        )
-        flags.DEFINE_string(
-            "predict_output_file",
-            None,
-            "File for the predictions of --predict_file. Default: the standard output.",
-        )
-    define_dry_run_flag()
-    _define_data_flags()
+    define(
+        {
+            "Actions": {
+                Flag("do_predict", False): "Write predictions for the test set to "
+                "test_results.tsv.",
+                Flag("predict_file"): "Classify the texts of this file, one per line, the two "
+                "texts of a pair separated by a tab; - is the standard input.",
+                Flag("predict_output_file"): "File for the predictions of --predict_file. "
+                "Default: the standard output.",
+                **DRY_RUN,
+            },
+        }
+    )
     define_fine_tuning_flags(
         TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
         "examples",
         checkpoint="evaluate all, predict with the best",
     )
-    with flag_group("Export"):
-        flags.DEFINE_float(
-            "threshold_to_export",
-            math.nan,
-            "Number that the exported model returns as the output threshold; nan for none.",
-        )
-    with flag_group("Training"):
-        flags.DEFINE_float(
-            "classifier_dropout_prob",
-            0.1,
-            "Dropout rate of the input of the classification head during training.",
-        )
-    define_unneeded_flags("cached_dir")
-
-
-def _define_data_flags() -> None:
-    with flag_group("Data"):
-        flags.DEFINE_string(
-            "task_name",
-            None,
-            "A task of GLUE (CoLA, MNLI, MisMNLI, MRPC, QNLI, QQP, RTE, SST-2, STS-B, WNLI, AX), "
-            "or custom, with --train_file, --dev_file and --test_file. Default: the task of the "
-            "model in --output_dir.",
-        )
-        flags.DEFINE_string(
-            "data_dir",
-            None,
-            "Directory of the GLUE data, with a subdirectory for each task, or the subdirectory of "
-            "the task.",
-        )
-        for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict")):
-            flags.DEFINE_string(
-                f"{name}_file",
-                None,
-                f"The {name} set of --task_name=custom, for --do_{action}: TSV, CSV or JSON Lines.",
-            )
-        flags.DEFINE_string(
-            "text_a_column",
-            "text_a",
-            "Column of the text: its name, or its number, from 0, in files without a header.",
-        )
-        flags.DEFINE_string(
-            "text_b_column",
-            None,
-            "Column of the second text of a pair. Default: single texts.",
-        )
-        flags.DEFINE_string("label_column", "label", "Column of the label.")
-        flags.DEFINE_bool(
-            "regression", False, "The labels are numbers to predict, not names of classes."
-        )
-        flags.DEFINE_integer(
-            "max_seq_length",
-            512,
-            "Maximum number of tokens of a sequence; longer texts are truncated. If not set, a "
-            "trained model keeps the length of its training.",
-        )
+    define(
+        {
+            "Data": {
+                Flag("task_name"): "A task of GLUE (CoLA, MNLI, MisMNLI, MRPC, QNLI, QQP, RTE, "
+                "SST-2, STS-B, WNLI, AX), or custom, with --train_file, --dev_file and "
+                "--test_file. Default: the task of the model in --output_dir.",
+                Flag("data_dir"): "Directory of the GLUE data, with a subdirectory for each task, "
+                "or the subdirectory of the task.",
+                **{
+                    Flag(f"{name}_file"): f"The {name} set of --task_name=custom, for "
+                    f"--do_{action}: TSV, CSV or JSON Lines."
+                    for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict"))
+                },
+                Flag("text_a_column", "text_a"): "Column of the text: its name, or its number, "
+                "from 0, in files without a header.",
+                Flag("text_b_column"): "Column of the second text of a pair. Default: single "
+                "texts.",
+                Flag("label_column", "label"): "Column of the label.",
+                Flag("regression", False): "The labels are numbers to predict, not names of "
+                "classes.",
+                Flag("max_seq_length", 512): "Maximum number of tokens of a sequence; longer "
+                "texts are truncated. If not set, a trained model keeps the length of its "
+                "training.",
+            },
+            "Export": {
+                Flag("threshold_to_export", math.nan): "Number that the exported model returns as "
+                "the output threshold; nan for none.",
+            },
+            "Training": {
+                Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the "
+                "classification head during training.",
+            },
+            "Accepted without effect": unneeded("cached_dir"),
+        }
+    )
 
 
 def run() -> None:

@@ -18,13 +18,15 @@ from __future__ import annotations
 from absl import flags
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.flags import (
+    DRY_RUN,
+    Flag,
+    define,
     define_development_flags,
     define_fine_tuning_flags,
-    define_unneeded_flags,
     flag_group,
     settings_from_flags,
+    unneeded,
 )
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 
@@ -35,61 +37,47 @@ def define_flags() -> None:
         learning_rate=1e-5, num_train_steps=12000, num_warmup_steps=1000
     )
     define_development_flags("questions", optimizer, is_default=True)
-    with flag_group("Actions"):
-        flags.DEFINE_bool(
-            "do_predict",
-            False,
-            "Write the selected options for the test set to predictions.tsv, and if it has labels, "
-            "the scores to predict_results.txt.",
-        )
-    define_dry_run_flag()
-    _define_data_flags()
+    define(
+        {
+            "Actions": {
+                Flag("do_predict", False): "Write the selected options for the test set to "
+                "predictions.tsv, and if it has labels, the scores to predict_results.txt.",
+                **DRY_RUN,
+            },
+        }
+    )
     define_fine_tuning_flags(
         TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=100),
         "questions",
         checkpoint="evaluate all, predict with the best",
     )
-    with flag_group("Training"):
-        flags.DEFINE_float(
-            "dropout_prob", 0.1, "Dropout rate of the input of the head during training."
-        )
+    define(
+        {
+            "Data": {
+                Flag("task_name", "race"): "Only race, for the RACE data as well as for custom "
+                "questions.",
+                Flag("data_dir"): "Directory RACE with train, dev and test, or its parent "
+                "directory. Not needed with --train_choices, --dev_choices or --test_choices.",
+                Flag("high_only", False): "Use only the high-school level of RACE.",
+                Flag("middle_only", False): "Use only the middle-school level of RACE.",
+                **{
+                    Flag(f"{split}_choices"): f"The {split} set that replaces that of RACE: JSON "
+                    "Lines with context, question, options (2 to 26) and label."
+                    for split in ("train", "dev", "test")
+                },
+                Flag("max_seq_length", 512): "Maximum number of tokens of a sequence of context, "
+                "question and option; the context is truncated to fit.",
+                Flag("max_qa_length", 128): "Maximum number of tokens of a question with an "
+                "option; longer ones are truncated at the front.",
+            },
+            "Training": {
+                Flag("dropout_prob", 0.1): "Dropout rate of the input of the head during training.",
+            },
+            "Accepted without effect": unneeded("train_file", "eval_file", "predict_file"),
+        }
+    )
     with flag_group("Output"):
         flags.DEFINE_alias("num_keep_checkpoint", "keep_checkpoint_max")
-    define_unneeded_flags("train_file", "eval_file", "predict_file")
-
-
-def _define_data_flags() -> None:
-    with flag_group("Data"):
-        flags.DEFINE_string(
-            "task_name", "race", "Only race, for the RACE data as well as for custom questions."
-        )
-        flags.DEFINE_string(
-            "data_dir",
-            None,
-            "Directory RACE with train, dev and test, or its parent directory. Not needed with "
-            "--train_choices, --dev_choices or --test_choices.",
-        )
-        flags.DEFINE_bool("high_only", False, "Use only the high-school level of RACE.")
-        flags.DEFINE_bool("middle_only", False, "Use only the middle-school level of RACE.")
-        for split in ("train", "dev", "test"):
-            flags.DEFINE_string(
-                f"{split}_choices",
-                None,
-                f"The {split} set that replaces that of RACE: JSON Lines with context, question, "
-                "options (2 to 26) and label.",
-            )
-        flags.DEFINE_integer(
-            "max_seq_length",
-            512,
-            "Maximum number of tokens of a sequence of context, question and option; the context "
-            "is truncated to fit.",
-        )
-        flags.DEFINE_integer(
-            "max_qa_length",
-            128,
-            "Maximum number of tokens of a question with an option; longer ones are truncated at "
-            "the front.",
-        )
 
 
 def run() -> None:

@@ -17,21 +17,36 @@ from __future__ import annotations
 from absl import flags
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag
 from albert_tf.cli.flags import (
+    DRY_RUN,
+    Flag,
+    define,
     define_fine_tuning_flags,
     define_rate_flags,
-    define_unneeded_flags,
-    flag_group,
     settings_from_flags,
+    unneeded,
 )
 from albert_tf.config import SquadOptimizerConfig, TrainerConfig
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    _define_action_flags()
-    _define_data_flags()
+    define(
+        {
+            "Actions": {
+                Flag("do_train", False): "Train on --train_file.",
+                Flag("do_predict", False): "Answer --predict_file. If it contains answers, every "
+                "saved checkpoint is scored on it during training and with --checkpoint=all, and "
+                "the best is kept as model.ckpt-best.",
+                Flag("predict_json"): "Answer the questions of this file: JSON Lines or a JSON "
+                "list of objects with context, question and optionally id, or a file in the "
+                "format of SQuAD; - is the standard input. Answers are JSON Lines.",
+                Flag("predict_output_file"): "File for the answers to --predict_json. Default: "
+                "the standard output.",
+                **DRY_RUN,
+            },
+        }
+    )
     define_fine_tuning_flags(
         TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
         "windows",
@@ -39,19 +54,65 @@ def define_flags() -> None:
         padding="For SQuAD 1.1 the scores of padding take part in the softmax during training, so "
         "the weights depend on this; max is what the original does, also for predictions.",
     )
-    _define_answer_flags()
-    with flag_group("Export"):
-        flags.DEFINE_bool(
-            "export_tflite",
-            True,
-            "Also write albert_model.tflite into --export_dir, as the original does: float32, one "
-            "sequence of --max_seq_length tokens; only for version 1. export_litert writes others.",
-        )
-    _define_training_flags()
+    define(
+        {
+            "Data": {
+                Flag("squad_version", int): "1: every question has an answer (SQuAD 1.1, CMRC "
+                "2018). 2: some have none (SQuAD 2.0). Default: the version of the model in "
+                "--output_dir.",
+                Flag("train_file"): "Questions with answers to train on, in the JSON format of "
+                "SQuAD.",
+                Flag("predict_file"): "Questions to answer, in the JSON format of SQuAD. Answers "
+                "in it are used to score the model, and during training to choose the best "
+                "checkpoint.",
+                Flag("max_seq_length", 384): "Maximum number of tokens of a window, which is a "
+                "part of the context with the question.",
+                Flag("doc_stride", 128): "Number of tokens between the starts of two windows of a "
+                "context.",
+                Flag("max_query_length", 64): "Maximum number of tokens of a question; longer "
+                "questions are truncated.",
+                Flag("num_workers", int, at_least=1): "Number of processes that compute features. "
+                "Default: depends on the size of the data. Does not change the features.",
+            },
+            "Prediction": {
+                Flag("n_best_size", 20): "Number of candidate answers to write per question. In "
+                "version 1 also the number of starts and of ends that are combined, so a small "
+                "number may leave no answer.",
+                Flag("max_answer_length", 30): "Maximum number of tokens of an answer.",
+                Flag("start_n_top", 5): "Number of start positions to consider; only for version "
+                "2.",
+                Flag("end_n_top", 5): "Number of end positions to consider per start position; "
+                "only for version 2.",
+                Flag("null_score_diff_threshold", float): "Null odds at or above which a question "
+                "is left unanswered; only for version 2. Default: the threshold with the best F1 "
+                "on --predict_file, or if that has no answers, the one found when the best "
+                "checkpoint was selected.",
+            },
+            "Export": {
+                Flag("export_tflite", True): "Also write albert_model.tflite into --export_dir, "
+                "as the original does: float32, one sequence of --max_seq_length tokens; only for "
+                "version 1. export_litert writes others.",
+            },
+            "Optimizer": {
+                Flag("num_train_epochs", 3.0): "Number of epochs. As in the original, steps = "
+                "questions / --train_batch_size * epochs, although a batch holds windows, of "
+                "which a long context has several. The log reports how often each window is used.",
+                Flag("warmup_proportion", 0.1): "Fraction of the training steps used for the "
+                "warm-up.",
+            },
+            "Training": {
+                Flag("dropout_prob", 0.1): "Dropout rate before the score that there is no "
+                "answer, during training; only for version 2.",
+            },
+            "Accepted without effect": {
+                **unneeded(
+                    "train_feature_file", "predict_feature_file", "predict_feature_left_file"
+                ),
+                Flag("use_einsum", True): "No effect.",
+            },
+        }
+    )
     define_rate_flags(SquadOptimizerConfig())
-    define_unneeded_flags("train_feature_file", "predict_feature_file", "predict_feature_left_file")
-    with flag_group("Accepted without effect"):
-        flags.DEFINE_bool("use_einsum", True, "No effect.")
 
 
 def define_flags_of_version(version: int) -> None:
@@ -64,117 +125,6 @@ def define_flags_of_version(version: int) -> None:
         f"This command is run_squad with --squad_version={version}. Omit the flag, or use "
         "run_squad.",
     )
-
-
-def _define_action_flags() -> None:
-    with flag_group("Actions"):
-        flags.DEFINE_bool("do_train", False, "Train on --train_file.")
-        flags.DEFINE_bool(
-            "do_predict",
-            False,
-            "Answer --predict_file. If it contains answers, every saved checkpoint is scored on it "
-            "during training and with --checkpoint=all, and the best is kept as model.ckpt-best.",
-        )
-        flags.DEFINE_string(
-            "predict_json",
-            None,
-            "Answer the questions of this file: JSON Lines or a JSON list of objects with context, "
-            "question and optionally id, or a file in the format of SQuAD; - is the standard "
-            "input. Answers are JSON Lines.",
-        )
-        flags.DEFINE_string(
-            "predict_output_file",
-            None,
-            "File for the answers to --predict_json. Default: the standard output.",
-        )
-    define_dry_run_flag()
-
-
-def _define_data_flags() -> None:
-    with flag_group("Data"):
-        flags.DEFINE_integer(
-            "squad_version",
-            None,
-            "1: every question has an answer (SQuAD 1.1, CMRC 2018). 2: some have none (SQuAD "
-            "2.0). Default: the version of the model in --output_dir.",
-        )
-        flags.DEFINE_string(
-            "train_file", None, "Questions with answers to train on, in the JSON format of SQuAD."
-        )
-        flags.DEFINE_string(
-            "predict_file",
-            None,
-            "Questions to answer, in the JSON format of SQuAD. Answers in it are used to score the "
-            "model, and during training to choose the best checkpoint.",
-        )
-        flags.DEFINE_integer(
-            "max_seq_length",
-            384,
-            "Maximum number of tokens of a window, which is a part of the context with the "
-            "question.",
-        )
-        flags.DEFINE_integer(
-            "doc_stride", 128, "Number of tokens between the starts of two windows of a context."
-        )
-        flags.DEFINE_integer(
-            "max_query_length",
-            64,
-            "Maximum number of tokens of a question; longer questions are truncated.",
-        )
-        flags.DEFINE_integer(
-            "num_workers",
-            None,
-            "Number of processes that compute features. Default: depends on the size of the data. "
-            "Does not change the features.",
-            lower_bound=1,
-        )
-
-
-def _define_answer_flags() -> None:
-    with flag_group("Prediction"):
-        flags.DEFINE_integer(
-            "n_best_size",
-            20,
-            "Number of candidate answers to write per question. In version 1 also the number of "
-            "starts and of ends that are combined, so a small number may leave no answer.",
-        )
-        flags.DEFINE_integer("max_answer_length", 30, "Maximum number of tokens of an answer.")
-        flags.DEFINE_integer(
-            "start_n_top", 5, "Number of start positions to consider; only for version 2."
-        )
-        flags.DEFINE_integer(
-            "end_n_top",
-            5,
-            "Number of end positions to consider per start position; only for version 2.",
-        )
-        flags.DEFINE_float(
-            "null_score_diff_threshold",
-            None,
-            "Null odds at or above which a question is left unanswered; only for version 2. "
-            "Default: the threshold with the best F1 on --predict_file, or if that has no answers, "
-            "the one found when the best checkpoint was selected.",
-        )
-
-
-def _define_training_flags() -> None:
-    with flag_group("Optimizer"):
-        flags.DEFINE_float(
-            "num_train_epochs",
-            3.0,
-            "Number of epochs. As in the original, steps = questions / --train_batch_size * "
-            "epochs, although a batch holds windows, of which a long context has several. The log "
-            "reports how often each window is used.",
-        )
-        flags.DEFINE_float(
-            "warmup_proportion", 0.1, "Fraction of the training steps used for the warm-up."
-        )
-    with flag_group("Training"):
-        flags.DEFINE_float(
-            "dropout_prob",
-            0.1,
-            "Dropout rate before the score that there is no answer, during training; only for "
-            "version 2.",
-        )
 
 
 def run() -> None:

@@ -11,37 +11,30 @@ from collections.abc import Iterator, Sequence
 from absl import flags, logging
 
 from albert_tf.cli.app import run_command
-from albert_tf.cli.dry_run import define_dry_run_flag, is_dry_run
-from albert_tf.cli.flags import flag_group
+from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run
 from albert_tf.data.files import check_file, match_files, open_binary
 from albert_tf.tokenization.training import NO_TEXT, model_files, train_sentence_piece
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    with flag_group("Data"):
-        flags.DEFINE_string(
-            "input_file",
-            None,
-            "Required. Text to read: comma-separated files or globs. UTF-8, one sentence per line.",
-            required=True,
-        )
-        flags.DEFINE_bool(
-            "do_lower_case",
-            True,
-            "Lower-case the text; must be the same when the tokenizer is used.",
-        )
-        flags.DEFINE_integer(
-            "vocab_size", 30000, "Number of pieces, including special symbols.", lower_bound=1
-        )
-    with flag_group("Output"):
-        flags.DEFINE_string(
-            "model_prefix",
-            None,
-            "Required. Path of the files to write, without their extensions .model and .vocab.",
-            required=True,
-        )
-    define_dry_run_flag()
+    define(
+        {
+            "Data": {
+                Flag("input_file", required=True): "Required. Text to read: comma-separated files "
+                "or globs. UTF-8, one sentence per line.",
+                Flag("do_lower_case", True): "Lower-case the text; must be the same when the "
+                "tokenizer is used.",
+                Flag("vocab_size", 30000, at_least=1): "Number of pieces, including special "
+                "symbols.",
+            },
+            "Output": {
+                Flag("model_prefix", required=True): "Required. Path of the files to write, "
+                "without their extensions .model and .vocab.",
+            },
+            "Actions": DRY_RUN,
+        }
+    )
 
 
 def run() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.cli.dry_run import PASSED
+from albert_tf.cli.flags import DRY_RUN_PASSED
 from albert_tf.data.records import check_record_files
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.pretraining.batching import check_sentence_pairs
@@ -73,7 +73,7 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     }
     checked = run(no_tensorflow, "--dry_run", output_file=outputs[0], num_workers=2, **flags)
     assert checked.returncode == 0, checked.stderr
-    assert checked.stdout == f"{PASSED}\n"
+    assert checked.stdout == f"{DRY_RUN_PASSED}\n"
     assert list(tmp_path.iterdir()) == []
     flags_of_both = {"output_file": ",".join(map(str, outputs)), "num_workers": 2, **flags}
     kill_while_it_writes(outputs[0].parent, no_tensorflow, flags_of_both)

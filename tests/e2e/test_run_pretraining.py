@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.cli import run_pretraining
-from albert_tf.cli.dry_run import PASSED
+from albert_tf.cli.flags import DRY_RUN_PASSED
 from tests.dry_runs import assert_unchanged, logged_plan, run_here, tree
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import ROOT, Program, command_line
@@ -111,7 +111,7 @@ class TestTraining:
 
 class TestDryRun:
     def test_logs_the_plan_of_the_run(self, trained):
-        assert trained.planned.endswith(f"{PASSED}\n")
+        assert trained.planned.endswith(f"{DRY_RUN_PASSED}\n")
         plan, real = logged_plan(trained.planned), logged_plan(trained.process.stderr)
         expected = {"steps": 12, "last_step": 12, "examples": 20, "epochs": 3.6, "checkpoints": 3}
         for found in (plan, real):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from albert_tf.cli.dry_run import PASSED
+from albert_tf.cli.flags import DRY_RUN_PASSED
 from tests.dry_runs import assert_unchanged, tree
 from tests.programs import ROOT
 
@@ -38,7 +38,7 @@ def test_a_dry_run_writes_nothing(text):
     before = tree(text.parent)
     checked = run(*flags, "--dry_run")
     assert checked.returncode == 0, checked.stderr
-    assert checked.stdout == f"{PASSED}\n"
+    assert checked.stdout == f"{DRY_RUN_PASSED}\n"
     assert_unchanged(text.parent, before)
     result = run(*flags)
     assert result.returncode == 0, result.stderr

@@ -3,7 +3,7 @@
 import pytest
 from absl import flags
 
-from albert_tf.cli import dry_run
+from albert_tf.cli.flags import DRY_RUN_PASSED, dry_run_context, is_dry_run
 
 
 @pytest.fixture(params=[True, False])
@@ -15,16 +15,16 @@ def values(request):
 
 
 def test_a_dry_run_that_ends_well_says_so(values, capsys):
-    with dry_run.dry_run_context(values):
+    with dry_run_context(values):
         pass
-    assert capsys.readouterr().out == (f"{dry_run.PASSED}\n" if values.dry_run else "")
+    assert capsys.readouterr().out == (f"{DRY_RUN_PASSED}\n" if values.dry_run else "")
 
 
 def test_an_error_is_the_last_word(values, capsys):
-    with pytest.raises(ValueError, match="--flag"), dry_run.dry_run_context(values):
+    with pytest.raises(ValueError, match="--flag"), dry_run_context(values):
         raise ValueError("--flag")
     assert capsys.readouterr().out == ""
 
 
 def test_commands_without_the_flag_are_never_dry():
-    assert not dry_run.is_dry_run(flags.FlagValues())
+    assert not is_dry_run(flags.FlagValues())

@@ -7,7 +7,7 @@ import pytest
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.cli import convert_checkpoint, export_checkpoints, export_litert, export_to_tfhub
-from albert_tf.cli.dry_run import PASSED
+from albert_tf.cli.flags import DRY_RUN_PASSED
 from albert_tf.modeling.models import AlbertForPretraining
 from tests.dry_runs import run_here, tree
 from tests.small_model import small_config
@@ -52,7 +52,7 @@ def test_nothing_is_written(command, tmp_path, capsys):
     before = tree(tmp_path)
     run_here(module, {**flags, **DRY})
     assert tree(tmp_path) == before
-    assert capsys.readouterr().out == f"{PASSED}\n"
+    assert capsys.readouterr().out == f"{DRY_RUN_PASSED}\n"
 
 
 @pytest.mark.parametrize(

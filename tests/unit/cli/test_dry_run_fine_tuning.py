@@ -9,7 +9,7 @@ from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.cli import run_classifier, run_race, run_squad
-from albert_tf.cli.dry_run import PASSED
+from albert_tf.cli.flags import DRY_RUN_PASSED
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
 from tests.choice_run import ChoiceRun
@@ -52,11 +52,11 @@ def test_the_plan_is_that_of_the_real_run_and_nothing_is_written(command, tmp_pa
     before = tree(tmp_path)
     run_here(module, run.flags(**actions))
     assert tree(tmp_path) == before
-    assert capsys.readouterr().out.endswith(f"{PASSED}\n")
+    assert capsys.readouterr().out.endswith(f"{DRY_RUN_PASSED}\n")
     plan = logged_plan(caplog.text)
     assert (plan["steps"], plan["checkpoints"]) == ("6", "3")
     printed = run.must_work(**{**actions, "dry_run": False})
-    assert PASSED not in printed
+    assert DRY_RUN_PASSED not in printed
     assert without_machine(logged_plan(printed)) == without_machine(plan)
     assert len(list(run.output.glob("model.ckpt-[0-9]*.index"))) == 3
     config = json.loads((run.output / "run_config.json").read_text())["config"]
