@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from collections import Counter
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -32,26 +30,29 @@ def main() -> int:
     unknown = [name for name in names if name not in PARSERS]
     if unknown:
         sys.exit(f"error: there is no parser {', '.join(unknown)}; there are {', '.join(PARSERS)}.")
-    _import_what_readers_need(names)
-    engine.prepare()
+    if not NEED_TORCH.isdisjoint(names):
+        import torch  # noqa: F401  (once, before processes are forked)
+    first, inputs = arguments.first, arguments.inputs
     if arguments.input is not None:
-        return _run_one(names[0], arguments.input)
-    numbers = range(arguments.first, arguments.first + arguments.inputs)
+        first, inputs = arguments.input, 1
+        content = engine.damaged(PARSERS[names[0]], PARSERS[names[0]].good(), first)
+        print(f"{len(content)} bytes: {content[:1000]!r}")
     counts: Counter[tuple[str, str]] = Counter()
-    with tqdm(total=len(names) * len(numbers), unit="input", disable=None) as bar:
-        for parser, number, kind, detail in engine.run(names, numbers, arguments.processes):
+    with tqdm(total=len(names) * inputs, unit="input", disable=None) as bar:
+        outcomes = engine.run(names, range(first, first + inputs), arguments.processes)
+        for parser, number, kind, detail in outcomes:
             bar.update()
             counts[parser, kind] += 1
-            if kind not in engine.GOOD and counts[parser, kind] <= arguments.shown:
+            is_shown = kind not in engine.GOOD and counts[parser, kind] <= arguments.shown
+            if is_shown or arguments.input is not None:
                 bar.write(f"--parsers={parser} --input={number}: {kind} {detail}")
     print("| parser | inputs | " + " | ".join(engine.GOOD) + " | anything else |")
     print("|---|" + "---:|" * (len(engine.GOOD) + 2))
     failures = 0
     for name in names:
-        total = sum(count for (parser, _), count in counts.items() if parser == name)
         good = [counts[name, kind] for kind in engine.GOOD]
-        failures += total - sum(good)
-        print("| " + " | ".join(map(str, (name, total, *good, total - sum(good)))) + " |")
+        failures += inputs - sum(good)
+        print("| " + " | ".join(map(str, (name, inputs, *good, inputs - sum(good)))) + " |")
     return 1 if failures else 0
 
 
@@ -66,27 +67,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shown", type=int, default=5, help="failures of a parser and a kind")
     parser.add_argument("--processes", type=int, default=2)
     return parser.parse_args()
-
-
-def _import_what_readers_need(names: list[str]) -> None:
-    """Once, before processes are forked."""
-    import sentencepiece  # noqa: F401
-    import tensorflow  # noqa: F401
-
-    from albert_tf.checkpoints import loading  # noqa: F401
-
-    if not NEED_TORCH.isdisjoint(names):
-        import torch  # noqa: F401
-
-
-def _run_one(name: str, number: int) -> int:
-    parser = PARSERS[name]
-    content = engine.damaged(parser, parser.seeds(), number)
-    print(f"{len(content)} bytes: {content[:1000]!r}")
-    with tempfile.TemporaryDirectory(prefix="albert_tf-fuzz-") as folder:
-        outcome = engine.Judge(parser, Path(folder, "files")).judge(number)
-    print(outcome.kind, outcome.detail)
-    return 0 if outcome.kind in engine.GOOD else 1
 
 
 if __name__ == "__main__":

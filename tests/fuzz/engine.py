@@ -17,10 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.fuzz import seeds
-from tests.fuzz.independent import UNKNOWN
 from tests.fuzz.mutations import damage_bytes
-from tests.fuzz.parsers import PARSERS, Parser
+from tests.fuzz.parsers import PARSERS, UNKNOWN, Parser, content_of
 
 EQUAL, READ, ERROR = "equal", "read", "clear error"
 GOOD = (EQUAL, READ, ERROR)
@@ -62,37 +60,30 @@ def run(names: list[str], numbers: range, processes: int = 2) -> Iterator[Outcom
 
 
 class Judge:
-    """Reads inputs of one parser, and says what became of each.
+    """Reads inputs of one parser in the working directory, and says what became of each."""
 
-    Args:
-        parser: whose.
-        folder: takes the files; made anew.
-    """
-
-    def __init__(self, parser: Parser, folder: Path) -> None:
+    def __init__(self, parser: Parser) -> None:
         self.parser = parser
-        self.seeds = parser.seeds()
-        self._others = dict(parser.others())
-        self._folder = folder
-        self._make_folder()
-
-    def _make_folder(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        for name, content in {**self._others, self.parser.file: b""}.items():
-            path = self._folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-
-    def read_seeds(self) -> None:
-        """Reads the good files, which must give no error, and must equal what others read."""
-        for seed in self.seeds:
-            kind, detail = self._judged(seed)
+        self.good = parser.good()
+        self._files = {name: content_of(file) for name, file in parser.others.items()}
+        self._write_files()
+        for content in self.good:
+            kind, detail = self._judged(content)
             if kind not in (EQUAL, READ):
-                raise AssertionError(f"{self.parser.name}: a good file gives {kind}: {detail}")
+                raise AssertionError(f"{parser.name}: a good file gives {kind}: {detail}")
+
+    def _write_files(self) -> None:
+        for name in os.listdir():
+            shutil.rmtree(name) if os.path.isdir(name) else os.remove(name)
+        for name, content in {**self._files, self.parser.file: b""}.items():
+            os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+            Path(name).write_bytes(content)
 
     def judge(self, number: int) -> Outcome:
-        content = damaged(self.parser, self.seeds, number)
-        before, peak = _resident(), _peak()
+        content = damaged(self.parser, self.good, number)
+        with open("/proc/self/statm") as file:
+            before = int(file.read().split()[1]) * resource.getpagesize()
+        peak = _peak()
         kind, detail = self._judged(content)
         used, allowed = _peak() - before, MAX_BYTES + MAX_TIMES * len(content)
         if _peak() > peak and used > allowed:
@@ -101,35 +92,32 @@ class Judge:
 
     def _judged(self, content: bytes) -> tuple[str, str]:
         if self.parser.writes:
-            self._make_folder()
-        (self._folder / self.parser.file).write_bytes(content)
+            self._write_files()
+        Path(self.parser.file).write_bytes(content)
         try:
-            ours = self.parser.read(self._folder)
+            ours = self.parser.read()
         except (ValueError, OSError) as error:
-            return self._judged_error(error)
+            return _kind_of_error(error, self.parser.names), _described(error)
         except BaseException as error:
             return "stack trace", _described(error)
-        if self.parser.independent is None:
-            return READ, ""
         try:
-            theirs = self.parser.independent(self._folder)
+            theirs = self.parser.independent() if self.parser.independent else UNKNOWN
         except Exception:
-            return READ, ""
+            theirs = UNKNOWN
         if theirs is UNKNOWN:
             return READ, ""
         if self.parser.is_same(ours, theirs):
             return EQUAL, ""
         return "another answer", f"{ours!r:.300} instead of {theirs!r:.300}"
 
-    def _judged_error(self, error: Exception) -> tuple[str, str]:
-        message = str(error)
-        if not any(name in message for name in self.parser.names):
-            return "no file named", _described(error)
-        if "\n" in message:
-            return "several lines", _described(error)
-        if len(message) > _MAX_ERROR:
-            return "long message", _described(error)
-        return ERROR, ""
+
+def _kind_of_error(error: Exception, names: tuple[str, ...]) -> str:
+    message = str(error)
+    if not any(name in message for name in names):
+        return "no file named"
+    if "\n" in message:
+        return "several lines"
+    return "long message" if len(message) > _MAX_ERROR else ERROR
 
 
 def _described(error: BaseException) -> str:
@@ -137,11 +125,6 @@ def _described(error: BaseException) -> str:
     place = next((f for f in reversed(frames) if "/albert_tf/" in f.filename), frames[-1])
     where = f"{os.path.basename(place.filename)}:{place.lineno}"
     return f"{where} {type(error).__name__}: {str(error)[:300]!r}"
-
-
-def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def _peak() -> int:
@@ -154,69 +137,54 @@ def _outcomes(part: tuple[str, range]) -> list[Outcome]:
     found: list[Outcome] = []
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="albert_tf-fuzz-", dir=memory) as folder:
+        told, printed = Path(folder, "told.jsonl"), Path(folder, "printed.txt")
+        os.mkdir(os.path.join(folder, "files"))
         while len(found) < len(numbers):
-            told, status, printed = _read_in_child(name, numbers[len(found) :], Path(folder))
-            found += told
+            told.write_bytes(b"")
+            child = os.fork()
+            if not child:
+                _read_in_child(name, numbers[len(found) :], told, printed)
+            _, status = os.waitpid(child, 0)
+            *lines, _ = told.read_bytes().split(b"\n")  # the last may be cut off
+            found += [Outcome(name, *json.loads(line)) for line in lines]
             if status:
                 kind = f"exit {os.waitstatus_to_exitcode(status)}"
                 if os.WIFSIGNALED(status):
                     kind = f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-                found.append(Outcome(name, numbers[len(found)], kind, printed))
+                lines = printed.read_text(errors="replace").strip().splitlines() or [""]
+                reasons = [line for line in lines if "Check failed" in line or line[:2] == "F0"]
+                detail = repr((reasons or lines)[-1][:400])
+                found.append(Outcome(name, numbers[len(found)], kind, detail))
     return found
 
 
-def _read_in_child(name: str, numbers: range, folder: Path) -> tuple[list[Outcome], int, str]:
-    """The outcomes that a process told before its end; how it ended, and what it printed last."""
-    read, write = os.pipe()
-    errors = folder / "printed.txt"
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            os.close(read)
-            with os.fdopen(write, "wb", buffering=0) as pipe:
-                _work(name, numbers, folder, errors, pipe)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:  # a line an outcome; the last may be cut off
-        *told, _ = pipe.read().split(b"\n")
-    outcomes = [Outcome(name, n, *json.loads(line)) for n, line in zip(numbers, told, strict=False)]
-    _, status = os.waitpid(child, 0)
-    lines = errors.read_text(errors="replace").strip().splitlines() or [""]
-    reasons = [line for line in lines if "Check failed" in line or line.startswith("F0")]
-    return outcomes, status, repr((reasons or lines)[-1][:400])
-
-
-def _work(name: str, numbers: range, folder: Path, errors: Path, pipe) -> None:
-    faulthandler.disable()  # the end of a process is told, its stack is of no interest
-    printed = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(printed, 1)
-    os.dup2(printed, 2)
-    sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for number in (signal.SIGALRM, signal.SIGPROF):
-        signal.signal(number, signal.SIG_DFL)
-    judge = Judge(PARSERS[name], folder / "files")
-    judge.read_seeds()
-    with open("/proc/self/statm") as file:  # no file may take all memory of the machine
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + (4 << 30),) * 2)
-    for number in numbers:
-        # The signals of these clocks kill the process wherever it is.
-        signal.setitimer(signal.ITIMER_PROF, MAX_PROCESSOR_SECONDS)
-        signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
-        pipe.write(json.dumps(judge.judge(number)[2:]).encode() + b"\n")
-        if not number % 1000:
-            os.ftruncate(printed, 0)
-    for clock in (signal.ITIMER_PROF, signal.ITIMER_REAL):
-        signal.setitimer(clock, 0)
-
-
-def prepare() -> None:
-    """Has the good files written by a process of its own: after TensorFlow none may be forked."""
-    with get_context("fork").Pool(1) as pool:
-        seeds.use(pool.apply(seeds.prepare))
+def _read_in_child(name: str, numbers: range, told: Path, printed: Path) -> None:
+    """Writes what becomes of inputs, line by line, and ends the process."""
+    status = 1
+    try:
+        faulthandler.disable()  # the end of a process is told, its stack is of no interest
+        output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)
+        os.chdir(told.parent / "files")
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for number in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(number, signal.SIG_DFL)
+        with open(told, "wb", buffering=0) as file:
+            judge = Judge(PARSERS[name])
+            with open("/proc/self/statm") as used:  # no file may take all memory of the machine
+                now = int(used.read().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (now + (4 << 30),) * 2)
+            for number in numbers:
+                # The signals of these clocks kill the process wherever it is.
+                signal.setitimer(signal.ITIMER_PROF, MAX_PROCESSOR_SECONDS)
+                signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
+                file.write(json.dumps(judge.judge(number)[1:]).encode() + b"\n")
+                if not number % 1000:
+                    os.ftruncate(output, 0)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)

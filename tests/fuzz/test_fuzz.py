@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.fuzz import engine
-from tests.fuzz.independent import UNKNOWN
-from tests.fuzz.parsers import NEED_TORCH, PARSERS, Parser
+from tests.fuzz.parsers import NEED_TORCH, PARSERS, UNKNOWN, Parser
 from tests.programs import ROOT, warm_python
 
 INPUTS = 60
@@ -36,8 +36,8 @@ def test_damaged_files_are_read_or_refused_in_one_line(names):
     ]
 
 
-def read(folder):
-    content = (folder / "file.txt").read_bytes()
+def read():
+    content = Path("file.txt").read_bytes()
     if content == b"abort":
         os.abort()
     if content == b"loop":
@@ -46,7 +46,7 @@ def read(folder):
     if content == b"sleep":
         time.sleep(60)
     if content == b"memory":
-        return len(bytearray(b"x") * (300 << 20)) and content
+        return len(bytearray(b"x") * (100 << 20)) and content
     errors = {
         b"stack trace": KeyError("file.txt"),
         b"several lines": ValueError("file.txt\nis damaged"),
@@ -59,8 +59,8 @@ def read(folder):
     return content
 
 
-def read_otherwise(folder):
-    content = (folder / "file.txt").read_bytes()
+def read_otherwise():
+    content = Path("file.txt").read_bytes()
     return {b"another answer": b"", b"read": UNKNOWN}.get(content, content)
 
 
@@ -70,11 +70,12 @@ def test_whatever_becomes_of_an_input_is_told(monkeypatch):
         *("equal", "abort", "read", "clear error", "stack trace", "sleep", "several lines"),
         *("loop", "no file named", "long message", "another answer", "memory", "equal"),
     ]
-    parser = Parser("fake", "file.txt", lambda: [b"seed"], read, (), independent=read_otherwise)
+    parser = Parser("fake", "file.txt", read, (b"seed",), independent=read_otherwise)
     monkeypatch.setattr(engine, "PARSERS", {"fake": parser})
-    monkeypatch.setattr(engine, "MAX_PROCESSOR_SECONDS", 1.0)
-    monkeypatch.setattr(engine, "MAX_SECONDS", 20.0)
-    monkeypatch.setattr(engine, "damaged", lambda parser, seeds, n: kinds[n].encode())
+    monkeypatch.setattr(engine, "MAX_PROCESSOR_SECONDS", 0.5)
+    monkeypatch.setattr(engine, "MAX_SECONDS", 8.0)
+    monkeypatch.setattr(engine, "MAX_BYTES", 50 << 20)
+    monkeypatch.setattr(engine, "damaged", lambda parser, good, n: kinds[n].encode())
     found = [outcome.kind for outcome in engine.run(["fake"], range(len(kinds)))]
     ends = {"abort": "killed by SIGABRT", "sleep": "killed by SIGALRM", "loop": "killed by SIGPROF"}
     assert found == [ends.get(kind, kind) for kind in kinds]
@@ -82,6 +83,6 @@ def test_whatever_becomes_of_an_input_is_told(monkeypatch):
 
 def test_an_input_is_a_function_of_its_number():
     parser = PARSERS["config"]
-    inputs = [engine.damaged(parser, parser.seeds(), number) for number in range(50)]
-    assert inputs == [engine.damaged(parser, parser.seeds(), number) for number in range(50)]
+    inputs = [engine.damaged(parser, parser.good(), number) for number in range(50)]
+    assert inputs == [engine.damaged(parser, parser.good(), number) for number in range(50)]
     assert len(set(inputs)) > 45
