@@ -20,8 +20,7 @@ from absl import app, flags
 
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
 from albert_tf.data.records import parse_batch
-from albert_tf.data.tf_examples import encode_examples
-from albert_tf.data.tfrecord import frame_records
+from albert_tf.data.tfrecord import encode_examples, frame_records
 from albert_tf.pretraining.instances import plain_feature_specs, pretraining_feature_specs
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.online_masking import OnlineMasking

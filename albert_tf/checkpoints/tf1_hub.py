@@ -37,8 +37,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.files import open_binary, reason_of
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
-from albert_tf.tokenization.training import piece_list
+from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
 
 FORMAT = "tf1_hub"
 GRAPH_FILE = "saved_model.pb"

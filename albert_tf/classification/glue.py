@@ -15,10 +15,18 @@ from absl import logging
 
 from albert_tf.classification.tables import ColumnIndices, log_labels, read_examples
 from albert_tf.data.files import file_exists, folder_names
-from albert_tf.data.glue_tasks import GLUE_TASKS, Columns, glue_task_name, plain_name
 from albert_tf.data.strict_json import listed
 from albert_tf.data.tables import Cells, Row, Table, read_table
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
+from albert_tf.data.text_examples import (
+    DEV,
+    GLUE_TASKS,
+    TEST,
+    TRAIN,
+    Columns,
+    TextExample,
+    glue_task_name,
+    plain_name,
+)
 
 FLAG = "--data_dir"
 _ID_NAMES = ("index", "id", "idx")

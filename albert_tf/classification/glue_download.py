@@ -16,7 +16,7 @@ from albert_tf.data.files import (
     temporary_folder,
     write_then_rename,
 )
-from albert_tf.data.glue_tasks import GLUE_TASKS
+from albert_tf.data.text_examples import GLUE_TASKS
 
 _SECONDS = 60.0  # without a byte
 GLUE_URL = "https://dl.fbaipublicfiles.com/glue/data"

@@ -26,9 +26,8 @@ from albert_tf.classification.glue import GlueData
 from albert_tf.classification.predict_texts import TextClassifier, check_file, predict_file
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import AlbertConfig
-from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
 from albert_tf.data.tables import is_column_number
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextData
+from albert_tf.data.text_examples import DEV, GLUE_TASKS, TEST, TRAIN, TextData, glue_task_name
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.metrics import (
     batch_mean_loss,

@@ -13,7 +13,7 @@ from absl import flags, logging
 from albert_tf.cli.app import run_command
 from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run
 from albert_tf.data.files import check_file, match_files, open_binary
-from albert_tf.tokenization.training import NO_TEXT, model_files, train_sentence_piece
+from albert_tf.tokenization.sentence_piece import NO_TEXT, model_files, train_sentence_piece
 
 
 def define_flags() -> None:

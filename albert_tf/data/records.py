@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from albert_tf.data.files import open_binary, reason_of
 from albert_tf.data.strict_json import listed
-from albert_tf.data.tf_examples import FeatureSpec
-from albert_tf.data.tfrecord import RecordError, frame_ends, read_records
+from albert_tf.data.tfrecord import FeatureSpec, RecordError, frame_ends, read_records
 
 # The last one is what Python makes of TensorFlow's message when that quotes a damaged record.
 _READ_ERRORS = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)

@@ -23,8 +23,7 @@ from absl import logging
 
 from albert_tf.data.files import file_size
 from albert_tf.data.records import example_features, parse_batch
-from albert_tf.data.tf_examples import FeatureSpec
-from albert_tf.data.tfrecord import RecordError, read_records
+from albert_tf.data.tfrecord import FeatureSpec, RecordError, read_records
 from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from albert_tf.pretraining.segments import NONE, NSP, SOP
 from albert_tf.training.task import EXAMPLE_WEIGHTS, REST_OF_FILE, SKIPPED, WHOLE, Shard

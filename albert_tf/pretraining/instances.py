@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from albert_tf.data.tf_examples import FeatureSpec, encode_examples
+from albert_tf.data.tfrecord import FeatureSpec, encode_examples
 from albert_tf.pretraining.masking import MaskingSettings, Vocabulary, mask_batch
 from albert_tf.pretraining.segments import Documents, Pair, SegmentSettings, pair_segments
 from albert_tf.tokenization.base import Tokenizer

@@ -20,7 +20,7 @@ from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_size
 from albert_tf.data.records import check_record_files, explain_read_errors
-from albert_tf.data.tf_examples import FeatureSpec
+from albert_tf.data.tfrecord import FeatureSpec
 from albert_tf.modeling.losses import (
     LossSum,
     accuracy,

@@ -1,11 +1,154 @@
 """The WordPiece tokenizer of the Chinese ALBERT models and of BERT vocabularies."""
 
+import re
+import string
+import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
+from typing import NamedTuple
 
 from albert_tf.tokenization.base import Encoding, Tokenizer
-from albert_tf.tokenization.splitting import align_words, split_words
+
+_ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ASCII_WORD = re.compile(f"[0-9A-Za-z]+|[{re.escape(string.punctuation)}]")
+_WORD = re.compile(r"\S+")
+
+# Blocks of CJK ideographs; kana and hangul are not among them, they are written with words.
+_IDEOGRAPHS = (
+    range(0x3400, 0x4DC0),
+    range(0x4E00, 0xA000),
+    range(0xF900, 0xFB00),
+    range(0x20000, 0x2A6E0),
+    range(0x2A700, 0x2B740),
+    range(0x2B740, 0x2B820),
+    range(0x2B820, 0x2CEB0),
+    range(0x2F800, 0x2FA20),
+)
+
+
+class _Cleaner(dict[int, str]):
+    """`str.translate` table: controls dropped, blanks made equal, ideographs set apart."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = self._replacement(code)
+        return self[code]
+
+    @staticmethod
+    def _replacement(code: int) -> str:
+        character = chr(code)
+        category = unicodedata.category(character)
+        if character in "\t\n\r" or category == "Zs":
+            return " "
+        if category in ("Cc", "Cf") or code == 0xFFFD:
+            return ""
+        if any(code in block for block in _IDEOGRAPHS):
+            return f" {character} "
+        return character
+
+
+class _PunctuationSplitter(dict[int, str]):
+    """`str.translate` table: every punctuation character is set apart by blanks."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        self[code] = f" {character} " if _is_punctuation(character) else character
+        return self[code]
+
+
+class _AccentStripper(_PunctuationSplitter):
+    """As above; characters of category Mn (accents, after NFD) are dropped."""
+
+    def __missing__(self, code: int) -> str:
+        if unicodedata.category(chr(code)) == "Mn":
+            self[code] = ""
+            return ""
+        return super().__missing__(code)
+
+
+_CLEAN = _Cleaner()
+_SPLIT_PUNCTUATION = _PunctuationSplitter()
+_STRIP_AND_SPLIT = _AccentStripper()
+
+
+def _is_punctuation(character: str) -> bool:
+    return character in string.punctuation or unicodedata.category(character).startswith("P")
+
+
+def split_words(text: str, do_lower_case: bool) -> list[str]:
+    """Splits a text at blanks, punctuation and ideographs.
+
+    Control characters (categories Cc and Cf, U+FFFD) are dropped. With `do_lower_case` the text is
+    lower-cased and its accents (category Mn after NFD) are dropped as well.
+
+    Args:
+        text: any text.
+        do_lower_case: whether to lower-case and strip accents.
+
+    Returns:
+        Words and single punctuation characters, none empty.
+
+    Source: `BasicTokenizer` of the original's tokenization module.
+    """
+    if text.isascii():
+        if not text.isprintable():
+            text = _ASCII_CONTROL.sub("", text)
+        return _ASCII_WORD.findall(text.lower() if do_lower_case else text)
+    return spread_words(text, do_lower_case).split()
+
+
+def spread_words(text: str, do_lower_case: bool) -> str:
+    """Sets the words of a text apart by blanks, without splitting it yet."""
+    text = text.translate(_CLEAN)
+    if do_lower_case:
+        return unicodedata.normalize("NFD", text.lower()).translate(_STRIP_AND_SPLIT)
+    return text.translate(_SPLIT_PUNCTUATION)
+
+
+def is_dropped(character: str) -> bool:
+    """Whether a character is none that a text can show: a control character, say."""
+    return not _CLEAN[ord(character)]
+
+
+class AlignedWord(NamedTuple):
+    """A word and the raw character that each of its characters comes from, int [len(text)]."""
+
+    text: str
+    positions: list[int]
+
+
+def align_words(text: str, do_lower_case: bool) -> list[AlignedWord]:
+    """Does what `split_words` does and keeps the positions."""
+    text, positions = _translate(text, list(range(len(text))), _CLEAN)
+    if do_lower_case:
+        # As a whole, because a final sigma depends on its neighbours; only the length of U+0130
+        # changes.
+        positions = [p for c, p in zip(text, positions, strict=True) for _ in c.lower()]
+        text, positions = _decompose(text.lower(), positions)
+        text, positions = _translate(text, positions, _STRIP_AND_SPLIT)
+    else:
+        text, positions = _translate(text, positions, _SPLIT_PUNCTUATION)
+    words = (match.span() for match in _WORD.finditer(text))
+    return [AlignedWord(text[start:end], positions[start:end]) for start, end in words]
+
+
+def _translate(text: str, positions: list[int], table: dict[int, str]) -> tuple[str, list[int]]:
+    moved = [p for c, p in zip(text, positions, strict=True) for _ in table[ord(c)]]
+    return text.translate(table), moved
+
+
+def _decompose(text: str, positions: list[int]) -> tuple[str, list[int]]:
+    """NFD with positions: decompose each character, then order each run of combining ones."""
+    pairs = [
+        (part, position)
+        for character, position in zip(text, positions, strict=True)
+        for part in unicodedata.normalize("NFD", character)
+    ]
+    ordered: list[tuple[str, int]] = []
+    for _, run in groupby(pairs, key=lambda pair: unicodedata.combining(pair[0]) > 0):
+        ordered.extend(sorted(run, key=lambda pair: unicodedata.combining(pair[0])))
+    return "".join(part for part, _ in ordered), [position for _, position in ordered]
+
 
 CONTINUATION = "##"
 MAX_WORD_LENGTH = 200

@@ -27,8 +27,8 @@ from albert_tf.data.files import (
     read_utf8,
     write_then_rename,
 )
-from albert_tf.data.glue_tasks import GLUE_TASKS
 from albert_tf.data.strict_json import shown
+from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.training.curves import png
 
 _RESULTS_FILE = "eval_results.txt"

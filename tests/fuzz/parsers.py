@@ -49,8 +49,13 @@ from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.records import check_record_files, explain_read_errors
 from albert_tf.data.streams import open_input, read_lines
 from albert_tf.data.tables import read_table
-from albert_tf.data.tf_examples import FeatureSpec, encode_examples
-from albert_tf.data.tfrecord import count_records, frame_records, read_records
+from albert_tf.data.tfrecord import (
+    FeatureSpec,
+    count_records,
+    encode_examples,
+    frame_records,
+    read_records,
+)
 from albert_tf.finetuning.results import EvaluationResults
 from albert_tf.multiple_choice.data import read_choices
 from albert_tf.multiple_choice.race import read_race

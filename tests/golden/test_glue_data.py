@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf.classification.glue import GlueData
-from albert_tf.data.glue_tasks import GLUE_TASKS
-from albert_tf.data.text_examples import DEV, TEST, TRAIN
+from albert_tf.data.text_examples import DEV, GLUE_TASKS, TEST, TRAIN
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 

@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from albert_tf.tokenization.cleaning import align_clean_text, clean_text
 from albert_tf.tokenization.loading import load_tokenizer, read_vocabulary
-from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, sentencepiece_starts_word
-from albert_tf.tokenization.splitting import align_words, split_words
-from albert_tf.tokenization.word_piece import WordPieceTokenizer, wordpiece_starts_word
+from albert_tf.tokenization.sentence_piece import (
+    SentencePieceTokenizer,
+    align_clean_text,
+    clean_text,
+    sentencepiece_starts_word,
+)
+from albert_tf.tokenization.word_piece import (
+    WordPieceTokenizer,
+    align_words,
+    split_words,
+    wordpiece_starts_word,
+)
 
 CASINGS = pytest.mark.parametrize(("casing", "lower"), [("lower", True), ("cased", False)])
 

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from albert_tf.tokenization.base import Encoding, Tokenizer
-from albert_tf.tokenization.cleaning import align_clean_text, clean_text
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
-from albert_tf.tokenization.splitting import align_words, split_words
-from albert_tf.tokenization.word_piece import WordPieceTokenizer
+from albert_tf.tokenization.sentence_piece import (
+    SentencePieceTokenizer,
+    align_clean_text,
+    clean_text,
+)
+from albert_tf.tokenization.word_piece import WordPieceTokenizer, align_words, split_words
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "light", "##house", "##s", "l", "cafe", "9", ",", "中", "国", "straße", "##ς", "σ"]

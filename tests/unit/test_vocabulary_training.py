@@ -5,7 +5,7 @@ import random
 import pytest
 
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.tokenization.training import train_sentence_piece
+from albert_tf.tokenization.sentence_piece import train_sentence_piece
 
 SIZE = 50
 LETTERS = "abcdÉE"

@@ -36,9 +36,8 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, UNNAMED, TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename
-from albert_tf.data.glue_tasks import GLUE_TASKS, glue_task_name
 from albert_tf.data.strict_json import JsonError, JsonValue, is_number, shown
-from albert_tf.data.text_examples import Labels
+from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name
 
 FORMAT = "huggingface"
 CONFIG_FILE = "config.json"

@@ -25,8 +25,7 @@ from albert_tf.serving.tokenizer_graph.characters import (
     first_from,
     segment_ids,
 )
-from albert_tf.tokenization.cleaning import clean_text
-from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
+from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer, clean_text
 
 _NO_CHARACTER = "\0"  # stands where a text is over; whatever it finds is not asked for
 _ASCII = r"[\x00-\x7f]*"

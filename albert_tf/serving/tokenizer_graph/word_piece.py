@@ -23,8 +23,13 @@ from albert_tf.serving.tokenizer_graph.characters import (
     possible_codes,
     segment_ids,
 )
-from albert_tf.tokenization.splitting import is_dropped, spread_words
-from albert_tf.tokenization.word_piece import CONTINUATION, MAX_WORD_LENGTH, WordPieceTokenizer
+from albert_tf.tokenization.word_piece import (
+    CONTINUATION,
+    MAX_WORD_LENGTH,
+    WordPieceTokenizer,
+    is_dropped,
+    spread_words,
+)
 
 # No word holds it, for it is dropped; so it stands for a word that no piece may match.
 _NO_WORD = "\0"

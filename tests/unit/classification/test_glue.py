@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.classification.glue import GlueData
-from albert_tf.data.glue_tasks import GLUE_TASKS
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
+from albert_tf.data.text_examples import DEV, GLUE_TASKS, TEST, TRAIN, TextExample
 
 RTE_HEADER = "index\tsentence1\tsentence2\tlabel"
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.tf_examples import FeatureSpec, encode_examples
+from albert_tf.data.tfrecord import FeatureSpec, encode_examples
 
 SPECS = (
     FeatureSpec("ids", "int64", 7),

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from albert_tf.config import PRESETS, AlbertConfig
-from albert_tf.data.glue_tasks import GLUE_TASKS
+from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.finetuning.recipes import (
     SIZES,
     Recipe,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.tf_examples import FeatureSpec, encode_examples
-from albert_tf.data.tfrecord import frame_records
+from albert_tf.data.tfrecord import FeatureSpec, encode_examples, frame_records
 from albert_tf.pretraining.batching import evaluation_batches, training_batches
 from albert_tf.training.evaluation import pad_batch
 from albert_tf.training.task import WHOLE, Shard

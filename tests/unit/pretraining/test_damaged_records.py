@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.tf_examples import FeatureSpec, encode_examples
-from albert_tf.data.tfrecord import frame_records, masked_crc32c
+from albert_tf.data.tfrecord import FeatureSpec, encode_examples, frame_records, masked_crc32c
 from albert_tf.pretraining.batching import readable_files, training_batches
 from albert_tf.training.task import SKIPPED, SkippedRecords
 from tests.small_records import cut_in_record, damage_record

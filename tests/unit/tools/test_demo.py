@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.data.tf_examples import encode_examples
-from albert_tf.data.tfrecord import frame_records
+from albert_tf.data.tfrecord import encode_examples, frame_records
 from albert_tf.pretraining.instances import pretraining_feature_specs
 from albert_tf.tools import demo
 from albert_tf.tools.python_corpus import Paragraph

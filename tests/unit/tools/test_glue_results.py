@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.config import PRESETS
-from albert_tf.data.glue_tasks import GLUE_TASKS
+from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.tools.glue_results import (
     GlueRun,
     choose_files,
