@@ -14,8 +14,8 @@ import statistics
 import numpy as np
 from absl import app, flags
 
+from albert_tf.classification.data import GlueData
 from albert_tf.classification.features import text_sequences
-from albert_tf.classification.glue import GlueData
 from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import DEV

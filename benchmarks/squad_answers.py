@@ -17,10 +17,9 @@ import numpy as np
 from absl import app, flags
 
 from albert_tf.finetuning.batching import batches_by_length
-from albert_tf.squad.answers import AnswerSelector
+from albert_tf.squad.answers import AnswerSelector, write_answers
 from albert_tf.squad.data import read_squad
 from albert_tf.squad.features import SquadFeatures, squad_features
-from albert_tf.squad.files import write_answers
 from albert_tf.squad.metrics import v1_scores, v2_scores
 from albert_tf.tokenization.loading import load_tokenizer
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import sentencepiece
 from absl import app, flags
 
+from albert_tf.classification.data import GlueData
 from albert_tf.classification.features import text_features
-from albert_tf.classification.glue import GlueData
 from albert_tf.data.text_examples import TRAIN
 from albert_tf.tokenization.loading import load_tokenizer
 from benchmarks.timing import best_seconds

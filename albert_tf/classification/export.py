@@ -14,12 +14,13 @@ from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGN
 from albert_tf.classification.features import check_room
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
-from albert_tf.serving.packing import cut_pairs, joined
 from albert_tf.serving.saved_model import (
     INPUTS,
     Outputs,
     class_outputs,
+    cut_pairs,
     float32_copy,
+    joined,
     tokens_function,
     write_saved_model,
     write_text_model,
@@ -49,20 +50,14 @@ def export_classifier(
       int32 [B, S] each.
 
     Both give `probabilities`, float32 [B, K], and `predictions`, int32 [B], the likeliest class;
-    of a regression the number, float32 [B, 1] and [B]. With a threshold there is `threshold`,
-    a float32 scalar. `tokens` of a classifier gives `predicted_labels`, string [B], as well; the
-    names of all classes, in the order of the probabilities, stand in `assets.extra/labels.json`
-    (an empty list for a regression).
-
-    Args:
-        model: the classifier; is left as it is.
-        labels: what its outputs mean.
-        export_dir: created if need be; the subfolder is named after the time, in seconds.
-        max_seq_length: length of the features in serialized examples.
-        threshold: a number for the program that serves the model; None or NaN leaves it out.
+    of a regression the number, float32 [B, 1] and [B]. Unless it is None or NaN, `threshold`, a
+    number for the program that serves the model, is an output, too, a float32 scalar. `tokens` of
+    a classifier gives `predicted_labels`, string [B], as well; the names of all classes, in the
+    order of the probabilities, stand in `assets.extra/labels.json` (an empty list for a
+    regression).
 
     Returns:
-        Path of the subfolder.
+        Path of the subfolder, named after the time, in seconds.
 
     Raises:
         ValueError: the labels are not the model's, `max_seq_length` exceeds its positions, or
@@ -131,27 +126,14 @@ def export_text_classifier(
     is_pair: bool,
     threshold: float | None = None,
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`/text, complete or not at all.
+    """Writes a SavedModel into a new subfolder of `export_dir`/text; see `export_classifier`.
 
-    It needs TensorFlow and the operations of TensorFlow Text, computes in float32 without dropout,
-    and tokenizes and cuts texts as `classification.features.text_sequences` does. Its signature
-    `serving_default` takes `texts`, string [B], UTF-8, or of a classifier of pairs `texts_a` and
-    `texts_b`, and gives `probabilities`, float32 [B, K], `predictions`, int32 [B], the likeliest
-    class, and `predicted_labels`, string [B]; of a regression the number alone, as
-    `probabilities`, float32 [B, 1], and `predictions`, float32 [B]. With a threshold there is
-    `threshold`, float32 [B]. The names of all classes stand in `assets.extra/labels.json`.
-
-    Args:
-        model: the classifier; is left as it is.
-        labels: what its outputs mean.
-        tokenizer: the one it was trained with.
-        export_dir: created if need be; the subfolder is named after the time, in seconds.
-        max_seq_length: longer texts are cut, as in training.
-        is_pair: whether two texts belong together.
-        threshold: a number for the program that serves the model; None or NaN leaves it out.
-
-    Returns:
-        Path of the subfolder.
+    It needs TensorFlow and the operations of TensorFlow Text, and tokenizes and cuts texts as
+    `classification.features.text_sequences` does. Its signature `serving_default` takes `texts`,
+    string [B], UTF-8, or of a classifier of pairs `texts_a` and `texts_b`, and gives
+    `probabilities`, float32 [B, K], `predictions`, int32 [B], the likeliest class, and
+    `predicted_labels`, string [B]; of a regression the number alone, as `probabilities`, float32
+    [B, 1], and `predictions`, float32 [B]. With a threshold there is `threshold`, float32 [B].
 
     Raises:
         ValueError: the labels are not the model's, `max_seq_length` leaves no room or exceeds its

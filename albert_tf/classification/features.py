@@ -19,17 +19,12 @@ _EXAMPLES_AT_ONCE = 4096  # ids are Python integers for so long, eight times as 
 
 @dataclass(frozen=True, eq=False)
 class TextFeatures:
-    """What a model is trained on, or predicts.
+    """What a model is trained on, or predicts."""
 
-    Attributes:
-        sequences: N sequences.
-        label_ids: int32 [N] class ids, or float32 [N] numbers; None for rows without labels.
-        guids: what the rows are called.
-    """
-
-    sequences: TokenSequences
+    sequences: TokenSequences  # N sequences
+    # int32 [N] class ids, or float32 [N] numbers; None for rows without labels
     label_ids: np.ndarray | None
-    guids: list[str]
+    guids: list[str]  # what the rows are called
 
 
 def text_features(
@@ -55,18 +50,13 @@ def text_features(
 def text_sequences(
     examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int
 ) -> TokenSequences:
-    """Tokenizes texts and cuts what is too long; logs how many were cut.
+    """Tokenizes N texts or pairs and cuts what is too long; logs how many were cut.
 
     A pair loses the last token of the longer text, of the second if both are as long, until it
     fits together with [CLS] and two [SEP]. A second text of which no token is left is none.
 
-    Args:
-        examples: N texts or pairs.
-        tokenizer: what the model was trained with.
-        max_seq_length: tokens of a sequence at most.
-
     Returns:
-        N sequences: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
+        N sequences: [CLS] a [SEP], or [CLS] a [SEP] b [SEP], of `max_seq_length` tokens at most.
 
     Raises:
         ValueError: no room for a token of each text, or a text that is no text.

@@ -25,14 +25,7 @@ _ARCHIVES = {"QQP": "QQP-clean", "QNLI": "QNLIv2"}  # where a file is not called
 
 
 def download(url: str, path: str) -> str:
-    """Fetches a file unless it is there; it gets its name when it is complete.
-
-    Args:
-        url: where it is.
-        path: where it shall be.
-
-    Returns:
-        `path`.
+    """Fetches a file unless it is there; it gets its name when it is complete. Returns `path`.
 
     Raises:
         ValueError: it cannot be fetched.
@@ -62,16 +55,13 @@ def download(url: str, path: str) -> str:
 def download_glue(
     task_name: str, folder: str, *, glue_url: str = GLUE_URL, mrpc_url: str = MRPC_URL
 ) -> str:
-    """Fetches the data of a task unless they are there.
+    """Fetches the data of a task unless they are there. Returns `folder`.
 
     Args:
         task_name: one of GLUE's tasks, in upper or lower case.
         folder: of all tasks; what `run_classifier.py` takes as --data_dir.
         glue_url: where the archives of the tasks are.
         mrpc_url: where the pairs of MRPC are, which GLUE may not hand out.
-
-    Returns:
-        `folder`.
 
     Raises:
         ValueError: there is no such task, or its data cannot be fetched.

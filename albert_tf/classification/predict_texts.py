@@ -25,26 +25,15 @@ from albert_tf.tokenization.base import Tokenizer
 
 
 class TextPrediction(NamedTuple):
-    """What a classifier says of one text or pair.
+    """What a classifier says of one text or pair."""
 
-    Attributes:
-        label: the likeliest class, or the number as a decimal.
-        probabilities: float32 [K], in the order of the labels; of a regression the number, [1].
-    """
-
-    label: str
+    label: str  # the likeliest class, or the number as a decimal
+    # float32 [K], in the order of the labels; of a regression the number, [1]
     probabilities: np.ndarray
 
 
 class TextClassifier:
-    """A fine-tuned model that takes texts.
-
-    Args:
-        tokenizer: the one the model was trained with.
-        predictor: gives the model's `logits`.
-        labels: what the model predicts.
-        max_seq_length: longer texts are truncated as in training.
-        is_pair: whether two texts belong together.
+    """A fine-tuned model that takes texts; tokenizer, labels and length are those of its training.
 
     Attributes:
         num_texts: predicted since the classifier was made.
@@ -85,9 +74,7 @@ class TextClassifier:
 def check_file(path: str, is_pair: bool) -> None:
     """Reads a file through before anything is predicted, or the model is even trained.
 
-    Args:
-        path: --predict_file; the standard input and pipes, which can be read only once, pass.
-        is_pair: whether two texts belong together.
+    The standard input and pipes, which can be read only once, pass.
 
     Raises:
         ValueError: there is no such file, or see `predict_lines`.
@@ -108,12 +95,11 @@ def predict_file(path: str, classifier: TextClassifier, output_path: str | None 
     Args:
         path: UTF-8 text (--predict_file); "-" is the standard input.
         classifier: see `TextClassifier`.
-        output_path: file that appears when it is complete (--predict_output_file); None is the
-            standard output.
+        output_path: file that appears when it is complete; None is the standard output.
 
     Raises:
-        ValueError: see `check_file` and `predict_lines`. What was predicted before a line that
-            cannot be used is on the standard output; a file is not written.
+        ValueError: see `predict_lines`. What was predicted before a line that cannot be used is on
+            the standard output; a file is not written.
     """
     check_file(path, classifier.is_pair)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,21 +13,23 @@ from absl import logging
 
 from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.classification.custom import LABEL, TEXT_A, CustomData
+from albert_tf.classification.data import LABEL, TEXT_A, CustomData, GlueData
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.features import check_room, text_features
-from albert_tf.classification.files import (
-    clip_similarity,
-    write_confusion_matrix,
-    write_predictions,
-    write_submission,
-)
-from albert_tf.classification.glue import GlueData
 from albert_tf.classification.predict_texts import TextClassifier, check_file, predict_file
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import AlbertConfig
+from albert_tf.data.files import write_then_rename
 from albert_tf.data.tables import is_column_number
-from albert_tf.data.text_examples import DEV, GLUE_TASKS, TEST, TRAIN, TextData, glue_task_name
+from albert_tf.data.text_examples import (
+    DEV,
+    GLUE_TASKS,
+    TEST,
+    TRAIN,
+    TextData,
+    glue_task_name,
+    label_cell,
+)
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.metrics import (
     batch_mean_loss,
@@ -38,9 +40,13 @@ from albert_tf.finetuning.metrics import (
     scores,
 )
 from albert_tf.finetuning.setup import StepSettings, check_answers
+from albert_tf.training.curves import png
 from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.settings import unless_given
 
+_HEADER = ("index", "prediction")
+_LONGEST_NAME = 24  # characters in the picture
+_MOST_ANNOTATED_LABELS = 40  # cells of a larger matrix are too small for numbers
 _COLUMNS = ("text_a_column", "text_b_column", "label_column")
 
 
@@ -235,6 +241,82 @@ class ClassifierJob(flow.Job[ClassifierSettings]):
             path = os.path.join(output_dir, self.data.submission_file)
             submitted = clip_similarity(logits[:, 0]) if labels.is_regression else names
             write_submission(path, features.guids, submitted)
+
+
+def write_predictions(
+    output_dir: str, guids: Sequence[str], scores: np.ndarray, predictions: Sequence[str]
+) -> None:
+    """Writes `test_results.tsv` and `submit_results.tsv`, a row for each example, as the original.
+
+    Args:
+        output_dir: where to.
+        guids: what the N examples are called.
+        scores: float32 [N, K]; probabilities of the labels, or [N, 1] the number of a regression.
+            Written as NumPy writes a float32.
+        predictions: N labels, or numbers as text.
+    """
+    numbers = [list(map(str, row)) for row in scores.astype(np.float32)]
+    _write_rows(os.path.join(output_dir, "test_results.tsv"), numbers)
+    rows = [_HEADER, *zip(guids, map(label_cell, predictions), strict=True)]
+    _write_rows(os.path.join(output_dir, "submit_results.tsv"), rows)
+
+
+def write_submission(path: str, guids: Sequence[str], predictions: Sequence[str]) -> None:
+    """Writes what GLUE's server takes, such as `MRPC.tsv`: index and label of each of N rows."""
+    _write_rows(path, [_HEADER, *zip(guids, predictions, strict=True)])
+
+
+def clip_similarity(values: np.ndarray) -> list[str]:
+    """Returns predicted similarities [N] in the range of STS-B's scores, with three decimals."""
+    return [f"{value:.3f}" for value in np.clip(values, 0.0, 5.0)]
+
+
+def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
+    with write_then_rename(path) as file:
+        file.write("".join("\t".join(row) + "\n" for row in rows).encode())
+
+
+def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[str]) -> None:
+    """Draws `confusion_matrix.png`: counts, coloured and annotated with the share of their row.
+
+    Args:
+        output_dir: where to.
+        counts: int [K, K]; row: the right label, column: the predicted one.
+        names: of the K labels, shortened if need be; `#` and the number of the class where
+            matplotlib's font lacks a character.
+    """
+    from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
+    from matplotlib.font_manager import findfont, get_font
+
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    size = max(4.0, min(0.6 * len(names) + 2.0, 40.0))  # inches
+    figure = Figure(figsize=(size + 1.0, size), layout="constrained")
+    axes = figure.add_subplot(xlabel="predicted", ylabel="right")
+    image = axes.imshow(shares, vmin=0.0, vmax=1.0, cmap="Blues")
+    figure.colorbar(image, label="share of the row", shrink=0.8)
+    font = get_font(findfont("DejaVu Sans"))
+    ticks = []
+    for number, name in enumerate(map(label_cell, names)):
+        name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+        is_drawable = all(font.get_char_index(ord(character)) for character in name)
+        # Labels are the user's text: a $ in one is no formula.
+        ticks.append(name.replace("$", r"\$") if is_drawable else f"#{number}")
+    is_long = max(map(len, ticks)) > 6 or len(names) > 10
+    axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0)
+    axes.set_yticks(np.arange(len(names)), ticks)
+    if len(names) <= _MOST_ANNOTATED_LABELS:
+        for (row, column), count in np.ndenumerate(counts):
+            axes.text(
+                column,
+                row,
+                f"{count}\n{shares[row, column]:.0%}",
+                ha="center",
+                va="center",
+                fontsize=8 if len(names) > 5 else 10,
+                color="white" if shares[row, column] > 0.5 else "black",
+            )
+    with write_then_rename(os.path.join(output_dir, "confusion_matrix.png")) as file:
+        file.write(png(figure))
 
 
 def run(settings: ClassifierSettings) -> None:

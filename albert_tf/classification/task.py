@@ -28,8 +28,7 @@ class ClassificationTask(InMemoryTask):
         train: what to train on; None where nothing is trained.
         max_seq_length: S that no sequence exceeds.
         classifier_dropout_prob: dropout of the pooled output.
-        padding: see `training_batches`.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        padding, use_one_hot_embeddings: see `training_batches` and `FactorizedEmbedding`.
 
     Raises:
         ValueError: sequences longer than the model's position table, or nothing to learn from.

@@ -1,24 +1,34 @@
-"""Questions with options to choose from, and everybody's own in JSON lines.
+"""Questions with options to choose from: everybody's own in JSON lines, or RACE.
 
 A line is an object with `context`, `question`, `options` (a list of 2 to 26 texts, as many as the
 question has), `label` and, if wanted, `id`. A label is one of: a number, counted from 0; a letter,
 "A" for the first option; the text of the option.
+
+RACE has passages of English examinations, four options a question. The folder of a split and level,
+such as `RACE/train/middle`, holds the download's files, one passage each, or an `all.txt` with one
+passage a line, as the original release wants it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from absl import logging
 
-from albert_tf.data.strict_json import JsonValue, as_whole_number, is_number
+from albert_tf.data.files import folder_names
+from albert_tf.data.jobs import progress
+from albert_tf.data.strict_json import JsonError, JsonValue, as_whole_number, is_number, json_values
 from albert_tf.data.tables import DataIssues, json_objects, read_text
 from albert_tf.data.text_examples import NO_LABEL, TEST, TRAIN
+
+MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE
+_NUM_OPTIONS = 4
 
 LETTERS = string.ascii_uppercase  # names of options, in their order
 BLANK = "_"  # where in a question the option belongs
@@ -30,33 +40,21 @@ _WANTED = (
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A question about a text, with options of which one is right.
+    """A question about a text, with options of which one is right."""
 
-    Attributes:
-        example_id: what it is called; of RACE the passage, which several questions share.
-        context: the text, as the file has it.
-        question: likewise.
-        options: likewise, in order.
-        label: number of the right one from 0; None where it is not known.
-        level: of RACE "middle" or "high"; "" for other data.
-    """
-
-    example_id: str
-    context: str
-    question: str
-    options: tuple[str, ...]
-    label: int | None = None
-    level: str = ""
+    example_id: str  # what it is called; of RACE the passage, which several questions share
+    context: str  # the text, as the file has it
+    question: str  # likewise
+    options: tuple[str, ...]  # likewise, in order
+    label: int | None = None  # number of the right one from 0; None where it is not known
+    level: str = ""  # of RACE "middle" or "high"; "" for other data
 
     def endings(self, clean: Callable[[str], str] | None = None) -> tuple[str, ...]:
-        """Puts every option into the question.
+        """Puts every option into the question, both changed by `clean` before.
 
-        The option takes the place of each "_" of the question; without any it follows the
-        question after a blank.
-
-        Args:
-            clean: applied to question and options before. It matters: the clean-up makes "_" of
-                characters that look like it, and takes blanks off the ends of an option.
+        The option takes the place of each "_" of the question; without any it follows the question
+        after a blank. The order matters: a clean-up makes "_" of characters that look like it, and
+        takes blanks off the ends of an option.
 
         Source: race_utils.py of the original release, read_examples.
         """
@@ -69,16 +67,11 @@ class ChoiceExample:
 
 
 def read_choices(path: str, *, split: str = TRAIN, flag: str) -> list[ChoiceExample]:
-    """Reads a JSON-lines file of one's own.
+    """Reads a JSON-lines file of one's own; `flag`, where the path came from, stands in errors.
 
     Questions of train and dev without a label (none, null, "" or "-") are left out and counted. Of
     a test file none is left out, and its labels are used only if all of them are labels. Questions
     without `id` are called by their number from 0, those left out included.
-
-    Args:
-        path: the file.
-        split: train, dev or test.
-        flag: the flag the path came from, for errors.
 
     Raises:
         ValueError: the file is missing, empty or broken, a key is missing or no text, a question
@@ -98,10 +91,10 @@ def read_choices(path: str, *, split: str = TRAIN, flag: str) -> list[ChoiceExam
             _text(entry["context"]),
             _text(entry["question"]),
             options,
-            label_or_none(_label, label, options, split),
+            _label_or_none(_label, label, options, split),
         )
         rows.append((line, example))
-    return finish(rows, split, DataIssues(path), flag)
+    return _finish(rows, split, DataIssues(path), flag)
 
 
 def _text(value: JsonValue) -> str:
@@ -131,22 +124,15 @@ def _label(value: JsonValue, options: Sequence[str]) -> int:
     return meant.pop()
 
 
-def label_or_none(
+def _label_or_none(
     find: Callable[[JsonValue, Sequence[str]], int],
     value: JsonValue | None,
     options: Sequence[str],
     split: str,
 ) -> int | None:
-    """Gives the number of the right option; None where there is no label.
+    """The number of the right option, which `find` gives from the label and the options.
 
-    Args:
-        find: gives the number from the label and the options, or raises ValueError.
-        value: the label in the file.
-        options: of the question.
-        split: train, dev or test; in a test file what is no label, such as -1, counts as none.
-
-    Raises:
-        ValueError: the label of a train or dev file is none of the options.
+    None where there is no label; in a test file what is no label, such as -1, counts as none.
     """
     if value is None or value.value in (None, ""):
         return None
@@ -160,16 +146,12 @@ def label_or_none(
         return None
 
 
-def finish(
+def _finish(
     rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues, flag: str
 ) -> list[ChoiceExample]:
-    """Settles what examples without a label mean, and logs what was found.
+    """Settles what examples without a label mean, and logs what was found, and the issues.
 
-    Args:
-        rows: examples and where they are.
-        split: train or dev: those without a label are left out; test: all have one, or none.
-        issues: of the file or folder; logged.
-        flag: the flag it came from, for errors.
+    Of train and dev they are left out; of test all have a label, or none.
 
     Raises:
         ValueError: there is no example, or in train or dev none with a label.
@@ -200,3 +182,110 @@ def finish(
         f"labels {labels}" if counts else "without labels",
     )
     return examples
+
+
+def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
+    """Turns the two flags into levels; raises ValueError if both are set."""
+    if high_only and middle_only:
+        raise ValueError(
+            "--high_only and --middle_only exclude each other; set neither to use both levels."
+        )
+    return (HIGH,) if high_only else (MIDDLE,) if middle_only else LEVELS
+
+
+def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
+    """Reads a split: middle before high, passages as in `all.txt` or by the number of their file.
+
+    Where there is an `all.txt`, it alone is read. It may also be what `cat *.txt > all.txt` makes
+    of the download, whose files do not end in a line feed.
+
+    Args:
+        data_dir: what holds the folder RACE, or that folder itself.
+        split: train, dev or test.
+        levels: any of `LEVELS`; in that order they are read.
+
+    Returns:
+        The questions, called by the `id` of their passage. Those of train and dev without an answer
+        are left out and counted; those of test have answers only if all of them do.
+
+    Raises:
+        ValueError: there are no passages, or one is broken: no JSON, keys missing, not four options
+            a question, an answer that is none of A to D. Names the file and the line.
+    """
+    folder = _split_folder(data_dir, split)
+    issues = DataIssues(folder, "passage")
+    rows: list[tuple[str, ChoiceExample]] = []
+    for level in filter(levels.__contains__, LEVELS):
+        for location, passage in _passages(folder, level, data_dir):
+            examples = _examples(passage, location, level, split)
+            rows += [(location, example) for example in examples]
+            if not examples:
+                issues.add("no question", location)
+    return _finish(rows, split, issues, "--data_dir")
+
+
+def _split_folder(data_dir: str, split: str) -> str:
+    inner = os.path.join(data_dir, "RACE", split)
+    own = os.path.join(data_dir, split)
+    return own if not folder_names(inner) and folder_names(own) else inner
+
+
+def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, JsonValue]]:
+    """The passages of a level, wherever they are, and what their location is called."""
+    level_folder = os.path.join(folder, level)
+    names = [n for n in folder_names(level_folder) if n.endswith(".txt") and not n.startswith(".")]
+    if not names:
+        other = LEVELS[1 - LEVELS.index(level)]
+        raise ValueError(
+            f"--data_dir: no passages (*.txt) exist in {level_folder!r}. --data_dir must be the "
+            "directory that contains RACE/, or that directory itself; "
+            f"--{other}_only reads {other} alone. Received: {data_dir!r}"
+        )
+    names = ["all.txt"] if "all.txt" in names else sorted(names, key=_by_number)
+    for name in progress(names, level):
+        path = os.path.join(level_folder, name)
+        where = f"--data_dir: {path}"
+        for line, content in json_values(read_text(path, "--data_dir"), where):
+            location = f"{level}/{name}" + (f":{line}" if name == "all.txt" else "")
+            yield location, JsonValue(content, f"{where}, line {line}")
+
+
+def _by_number(name: str) -> tuple[bool, int, str]:
+    """Sorts names that are numbers by their size, before any other ones."""
+    stem = name.removesuffix(".txt")
+    is_number = stem.isascii() and stem.isdecimal()
+    return not is_number, int(stem) if is_number else 0, name
+
+
+def _examples(passage: JsonValue, location: str, level: str, split: str) -> list[ChoiceExample]:
+    """The questions of a passage; raises JsonError where keys are missing or not of their kind."""
+    article, questions = passage["article"].whole_text(), passage["questions"].elements()
+    options, answers = passage["options"].elements(), passage.get("answers")
+    labels: list[JsonValue | None] = [*answers.elements()] if answers else []
+    labels = labels or [None] * len(questions)
+    if not len(questions) == len(options) == len(labels):
+        raise JsonError(
+            f"{passage.where} has {len(questions)} questions, {len(options)} lists of options and "
+            f"{len(labels)} answers; there must be as many of each (or no answers at all)."
+        )
+    name = passage.get("id")
+    if name is None:  # what the download calls a passage: `middle/13.txt` is middle13.txt
+        example_id = location.replace("/", "", 1)
+    else:
+        example_id = str(name.whole_number()) if is_number(name.value) else name.whole_text()
+    examples = []
+    for question, choices, label in zip(questions, options, labels, strict=True):
+        texts = tuple(option.whole_text() for option in choices.elements())
+        if len(texts) != _NUM_OPTIONS:
+            raise choices.error(f"a list of {_NUM_OPTIONS} options")
+        number = _label_or_none(_letter_label, label, texts, split)
+        example = ChoiceExample(example_id, article, question.whole_text(), texts, number, level)
+        examples.append(example)
+    return examples
+
+
+def _letter_label(answer: JsonValue, options: Sequence[str]) -> int:
+    letters = LETTERS[: len(options)]
+    if answer.value not in tuple(letters):
+        raise answer.error(f"one of {', '.join(letters)}")
+    return letters.index(answer.value)

@@ -10,11 +10,12 @@ from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGN
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import BLANK
 from albert_tf.multiple_choice.features import check_lengths
-from albert_tf.serving.packing import first_tokens, joined
 from albert_tf.serving.saved_model import (
     Outputs,
     class_outputs,
+    first_tokens,
     float32_copy,
+    joined,
     tokens_function,
     write_saved_model,
     write_text_model,
@@ -37,12 +38,8 @@ def export_choice(model: AlbertForMultipleChoice, export_dir: str) -> str:
     It gives `probabilities`, float32 [B, C], 0 for missing options, and `predictions`, int32 [B],
     the likeliest option, counted from 0.
 
-    Args:
-        model: is left as it is.
-        export_dir: created if need be; the subfolder is named after the time, in seconds.
-
     Returns:
-        Path of the subfolder.
+        Path of the subfolder, named after the time, in seconds.
 
     Raises:
         ValueError: nothing can be written there.
@@ -64,32 +61,17 @@ def export_text_choice(
     max_seq_length: int,
     max_qa_length: int,
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`/text, complete or not at all.
+    """Writes a SavedModel into a new subfolder of `export_dir`/text; see `export_choice`.
 
-    It needs TensorFlow and the operations of TensorFlow Text, computes in float32 without dropout,
-    and tokenizes and cuts texts as `multiple_choice.features.choice_features` does. Its signature
-    `serving_default` takes `contexts` and `questions`, string [B], and `options`, string [B, C],
-    all UTF-8. Where a question has fewer than C options, the missing ones are "" (an option that
-    is there and has no text is " ").
-
-    It gives `probabilities`, float32 [B, C], 0 for missing options; `predictions`, int32 [B], the
-    likeliest option, counted from 0; `predicted_options`, string [B], its text.
-
-    Args:
-        model: is left as it is.
-        tokenizer: the one it was trained with.
-        export_dir: created if need be; the subfolder is named after the time, in seconds.
-        max_seq_length: tokens of a sequence at most.
-        max_qa_length: tokens of question and option at most.
-
-    Returns:
-        Path of the subfolder.
+    It needs TensorFlow and the operations of TensorFlow Text, and tokenizes and cuts texts as
+    `multiple_choice.features.choice_features` does. Its signature `serving_default` takes
+    `contexts` and `questions`, string [B], and `options`, string [B, C], all UTF-8. Where a
+    question has fewer than C options, the missing ones are "" (an option that is there and has no
+    text is " "). It also gives `predicted_options`, string [B], the text of the likeliest option.
 
     Raises:
         ValueError: a length is too small, or exceeds the model's positions, the tokenizer has no
             counterpart in a graph, or nothing can be written there.
-
-    Differs: the original does not export models of multiple choice.
     """
     check_lengths(max_seq_length, max_qa_length)
     model.config.check_sequence_length(max_seq_length, "--max_seq_length")

@@ -24,23 +24,18 @@ _TEXTS_AT_ONCE = 4096  # ids are Python integers for so long, eight times as lar
 class ChoiceFeatures:
     """What a model is trained on, or chooses from.
 
-    Attributes:
-        sequences: N * C sequences, [CLS] context [SEP] ending [SEP]; those of a question stand
-            together. Options that a question does not have are empty sequences, after the others.
-        choice_counts: int32 [N]; options of each question.
-        label_ids: int32 [N], number of the right option from 0; None for questions without labels.
-        example_ids: N names, see `ChoiceExample`.
-        levels: N of them, "" where there is none.
-
     Raises:
         ValueError: they do not belong together.
     """
 
+    # N * C sequences, [CLS] context [SEP] ending [SEP]; those of a question stand together. Options
+    # that a question does not have are empty sequences, after the others.
     sequences: TokenSequences
-    choice_counts: np.ndarray
+    choice_counts: np.ndarray  # int32 [N]; options of each question
+    # int32 [N], number of the right option from 0; None for questions without labels
     label_ids: np.ndarray | None
-    example_ids: list[str]
-    levels: list[str]
+    example_ids: list[str]  # N names, see `ChoiceExample`
+    levels: list[str]  # N of them, "" where there is none
 
     def __post_init__(self) -> None:
         """Checks that there are as many of everything, and that labels are options."""
@@ -89,23 +84,18 @@ def choice_features(
     max_seq_length: int,
     max_qa_length: int = 128,
 ) -> ChoiceFeatures:
-    """Tokenizes questions, a passage once for all of its questions; logs how many were cut.
+    """Tokenizes N questions, a passage once for all of its questions; logs how many were cut.
 
     The last `max_qa_length` tokens of question and option stay, then the end of the context is cut
-    off until both fit. Question and option without a token still have their [SEP].
-
-    Args:
-        examples: N questions; all have a label, or none has.
-        tokenizer: what the model was trained with.
-        max_seq_length: tokens of a sequence at most.
-        max_qa_length: tokens of question and option at most.
+    off until both fit into `max_seq_length` tokens. Question and option without a token still have
+    their [SEP]. Without labels, `label_ids` is None.
 
     Raises:
         ValueError: a length is too small, or only some examples have a label.
 
     Source: race_utils.py of the original release, convert_single_example.
     Differs: question and option that do not even fit alone, which stop the original, lose more of
-        their first tokens, and the context all of its tokens.
+    their first tokens, and the context all of its tokens.
     """
     check_lengths(max_seq_length, max_qa_length)
     labels = [example.label for example in examples if example.label is not None]

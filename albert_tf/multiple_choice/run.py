@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +14,20 @@ from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
-from albert_tf.data.text_examples import DEV, TEST, TRAIN
-from albert_tf.finetuning import flow
+from albert_tf.data.files import write_then_rename
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, label_cell
+from albert_tf.finetuning import flow, metrics
+from albert_tf.finetuning.results import result_lines
 from albert_tf.finetuning.setup import StepSettings
-from albert_tf.multiple_choice.data import ChoiceExample, read_choices
+from albert_tf.multiple_choice.data import (
+    LETTERS,
+    ChoiceExample,
+    chosen_levels,
+    read_choices,
+    read_race,
+)
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
 from albert_tf.multiple_choice.features import choice_features
-from albert_tf.multiple_choice.files import write_choice_predictions, write_predict_results
-from albert_tf.multiple_choice.metrics import predictions, probabilities, scores
-from albert_tf.multiple_choice.race import chosen_levels, read_race
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.settings import unless_given
@@ -77,11 +85,8 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
         source: ModelSource,
     ) -> None:
         super().__init__(settings, name, trained, source)
-        self.task = TrainedTask(
-            name,
-            max_seq_length=settings.max_seq_length,
-            settings={"max_qa_length": settings.max_qa_length},
-        )
+        kept = {"max_qa_length": settings.max_qa_length}
+        self.task = TrainedTask(name, max_seq_length=settings.max_seq_length, settings=kept)
         self.evaluates = settings.do_eval
         self.examples = {
             split: self._read(split)
@@ -126,44 +131,30 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
             use_one_hot_embeddings=use_one_hot_embeddings,
         )
 
-    def logits(self, split: str, batch_size: int, description: str) -> np.ndarray:
-        """Returns the scores of the options of N questions, float32 [N, C].
-
-        Args:
-            split: whose questions.
-            batch_size: questions of a batch if all sequences were of the longest length.
-            description: what the progress bar says.
-        """
+    def _logits(self, split: str, batch_size: int, description: str) -> np.ndarray:
+        """The scores of the options of N questions, float32 [N, C]; -inf where there is none."""
         features = self.features[split]
         predictor = self.predictor(batch_size * features.num_choices)
         logits = predictor.predict(features.sequences, description)["logits"]
-        return logits.reshape(len(features), features.num_choices)
+        return masked_logits(logits.reshape(features.choice_mask.shape), features.choice_mask)
 
-    def scores(self, split: str, logits: np.ndarray, batch_size: int) -> dict[str, float]:
-        """Scores a labelled split, in the precision of a float32.
-
-        Args:
-            split: with labels.
-            logits: float32 [N, C].
-            batch_size: see `multiple_choice.metrics.scores`.
-        """
+    def _scores(self, split: str, logits: np.ndarray, batch_size: int) -> dict[str, float]:
+        """Scores a labelled split, in the precision of a float32."""
         features = self.features[split]
         assert features.label_ids is not None, "questions of train and dev have labels"
-        results = scores(
-            logits, features.choice_mask, features.label_ids, features.levels, batch_size
-        )
+        results = scores(logits, features.label_ids, features.levels, batch_size)
         return {name: float(np.float32(value)) for name, value in results.items()}
 
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
         batch_size = self.settings.eval_batch_size
-        return self.scores(DEV, self.logits(DEV, batch_size, "evaluating"), batch_size)
+        return self._scores(DEV, self._logits(DEV, batch_size, "evaluating"), batch_size)
 
     def apply(self, step: int) -> None:
         """See `Job`."""
         settings = self.settings
         if settings.do_predict:
-            self.predict(step)
+            self._predict(step)
         if settings.export_dir and settings.export_text_model:
             export_text_choice(
                 self.model,
@@ -175,29 +166,114 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
         if settings.export_dir:
             export_choice(self.model, settings.export_dir)
 
-    def predict(self, step: int) -> None:
-        """Writes the options chosen in the test set, and its scores if it has labels.
-
-        Args:
-            step: training step of the model.
-        """
+    def _predict(self, step: int) -> None:
+        """Writes the options chosen in the test set, and its scores if it has labels."""
         features, output_dir = self.features[TEST], self.settings.output_dir
         batch_size = self.settings.predict_batch_size
-        logits = self.logits(TEST, batch_size, "predicting")
+        logits = self._logits(TEST, batch_size, "predicting")
         write_choice_predictions(
             output_dir,
             features.example_ids,
-            probabilities(logits, features.choice_mask),
-            predictions(logits, features.choice_mask),
+            metrics.probabilities(logits, _classes(logits)),
+            logits.argmax(axis=1),
             features.choice_counts,
         )
         logging.info("Chose options of %d questions", len(features))
         if features.label_ids is not None:
-            results = self.scores(TEST, logits, batch_size)
+            results = self._scores(TEST, logits, batch_size)
             best = BestCheckpoint(TrainingDirectory(output_dir), self.best_metric)
             write_predict_results(output_dir, step, results, best.value)
             for name, value in sorted(results.items()):
                 logging.info("%s = %s", name, value)
+
+
+def masked_logits(logits: np.ndarray, choice_mask: np.ndarray) -> np.ndarray:
+    """Returns scores [N, C], -inf where the mask, float [N, C], has no option (0)."""
+    return np.where(choice_mask > 0, logits, -np.inf)
+
+
+def _classes(logits: np.ndarray) -> Labels:
+    """The letters of the options, which are to a classifier its classes."""
+    return Labels(tuple(LETTERS[: logits.shape[1]]))
+
+
+def scores(
+    logits: np.ndarray, label_ids: np.ndarray, levels: Sequence[str], batch_size: int
+) -> dict[str, float]:
+    """Scores a model.
+
+    Args:
+        logits: float [N, C], see `masked_logits`.
+        label_ids: int32 [N], right options.
+        levels: N of them; "" where there is none.
+        batch_size: questions of a batch of the original, whose means `loss` is the mean of.
+
+    Returns:
+        `eval_accuracy`, `eval_loss` and `loss` as the original, and `eval_accuracy_<level>` for
+        each level that occurs.
+
+    Raises:
+        ValueError: there is not one question.
+    """
+    labels = _classes(logits)
+    losses = metrics.per_example_losses(logits, label_ids, labels)
+    results = metrics.scores(logits, label_ids, (), labels, losses=losses)
+    results["loss"] = metrics.batch_mean_loss(losses, batch_size)
+    is_right = metrics.predictions(logits, labels) == label_ids
+    names = np.array(levels)
+    for level in sorted(set(levels) - {""}):
+        results[f"eval_accuracy_{level}"] = float(is_right[names == level].mean(dtype=np.float64))
+    return results
+
+
+def write_choice_predictions(
+    output_dir: str,
+    example_ids: Sequence[str],
+    probabilities: np.ndarray,
+    predictions: np.ndarray,
+    choice_counts: np.ndarray,
+) -> None:
+    r"""Writes `predictions.tsv`, which the original lacks: a header, and a row for each question.
+
+    The columns: `id`; `question`, which question of this id it is, from 0, for those of a RACE
+    passage share its id; `prediction`, a letter; then for each letter the probability, empty where
+    a question has no such option. In ids a backslash, a tab, a line feed and a carriage return
+    stand as `\\`, `\t`, `\n` and `\r`.
+
+    Args:
+        output_dir: where to.
+        example_ids: what the N questions are called.
+        probabilities: float32 [N, C].
+        predictions: int [N], chosen options from 0.
+        choice_counts: int [N], options of each question.
+    """
+    letters = LETTERS[: probabilities.shape[1]]
+    rows = [["id", "question", "prediction", *letters]]
+    seen: Counter[str] = Counter()
+    for name, values, chosen, count in zip(
+        example_ids, probabilities, predictions, choice_counts, strict=True
+    ):
+        cells = [str(value) for value in values[:count]] + [""] * (len(letters) - count)
+        rows.append([label_cell(name), str(seen[name]), letters[chosen], *cells])
+        seen[name] += 1
+    with write_then_rename(os.path.join(output_dir, "predictions.tsv")) as file:
+        file.write("".join("\t".join(row) + "\n" for row in rows).encode())
+
+
+def write_predict_results(
+    output_dir: str, step: int, results: Mapping[str, float], best: float
+) -> None:
+    """Writes `predict_results.txt`, the scores of a test set that has labels, as the original.
+
+    Args:
+        output_dir: where to.
+        step: finished training steps of the model.
+        results: numbers by name.
+        best: the best score of an evaluation; -inf or NaN where there was none, written as -1.
+    """
+    lines = ["***** Predict results *****", *result_lines(step, results, best)]
+    with write_then_rename(os.path.join(output_dir, "predict_results.txt")) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
 
 
 def run(settings: MultipleChoiceSettings) -> None:

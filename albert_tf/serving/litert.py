@@ -53,17 +53,11 @@ Compute = Callable[[dict[str, tf.Tensor]], Outputs]
 
 
 class Agreement(NamedTuple):
-    """How near one output of two models is.
+    """How near one output of two models is."""
 
-    Attributes:
-        difference: the largest, of all numbers that are not of padding.
-        cosine: of the angle between all numbers of one and all of the other; 1 = the same.
-        largest: the number farthest from 0 that was to come out.
-    """
-
-    difference: float
-    cosine: float
-    largest: float
+    difference: float  # the largest, of all numbers that are not of padding
+    cosine: float  # of the angle between all numbers of one and all of the other; 1 = the same
+    largest: float  # the number farthest from 0 that was to come out
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,16 +74,6 @@ class LiteRTExport:
     * of SQuAD 1.1: `start_log_prob` and `end_log_prob`, float32 [B, S], which are logits. Nothing
       is masked.
 
-    Attributes:
-        model: is left as it is.
-        output_file: appears when it is complete.
-        quantization: "none" keeps float32; "float16" stores weights so; "int8" stores matrices so,
-            and finds the range of what they are multiplied with while it runs.
-        max_seq_length: S; None for any up to the model's `max_position_embeddings`.
-        batch_size: B; None for any.
-        labels: of a classifier; the names of its classes are written beside the file.
-        flag: where `output_file` came from, for errors.
-
     Raises:
         ValueError: a value is out of range, the model is of another kind or too large, or nothing
             may be written there.
@@ -98,13 +82,16 @@ class LiteRTExport:
     Differs: the original writes float32, SQuAD 1.1, one sequence of one length.
     """
 
-    model: keras.Model
-    output_file: str
+    model: keras.Model  # is left as it is
+    output_file: str  # appears when it is complete
+    # "none" keeps float32; "float16" stores weights so; "int8" stores matrices so, and finds the
+    # range of what they are multiplied with while it runs
     quantization: str = NONE
-    max_seq_length: int | None = None
-    batch_size: int | None = 1
+    max_seq_length: int | None = None  # S; None for any up to the model's `max_position_embeddings`
+    batch_size: int | None = 1  # B; None for any
+    # of a classifier; the names of its classes are written beside the file
     labels: Labels | None = None
-    flag: str = "--output_file"
+    flag: str = "--output_file"  # where `output_file` came from, for errors
 
     def __post_init__(self) -> None:
         """Checks all that can be known before anything is converted."""
@@ -253,11 +240,7 @@ def _check_batches(
 
 
 def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
-    """Gives a LiteRT model's outputs for each batch.
-
-    Raises:
-        ValueError: the model does not run.
-    """
+    """Gives a LiteRT model's outputs for each batch; raises ValueError if it does not run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says that LiteRT's own interpreter is its successor
         try:
@@ -270,7 +253,7 @@ def run(converted: bytes, batches: Sequence[Arrays]) -> list[Arrays]:
 def check(
     found: Sequence[Arrays], compute: Compute, batches: Sequence[Arrays], *, is_exact: bool
 ) -> dict[str, Agreement]:
-    """Compares the outputs of a LiteRT model with those of the one it was made from.
+    """Compares a LiteRT model's outputs for each batch with those that `compute` gives.
 
     Args:
         found: its outputs for each batch.

@@ -34,14 +34,10 @@ _IDS = (tf.RaggedTensorSpec([None, None], tf.int32), tf.RaggedTensorSpec([None] 
 
 
 def write(directory: str, tokenizer: Tokenizer, seq_length: int = DEFAULT_LENGTH) -> None:
-    """Writes a preprocessor for a tokenizer's models.
+    """Writes a preprocessor for a tokenizer's models into a directory that is new or empty.
 
     The vocabulary is in it, twice: in the graph, and as the file it came from among the assets.
-
-    Args:
-        directory: where the SavedModel goes; if it exists it has to be empty.
-        tokenizer: whose ids the preprocessor gives.
-        seq_length: length of its results where a caller names none, special tokens included.
+    Where a caller names no length, results have `seq_length` tokens, special ones included.
 
     Raises:
         ValueError: `seq_length` leaves no room for text; before anything is written.

@@ -1,8 +1,12 @@
-"""What all exports share: a copy of the weights alone, signatures, and a folder that is complete.
+"""What exports share: a copy of the weights, signatures, batches, and a folder that is complete.
 
 Exported models take token ids: `input_ids`, `input_mask` (1 = real token, 0 = padding) and
 `segment_ids`, int32, of any number of examples and any length up to the model's
 `max_position_embeddings`. They compute in float32 without dropout.
+
+`Sequences` and what follows it lay texts out in a graph, as `data.sequences` does with arrays.
+Texts are rows of a `tf.RaggedTensor`, int32 [N, (tokens)]. Whoever calls has made sure that the
+lengths leave room for the special tokens.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 from absl import logging
@@ -35,9 +39,6 @@ def float32_copy(model: _Model) -> _Model:
     """Returns a model of its own weights, in float32 and on one device.
 
     The weights of a model to export may be of another precision, or spread over replicas.
-
-    Args:
-        model: is left as it is.
     """
     settings = {"dtype": "float32", "use_one_hot_embeddings": False}
     copy = type(model).from_config({**model.get_config(), **settings})
@@ -48,10 +49,9 @@ def float32_copy(model: _Model) -> _Model:
 
 
 def class_outputs(logits: tf.Tensor) -> Outputs:
-    """Returns `probabilities` [B, K] and `predictions` [B], the likeliest class or the one number.
+    """Returns `probabilities` [B, K] and `predictions` [B], the likeliest class, of logits [B, K].
 
-    Args:
-        logits: float32 [B, K]; of a regression [B, 1].
+    Of a regression, logits [B, 1], both are the one number.
     """
     if logits.shape[-1] == 1:
         return {"probabilities": logits, "predictions": logits[:, 0]}
@@ -62,14 +62,9 @@ def class_outputs(logits: tf.Tensor) -> Outputs:
 
 
 def tokens_function(compute: Callable[[Outputs], Outputs], rank: int = 2) -> Callable:
-    """Makes a signature of token ids.
+    """Makes a signature of token ids, [B, S], or with a rank of 3 [B, C, S], all of one shape.
 
-    Args:
-        compute: gives outputs by name; takes `input_ids`, `input_mask` and `segment_ids`.
-        rank: 2 for [B, S], 3 for [B, C, S].
-
-    Returns:
-        A function whose inputs have these names, and all have to have one shape.
+    `compute` gives outputs by name, and takes `input_ids`, `input_mask` and `segment_ids`.
     """
 
     def from_tokens(*inputs: tf.Tensor) -> Outputs:
@@ -92,7 +87,7 @@ def write_text_model(
     export_dir: str,
     extra_files: Mapping[str, str] | None = None,
 ) -> str:
-    """Writes a SavedModel that takes texts into a new subfolder of `export_dir`/text.
+    """Writes a SavedModel that takes texts into `export_dir`/text; see `write_saved_model`.
 
     Args:
         model: see `write_saved_model`.
@@ -101,9 +96,6 @@ def write_text_model(
         ranks: 1 for string [B], 2 for string [B, C], by the names of the inputs, all of one B.
         export_dir: see `write_saved_model`.
         extra_files: see `write_saved_model`.
-
-    Returns:
-        Path of the subfolder.
     """
     names = list(ranks)
 
@@ -164,3 +156,86 @@ def write_saved_model(
         tf.io.gfile.rename(temporary, path)
     logging.info("Exported the model to %s", path)
     return path
+
+
+class Sequences(NamedTuple):
+    """N sequences of one or two segments, as `TokenSequences` has them."""
+
+    ids: tf.RaggedTensor  # int32 [N, (tokens)], special tokens included
+    first_lengths: tf.Tensor  # int32 [N]; tokens of segment 0
+
+    def rows(self, rows: tf.Tensor) -> Sequences:
+        """Returns some of them, int [n]."""
+        return Sequences(tf.gather(self.ids, rows), tf.gather(self.first_lengths, rows))
+
+    def padded(self) -> Outputs:
+        """Returns a batch as long as its longest sequence; see `TokenSequences.padded`.
+
+        Without any sequence it is 1 long: models refuse batches [0, 0].
+        """
+        ids = self.ids.to_tensor()
+        ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.shape(ids)[1] == 0, tf.int32)]])
+        lengths = tf.cast(self.ids.row_lengths(), tf.int32)
+        positions = tf.range(tf.shape(ids)[1])
+        is_real = positions < lengths[:, None]
+        is_second = is_real & (positions >= self.first_lengths[:, None])
+        columns = (ids, tf.cast(is_real, tf.int32), tf.cast(is_second, tf.int32))
+        return dict(zip(INPUTS, columns, strict=True))
+
+
+def row_parts(
+    rows: tf.RaggedTensor, starts: tf.Tensor, lengths: tf.Tensor, owners: tf.Tensor
+) -> tf.RaggedTensor:
+    """Takes parts of rows [N, (tokens)], which are not copied for it.
+
+    Args:
+        rows: [N, (tokens)].
+        starts: integer [n]; first token of each part, counted within its row.
+        lengths: integer [n]; tokens of each part.
+        owners: integer [n]; the row of each part.
+    """
+    begins = tf.gather(rows.row_starts(), owners) + tf.cast(starts, tf.int64)
+    places = tf.ragged.range(begins, begins + tf.cast(lengths, tf.int64))
+    return places.with_flat_values(tf.gather(rows.flat_values, places.flat_values))
+
+
+def first_tokens(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """Takes as many tokens, int64 [N], from the front of every row, or all it has."""
+    begins = rows.row_starts()
+    places = tf.ragged.range(begins, begins + tf.minimum(rows.row_lengths(), lengths))
+    return places.with_flat_values(tf.gather(rows.flat_values, places.flat_values))
+
+
+def cut_pairs(
+    first: tf.RaggedTensor, second: tf.RaggedTensor, max_seq_length: int
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Cuts texts as `classification.features.text_sequences` does: the longer of two loses its end.
+
+    The second is empty where there is none; `max_seq_length` includes the special tokens.
+    """
+    lengths, others = first.row_lengths(), second.row_lengths()
+    is_pair = others > 0
+    room = tf.where(is_pair, max_seq_length - 3, max_seq_length - 2)
+    room = tf.cast(room, tf.int64)
+    half = tf.where(is_pair, room // 2, 0)
+    return (
+        first_tokens(first, tf.maximum(room - others, room - half)),
+        first_tokens(second, tf.maximum(room - lengths, half)),
+    )
+
+
+def joined(
+    first: tf.RaggedTensor, second: tf.RaggedTensor, tokenizer: Any, *, ends_empty: bool = False
+) -> Sequences:
+    """Lays texts out as [CLS] a [SEP], or [CLS] a [SEP] b [SEP] where b is not empty.
+
+    With `ends_empty` the second [SEP] follows an empty b as well.
+    """
+    rows = tf.ones([first.nrows(), 1], tf.int32)
+    begins, ends = (
+        tf.RaggedTensor.from_tensor(rows * i) for i in (tokenizer.cls_id, tokenizer.sep_id)
+    )
+    is_ended = tf.ones_like(rows[:, 0], tf.bool) if ends_empty else second.row_lengths() > 0
+    lasts = tf.ragged.boolean_mask(ends, is_ended[:, None])
+    ids = tf.concat([begins, first, ends, second, lasts], axis=1)
+    return Sequences(ids, tf.cast(first.row_lengths() + 2, tf.int32))

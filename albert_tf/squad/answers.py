@@ -6,6 +6,8 @@ memory needed is some hundred bytes a window, whatever its length.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.data.files import write_then_rename
 from albert_tf.squad.data import SquadData
 from albert_tf.squad.features import SquadFeatures
 
@@ -35,60 +38,39 @@ _QUESTIONS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """How questions are answered.
+    """How questions are answered."""
 
-    Attributes:
-        version: 1 or 2, of SQuAD.
-        max_seq_length: longest window with its question, in tokens (--max_seq_length).
-        doc_stride: tokens between the beginnings of two windows (--doc_stride).
-        max_query_length: tokens of a question; what is more is cut off (--max_query_length).
-        n_best_size: most candidates of a question, and starts and ends of a window in SQuAD 1.1.
-        max_answer_length: longest answer, in tokens.
-        threshold: null odds from which on a question is not answered; None always takes the best
-            candidate. For SQuAD 2.0 alone.
-    """
-
-    version: int
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
+    version: int  # 1 or 2, of SQuAD
+    max_seq_length: int = 384  # longest window with its question, in tokens (--max_seq_length)
+    doc_stride: int = 128  # tokens between the beginnings of two windows (--doc_stride)
+    max_query_length: int = 64  # tokens of a question; what is more is cut off (--max_query_length)
+    # most candidates of a question, and starts and ends of a window in SQuAD 1.1
     n_best_size: int = 20
-    max_answer_length: int = 30
+    max_answer_length: int = 30  # longest answer, in tokens
+    # null odds from which on a question is not answered; None always takes the best candidate. For
+    # SQuAD 2.0 alone.
     threshold: float | None = None
 
 
 class AnswerCandidate(NamedTuple):
-    """One entry of the list of best answers.
+    """One entry of the list of best answers."""
 
-    Attributes:
-        text: the answer, without white space around it.
-        probability: among the candidates of the question.
-        start_log_prob: what the model says of its first token; in SQuAD 1.1 a logit.
-        end_log_prob: the same of its last token.
-        start: where it begins in the context, in characters; -1 if it is no part of the context.
-        end: behind its last character; -1 if it is no part of the context.
-    """
-
-    text: str
-    probability: float
-    start_log_prob: float
-    end_log_prob: float
-    start: int
-    end: int
+    text: str  # the answer, without white space around it
+    probability: float  # among the candidates of the question
+    start_log_prob: float  # what the model says of its first token; in SQuAD 1.1 a logit
+    end_log_prob: float  # the same of its last token
+    start: int  # where it begins in the context, in characters; -1 if it is no part of the context
+    end: int  # behind its last character; -1 if it is no part of the context
 
 
 @dataclass(frozen=True, eq=False)
 class SquadAnswers:
-    """The best answers of Q questions.
+    """The best answers of Q questions."""
 
-    Attributes:
-        ids: the Q questions' ids.
-        candidates: the answers of each question, at least one, from the best down.
-        null_odds: float64 [Q], the higher the less answerable; None for SQuAD 1.1.
-    """
-
-    ids: list[str]
+    ids: list[str]  # the Q questions' ids
+    # the answers of each question, at least one, from the best down
     candidates: list[list[AnswerCandidate]]
+    # float64 [Q], the higher the less answerable; None for SQuAD 1.1
     null_odds: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -96,11 +78,7 @@ class SquadAnswers:
         return len(self.ids)
 
     def predictions(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the answer of each question by its id.
-
-        Args:
-            threshold: null odds from which on the answer is ""; None always takes the best one.
-        """
+        """Returns answers by ids, "" from null odds of `threshold` on; None takes the best ones."""
         texts = [candidates[0].text for candidates in self.candidates]
         if threshold is not None and self.null_odds is not None:
             is_answered = self.null_odds < threshold
@@ -128,25 +106,20 @@ class AnswerSelector:
     """Collects the outputs of all windows and picks the answers.
 
     A candidate of a window is a pair of a start and an end: in SQuAD 1.1 of the `n_best_size` best
-    of each, in 2.0 a pair of the model's beams. Left out are spans that end before they start, are
-    too long, reach beyond the window's context, or start where another window has more context. Of
-    the rest of all windows of a question, each text counts once, for its best span.
+    of each, in 2.0 a pair of the model's beams. Left out are spans that end before they start, have
+    more than `max_answer_length` tokens, reach beyond the window's context, or start where another
+    window has more context. Of the rest of all windows of a question, each text counts once, for
+    its best span.
 
-    Args:
-        data: the questions.
-        features: their windows.
-        version: 1 or 2, of SQuAD.
-        n_best_size: most candidates of a question, and starts and ends of a window in SQuAD 1.1.
-        max_answer_length: longest answer, in tokens.
-        ranks_padding: whether the logits of padding take part in the choice of the best starts
-            and ends of SQuAD 1.1. They never make an answer, but can take the place of what does.
+    With `ranks_padding` the logits of padding take part in the choice of the best starts and ends
+    of SQuAD 1.1. They never make an answer, but can take the place of what does.
 
     Raises:
         ValueError: a number is below 1.
 
     Source: squad_utils.py of the original release, accumulate_predictions and write_predictions.
     Differs: the original ranks padding, always of `max_seq_length`. Here the answers do not depend
-        on padding unless asked for, and candidates are those of the original and possibly more.
+    on padding unless asked for, and candidates are those of the original and possibly more.
     """
 
     def __init__(
@@ -204,10 +177,7 @@ class AnswerSelector:
         self._is_added[rows] = True
 
     def _best(self, logits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The best positions of each window, the first of equals first, and their logits.
-
-        Both [n, n_best_size]; position -1 where there are no more.
-        """
+        """The best positions of each window and their logits, [n, n_best_size]; -1 for no more."""
         if not self.ranks_padding:
             is_real = np.arange(logits.shape[1]) < self.features.sequences.lengths[rows][:, None]
             logits = np.where(is_real, logits, -np.inf)
@@ -218,11 +188,7 @@ class AnswerSelector:
         return np.pad(index, missing, constant_values=-1), np.pad(best, missing)
 
     def answers(self) -> SquadAnswers:
-        """Returns the answers of all questions, in their order.
-
-        Raises:
-            ValueError: the outputs of a window have not been added.
-        """
+        """Returns the answers of all questions; ValueError if a window has no outputs yet."""
         if not self._is_added.all():
             raise ValueError(
                 f"{np.sum(~self._is_added)} of {len(self._is_added)} windows have no outputs yet."
@@ -318,3 +284,47 @@ class AnswerSelector:
         if "null_odds" in self._kept:
             np.minimum.at(odds, self.features.question_indices, self._kept["null_odds"])
         return odds
+
+
+def write_answers(output_dir: str, answers: SquadAnswers, threshold: float | None = None) -> None:
+    """Writes `predictions.json`, `nbest_predictions.json` and, for SQuAD 2.0, `null_odds.json`.
+
+    Each is one object whose keys are the questions' ids, in their order. The n best of a question
+    are objects of `text`, `probability`, `start_log_prob` and `end_log_prob`. From null odds of
+    `threshold` on an answer is ""; without one it is always the best.
+    """
+    _write_object(output_dir, "predictions.json", _texts(answers.predictions(threshold)))
+    # Of an id that occurs twice, the last question's, as in the other files.
+    numbers = {qas_id: number for number, qas_id in enumerate(answers.ids)}
+    entries = ((json.dumps(id_), _entries(answers, number)) for id_, number in numbers.items())
+    _write_object(output_dir, "nbest_predictions.json", entries)
+    if answers.null_odds is not None:
+        _write_object(output_dir, "null_odds.json", _texts(answers.null_odds_by_id()))
+
+
+def _texts(values: Mapping[str, str] | Mapping[str, float]) -> Iterable[tuple[str, str]]:
+    return ((json.dumps(key), json.dumps(value)) for key, value in values.items())
+
+
+def _entries(answers: SquadAnswers, number: int) -> str:
+    """The n best of a question, as `json.dumps` with an indent of 4 gives them, only faster."""
+    entries = (
+        f"        {{\n"
+        f'            "text": {json.dumps(candidate.text)},\n'
+        f'            "probability": {candidate.probability!r},\n'
+        f'            "start_log_prob": {candidate.start_log_prob!r},\n'
+        f'            "end_log_prob": {candidate.end_log_prob!r}\n'
+        f"        }}"
+        for candidate in answers.candidates[number]
+    )
+    return "[\n" + ",\n".join(entries) + "\n    ]"
+
+
+def _write_object(output_dir: str, name: str, items: Iterable[tuple[str, str]]) -> None:
+    """Writes an object of keys and values that are JSON already."""
+    with write_then_rename(os.path.join(output_dir, name)) as file:
+        separator = "{\n"
+        for key, value in items:
+            file.write(f"{separator}    {key}: {value}".encode())
+            separator = ",\n"
+        file.write(b"{}\n" if separator == "{\n" else b"\n}\n")

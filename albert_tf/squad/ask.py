@@ -50,24 +50,18 @@ _QUESTIONS_AT_ONCE = 256
 
 
 class PlainQuestion(NamedTuple):
-    """A question to answer.
+    """A question to answer."""
 
-    Attributes:
-        question_id: as given, a text or a whole number; else its number, from 1, as a text. Need
-            not be unique.
-        context: where the answer is looked for.
-        question: its text.
-    """
-
+    # as given, a text or a whole number; else its number, from 1, as a text. Need not be unique.
     question_id: str | int
-    context: str
-    question: str
+    context: str  # where the answer is looked for
+    question: str  # its text
 
 
 def read_plain_questions(
     lines: Iterable[Sequence[bytes]], path: str, flag: str
 ) -> Iterator[list[PlainQuestion]]:
-    """Yields the questions of a file or a stream, in their order.
+    """Yields the questions of a file or a stream in their order, those of each group of lines.
 
     An object in the first line makes JSON lines; else all lines are one document.
 
@@ -75,9 +69,6 @@ def read_plain_questions(
         lines: groups of lines, see `streams.read_lines`.
         path: the file, for errors.
         flag: the flag it came from, for errors.
-
-    Yields:
-        The questions of one group of JSON lines, or those of a document.
 
     Raises:
         ValueError: broken JSON, another layout, a text that is missing or none; names the line, or
@@ -131,19 +122,12 @@ def _is_object(line: bytes) -> bool:
 
 
 class QuestionAnswer(NamedTuple):
-    """What a model answers to one question.
+    """What a model answers to one question."""
 
-    Attributes:
-        question_id: of the question.
-        best: the answer; None if there is none.
-        n_best: all candidates, best first.
-        null_odds: the higher the less likely there is an answer; None for SQuAD 1.1.
-    """
-
-    question_id: str | int
-    best: AnswerCandidate | None
-    n_best: list[AnswerCandidate]
-    null_odds: float | None
+    question_id: str | int  # of the question
+    best: AnswerCandidate | None  # the answer; None if there is none
+    n_best: list[AnswerCandidate]  # all candidates, best first
+    null_odds: float | None  # the higher the less likely there is an answer; None for SQuAD 1.1
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that is written."""
@@ -172,11 +156,8 @@ def _json_of(found: AnswerCandidate | None) -> dict[str, Any]:
 class QuestionAnswerer:
     """A fine-tuned model that takes questions and contexts.
 
-    Args:
-        tokenizer: the one the model was trained with.
-        predictor: gives the model's outputs, those of `squad.answers.OUTPUTS`. Where it pads to
-            "max", padding takes part in the choice as in the original, see `AnswerSelector`.
-        settings: how questions are answered.
+    Where the predictor pads to "max", padding takes part in the choice as in the original, see
+    `AnswerSelector`.
 
     Attributes:
         num_questions: answered since it was made.
@@ -249,8 +230,7 @@ class QuestionAnswerer:
 def check_questions(path: str) -> None:
     """Reads a file through before anything is answered, or the model is even trained.
 
-    Args:
-        path: --predict_json; the standard input and pipes, which can be read only once, pass.
+    The standard input and pipes, which can be read only once, pass.
 
     Raises:
         ValueError: there is no such file, or see `read_plain_questions`.

@@ -41,23 +41,16 @@ def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
 
 
 def text_of(entry: JsonValue, name: str) -> str:
-    """The text called `name`; lone surrogates are replaced by U+FFFD.
+    """The text called `name`, or `name`_text in the older form of CMRC 2018.
 
-    The older form of CMRC 2018 calls it `name`_text.
-
-    Raises:
-        JsonError: there is none, or it is no text.
+    Lone surrogates are replaced by U+FFFD. Raises JsonError if there is none.
     """
     other = {"context": "context_text", "question": "query_text"}[name]
     return (entry.get(other) or entry[name]).whole_text()
 
 
 def id_of(entry: JsonValue) -> str | int | None:
-    """The id of a question; None if it has none.
-
-    Raises:
-        JsonError: it is neither a text nor a whole number.
-    """
+    """The id of a question, None without one; JsonError if it is no text or whole number."""
     found = entry.get("id") or entry.get("query_id")
     if found is None:
         return None
@@ -79,33 +72,20 @@ def _answers_of(entry: JsonValue) -> Answers:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and what the file says of its answer.
+    """A question and what the file says of its answer."""
 
-    Attributes:
-        qas_id: its id, which no other question of the file has.
-        question: its text.
-        paragraph: which context it is about, a place in `SquadData.contexts`.
-        answers: text and first character of each reference answer; -1 where the file does not
-            say where it begins. To train on: at most one, and it begins where it says.
-        is_impossible: whether the context does not answer it.
-    """
-
-    qas_id: str
-    question: str
-    paragraph: int
+    qas_id: str  # its id, which no other question of the file has
+    question: str  # its text
+    paragraph: int  # which context it is about, a place in `SquadData.contexts`
+    # text and first character of each reference answer; -1 where the file does not say where it
+    # begins. To train on: at most one, and it begins where it says.
     answers: Answers
-    is_impossible: bool
+    is_impossible: bool  # whether the context does not answer it
 
 
 @dataclass(frozen=True)
 class SquadData:
-    """A file of questions.
-
-    Attributes:
-        contexts: every context once, in the order of the file.
-        questions: in the order of the file.
-        path: the file.
-    """
+    """A file of questions: every context once, and the questions, in the order of the file."""
 
     contexts: list[str]
     questions: list[Question]
@@ -113,21 +93,13 @@ class SquadData:
 
 
 def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> SquadData:
-    """Reads a file of questions.
+    """Reads a file of questions, none left out; its flag stands in errors.
 
     To train on, a question has one answer: the first, if there are several. It is taken from
     where the file says it begins; if another text stands there, from the nearest index where it
-    stands; if it stands nowhere, the text that stands there is the answer. What is odd is
-    counted, and the log names the first questions of each kind.
-
-    Args:
-        path: a JSON file, see `questions_in`.
-        version: 1 (every question has an answer) or 2.
-        is_training: whether answers are needed; the others are for scores, and optional.
-        flag: the flag the path came from, for errors.
-
-    Returns:
-        All questions, none left out.
+    stands; if it stands nowhere, the text that stands there is the answer. Where nothing is
+    trained, answers are for scores, and optional. What is odd is counted, and the log names the
+    first questions of each kind.
 
     Raises:
         ValueError: no JSON, another layout, no question, two questions with one id; to train on: a

@@ -62,12 +62,8 @@ def export_spans(
       and `cls_logits` float32 [B], above 0 where an answer is unlikely. Where less than K or M
       positions can be chosen, log-probabilities of about -1e30 mark what is none.
 
-    Args:
-        model: is left as it is.
-        export_dir: created if need be; the subfolder is named after the time, in seconds.
-
     Returns:
-        Path of the subfolder.
+        Path of the subfolder, named after the time, in seconds.
 
     Raises:
         ValueError: nothing can be written there.
@@ -99,10 +95,10 @@ def export_text_spans(
     settings: AnswerSettings,
     export_dir: str,
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`/text, complete or not at all.
+    """Writes a SavedModel into a new subfolder of `export_dir`/text; see `export_spans`.
 
-    It needs TensorFlow and the operations of TensorFlow Text, computes in float32 without dropout,
-    and answers as `squad.ask.QuestionAnswerer` does. Its signature `serving_default` takes
+    It needs TensorFlow and the operations of TensorFlow Text, and answers as
+    `squad.ask.QuestionAnswerer` does. Its signature `serving_default` takes
     `questions` and `contexts`, string [B] each, UTF-8, and gives, B being the number of questions
     and N `n_best_size`:
 
@@ -114,12 +110,6 @@ def export_text_spans(
       there is an answer.
     * all candidates, best first, [B, N]: `n_best_answers`, `n_best_probabilities`, `n_best_start`,
       `n_best_end`, `n_best_start_byte`, `n_best_end_byte`; "", 0 and -1 where there are no more.
-
-    Args:
-        model: is left as it is.
-        tokenizer: the one it was trained with.
-        settings: how questions are answered; the lengths should be those of the training.
-        export_dir: created if need be; the subfolder is named after the time, in seconds.
 
     Returns:
         Path of the subfolder.
@@ -140,7 +130,7 @@ def export_text_spans(
 
 
 class GraphAnswerer:
-    """From questions and contexts to answers, in a graph.
+    """From questions and contexts to answers, in a graph; see `export_text_spans`.
 
     Args:
         tokenizer: a `GraphTokenizer`, or what has its methods and ids.
@@ -184,10 +174,8 @@ class GraphAnswerer:
     def _portion_by_portion(
         self, windows: SpanWindows, contexts: Contexts
     ) -> tuple[Spans, tf.Tensor]:
-        """The spans of all windows, and float32 [N] null odds, 0 for SQuAD 1.1.
-
-        Windows of like lengths share a batch, so little is padding.
-        """
+        """The spans of all windows, and float32 [N] null odds, 0 for SQuAD 1.1."""
+        # Windows of like lengths share a batch, so little is padding.
         rows = tf.argsort(windows.sequences.ids.row_lengths(), direction="DESCENDING")
         size = max(1, _TOKENS_AT_ONCE // self._settings.max_seq_length)
         dtypes = [tf.int32, tf.int32, tf.float64, tf.int32, tf.string, tf.float32]

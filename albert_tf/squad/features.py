@@ -29,25 +29,15 @@ _IDS_NAMED = 5
 
 @dataclass(frozen=True, eq=False)
 class _Tokens:
-    """Tokens of all contexts (T) and all questions, one after the other.
+    """Tokens of all contexts (T) and all questions, one after the other."""
 
-    Attributes:
-        context_ids: int32 [T].
-        starts: int32 [T]; first character of the context that a token comes from.
-        ends: int32 [T]; one past the last such character.
-        paragraph_offsets: int64 [contexts + 1]; where a context begins in these.
-        question_ids: int32; of all questions, cut off.
-        question_offsets: int64 [questions + 1]; where a question begins in these.
-        cut_questions: indices of the questions that were cut off.
-    """
-
-    context_ids: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-    paragraph_offsets: np.ndarray
-    question_ids: np.ndarray
-    question_offsets: np.ndarray
-    cut_questions: list[int]
+    context_ids: np.ndarray  # int32 [T]
+    starts: np.ndarray  # int32 [T]; first character of the context that a token comes from
+    ends: np.ndarray  # int32 [T]; one past the last such character
+    paragraph_offsets: np.ndarray  # int64 [contexts + 1]; where a context begins in these
+    question_ids: np.ndarray  # int32; of all questions, cut off
+    question_offsets: np.ndarray  # int64 [questions + 1]
+    cut_questions: list[int]  # indices
 
 
 def _tokens(
@@ -106,19 +96,12 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The windows of all questions, those of one question one after the other.
+    """The windows of all questions, those of one question one after the other."""
 
-    Attributes:
-        questions: int32 [N]; whose they are.
-        numbers: int32 [N]; counted within a question, from 0.
-        starts: int32 [N]; first token, counted within the context.
-        lengths: int32 [N]; context tokens.
-    """
-
-    questions: np.ndarray
-    numbers: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
+    questions: np.ndarray  # int32 [N]; whose they are
+    numbers: np.ndarray  # int32 [N]; counted within a question, from 0
+    starts: np.ndarray  # int32 [N]; first token, counted within the context
+    lengths: np.ndarray  # int32 [N]; context tokens
 
 
 def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int) -> Windows:
@@ -143,12 +126,9 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
 
 
 def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the first and the last token of every answer.
+    """First and last token of every answer, int64 [Q] within the context; -1 where there is none.
 
     A character that no token comes from is passed over, towards the middle of the answer.
-
-    Returns:
-        Two of int64 [Q], counted within the context; both -1 if there is no answer or no token.
     """
     paragraphs = np.array([question.paragraph for question in questions], np.int64)
     ranges = np.array([_first_and_last_character(question) for question in questions], np.int64)
@@ -182,36 +162,24 @@ class SquadFeatures:
 
     Each question has at least one, and its windows stand together. One of a context without a
     token is [CLS] question [SEP].
-
-    Attributes:
-        sequences: N windows.
-        question_indices: int32 [N]; places in `SquadData.questions`, never decreasing.
-        doc_span_index: int32 [N]; number of a window among those of its question, from 0.
-        paragraph_indices: int32 [N]; places in `SquadData.contexts`.
-        window_starts: int32 [N]; the window's first token among those of its context.
-        token_starts: int32 [T]; for the tokens of all contexts the first character, in the
-            context, that they come from.
-        token_ends: int32 [T]; the last such character itself.
-        paragraph_offsets: int64 [contexts + 1]; where the tokens of a context begin in these two.
-        start_positions: int32 [N]; place of the answer's first token in the sequence, 0 in windows
-            without the whole answer; None unless to train on.
-        end_positions: int32 [N]; the same for the last token itself.
-        is_impossible: bool [N]; windows without the whole answer; None unless to train on.
-        cut_questions: indices of the questions that were cut off.
     """
 
-    sequences: TokenSequences
-    question_indices: np.ndarray
-    doc_span_index: np.ndarray
-    paragraph_indices: np.ndarray
-    window_starts: np.ndarray
+    sequences: TokenSequences  # N windows
+    question_indices: np.ndarray  # int32 [N]; places in `SquadData.questions`, never decreasing
+    doc_span_index: np.ndarray  # int32 [N]; number of a window among those of its question, from 0
+    paragraph_indices: np.ndarray  # int32 [N]; places in `SquadData.contexts`
+    window_starts: np.ndarray  # int32 [N]; the window's first token among those of its context
+    # int32 [T]; first and last character, in the context, that each token of all contexts is from
     token_starts: np.ndarray
     token_ends: np.ndarray
-    paragraph_offsets: np.ndarray
+    paragraph_offsets: np.ndarray  # int64 [contexts + 1]; where a context begins in these two
+    # int32 [N]; places of the answer's first and last token in the sequence, 0 in windows without
+    # the whole answer; None unless to train on
     start_positions: np.ndarray | None = None
     end_positions: np.ndarray | None = None
+    # bool [N]; windows without the whole answer; None unless to train on
     is_impossible: np.ndarray | None = None
-    cut_questions: Sequence[int] = ()
+    cut_questions: Sequence[int] = ()  # indices of the questions that were cut off
 
     def __len__(self) -> int:
         """N, the number of windows."""
@@ -285,30 +253,20 @@ def squad_features(
     num_workers: int = 1,
     is_logged: bool = True,
 ) -> SquadFeatures:
-    """Tokenizes questions and contexts and cuts the contexts into windows.
+    """Tokenizes questions and contexts and cuts the contexts into windows, one a question at least.
 
-    Every context is tokenized once. The answer's tokens are those that its characters, or the
-    nearest characters of the answer that have a token, come from.
-
-    Args:
-        data: questions and contexts.
-        tokenizer: what the model was trained with.
-        max_seq_length: tokens of a window at most, the question and three special tokens included.
-        doc_stride: tokens by which a window begins behind the one before.
-        max_query_length: tokens of a question at most; what is more is cut off.
-        is_training: whether to give positions of answers.
-        num_workers: processes that tokenize; the features do not depend on it.
-        is_logged: whether to log how much there is of what.
-
-    Returns:
-        At least one window of every question.
+    Every context is tokenized once. Windows of `max_seq_length` tokens at most, special ones
+    included, begin `doc_stride` tokens behind each other; a question has `max_query_length` tokens
+    at most, what is more is cut off. For training the features have positions of answers: the
+    tokens that the answer's characters, or its nearest characters that have a token, come from.
+    The number of workers, which tokenize, does not matter to the features.
 
     Raises:
         ValueError: the lengths leave no room, or no window has an answer to train on.
 
     Source: `convert_examples_to_features` of the original's squad_utils.
     Differs: the original aligns text and tokens for every question, and leaves questions out whose
-        context it cannot align or that has no token.
+    context it cannot align or that has no token.
     """
     check_lengths(max_seq_length, doc_stride, max_query_length)
     tokens = _tokens(data, tokenizer, max_query_length, num_workers)

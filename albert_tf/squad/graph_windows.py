@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.packing import Sequences, joined, row_parts
-from albert_tf.serving.saved_model import Outputs
+from albert_tf.serving.saved_model import Outputs, Sequences, joined, row_parts
 
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
@@ -24,21 +23,13 @@ _BLANKS = (
 
 
 class SpanWindows(NamedTuple):
-    """The windows of all questions, those of one question one after the other.
+    """The windows of all questions, those of one question one after the other."""
 
-    Attributes:
-        sequences: N windows, [CLS] question [SEP] part of the context [SEP].
-        questions: int32 [N]; whose they are, never decreasing.
-        starts: int32 [N]; first token, counted within the context.
-        lengths: int32 [N]; context tokens.
-        most_overlaps: how far apart two windows of a question can be that share a token.
-    """
-
-    sequences: Sequences
-    questions: tf.Tensor
-    starts: tf.Tensor
-    lengths: tf.Tensor
-    most_overlaps: int
+    sequences: Sequences  # N windows, [CLS] question [SEP] part of the context [SEP]
+    questions: tf.Tensor  # int32 [N]; whose they are, never decreasing
+    starts: tf.Tensor  # int32 [N]; first token, counted within the context
+    lengths: tf.Tensor  # int32 [N]; context tokens
+    most_overlaps: int  # how far apart two windows of a question can be that share a token
 
     @property
     def before_context(self) -> tf.Tensor:
@@ -46,25 +37,12 @@ class SpanWindows(NamedTuple):
         return self.sequences.first_lengths
 
     def context_tokens(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        """Turns places in windows into places among the tokens of their contexts.
-
-        Args:
-            rows: int32 [n]; which windows.
-            positions: int32 [n, ...]; places in these sequences.
-        """
+        """Places in windows `rows` [n], int32 [n, ...], as places in the tokens of contexts."""
         shifts = tf.gather(self.starts - self.before_context, rows)
         return positions + tf.reshape(shifts, [-1] + [1] * (positions.shape.rank - 1))
 
     def is_max_context(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        """Whether no other window shows a token with more context around it.
-
-        Args:
-            rows: int32 [n]; which windows.
-            positions: int32 [n, m]; places in these sequences.
-
-        Returns:
-            bool [n, m]; see `SquadFeatures.is_max_context`.
-        """
+        """See `SquadFeatures.is_max_context`: bool [n, m] of rows [n] and positions [n, m]."""
         tokens = self.context_tokens(rows, positions)[:, :, None]
         own = self._context_scores(rows[:, None, None], tokens)
         distances = [step for step in range(-self.most_overlaps, self.most_overlaps + 1) if step]
@@ -100,13 +78,8 @@ def span_windows(
 ) -> SpanWindows:
     """Cuts every context into windows, at least one, up to the first that reaches its end.
 
-    Args:
-        questions: int32 [Q, (tokens)].
-        contexts: int32 [Q, (tokens)].
-        tokenizer: has the ids of [CLS] and [SEP].
-        max_seq_length: see `squad.features.squad_features`.
-        doc_stride: likewise.
-        max_query_length: likewise.
+    Questions and contexts are int32 [Q, (tokens)]; for the lengths see
+    `squad.features.squad_features`.
     """
     questions = questions[:, :max_query_length]
     context_lengths = tf.cast(contexts.row_lengths(), tf.int32)
@@ -130,35 +103,21 @@ def span_windows(
 
 
 class Contexts(NamedTuple):
-    """Where answers are looked for.
+    """Where answers are looked for."""
 
-    Attributes:
-        texts: string [Q], UTF-8.
-        starts: int32 [Q, (tokens)]; first byte that a token comes from.
-        ends: int32 [Q, (tokens)]; one past the last such byte.
-    """
-
-    texts: tf.Tensor
-    starts: tf.RaggedTensor
-    ends: tf.RaggedTensor
+    texts: tf.Tensor  # string [Q], UTF-8
+    starts: tf.RaggedTensor  # int32 [Q, (tokens)]; first byte that a token comes from
+    ends: tf.RaggedTensor  # int32 [Q, (tokens)]; one past the last such byte
 
 
 class Spans(NamedTuple):
-    """Parts of contexts that may be answers, [T] each.
+    """Parts of contexts that may be answers, [T] each."""
 
-    Attributes:
-        windows: int32; of which window.
-        questions: int32; of which question.
-        scores: float64; the sum of what the model says of start and end.
-        starts: int32; first byte, without white space before the text.
-        texts: string; without white space around it.
-    """
-
-    windows: tf.Tensor
-    questions: tf.Tensor
-    scores: tf.Tensor
-    starts: tf.Tensor
-    texts: tf.Tensor
+    windows: tf.Tensor  # int32; of which window
+    questions: tf.Tensor  # int32; of which question
+    scores: tf.Tensor  # float64; the sum of what the model says of start and end
+    starts: tf.Tensor  # int32; first byte, without white space before the text
+    texts: tf.Tensor  # string; without white space around it
 
     def rows(self, rows: tf.Tensor) -> Spans:
         """Returns some of them, integer [t]."""
@@ -166,19 +125,12 @@ class Spans(NamedTuple):
 
 
 class Beams(NamedTuple):
-    """Starts and ends to be tried, best first, of n windows.
+    """Starts and ends to be tried, best first, of n windows."""
 
-    Attributes:
-        starts: int32 [n, K]; places in the sequence; -1 = none.
-        start_scores: float32 [n, K].
-        ends: int32 [n, K, M], or [n, 1, M] for all starts; -1 = none.
-        end_scores: float32, the same shape.
-    """
-
-    starts: tf.Tensor
-    start_scores: tf.Tensor
-    ends: tf.Tensor
-    end_scores: tf.Tensor
+    starts: tf.Tensor  # int32 [n, K]; places in the sequence; -1 = none
+    start_scores: tf.Tensor  # float32 [n, K]
+    ends: tf.Tensor  # int32 [n, K, M], or [n, 1, M] for all starts; -1 = none
+    end_scores: tf.Tensor  # float32, the same shape
 
 
 def logit_beams(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor, n_best_size: int) -> Beams:
@@ -219,12 +171,7 @@ def possible_spans(
 ) -> Spans:
     """Gives the pairs of a start and an end that can be answers; see `AnswerSelector`.
 
-    Args:
-        beams: of n windows.
-        windows: all there are.
-        rows: int32 [n]; which of them.
-        contexts: of all questions.
-        max_answer_length: longest answer, in tokens.
+    `beams` are those of the windows that `rows`, int32 [n], names.
     """
     starts, ends = beams.starts[:, :, None], beams.ends
     context_ends = tf.gather(windows.before_context + windows.lengths, rows)
@@ -266,15 +213,10 @@ def _cut_out(
     first: tf.Tensor,
     last: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """First byte and text of spans, without the white space around them.
+    """First byte and text of T spans, without the white space around them.
 
-    Args:
-        contexts: of all questions.
-        windows: all there are.
-        rows: int32 [n]; those that have spans.
-        places: int64 [T]; place in `rows` of each span.
-        first: int32 [T]; first token, counted within the context.
-        last: int32 [T]; last token itself.
+    `places`, int64 [T], says which of `rows`, int32 [n], a span is in; `first` and `last`, int32
+    [T], are its first token and its last itself, counted within the context.
     """
     questions = tf.gather(windows.questions, rows)
     texts = tf.gather(contexts.texts, questions)
@@ -305,12 +247,7 @@ def _cut_out(
 
 
 def best_answers(spans: Spans, contexts: Contexts, n_best_size: int) -> Outputs:
-    """Picks the best answers of every question; each text counts once, for its best span.
-
-    Args:
-        spans: of all questions, in any order.
-        contexts: of all questions.
-        n_best_size: N, most answers of a question.
+    """Picks the N = `n_best_size` best answers of every question; a text counts once, for its best.
 
     Returns:
         Best first: `n_best_answers` string [Q, N], `n_best_probabilities` float32 [Q, N];

@@ -33,12 +33,7 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, references: Sequence[str]) -> float:
-    """Returns 1 where the prediction is one of the references after normalisation, else 0.
-
-    Args:
-        prediction: the answer given.
-        references: right answers, at least one.
-    """
+    """Returns 1 where the prediction is one of the references after normalisation, else 0."""
     words = normalize_answer(prediction)
     return float(any(words == normalize_answer(reference) for reference in references))
 
@@ -46,10 +41,7 @@ def exact_match(prediction: str, references: Sequence[str]) -> float:
 def f1(prediction: str, references: Sequence[str], version: int) -> float:
     """Returns the F1 of the words of the prediction and of the reference nearest to it.
 
-    Args:
-        prediction: the answer given.
-        references: right answers, at least one.
-        version: 1 or 2, of SQuAD. Two answers without a word get 0 in the first, 1 in the second.
+    Two answers without a word get 0 in version 1 of SQuAD, 1 in version 2.
     """
     words = normalize_answer(prediction).split()
     return max(_word_f1(words, normalize_answer(text).split(), version) for text in references)
@@ -69,12 +61,7 @@ def _harmonic_mean(common: int, predicted: Sequence[str], wanted: Sequence[str])
 
 
 def has_references(questions: Sequence[Question], version: int) -> bool:
-    """Whether there is anything to score predictions with.
-
-    Args:
-        questions: as read.
-        version: 1 or 2; in the second a question that is marked impossible has its answer.
-    """
+    """Whether predictions can be scored; in version 2 impossible questions have their answer."""
     return any(
         question.answers or (version == 2 and question.is_impossible) for question in questions
     )
@@ -87,11 +74,10 @@ def is_chinese(questions: Sequence[Question]) -> bool:
 
 
 def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Scores answers by SQuAD 1.1's definition.
+    """Scores answers, by the ids of their questions, by SQuAD 1.1's definition.
 
-    Args:
-        questions: with their references. Those without any are left out, and counted in a warning.
-        predictions: an answer for each question's id; one that lacks scores 0.
+    Questions without references are left out, and counted in a warning; one without a prediction
+    scores 0.
 
     Returns:
         `exact_match` and `f1`, 0 to 100. Where most references are Chinese, whose words nothing
@@ -101,7 +87,7 @@ def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
         ValueError: no question has a reference.
 
     Differs: the official program ends with an error at a question without references. That of
-        CMRC 2018 splits words of Latin letters with NLTK, here blanks separate them.
+    CMRC 2018 splits words of Latin letters with NLTK, here blanks separate them.
     """
     _check_references(questions, 1)
     scored = [question for question in questions if question.answers]
@@ -222,11 +208,7 @@ def _best_threshold(
 ) -> dict[str, float]:
     """The best score with any threshold, and that threshold, which answers what is at it.
 
-    Args:
-        name: of the score.
-        if_none: sum of the scores if nothing is answered.
-        gains: float64 [Q]; what answering a question adds to that.
-        odds: float64 [Q]; null odds.
+    It is `if_none` if nothing is answered; answering a question adds `gains`, float64 [Q].
     """
     order = np.argsort(odds, kind="stable")
     # Entry n: the n questions that look most answerable are answered, the others are not.

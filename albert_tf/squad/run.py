@@ -16,6 +16,7 @@ from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTa
 from albert_tf.config import AlbertConfig, OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.jobs import available_cores
 from albert_tf.finetuning import flow
+from albert_tf.finetuning.results import EvaluationResults
 from albert_tf.finetuning.setup import FineTuningSettings, check_answers
 from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
@@ -25,13 +26,13 @@ from albert_tf.squad.answers import (
     AnswerSettings,
     SquadAnswers,
     check_sizes,
+    write_answers,
 )
 from albert_tf.squad.ask import QuestionAnswerer, answer_file, check_questions
 from albert_tf.squad.data import Question, SquadData, read_squad
 from albert_tf.squad.export import FOLDER as SPANS_FOLDER
 from albert_tf.squad.export import export_spans, export_text_spans
 from albert_tf.squad.features import SquadFeatures, check_lengths, squad_features
-from albert_tf.squad.files import SquadEvaluationResults, write_answers
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.evaluation import BestCheckpoint, result_lines
@@ -45,6 +46,39 @@ _KEPT_FLAGS = {
 
 _MANY_WINDOWS = 1.5  # windows a question from which on a pass over the questions misleads
 _QUESTIONS_A_PROCESS = 25_000  # fewer are not worth starting another process for
+_STEP, _BEST = "global_step = ", "best "
+
+
+class SquadEvaluationResults(EvaluationResults):
+    """`eval_results.txt`: a block for every checkpoint, and at the end the best one's once more."""
+
+    def append_with_best(
+        self,
+        step: int,
+        results: Mapping[str, float],
+        *,
+        best_step: int,
+        best_f1: float,
+        name: str = "f1",
+    ) -> None:
+        """Adds the block of a checkpoint, in place of an earlier one of the same step.
+
+        Args:
+            step: finished training steps.
+            results: numbers by name.
+            best_step: step of the best checkpoint so far, this one included; -1 if none scored.
+            best_f1: its score.
+            name: what kind of F1 that is.
+        """
+        lines = [f"{key} = {value}" for key, value in sorted(results.items())]
+        best_lines = lines if best_step == step else self._results(best_step)
+        ending = [*best_lines, f"best perf happened at step: {best_step}"]
+        best = best_f1 if math.isfinite(best_f1) else -1
+        block = [*lines, f"{_STEP}{step}", f"{_BEST}{name} = {best}"]
+        self.append_lines(step, block, "\n".join(ending))
+
+    def _results(self, step: int) -> list[str]:
+        return [line for line in self.lines(step) if not line.startswith((_STEP, _BEST))]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -246,14 +280,7 @@ class SquadJob(flow.Job[SquadSettings]):
             self._litert = LiteRTExport(model, path, max_seq_length=length, flag="--export_dir")
 
     def answers(self, description: str = "answering") -> SquadAnswers:
-        """Returns the model's answers to --predict_file; of a window only the best stay in memory.
-
-        Args:
-            description: what the progress bar says.
-
-        Raises:
-            ValueError: an output is not finite.
-        """
+        """The model's answers to --predict_file; of a window only the best stay in memory."""
         assert self.predict is not None
         settings, features = self.settings, self.features[False]
         selector = AnswerSelector(
@@ -363,9 +390,8 @@ class SquadJob(flow.Job[SquadSettings]):
     def answer_predict_file(self, step: int) -> None:
         """Writes the answers to --predict_file, and logs their scores if there are references.
 
-        Args:
-            step: of the model's checkpoint. `eval_results.txt` takes its scores in place of others,
-                unless several checkpoints have been evaluated.
+        `eval_results.txt` takes its scores in place of others, unless several checkpoints have been
+        evaluated.
         """
         assert self.predict is not None
         answers = self.answers()
@@ -380,14 +406,10 @@ class SquadJob(flow.Job[SquadSettings]):
 
 
 def best_metric(questions: Sequence[Question], version: int) -> str:
-    """Returns the name of the score that chooses the best checkpoint.
-
-    Args:
-        questions: that are evaluated.
-        version: 1 or 2, of SQuAD.
+    """Returns the name of the score of the evaluated questions that chooses the best checkpoint.
 
     Differs: where most references are Chinese, F1 of SQuAD 1.1 says little, because it takes what
-        stands between blanks for a word; CMRC 2018's of characters is taken.
+    stands between blanks for a word; CMRC 2018's of characters is taken.
     """
     if version == 2:
         return "best_f1"

@@ -31,17 +31,10 @@ START, END, ANSWERABILITY = "start_loss", "end_loss", "answerability_loss"
 class SquadTask(InMemoryTask):
     """The task of `run_squad.py`, as the trainer sees it; an example is a window of a context.
 
-    Args:
-        config: the model.
-        version: 1, where every question has an answer, or 2.
-        train: what to train on; None where nothing is trained.
-        max_seq_length: S that no sequence exceeds.
-        padding: see `training_batches`. Version 1 chooses among all positions, padding too, so
-            its loss is that of the original with "max" alone.
-        start_n_top: K, starts for which ends are looked for; version 2 alone.
-        end_n_top: M, ends for each of them; version 2 alone.
-        dropout_prob: dropout before the score of having no answer; version 2 alone.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    Version 1, where every question has an answer, chooses among all positions, padding too, so its
+    loss is that of the original with the padding "max" alone. Version 2 looks for `end_n_top` ends
+    of each of `start_n_top` starts, and has dropout before the score of having no answer. For the
+    rest see `InMemoryTask`.
 
     Raises:
         ValueError: no such version, sequences longer than the model's position table, or nothing

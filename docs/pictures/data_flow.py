@@ -28,7 +28,7 @@ ROWS = {
     "fine-tuning": (
         (
             "files of a task",
-            ("classification/glue.py", "classification/custom.py", "squad/data.py"),
+            ("classification/data.py", "squad/data.py", "multiple_choice/data.py"),
             GREY,
         ),
         (

@@ -42,8 +42,7 @@ from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.checkpoints.shipped import check_sums
 from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.classification.custom import CustomData
-from albert_tf.classification.glue import GlueData
+from albert_tf.classification.data import CustomData, GlueData
 from albert_tf.classification.predict_texts import check_file
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.records import check_record_files, explain_read_errors
@@ -57,8 +56,7 @@ from albert_tf.data.tfrecord import (
     read_records,
 )
 from albert_tf.finetuning.results import EvaluationResults
-from albert_tf.multiple_choice.data import read_choices
-from albert_tf.multiple_choice.race import read_race
+from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching
 from albert_tf.pretraining.corpus import check_block, cut_into_blocks, read_documents
 from albert_tf.squad.ask import check_questions, read_plain_questions

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.classification.glue import GlueData
+from albert_tf.classification.data import GlueData
 from albert_tf.data.text_examples import DEV, GLUE_TASKS, TEST, TRAIN
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albert_tf.data.text_examples import Labels
+from albert_tf.finetuning.metrics import predictions, probabilities
+from albert_tf.multiple_choice.data import chosen_levels, read_race
 from albert_tf.multiple_choice.features import ChoiceFeatures, choice_features
-from albert_tf.multiple_choice.metrics import predictions, probabilities, scores
-from albert_tf.multiple_choice.race import chosen_levels, read_race
+from albert_tf.multiple_choice.run import scores
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
@@ -92,12 +94,12 @@ def test_scores_equal_the_originals():
         recorded = dict(file)
     with np.load(FOLDER / "heads" / "inputs.npz") as file:
         label_ids = file["label_ids"]
-    logits, mask = recorded["logits"], np.ones_like(recorded["logits"])
+    logits, labels = recorded["logits"], Labels(("A", "B", "C", "D"))
     np.testing.assert_allclose(
-        probabilities(logits, mask), recorded["probabilities"], rtol=1e-5, atol=1e-7
+        probabilities(logits, labels), recorded["probabilities"], rtol=1e-5, atol=1e-7
     )
-    np.testing.assert_array_equal(predictions(logits, mask), recorded["predictions"])
-    results = scores(logits, mask, label_ids, [""] * len(label_ids), 3)
+    np.testing.assert_array_equal(predictions(logits, labels), recorded["predictions"])
+    results = scores(logits, label_ids, [""] * len(label_ids), 3)
     is_right = recorded["predictions"] == label_ids
     assert results["eval_accuracy"] == pytest.approx(is_right.mean(), rel=1e-6)
     assert results["eval_loss"] == pytest.approx(recorded["loss"], rel=1e-5)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.squad.answers import AnswerSelector
+from albert_tf.squad.answers import AnswerSelector, write_answers
 from albert_tf.squad.data import read_squad
 from albert_tf.squad.features import SquadFeatures, squad_features
-from albert_tf.squad.files import SquadEvaluationResults, write_answers
 from albert_tf.squad.metrics import exact_match, f1, normalize_answer, v1_scores, v2_scores
+from albert_tf.squad.run import SquadEvaluationResults
 from albert_tf.tokenization.loading import load_tokenizer
 
 V1_CASES = [("n20_len30", 20, 30), ("n5_len6", 5, 6)]

@@ -29,14 +29,7 @@ class GraphTokenizer(tf.Module):
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Takes over the vocabulary and settings of a tokenizer.
-
-        Args:
-            tokenizer: a SentencePiece or WordPiece tokenizer.
-
-        Raises:
-            ValueError: it is of another kind.
-        """
+        """Takes over a SentencePiece or WordPiece tokenizer; raises ValueError for any other."""
         super().__init__()
         self._graph: SentencePieceGraph | WordPieceGraph
         if isinstance(tokenizer, SentencePieceTokenizer):
@@ -63,25 +56,15 @@ class GraphTokenizer(tf.Module):
 
     @tf.function(input_signature=_TEXTS, autograph=False)
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Gives the ids of raw texts, special tokens not added.
-
-        Args:
-            texts: UTF-8, string [B].
-
-        Returns:
-            ids, int32 [B, (tokens)].
-        """
+        """Gives ids, int32 [B, (tokens)], of UTF-8 texts, string [B], without special tokens."""
         return self._graph.tokenize(texts)
 
     @tf.function(input_signature=_TEXTS, autograph=False)
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Offsets:
-        """Gives the ids of raw texts and the bytes that each of them comes from.
+        """Gives the ids of UTF-8 texts, string [B], and the bytes that each of them comes from.
 
         The ranges are those of `Encoding`, counted in bytes of the UTF-8 of the raw text: piece i
         was made from `text[starts[i]:ends[i]]` of the bytes.
-
-        Args:
-            texts: UTF-8, string [B].
 
         Returns:
             ids, starts and ends, int32 [B, (tokens)] each.

@@ -34,21 +34,13 @@ Replacement = Callable[[bool, str], "str | int"]
 
 
 class Characters(NamedTuple):
-    """The characters of many texts, one text after the other.
+    """The characters of many texts, one text after the other."""
 
-    Attributes:
-        codes: code points, int32 [N].
-        rows: which text each belongs to, int32 [N].
-        splits: where in these arrays each text begins, and where the last ends, int32 [B + 1].
-        starts: first byte of each character in the UTF-8 of its raw text, int32 [N].
-        ends: one past its last byte, int32 [N].
-    """
-
-    codes: tf.Tensor
-    rows: tf.Tensor
-    splits: tf.Tensor
-    starts: tf.Tensor
-    ends: tf.Tensor
+    codes: tf.Tensor  # int32 [N]; code points
+    rows: tf.Tensor  # int32 [N]; which text each belongs to
+    splits: tf.Tensor  # int32 [B + 1]; where each text begins, and where the last ends
+    starts: tf.Tensor  # int32 [N]; first byte of each character in the UTF-8 of its raw text
+    ends: tf.Tensor  # int32 [N]; one past its last byte
 
     def strings(self) -> tf.Tensor:
         """The texts in UTF-8, string [B]."""
@@ -66,19 +58,12 @@ class Characters(NamedTuple):
 
 
 class Located(NamedTuple):
-    """Pieces and where they come from; flat arrays of P pieces of B texts.
+    """Pieces and where they come from; flat arrays of P pieces of B texts."""
 
-    Attributes:
-        ids: int32 [P].
-        splits: where the pieces of each text begin and the last ones end, int32 [B + 1].
-        starts: first position of each piece, int32 [P].
-        ends: one past the last, int32 [P].
-    """
-
-    ids: tf.Tensor
-    splits: tf.Tensor
-    starts: tf.Tensor
-    ends: tf.Tensor
+    ids: tf.Tensor  # int32 [P]
+    splits: tf.Tensor  # int32 [B + 1]; where a text's pieces begin, and the last ones end
+    starts: tf.Tensor  # int32 [P]; first position of each piece
+    ends: tf.Tensor  # int32 [P]; one past the last
 
 
 def decode(texts: tf.Tensor) -> Characters:
@@ -141,13 +126,10 @@ class CharacterTable(tf.Module):
     """What each character is replaced by: any number of characters."""
 
     def __init__(self, replace: Replacement, do_lower_case: bool) -> None:
-        """Asks a function about every character.
+        """Asks `replace` about every character: its replacement as text, or a reserved entry.
 
-        Args:
-            replace: given `do_lower_case` and a character, gives its replacement as text, or one
-                of the reserved entries. Text never shares a reserved entry, so that those tell
-                blanks from characters that become a blank.
-            do_lower_case: of the tokenizer.
+        It is given `do_lower_case` and the character. Text never shares a reserved entry, so that
+        those tell blanks from characters that become a blank.
         """
         super().__init__()
         entries, texts = _replacements(replace, do_lower_case)
@@ -165,13 +147,10 @@ class CharacterTable(tf.Module):
     def replace(
         self, text: Characters, entries: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
     ) -> tuple[Characters, tf.Tensor]:
-        """Replaces every character by what its entry says.
+        """Replaces each of N characters by what its entry, int32 [N], says.
 
-        Args:
-            text: N characters.
-            entries: entry of each, int32 [N].
-            starts: first raw byte that the replacement stands for, int32 [N].
-            ends: one past the last, int32 [N].
+        `starts` and `ends`, int32 [N], are the first raw byte that the replacement stands for and
+        one past the last.
 
         Returns:
             The new characters, M of them, and which old one each came from, int32 [M].
@@ -195,11 +174,7 @@ class SigmaLowering(tf.Module):
     """Lower-cases the capital sigma, the one letter of which its neighbours decide."""
 
     def __init__(self, is_dropped: Callable[[str], bool] | None = None) -> None:
-        """Prepares what has to be known of the neighbours.
-
-        Args:
-            is_dropped: names characters that the text will have lost when it is lower-cased.
-        """
+        """Takes what names characters that the text will have lost when it is lower-cased."""
         super().__init__()
         classes = _case_classes()
         if is_dropped:

@@ -230,17 +230,11 @@ class SentencePieceGraph(tf.Module):
 
 
 class _Gaps(NamedTuple):
-    """What becomes of white space.
+    """What becomes of white space."""
 
-    Attributes:
-        is_white: bool [N].
-        entries: entries of the character table, but for blanks that go, int32 [N].
-        starts, ends: raw bytes of each character; at the first character of a gap, those of the
-            blank that it becomes, int32 [N].
-    """
-
-    is_white: tf.Tensor
-    entries: tf.Tensor
+    is_white: tf.Tensor  # bool [N]
+    entries: tf.Tensor  # int32 [N]; of the character table, but for blanks that go
+    # int32 [N]; raw bytes of each character; at the first one of a gap, of the blank it becomes
     starts: tf.Tensor
     ends: tf.Tensor
 

@@ -94,20 +94,13 @@ class WordPieceGraph(tf.Module):
 
 
 class _Words(NamedTuple):
-    """The words of many texts, one after the other.
+    """The words of many texts, one after the other."""
 
-    Attributes:
-        codes: the code points of all words, int32 [N].
-        splits: where each word begins and the last ends, int32 [W + 1].
-        of_texts: where the words of each text begin and the last ones end, int32 [B + 1].
-        starts, ends: raw bytes of each character, int32 [N].
-    """
-
-    codes: tf.Tensor
-    splits: tf.Tensor
-    of_texts: tf.Tensor
-    starts: tf.Tensor
-    ends: tf.Tensor
+    codes: tf.Tensor  # the code points of all words, int32 [N]
+    splits: tf.Tensor  # where each word begins and the last ends, int32 [W + 1]
+    of_texts: tf.Tensor  # int32 [B + 1]; where the words of each text begin and the last ones end
+    starts: tf.Tensor  # int32 [N]; first raw byte of each character
+    ends: tf.Tensor  # int32 [N]; one past its last raw byte
 
     @classmethod
     def find(cls, text: Characters) -> _Words:

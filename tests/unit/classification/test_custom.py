@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from albert_tf.classification.custom import CustomData, sorted_labels
+from albert_tf.classification.data import CustomData, sorted_labels
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
 
 TRAIN_TSV = 'id\tlabel\ttext_a\n8\tgood\tI like it\n9\tbad\t"No\n7\tgood\tYes\n'

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.classification.glue import GlueData
+from albert_tf.classification.data import GlueData
 from albert_tf.data.text_examples import DEV, GLUE_TASKS, TEST, TRAIN, TextExample
 
 RTE_HEADER = "index\tsentence1\tsentence2\tlabel"

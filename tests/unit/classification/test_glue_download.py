@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from albert_tf.classification.glue import GlueData
+from albert_tf.classification.data import GlueData
 from albert_tf.classification.glue_download import download, download_glue
 
 HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"

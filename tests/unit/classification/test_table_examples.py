@@ -1,7 +1,7 @@
 import pytest
 from absl import logging
 
-from albert_tf.classification.tables import log_labels
+from albert_tf.classification.data import log_labels
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
 
 

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from albert_tf.data.text_examples import DEV, TEST, TRAIN
-from albert_tf.multiple_choice.race import chosen_levels, read_race
+from albert_tf.multiple_choice.data import chosen_levels, read_race
 
 OPTIONS = ["red", "green", "blue", "none"]
 

@@ -25,7 +25,7 @@ from albert_tf.modeling.models import (
 from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.multiple_choice.export import export_text_choice
 from albert_tf.multiple_choice.features import choice_features
-from albert_tf.multiple_choice.metrics import probabilities
+from albert_tf.multiple_choice.run import masked_logits
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings
 from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
 from albert_tf.squad.export import export_text_spans
@@ -216,7 +216,7 @@ def test_options_are_chosen_as_in_python(served, models, tokenizer):
     answer, examples = served["choices"], choice_examples()
     features = choice_features(examples, tokenizer, max_seq_length=LENGTH, max_qa_length=QA_LENGTH)
     logits = predictor(models["choices"]).predict(features.sequences)["logits"].reshape(-1, 4)
-    expected = probabilities(logits, features.choice_mask)
+    expected = tf.nn.softmax(masked_logits(logits, features.choice_mask)).numpy()
     np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(answer["predictions"], expected.argmax(axis=1))
     assert len(set(answer["predictions"])) > 2

@@ -1,5 +1,6 @@
 """What is kept of evaluations of a model that answers questions, and in which order."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,8 +10,7 @@ from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.squad.answers import AnswerSelector
-from albert_tf.squad.files import SquadEvaluationResults
-from albert_tf.squad.run import SquadJob, SquadSettings
+from albert_tf.squad.run import SquadEvaluationResults, SquadJob, SquadSettings
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.evaluation import BestCheckpoint
@@ -47,20 +47,36 @@ def new_job(version, golden, folder, paragraphs=PARAGRAPHS, known=None, **change
         predict_batch_size=4,
         **changes,
     )
-    config = small_config(vocab_size=1000)
+    config = small_config(vocab_size=1000, num_hidden_layers=2)
     tokenizer = load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
     source = ModelSource(config, None, tokenizer, True, None)
     trained = None
     if known is not None:
         trained = TrainedTask(SQUAD_TASKS[version], settings={THRESHOLD: known})
-    job = SquadJob(resolve(settings), SQUAD_TASKS[version], trained, source)
-    job.use(job.make_task(config, use_one_hot_embeddings=False).build_model(), create_strategy())
+    return SquadJob(resolve(settings), SQUAD_TASKS[version], trained, source)
+
+
+def use_new_model(job):
+    task = job.make_task(job.source.config, use_one_hot_embeddings=False)
+    job.use(task.build_model(), create_strategy())
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+def job(request, golden, tmp_path_factory):
+    job = new_job(request.param, golden, tmp_path_factory.mktemp("job"))
+    use_new_model(job)
     return job
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def run(request, golden, tmp_path):
-    return new_job(request.param, golden, tmp_path)
+@pytest.fixture
+def run(job, tmp_path):
+    """The job as it was at first, which writes into a folder of the test."""
+    before = dict(vars(job))
+    job.settings = dataclasses.replace(job.settings, output_dir=str(tmp_path))
+    weights = job.model.get_weights()
+    yield job
+    job.model.set_weights(weights)
+    vars(job).update(before)
 
 
 def record(run, scores):
@@ -93,6 +109,7 @@ def test_the_best_answers_in_chinese_are_those_with_the_best_characters(golden, 
         paragraphs = [(context, [("a", "?", "北京")]), (context, [("b", "?", answer)])]
         squad = new_job(1, golden, tmp_path, paragraphs)
         assert squad.best_metric == metric
+    use_new_model(squad)
     best = BestCheckpoint(TrainingDirectory(str(tmp_path)), squad.best_metric)
     squad.results = SquadEvaluationResults(str(tmp_path))
     for step, f1, char_f1 in ((5, 30.0, 50.0), (10, 20.0, 70.0), (15, 40.0, 60.0)):

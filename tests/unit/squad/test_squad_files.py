@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from albert_tf.squad.answers import AnswerCandidate, SquadAnswers
-from albert_tf.squad.files import SquadEvaluationResults, write_answers
+from albert_tf.squad.answers import AnswerCandidate, SquadAnswers, write_answers
+from albert_tf.squad.run import SquadEvaluationResults
 
 RULE = "=" * 50
 

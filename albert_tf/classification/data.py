@@ -1,0 +1,529 @@
+"""Labelled texts: the files of GLUE's download, or everybody's own in TSV, CSV or JSON lines.
+
+Columns of GLUE are found by their names in the header, whatever their order. A header without any
+of the names GLUE gave them is taken for one in GLUE's own order, as the original release takes
+every file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from absl import logging
+
+from albert_tf.data.files import file_exists, folder_names
+from albert_tf.data.strict_json import listed, shown
+from albert_tf.data.tables import Cells, Row, Table, is_column_number, read_table
+from albert_tf.data.text_examples import (
+    DEV,
+    GLUE_TASKS,
+    NO_LABEL,
+    TEST,
+    TRAIN,
+    Columns,
+    Labels,
+    TextExample,
+    decimal_number,
+    glue_task_name,
+    plain_name,
+)
+
+_MANY_CLASSES = 20
+_CLASSES_NAMED = 20
+
+
+@dataclass(frozen=True)
+class ColumnIndices:
+    """Where the columns of a file are, counted from 0."""
+
+    text_a: int  # the text, or the first of a pair
+    text_b: int | None  # None for single texts
+    label: int | None  # None for a file without labels; not looked at in a test file
+    guid: int | None  # names of rows; None to make them up
+    width: int  # number of cells in a row
+
+    @property
+    def texts(self) -> tuple[int, ...]:
+        """The columns of the texts."""
+        return (self.text_a,) if self.text_b is None else (self.text_a, self.text_b)
+
+
+def read_examples(
+    table: Table,
+    indices: ColumnIndices,
+    split: str,
+    labels: Labels | None,
+    guid: Callable[[int, int], str],
+    *,
+    is_strict: bool,
+) -> list[TextExample]:
+    """Reads all rows of a file; empty cells past the last column are cut off.
+
+    Rows without a label (see `NO_LABEL`) are left out of train and dev and counted. Those of a test
+    file have no label, whatever its columns. `labels` is None where any class is taken. `guid`
+    makes up the name of a row, unless a column has it, from its line in the file (from 1) and its
+    number among the rows, those left out included (from 0).
+
+    A strict reader refuses rows with too many or too few cells or without a text, and repetitions
+    of the header. Else they are counted, and left out of train and dev; in a test file, with which
+    predictions must stay in line, missing texts are empty.
+
+    Raises:
+        ValueError: there is no row; a row is refused; not strict: fewer rows fit than do not, or
+            none in a test file; none has a label; a label of train or dev is unknown. Names file,
+            line and flag.
+    """
+    rows = _usable_rows(table, indices, split, is_strict)
+    names: list[str | None] = [None] * len(rows)
+    if split != TEST:
+        found = [(cells[indices.label or 0] or "").strip() for _, (_, cells) in rows]
+        is_class = labels.accepts if labels is not None else _found_classes(found).__contains__
+        for at, (cell, (_, (line, _))) in enumerate(zip(found, rows, strict=True)):
+            if cell and is_class(cell):
+                names[at] = cell
+            elif labels is not None and cell not in NO_LABEL:
+                raise ValueError(
+                    f"{table.flag}: line {line} of {table.path} has the unknown label "
+                    f"{shown(cell)}. Allowed: {labels.allowed}."
+                )
+            else:
+                table.issues.add("no label, skipped", line)
+    examples = []
+    for name, (number, (line, cells)) in zip(names, rows, strict=True):
+        if name is None and split != TEST:
+            continue
+        texts = [cells[index] or "" for index in indices.texts]
+        if not all(text.strip() for text in texts):
+            table.issues.add("an empty text, kept", line)
+        row_name = guid(line, number) if indices.guid is None else cells[indices.guid] or ""
+        examples.append(TextExample(row_name, texts[0], texts[1] if texts[1:] else None, name))
+    if not examples:
+        raise ValueError(f"{table.flag}: no row of {table.path} has a label.")
+    table.issues.log()
+    return examples
+
+
+def _usable_rows(
+    table: Table, indices: ColumnIndices, split: str, is_strict: bool
+) -> list[tuple[int, Row]]:
+    """Rows of as many cells as there are columns, with their numbers among all rows from 0."""
+    rows: list[tuple[int, Row]] = []
+    count = misfits = 0
+    for line, cells in table.rows:
+        if not any(cells[indices.width :]):
+            cells = cells[: indices.width]
+        misfit = _misfit(table, indices, cells)
+        if misfit and is_strict:
+            raise ValueError(f"{table.flag}: line {line} of {table.path} has {misfit}.")
+        if misfit:
+            misfits += 1
+            table.issues.add(f"{misfit}, {'kept' if split == TEST else 'skipped'}", line)
+        if not misfit or split == TEST:
+            missing = indices.width - len(cells)
+            rows.append((count, (line, cells + [None] * missing)))
+        count += 1
+    if not count:
+        columns = listed(table.columns or [])
+        raise ValueError(f"{table.flag}: {table.path} has a header and no rows: {columns}")
+    fits = count - misfits
+    if not fits or (fits < misfits and split != TEST):
+        raise ValueError(
+            f"{table.flag}: only {fits} of the {count} rows of {table.path} can be used; "
+            f"{indices.width} columns are expected: {'; '.join(table.issues.messages())}"
+        )
+    return rows
+
+
+def _misfit(table: Table, indices: ColumnIndices, cells: Cells) -> str:
+    """What a row has that it should not; "" if nothing."""
+    if cells == table.header:
+        return "the header again"
+    if len(cells) != indices.width:
+        return f"too {'few' if len(cells) < indices.width else 'many'} columns"
+    if any(cells[index] is None for index in indices.texts):
+        return "no text (no such key, null, a list or an object)"
+    return ""
+
+
+def _found_classes(cells: Sequence[str]) -> set[str]:
+    """Whatever is no mark of a missing label; "-" is a class beside "+"."""
+    names = {*cells}
+    return names if "+" in names else names.difference(NO_LABEL)
+
+
+def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: Labels) -> None:
+    """Logs how many rows each class has, or range and mean of the numbers.
+
+    Warns of a file with one label only, and of training data with so many classes that they may be
+    numbers or texts.
+    """
+    found = [example.label for example in examples if example.label is not None]
+    counts = Counter(found)
+    text = "without labels"
+    if found and labels.is_regression:
+        numbers = labels.encode(found)
+        text = f"labels from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():g}"
+    elif found:
+        names = dict.fromkeys(labels.names, 0) | counts
+        shares = [f"{name}: {count} ({count / len(found):.1%})" for name, count in names.items()]
+        more = f", and {len(shares) - _CLASSES_NAMED} more" * (len(shares) > _CLASSES_NAMED)
+        text = f"labels {', '.join(shares[:_CLASSES_NAMED])}{more}"
+    logging.info("%s: split=%s rows=%d %s", path, split, len(examples), text)
+    if len(counts) == 1:
+        logging.warning("%s: all %d rows have the label %r", path, len(examples), *counts)
+    is_many = len(counts) > max(_MANY_CLASSES, len(examples) / 2)
+    if is_many and split == TRAIN and not labels.is_regression:
+        logging.warning(
+            "%s: %d different labels in %d rows; are they classes? --label_column names their "
+            "column, --regression predicts numbers",
+            path,
+            len(counts),
+            len(examples),
+        )
+
+
+FLAG = "--data_dir"
+_ID_NAMES = ("index", "id", "idx")
+_LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
+
+
+class GlueData:
+    """The files of a GLUE task (see `TextData`).
+
+    Rows are called as the original calls them: by their first column, or `<split>-<row>` in train
+    and dev of CoLA, MRPC and SST-2, where the first row of a file is row 0.
+
+    Differs: test rows have no label, where the original makes one up. Columns are found by name.
+    Rows of train and dev that are too short or too long are left out and counted, where the
+    original stops at them or takes shifted cells. Those of QQP are as in the original: too short
+    ones are left out, and of too long ones the cells past the label are; where the cell in the
+    label's place is none, the original stops, and here the row is left out.
+
+    Attributes:
+        name, labels, best_metric, metrics, submission_file: see `TextData`.
+        data_dir: the download, with a folder for each task, or the folder of the task itself.
+    """
+
+    def __init__(self, task_name: str, data_dir: str) -> None:
+        """Takes a key of `GLUE_TASKS`, in any case; raises ValueError for any other."""
+        self.name = glue_task_name(task_name)
+        self.data_dir = data_dir
+        self._task = GLUE_TASKS[self.name]
+        self.labels = self._task.labels
+        self.best_metric = self._task.best_metric
+        self.metrics = self._task.metrics
+        self.submission_file: str | None = self._task.submission_file
+
+    def file(self, split: str) -> str:
+        """Returns the path of a split's file, which need not exist."""
+        task = self._task
+        folders = (split == TEST and task.test_folders) or (task.folder,)
+        names = {TRAIN: ("train.tsv",), DEV: (task.dev_file,), TEST: task.test_files}[split]
+        candidates = [os.path.join(self._folder(f), name) for f in folders for name in names]
+        return next(filter(file_exists, candidates), candidates[0])
+
+    def _folder(self, name: str) -> str:
+        """A folder of the download, written in any case, or `data_dir` if that is the one."""
+        matches = [found for found in self._folders if plain_name(found) == plain_name(name)]
+        if matches:
+            return os.path.join(self.data_dir, name if name in matches else matches[0])
+        own = plain_name(os.path.basename(os.path.abspath(self.data_dir)))
+        others = {plain_name(task.folder) for task in GLUE_TASKS.values()} - {plain_name(name)}
+        has_files = any(found.endswith(".tsv") for found in self._folders)
+        is_own = own == plain_name(name) or (has_files and own not in others)
+        return self.data_dir if is_own else os.path.join(self.data_dir, name)
+
+    @cached_property
+    def _folders(self) -> list[str]:
+        return folder_names(self.data_dir)
+
+    def read(self, split: str) -> list[TextExample]:
+        """Reads a split; what is odd is counted and named in the log.
+
+        Raises:
+            ValueError: the file is missing, has not the columns it should have, or holds a label
+                that is none of the task's; names file, row and flag.
+        """
+        path = self.file(split)
+        if not file_exists(path):
+            raise ValueError(
+                f"{FLAG}: there is no file {path!r}, the {split} data of --task_name={self.name}. "
+                f"{FLAG} must be the directory that contains {self._task.folder}/, or that "
+                f"directory itself. Received: {self.data_dir!r}"
+            )
+        table, indices = self._table(path, split)
+        if self._task.cuts_long_rows and split != TEST:
+            table = replace(table, rows=self._cut_rows(table, indices))
+        # Lines are counted from 1, rows by the original from 0.
+        examples = read_examples(
+            table,
+            indices,
+            split,
+            self.labels,
+            lambda line, row: str(row) if split == TEST else f"{split}-{line - 1}",
+            is_strict=False,
+        )
+        log_labels(path, split, examples, self.labels)
+        return examples
+
+    def _table(self, path: str, split: str) -> tuple[Table, ColumnIndices]:
+        columns = self._task.unlabelled if split == TEST else self._task.labelled
+
+        def is_header(cells: Cells) -> bool:
+            # A name is never a number alone, while every data row of GLUE has a label or an index.
+            is_data = any((cell or "").strip().isdigit() for cell in cells)
+            return self._has_text_names(cells) or (columns.has_header and not is_data)
+
+        table = read_table(path, FLAG, is_header=is_header)
+        if table.columns and self._has_text_names(table.columns):
+            return table, self._named_columns(table, columns)
+        return table, self._usual_columns(table, columns)
+
+    def _cut_rows(self, table: Table, indices: ColumnIndices) -> Iterator[Row]:
+        """The rows without the cells that are too many, where a label is in its place."""
+        width, label = indices.width, indices.label or 0
+        for line, cells in table.rows:
+            if any(cells[width:]) and self.labels.accepts(cells[label] or ""):
+                table.issues.add("too many columns, extra ones ignored", line)
+                cells = cells[:width]
+            yield line, cells
+
+    def _has_text_names(self, cells: Sequence[str | None]) -> bool:
+        names = {(cell or "").strip().lower() for cell in cells}
+        return any(name in names for options in self._task.text_names for name in options)
+
+    def _named_columns(self, table: Table, columns: Columns) -> ColumnIndices:
+        """The columns by their names in the header."""
+        texts = [_required_index(table, options) for options in self._task.text_names]
+        return ColumnIndices(
+            text_a=texts[0],
+            text_b=texts[1] if len(texts) > 1 else None,
+            label=None if columns.label is None else _required_index(table, _LABEL_NAMES),
+            guid=None if columns.guid is None else _index(table, _ID_NAMES),
+            width=table.width,
+        )
+
+    def _usual_columns(self, table: Table, columns: Columns) -> ColumnIndices:
+        """The columns in GLUE's order; every row is checked to have as many as there."""
+        width = table.width if table.width in columns.widths else columns.widths[0]
+        if table.columns is not None and width != table.width:
+            raise ValueError(
+                f"{FLAG}: {table.path} has {table.width} columns ("
+                f"{listed(table.columns)}), but {self._task.folder} has "
+                f"{' or '.join(map(str, columns.widths))}, "
+                f"{' and '.join(repr(options[0]) for options in self._task.text_names)} among "
+                "them. --task_name=custom reads any columns."
+            )
+        if table.columns is not None or columns.has_header:
+            logging.warning(
+                "%s: the first row %s; assuming GLUE's column order",
+                table.path,
+                "has none of GLUE's names" if table.columns else "is data, not a header",
+            )
+        return ColumnIndices(
+            text_a=columns.text_a,
+            text_b=columns.text_b,
+            label=None if columns.label is None else columns.label % width,
+            guid=columns.guid,
+            width=width,
+        )
+
+
+def _index(table: Table, options: Sequence[str]) -> int | None:
+    """Where the first of the names is that the header has, in any case."""
+    names = [name.lower() for name in table.columns or []]
+    name = next((option for option in options if option in names), None)
+    if name is not None and names.count(name) > 1:
+        raise ValueError(
+            f"{FLAG}: {table.path} has {names.count(name)} columns named {name!r}, which is "
+            f"ambiguous. Its columns: {listed(names)}"
+        )
+    return None if name is None else names.index(name)
+
+
+def _required_index(table: Table, options: Sequence[str]) -> int:
+    index = _index(table, options)
+    if index is None:
+        raise ValueError(
+            f"{FLAG}: {table.path} has no column {' or '.join(map(repr, options))}. "
+            f"Its columns: {listed(table.columns or [])}"
+        )
+    return index
+
+
+TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
+
+FILE_FLAGS = {TRAIN: "--train_file", DEV: "--dev_file", TEST: "--test_file"}
+
+_A_FLAG, _B_FLAG, _LABEL_FLAG = "--text_a_column", "--text_b_column", "--label_column"
+
+
+class CustomData:
+    """Files of the user's own (see `TextData`).
+
+    Columns are named, each file having them in any order among others; or numbered from 0, and
+    then no file has a header. JSON lines go by names.
+
+    Labels are any strings, and the numbers and truth values of JSON, which become strings; or
+    finite decimal numbers for regression. No label, null, "" and "-" leave a row out of train and
+    dev, since data such as SNLI marks with "-" what has no agreed label. "-" is a class only where
+    the training file also has the label "+", or where a model has been trained with it. A test file
+    needs no label column, and none is looked at.
+
+    Rows are called by their number in the file from 0, header and blank lines not counted.
+    """
+
+    name = "custom"
+    submission_file: str | None = None
+
+    def __init__(
+        self,
+        train_file: str | None = None,
+        dev_file: str | None = None,
+        test_file: str | None = None,
+        *,
+        text_a_column: str = TEXT_A,
+        text_b_column: str | None = None,
+        label_column: str = LABEL,
+        regression: bool = False,
+        labels: Labels | None = None,
+    ) -> None:
+        """Says what is where; without `labels` the training file is read to find them.
+
+        A column is a name or a number. Without `text_b_column`, a column named "text_b" has the
+        second text if there is one; "" takes none. `labels` are those a saved model predicts; where
+        there are none, the classes of the training file are taken: in order of size if they all are
+        numbers, or else of code points.
+
+        Raises:
+            ValueError: columns partly named and partly numbered, or one twice; no labels are to be
+                had, or they do not fit `regression`; the training file cannot be read.
+        """
+        self._files = {TRAIN: train_file, DEV: dev_file, TEST: test_file}
+        self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
+        self._read_already: dict[str, list[TextExample]] = {}
+        self._pairs: dict[str, bool] = {}
+        self._check_columns()
+        if labels is not None and labels.is_regression != regression:
+            kind = "numbers" if labels.is_regression else f"the classes {labels.allowed}"
+            raise ValueError(
+                f"The model predicts {kind}, but --regression is {regression}; "
+                f"set it to {labels.is_regression}, or train into another --output_dir."
+            )
+        self.labels = labels or (Labels() if regression else self._found_labels())
+        self.best_metric = "pearson" if regression else "eval_accuracy"
+        self.metrics: tuple[str, ...] = ("pearson", "spearman")
+        if not regression:
+            self.metrics = ("f1" if len(self.labels.names) == 2 else "f1_macro", "matthews")
+
+    def _check_columns(self) -> None:
+        given = {_A_FLAG: self._text_a, _B_FLAG: self._text_b, _LABEL_FLAG: self._label}
+        # What was not given has its default, which is a name.
+        named = [
+            flag
+            for flag, column in given.items()
+            if column and not is_column_number(column) and column != LABEL
+        ]
+        numbered = [flag for flag, column in given.items() if column and is_column_number(column)]
+        if named and numbered:
+            raise ValueError(
+                f"Name all columns, or number all of them for files without a header. "
+                f"{', '.join(numbered)} gave a number, {', '.join(named)} a name: {given}"
+            )
+        columns = [column for column in given.values() if column]
+        if len(set(columns)) < len(columns):
+            raise ValueError(f"Texts and label must be different columns. Received: {given}")
+
+    def file(self, split: str) -> str:
+        """Returns the path of a split; raises ValueError, with the flag, if none was given."""
+        path = self._files[split]
+        if not path:
+            raise ValueError(f"--task_name={self.name} needs {FILE_FLAGS[split]} for this.")
+        return path
+
+    def read(self, split: str) -> list[TextExample]:
+        """Reads a split; what is odd is counted and named in the log.
+
+        Raises:
+            ValueError: the file is missing, has not the columns it should have, or a row with more
+                or fewer, or a label that is none of the classes; names file, line and flag.
+        """
+        examples = self._read_already.pop(split, None)
+        if examples is None:
+            examples = self._examples(split, self.labels)
+            log_labels(self.file(split), split, examples, self.labels)
+        return examples
+
+    def _found_labels(self) -> Labels:
+        """The classes in the training file, whose rows are kept for the first `read`."""
+        if not self._files[TRAIN]:
+            raise ValueError(
+                "The classes are not known: pass --train_file to read them from, or an "
+                "--output_dir with a model that was saved with its labels."
+            )
+        examples = self._examples(TRAIN, None)
+        names = sorted_labels(example.label for example in examples if example.label is not None)
+        if len(names) == 1:
+            raise ValueError(
+                f"--train_file: all {len(examples)} rows of {self.file(TRAIN)} that have a label "
+                f"have {shown(names[0])}; there is nothing to learn. {_LABEL_FLAG} names the "
+                "column."
+            )
+        labels = Labels(tuple(names))
+        log_labels(self.file(TRAIN), TRAIN, examples, labels)
+        self._read_already[TRAIN] = examples
+        return labels
+
+    def _examples(self, split: str, labels: Labels | None) -> list[TextExample]:
+        def is_header(cells: Cells) -> bool:
+            if not is_column_number(self._text_a):
+                return True
+            names = cells[1:] if cells[:1] == [""] else cells  # without that above row numbers
+            if len(names) > 1 and names == [str(number) for number in range(len(names))]:
+                raise ValueError(
+                    f"{FILE_FLAGS[split]}: the first row of {self.file(split)} numbers the columns."
+                    " Files with numbered columns have no header: remove it, or name all columns."
+                )
+            return False
+
+        table = read_table(self.file(split), FILE_FLAGS[split], is_header=is_header)
+        indices = self._indices(table, split)
+        return read_examples(
+            table, indices, split, labels, lambda line, row: str(row), is_strict=True
+        )
+
+    def _indices(self, table: Table, split: str) -> ColumnIndices:
+        text_a = table.index(self._text_a, _A_FLAG)
+        text_b = self._text_b
+        if text_b is None and TEXT_B in (table.columns or ()) and self._text_a != TEXT_B:
+            text_b = TEXT_B
+        self._check_pairs(split, bool(text_b))
+        return ColumnIndices(
+            text_a=text_a,
+            text_b=table.index(text_b, _B_FLAG) if text_b else None,
+            label=None if split == TEST else table.index(self._label, _LABEL_FLAG),
+            guid=None,
+            width=table.width,
+        )
+
+    def _check_pairs(self, split: str, is_pair: bool) -> None:
+        """Makes sure that files do not differ in whether they hold single texts or pairs."""
+        self._pairs[split] = is_pair
+        for other, other_is_pair in self._pairs.items():
+            if other_is_pair != is_pair:
+                pairs, singles = (split, other) if is_pair else (other, split)
+                raise ValueError(
+                    f"{self.file(pairs)} has a column {TEXT_B!r}, {self.file(singles)} has none. "
+                    f'{_B_FLAG} names the second text; {_B_FLAG}="" takes single texts.'
+                )
+
+
+def sorted_labels(labels: Iterable[str]) -> list[str]:
+    """Each label once: in order of size if all are numbers, or else of code points."""
+    names = sorted(set(labels))
+    sizes = {name: size for name in names if (size := decimal_number(name)) is not None}
+    return sorted(names, key=sizes.__getitem__) if len(sizes) == len(names) else names

@@ -1,0 +1,342 @@
+"""Models of token ids, served by a process that has TensorFlow and nothing of ours."""
+
+import functools
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.classification.export import export_classifier
+from albert_tf.data.files import WriteError
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
+from albert_tf.multiple_choice.export import export_choice
+from albert_tf.squad.export import export_spans
+from albert_tf.training.distribution import create_strategy
+from tests.full_disk import file_size_limit
+from tests.killed import Writer
+from tests.serving import batch, serve
+from tests.small_model import dropping_config
+
+CLASSES, NUMBER = Labels(("negative", "neutral", "пози\ttive")), Labels()
+LABELS = {"classes": CLASSES, "number": NUMBER}
+LENGTH, STARTS, ENDS = 7, 3, 4
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+SHAPES = ((4, LENGTH), (1, 16), (5, 2), (3, 1))  # of batches; the model has 16 positions
+CHOICE_SHAPES = ((2, 3, 7), (1, 5, 16), (4, 2, 1), (3, 1, 6))  # B, C, S
+KINDS = {
+    "classes": (AlbertForClassification, 3),
+    "number": (AlbertForClassification, 1),
+    "choice": (AlbertForMultipleChoice,),
+    "spans": (AlbertForQuestionAnswering,),
+    "beams": (AlbertForQuestionAnsweringWithBeamSearch, STARTS, ENDS),
+}
+# What `tokens` gives, and of which shape.
+OUTPUTS = {
+    "classes": {"probabilities": [None, 3], "predictions": [None], "predicted_labels": [None]},
+    "number": {"probabilities": [None, 1], "predictions": [None]},
+    "choice": {"probabilities": [None, None], "predictions": [None]},
+    "spans": {"start_logits": [None, None], "end_logits": [None, None]},
+    "beams": {
+        "start_top_log_probs": [None, STARTS],
+        "start_top_index": [None, STARTS],
+        "end_top_log_probs": [None, STARTS * ENDS],
+        "end_top_index": [None, STARTS * ENDS],
+        "cls_logits": [None],
+    },
+}
+
+
+def new_model(name, layers=3, **options):
+    """A model whose outputs differ clearly from one input to the next."""
+    keras.utils.set_random_seed(5)
+    # Two layers that share feed-forward parts only, and a third one; or all in two groups.
+    config = dropping_config(
+        num_hidden_layers=layers,
+        num_hidden_groups=min(layers, 2),
+        inner_group_num=1,
+        parameter_sharing="ffn" if name == "classes" else "all",
+    )
+    kind, *arguments = KINDS[name]
+    model = kind(config, *arguments, **options)
+    head, scale = (model.span_head, 0.3) if hasattr(model, "span_head") else (model.classifier, 1.0)
+    random = np.random.default_rng(4)
+    for variable in head.trainable_variables:
+        variable.assign(random.normal(size=variable.shape, scale=scale))
+    return model
+
+
+def export(name, model, folder):
+    if name == "choice":
+        return export_choice(model, folder)
+    if name in LABELS:
+        return export_classifier(model, LABELS[name], folder, LENGTH, threshold=0.625)
+    return export_spans(model, folder)
+
+
+def inputs(name, *shape) -> dict[str, np.ndarray]:
+    """A ragged batch; the last of several options is missing; contexts are the second half."""
+    *rows, length = shape
+    features = batch(int(np.prod(rows)), length)
+    if name == "choice":
+        features = {key: values.reshape(shape) for key, values in features.items()}
+        if rows[1] > 1:
+            features["input_mask"][-1, -1] = 0
+    elif name not in LABELS:
+        half = features["input_mask"].sum(axis=1, keepdims=True) // 2
+        is_context = (np.arange(length) >= half) & (features["input_mask"] == 1)
+        features["segment_ids"] = is_context.astype(np.int32)
+    return features
+
+
+def tensors(features):
+    return {name: tf.constant(values) for name, values in features.items()}
+
+
+def shapes(name):
+    return CHOICE_SHAPES if name == "choice" else SHAPES
+
+
+def serialized(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The rows of a batch as `tf.train.Example`s."""
+    examples = []
+    for row in range(len(features["input_ids"])):
+        example = tf.train.Example()
+        for name, values in features.items():
+            example.features.feature[name].int64_list.value.extend(values[row].tolist())
+        examples.append(example.SerializeToString())
+    return {"input": np.array(examples, object)}
+
+
+def requests(name) -> list:
+    first = inputs(name, *shapes(name)[0])
+    default = serialized(first) if name in LABELS else first
+    found = [("tokens", inputs(name, *shape)) for shape in shapes(name)] + [
+        ("serving_default", default),
+        ("tokens", inputs(name, 2, 2, 17) if name == "choice" else inputs(name, 2, 17)),
+        ("tokens", {**first, "input_mask": first["input_mask"][:, :1]}),
+        ("tokens", {**first, "segment_ids": first["segment_ids"][:1]}),
+    ]
+    if name in LABELS:
+        found += [
+            ("serving_default", {"input": default["input"][2:3]}),
+            ("serving_default", serialized(inputs(name, 2, LENGTH - 1))),
+        ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def all_served(tmp_path_factory):
+    """Of each kind a model, the path of its export, and what one process answered of them."""
+    folder = tmp_path_factory.mktemp("export")
+    found = {}
+    for name in KINDS:
+        model = new_model(name)
+        path = export(name, model, str(folder / name))
+        found[name] = SimpleNamespace(name=name, model=model, path=path)
+    answers = iter(serve(folder, [(x.path, *r) for x in found.values() for r in requests(x.name)]))
+    for x in found.values():
+        x.answers = [next(answers) for _ in requests(x.name)]
+    return found
+
+
+@pytest.fixture(params=KINDS)
+def served(request, all_served):
+    return all_served[request.param]
+
+
+@functools.cache
+def signatures_of(path):
+    loaded = tf.saved_model.load(path)
+    return loaded, loaded.signatures
+
+
+def expected_outputs(name, model, features):
+    values = model(features, training=False)
+    if name in ("spans", "beams"):
+        return {output: values[output].numpy() for output in OUTPUTS[name]}
+    logits = values["logits"].numpy()
+    outputs = {"probabilities": logits, "predictions": logits[:, 0]}
+    if name != "number":
+        predictions = logits.argmax(axis=1).astype(np.int32)
+        outputs = {"probabilities": tf.nn.softmax(logits).numpy(), "predictions": predictions}
+    return {**outputs, **({"threshold": np.float32(0.625)} if name in LABELS else {})}
+
+
+def assert_answers(served, answer, features):
+    expected = expected_outputs(served.name, served.model, features)
+    rtol = 1e-6 if served.name in ("spans", "beams") else 0
+    assert set(answer) == set(expected)
+    for name, values in answer.items():
+        assert values.dtype == expected[name].dtype, name
+        assert values.shape == expected[name].shape, name
+        np.testing.assert_allclose(values, expected[name], rtol=rtol, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("number", range(len(SHAPES)))
+def test_token_ids_of_any_batch_and_length_get_the_models_answer(served, number):
+    shape, answer = shapes(served.name)[number], dict(served.answers[number])
+    if served.name == "classes":
+        names = [name.decode() for name in answer.pop("predicted_labels")]
+        assert names == [CLASSES.names[i] for i in answer["predictions"]]
+    assert_answers(served, answer, inputs(served.name, *shape))
+    if served.name == "choice" and shape[1] > 1:
+        assert answer["probabilities"][-1, -1] == 0
+        assert np.all(np.delete(answer["probabilities"].ravel(), -1) > 0)
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_serialized_examples_get_the_models_answer(all_served, name):
+    served, features = all_served[name], inputs(name, *SHAPES[0])
+    several, one = served.answers[len(SHAPES)], served.answers[-2]
+    assert_answers(served, several, features)
+    assert_answers(served, one, {key: values[2:3] for key, values in features.items()})
+    assert "output shape: [7]" in served.answers[-1]  # of shorter ones
+
+
+@pytest.mark.parametrize("name", ["choice", "spans", "beams"])
+def test_the_default_signature_gives_the_same_by_the_originals_names(all_served, name):
+    own, answer = all_served[name].answers[0], all_served[name].answers[len(SHAPES)]
+    if name == "spans":
+        own = {"start_log_prob": own["start_logits"], "end_log_prob": own["end_logits"]}
+    assert set(answer) == set(own)
+    for key, values in own.items():
+        np.testing.assert_array_equal(answer[key], values)
+
+
+def test_unusable_requests_are_refused(served):
+    too_long, one_mask, one_segment = served.answers[len(SHAPES) + 1 : len(SHAPES) + 4]
+    assert "longer than the model has positions: 16" in too_long
+    assert "input_mask must have the shape of input_ids" in one_mask
+    assert "segment_ids must have the shape of input_ids" in one_segment
+
+
+def test_signatures_say_what_goes_in_and_what_comes_out(served):
+    _, signatures = signatures_of(served.path)
+    shape = [None] * (3 if served.name == "choice" else 2)
+    of_tokens = {name: tf.TensorSpec(shape, tf.int32, name) for name in INPUTS}
+    of_default = {"input": tf.TensorSpec([None], tf.string, "input")}
+    assert set(signatures) == {"serving_default", "tokens"}
+    assert signatures["tokens"].structured_input_signature == ((), of_tokens)
+    assert signatures["serving_default"].structured_input_signature == (
+        (),
+        of_default if served.name in LABELS else of_tokens,
+    )
+    outputs = signatures["tokens"].structured_outputs
+    threshold = {"threshold": []} if served.name in LABELS else {}
+    assert {k: spec.shape.as_list() for k, spec in outputs.items()} == {
+        **OUTPUTS[served.name],
+        **threshold,
+    }
+    for name, spec in outputs.items():
+        is_integer = name.endswith("index") or (name, served.name) in {
+            ("predictions", "classes"),
+            ("predictions", "choice"),
+        }
+        is_text = name == "predicted_labels"
+        assert spec.dtype == (tf.int32 if is_integer else tf.string if is_text else tf.float32)
+
+
+def test_files_hold_the_weights_alone_and_the_names_of_the_classes(served):
+    path = Path(served.path)
+    assert path.parent.name == ("saved_model" if served.name in ("spans", "beams") else served.name)
+    assert path.name.isdigit()
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    stored = tf.train.list_variables(str(path / "variables" / "variables"))
+    found = sorted(tuple(shape) for name, shape in stored if name[0] != "_")
+    assert found == sorted(tuple(v.shape) for v in original_names(served.model).values())
+    if served.name == "classes":
+        names = json.loads((path / "assets.extra" / "labels.json").read_text())
+        assert names == list(CLASSES.names)
+
+
+@pytest.mark.parametrize("name", ["spans", "beams"])
+def test_padding_changes_no_answer(all_served, name):
+    """A server that pads to a length of its own gets what a server that does not gets."""
+    _, signatures = signatures_of(all_served[name].path)
+    tokens, features = signatures["tokens"], tensors(inputs(name, 4, 7))
+    padded = {key: tf.pad(values, [[0, 0], [0, 6]]) for key, values in features.items()}
+    short, long = tokens(**features), tokens(**padded)
+    for key, values in short.items():
+        is_real = np.ones(values.shape, bool)
+        if name == "spans":
+            is_real = features["input_mask"].numpy() == 1
+        elif key != "cls_logits":  # beams that hold positions, not only what is left
+            is_real = short[key.replace("index", "log_probs")].numpy() > -1e29
+        assert is_real.any()
+        longer = long[key].numpy()[:, : values.shape[-1]] if values.shape.rank == 2 else long[key]
+        np.testing.assert_allclose(
+            longer[is_real], values.numpy()[is_real], rtol=1e-5, atol=1e-5, err_msg=key
+        )
+
+
+@pytest.mark.parametrize(
+    ("precision", "strategy", "atol"),
+    [("float32", "mirrored", 1e-6), ("mixed_bfloat16", "one_device", 0.05)],
+)
+def test_any_model_is_exported_in_single_precision(tmp_path, precision, strategy, atol):
+    """A model of half precision is near its export, but the export has no half precision in it."""
+    with create_strategy(strategy).scope():
+        model = new_model("classes", layers=1, dtype=precision)
+    loaded = tf.saved_model.load(export("classes", model, str(tmp_path)))
+    tokens, features = loaded.signatures["tokens"], tensors(batch(*SHAPES[0]))
+    expected = tf.nn.softmax(tf.cast(model(features, training=False)["logits"], tf.float32))
+    actual = tokens(**features)["probabilities"]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
+    assert all(variable.dtype == tf.float32 for variable in tokens.variables)
+    graph = tokens.graph.as_graph_def()
+    nodes = [node for function in graph.library.function for node in function.node_def]
+    types = {value.type for node in nodes for value in node.attr.values()}
+    assert tf.float32.as_datatype_enum in types
+    assert tf.bfloat16.as_datatype_enum not in types
+
+
+def test_exports_have_rising_numbers_and_the_weights_of_their_time(tmp_path):
+    """And no threshold where none was given, or the value of a flag left out."""
+    model, folder = new_model("number", layers=1), tmp_path / "a" / "b"
+    features = tensors(batch(*SHAPES[0]))
+    expected = model(features, training=False)["logits"]
+    paths = [export_classifier(model, NUMBER, str(folder), 3)]
+    model.classifier.output_weights.assign(-model.classifier.output_weights)
+    paths.append(export_classifier(model, NUMBER, str(folder), 16, float("nan")))
+    assert paths == sorted(paths)
+    assert sorted(map(str, folder.iterdir())) == paths
+    assert all(os.path.basename(path).isdigit() for path in paths)
+    first, second = (signatures_of(path)[1]["tokens"](**features) for path in paths)
+    assert set(first) == set(second) == {"probabilities", "predictions"}
+    np.testing.assert_allclose(first["probabilities"], expected, rtol=0, atol=1e-6)
+    assert np.abs(first["probabilities"] - second["probabilities"]).max() > 0.01
+
+
+def test_a_failed_or_killed_export_leaves_nothing_that_stays(tmp_path):
+    model = new_model("number", layers=1)
+    Writer("folder", tmp_path / "export").kill()
+    for size in (100, 5000):  # for nothing, for all but the weights
+        with file_size_limit(size), pytest.raises(WriteError, match=f"--export_dir: {tmp_path} "):
+            export_classifier(model, NUMBER, str(tmp_path), LENGTH)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes_are_named_before_anything_is_written(tmp_path):
+    model, path = new_model("classes", layers=1), tmp_path / "exports"
+    with pytest.raises(ValueError, match=r"--max_seq_length must be in 1\.\.16.*17"):
+        export_classifier(model, CLASSES, str(path), 17)
+    with pytest.raises(ValueError, match=r"has 3 outputs, the labels need 2: yes, no"):
+        export_classifier(model, Labels(("yes", "no")), str(path), LENGTH)
+    with pytest.raises(ValueError, match=r"has 3 outputs, the labels need 1: one number"):
+        export_classifier(model, NUMBER, str(path), LENGTH)
+    assert not path.exists()
+    path.write_text("a file")
+    with pytest.raises(WriteError, match=f"--export_dir: {path} "):
+        export_classifier(model, CLASSES, str(path), LENGTH)
