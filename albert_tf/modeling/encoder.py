@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.modeling.fused_kernels import FusingPrecision
 from albert_tf.modeling.input_checks import check_ids, with_checked_data
 from albert_tf.modeling.layers import (
     FactorizedEmbedding,
     Projection,
+    SavedSettings,
     TransformerBlock,
     as_config,
     register,
@@ -24,7 +24,7 @@ from albert_tf.modeling.parameter_sharing import BlockPlace, block_places, block
 from albert_tf.modeling.rematerialization import Run, run_rematerialized
 
 
-class ConfiguredModel(FusingPrecision, keras.Model):
+class ConfiguredModel(SavedSettings, keras.Model):
     """A model whose constructor takes an `AlbertConfig`, saved and restored with it.
 
     Ids, token types and positions that the model does not have are a ValueError, see `check_ids`:
@@ -33,13 +33,11 @@ class ConfiguredModel(FusingPrecision, keras.Model):
     compiled, sees no values: of a functional model, check the data with
     `albert_tf.modeling.input_checks.check_ids`.
 
-    Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
-
     Attributes:
         position_inputs: names of the inputs that are positions in their sequence.
     """
+
+    SETTINGS: ClassVar[tuple[str, ...]] = ("config", "use_one_hot_embeddings")
 
     position_inputs: Sequence[str] = ()
 
@@ -65,14 +63,6 @@ class ConfiguredModel(FusingPrecision, keras.Model):
     test_on_batch = with_checked_data(keras.Model.test_on_batch)
     predict_on_batch = with_checked_data(keras.Model.predict_on_batch)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; the configuration as its JSON."""
-        return {
-            **super().get_config(),
-            "config": self.config.to_dict(),
-            "use_one_hot_embeddings": self.use_one_hot_embeddings,
-        }
-
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ConfiguredModel:
         """Builds the model that `get_config` describes."""
@@ -89,11 +79,7 @@ class AlbertEncoder(ConfiguredModel):
     """Token ids in, contextual vectors out.
 
     Usable by itself, inside a functional Keras model, and in the models of
-    `albert_tf.modeling.models`.
-
-    Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    `albert_tf.modeling.models`. For `use_one_hot_embeddings` see `FactorizedEmbedding`.
 
     Attributes:
         remat: whether training calls keep only the input of each block run for the backward pass
@@ -196,12 +182,9 @@ class AlbertEncoder(ConfiguredModel):
 
     @contextmanager
     def at_depth(self, num_layers: int | None) -> Iterator[None]:
-        """Inside, calls apply the first layers alone; variables stay as they are.
+        """Inside, calls apply the first 1..L layers alone, None all; variables stay as they are.
 
         A call inside a `tf.function` takes the depth at which it is traced.
-
-        Args:
-            num_layers: 1..L; None for all.
         """
         before = self._depth
         self._depth = num_layers or self.config.num_hidden_layers

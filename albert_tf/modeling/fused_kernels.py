@@ -39,9 +39,7 @@ Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor | None, ...]]
 def repays_compilation(config: AlbertConfig, num_tokens: int) -> bool:
     """Whether a training step is large enough for fused passes.
 
-    Args:
-        config: the model's.
-        num_tokens: positions that are in memory at a time, padding included.
+    `num_tokens` are the positions that are in memory at a time, padding included.
     """
     runs = config.num_hidden_layers * config.inner_group_num
     return num_tokens * config.intermediate_size * runs >= _MIN_ELEMENTS
@@ -51,9 +49,8 @@ def repays_compilation(config: AlbertConfig, num_tokens: int) -> bool:
 def fusing(precision: str | None) -> Iterator[None]:
     """Inside, the graphs of training steps are made of fused passes; holds for this thread.
 
-    Args:
-        precision: what layers with a float32 policy compute in, float32 or bfloat16; None for plain
-            operations.
+    Layers with a float32 policy compute in `precision`, float32 or bfloat16; None is for plain
+    operations.
     """
     token = _precision.set(precision)
     try:
@@ -104,10 +101,7 @@ def _wide(x: tf.Tensor) -> tf.Tensor:
 
 
 def _row_mean(x: tf.Tensor) -> tf.Tensor:
-    """Means of the rows, [R, H] -> [R, 1].
-
-    As a matrix product, since the loop of a reduction adds one number after the other.
-    """
+    """Means of the rows, [R, H] -> [R, 1]; a matrix product, since a reduction adds one by one."""
     return tf.matmul(x, tf.fill([x.shape[1], 1], 1.0 / x.shape[1]))
 
 
@@ -126,12 +120,7 @@ def _column_sum(x: tf.Tensor) -> tf.Tensor:
 
 @tf.custom_gradient
 def biased_gelu(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """GELU (tanh approximation) of x + bias.
-
-    Args:
-        x: float [R, F].
-        bias: float32 [F].
-    """
+    """GELU (tanh approximation) of x, float [R, F], + bias, float32 [F]."""
     inner_x, inner_bias = tf.identity(x), tf.identity(bias)
     return _biased_gelu(x, bias), lambda upstream: _biased_gelu_gradient(
         inner_x, inner_bias, upstream
@@ -168,16 +157,7 @@ def residual_norm(
     beta: tf.Tensor,
     epsilon: float,
 ) -> tf.Tensor:
-    """Layer normalisation of residual + x + bias.
-
-    Args:
-        x: float [R, H].
-        residual: float [R, H].
-        bias: float32 [H].
-        gamma: float32 [H].
-        beta: float32 [H].
-        epsilon: added to the variance.
-    """
+    """Layer normalisation of residual + x + bias, both float [R, H]; the others float32 [H]."""
 
     @tf.custom_gradient
     def normalize(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
@@ -240,17 +220,7 @@ def _normalized(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf.Tensor:
-    """(x + bias) * scale, split into heads.
-
-    Args:
-        x: float [B, S, N * D].
-        bias: float32 [N * D].
-        scale: of the result.
-        heads: N.
-
-    Returns:
-        Float [B, N, S, D].
-    """
+    """(x + bias) * scale, split into heads; see `kernels.biased_heads`. The bias is float32."""
 
     @tf.custom_gradient
     def split(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
@@ -281,11 +251,9 @@ def _biased_heads_gradient(upstream: tf.Tensor, scale: float) -> tuple[tf.Tensor
 
 @tf.custom_gradient
 def masked_softmax(scores: tf.Tensor, masked_score: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Softmax over the last axis of scores + masked_score.
+    """Softmax over the last axis of scores, float [B, N, S, T], + masked_score, float32 [B, T].
 
-    Args:
-        scores: float [B, N, S, T].
-        masked_score: float32 [B, T]; gets no gradient.
+    The latter gets no gradient.
     """
     probabilities = _masked_softmax(scores, masked_score)
     return probabilities, lambda upstream: (_softmax_gradient(probabilities, upstream), None)
@@ -306,12 +274,7 @@ def _softmax_gradient(probabilities: tf.Tensor, upstream: tf.Tensor) -> tf.Tenso
 
 @tf.custom_gradient
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """-log softmax(logits)[label].
-
-    Args:
-        logits: float32 [..., K].
-        labels: int32 [...].
-    """
+    """-log softmax(logits)[label] of logits float32 [..., K] and labels int32 [...]."""
     inner_labels = tf.identity(labels)
     losses, log_sum = _cross_entropy(logits, labels)
     inner_logits = tf.identity(logits)

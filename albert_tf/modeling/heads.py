@@ -74,6 +74,8 @@ class ClassificationHead(ConfiguredLayer):
     get_sentence_order_output.
     """
 
+    SETTINGS = ("config", "num_labels", "dropout_prob", "initializer_range")
+
     def __init__(
         self,
         config: AlbertConfig | dict[str, Any],
@@ -102,27 +104,10 @@ class ClassificationHead(ConfiguredLayer):
         self.built = True
 
     def call(self, pooled_output: tf.Tensor, dropout_seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Scores the labels.
-
-        Args:
-            pooled_output: float [B, H].
-            dropout_seed: int32 [2], or None for no dropout.
-
-        Returns:
-            Logits, float32 [B, K].
-        """
+        """Maps pooled output, float [B, H], to logits, float32 [B, K]; no seed, no dropout."""
         kept = dropout(pooled_output, self.dropout_prob, dropout_seed)
         logits = tf.matmul(kept, self.output_weights, transpose_b=True)
         return kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_labels": self.num_labels,
-            "dropout_prob": self.dropout_prob,
-            "initializer_range": self.initializer_range,
-        }
 
 
 @register
@@ -170,6 +155,8 @@ class SpanBeamHead(ConfiguredLayer):
 
     Source: squad_utils.py of the original release, create_v2_model.
     """
+
+    SETTINGS = ("config", "start_n_top", "end_n_top", "dropout_prob")
 
     def __init__(
         self,
@@ -279,15 +266,6 @@ class SpanBeamHead(ConfiguredLayer):
         features = tf.concat([start_feature, sequence_output[:, 0]], axis=-1)
         hidden = dropout(tf.tanh(self.answer_dense_0(features)), self.dropout_prob, dropout_seed)
         return tf.cast(tf.squeeze(tf.matmul(hidden, self.answer_weights), -1), tf.float32)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "start_n_top": self.start_n_top,
-            "end_n_top": self.end_n_top,
-            "dropout_prob": self.dropout_prob,
-        }
 
 
 def _masked_log_softmax(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:

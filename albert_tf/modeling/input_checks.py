@@ -80,13 +80,9 @@ def _check_range(name: str, values: np.ndarray | None, size: int, meaning: str) 
 def with_checked_data(method: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a method of `keras.Model` that checks the ids of its data on the host.
 
-    Arrays and tensors are checked before the first step. Batches of a `tf.data.Dataset`, a
-    generator or a `keras.utils.PyDataset` are checked as they are read. Anything else, distributed
-    data sets for instance, is passed on as it is.
-
-    Args:
-        method: takes data as `x`, `validation_data` or both. Its object has `config` and
-            `position_inputs`, see `check_ids`.
+    Arrays and tensors, given as `x` or `validation_data`, are checked before the first step.
+    Batches of a `tf.data.Dataset`, a generator or a `keras.utils.PyDataset` are checked as they are
+    read. Anything else, distributed data sets for instance, is passed on as it is.
     """
     signature = inspect.signature(method)
 

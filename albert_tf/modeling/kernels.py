@@ -54,11 +54,9 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
 
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
-    """Returns x + bias, in the precision of x.
+    """Returns x [..., K] + bias [K], in the precision of x.
 
-    Args:
-        x: float [..., K].
-        bias: float [K]; float32 beside half precision, or its gradient is rounded once more.
+    The bias is float32 beside half precision, or its gradient is rounded once more.
     """
     return tf.cast(as_float32(x) + as_float32(bias), x.dtype)
 
@@ -73,17 +71,7 @@ def biased_gelu(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
 def biased_heads(
     x: tf.Tensor, bias: tf.Tensor | keras.Variable, scale: float, heads: int
 ) -> tf.Tensor:
-    """Returns (x + bias) * scale, split into heads.
-
-    Args:
-        x: float [B, S, N * D], head-major.
-        bias: float [N * D].
-        scale: of the result.
-        heads: N.
-
-    Returns:
-        Float [B, N, S, D].
-    """
+    """Returns (x + bias) * scale, float [B, S, N * D], head-major, split into [B, N, S, D]."""
     if fused_kernels.fuses():
         return fused_kernels.biased_heads(x, tf.convert_to_tensor(bias), scale, heads)
     biased = add_bias(x, bias)
@@ -95,15 +83,10 @@ def biased_heads(
 
 
 def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: float) -> tf.Tensor:
-    """Softmax over the keys, those of padding lowered.
+    """Softmax of scores, float [B, N, S, T], over the keys, those of padding lowered.
 
-    Args:
-        scores: float [B, N, S, T].
-        attention_mask: [B, T] of any number type; 1 = a key to attend to, 0 = padding.
-        masked_score: added to the scores of padding.
-
-    Returns:
-        Float [B, N, S, T], in the precision of the scores.
+    `attention_mask` is [B, T] of any number type; 1 = a key to attend to, 0 = padding, to whose
+    scores `masked_score` is added. The result has the precision of the scores.
     """
     wide = as_float32(scores)
     lowered = (1.0 - tf.cast(attention_mask, wide.dtype)) * masked_score
@@ -117,11 +100,7 @@ def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: f
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Layer normalisation over the last axis: gamma * (x - mean) / sqrt(var + epsilon) + beta.
 
-    Args:
-        x: float [..., H].
-        gamma: float [H], scale.
-        beta: float [H], offset.
-        epsilon: added to the (biased) variance.
+    x is float [..., H], gamma and beta are float [H], and the variance is the biased one.
     """
 
     @tf.custom_gradient
@@ -157,16 +136,7 @@ def residual_norm(
     beta: tf.Tensor | keras.Variable,
     epsilon: float,
 ) -> tf.Tensor:
-    """Returns `layer_norm(x + rows + bias)`.
-
-    Args:
-        x: float [B, S, H].
-        rows: float [B * S, H].
-        bias: float [H].
-        gamma: see `layer_norm`.
-        beta: see `layer_norm`.
-        epsilon: see `layer_norm`.
-    """
+    """Returns `layer_norm(x + rows + bias)` of x [B, S, H], rows [B * S, H] and bias [H]."""
     bias, gamma, beta = map(tf.convert_to_tensor, (bias, gamma, beta))
     if fused_kernels.fuses():
         flat = tf.reshape(x, tf.shape(rows))
@@ -177,15 +147,7 @@ def residual_norm(
 
 @tf.custom_gradient
 def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Rows of an embedding table, with a dense gradient.
-
-    Args:
-        table: float [V, E].
-        ids: int32 of any shape, in 0..V-1.
-
-    Returns:
-        Float [..., E].
-    """
+    """Rows of a table [V, E] by ids, int32 in 0..V-1, float [..., E], with a dense gradient."""
     inner_ids, num_rows = tf.identity(ids), tf.shape(table)[0]
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:

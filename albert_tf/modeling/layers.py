@@ -20,7 +20,7 @@ same mask, in a recomputed layer and in a resumed run too; None means no dropout
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -63,12 +63,9 @@ def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-    """Zeroes each entry with probability `rate` and scales the others by 1 / (1 - rate).
+    """Zeroes each entry with probability `rate`, in [0, 1), and scales others by 1 / (1 - rate).
 
-    Args:
-        x: float tensor of any shape.
-        rate: in [0, 1).
-        seed: int32 [2], decides the mask; None returns `x` as it is.
+    The seed, int32 [2], decides the mask; None returns `x` as it is.
     """
     if seed is None or rate == 0.0:
         return x
@@ -91,16 +88,32 @@ def rows_of(x: tf.Tensor) -> tf.Tensor:
     return tf.reshape(x, [-1, x.shape[-1]])
 
 
+class SavedSettings(FusingPrecision):
+    """Of layers and models: they are saved with the arguments of their constructor.
+
+    Attributes:
+        SETTINGS: names of these arguments, which are attributes, too.
+    """
+
+    SETTINGS: ClassVar[tuple[str, ...]] = ()
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; the model's configuration as its JSON."""
+        own = {name: getattr(self, name) for name in self.SETTINGS}
+        if "config" in own:
+            own["config"] = own["config"].to_dict()
+        return {**super().get_config(), **own}  # type: ignore[misc]
+
+
 @register
-class Projection(FusingPrecision, keras.layers.Layer):
+class Projection(SavedSettings, keras.layers.Layer):
     """activation(x W + b) over the last axis, as one matrix product of all rows.
 
-    Args:
-        input_size: size of the last axis of the input.
-        output_size: size of the last axis of the output.
-        initializer_range: standard deviation of the truncated normal the kernel starts from.
-        activation: see `activation_function`.
+    The kernel starts from a truncated normal of standard deviation `initializer_range`; for
+    `activation` see `activation_function`.
     """
+
+    SETTINGS = ("input_size", "output_size", "initializer_range", "activation")
 
     def __init__(
         self,
@@ -146,16 +159,6 @@ class Projection(FusingPrecision, keras.layers.Layer):
         """Returns x W alone, of float [R, input_size]: for what adds the bias in its own pass."""
         return tf.matmul(rows, self.kernel)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "input_size": self.input_size,
-            "output_size": self.output_size,
-            "initializer_range": self.initializer_range,
-            "activation": self.activation,
-        }
-
 
 def matrix_initializer(initializer_range: float) -> keras.initializers.Initializer:
     """Truncated normal with the given standard deviation, as the original release uses."""
@@ -163,12 +166,10 @@ def matrix_initializer(initializer_range: float) -> keras.initializers.Initializ
 
 
 @register
-class LayerNorm(FusingPrecision, keras.layers.Layer):
-    """Layer normalisation over the last axis, with the original's epsilon of 1e-12.
+class LayerNorm(SavedSettings, keras.layers.Layer):
+    """Layer normalisation over the last axis, of `size` entries, with the original's epsilon."""
 
-    Args:
-        size: H, size of the last axis.
-    """
+    SETTINGS = ("size",)
 
     def __init__(self, size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -185,22 +186,14 @@ class LayerNorm(FusingPrecision, keras.layers.Layer):
         return kernels.layer_norm(x, gamma, beta, LAYER_NORM_EPSILON)
 
     def of_sum(self, x: tf.Tensor, rows: tf.Tensor, bias: keras.Variable) -> tf.Tensor:
-        """Returns the norm of x + rows + bias, float [B, S, H].
-
-        Args:
-            x: float [B, S, H].
-            rows: float [B * S, H].
-            bias: float [H].
-        """
+        """Returns the norm of x [B, S, H] + rows [B * S, H] + bias [H], float [B, S, H]."""
         return kernels.residual_norm(x, rows, bias, self.gamma, self.beta, LAYER_NORM_EPSILON)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "size": self.size}
 
-
-class ConfiguredLayer(FusingPrecision, keras.layers.Layer):
+class ConfiguredLayer(SavedSettings, keras.layers.Layer):
     """A layer whose constructor takes an `AlbertConfig`, saved and restored with it."""
+
+    SETTINGS: ClassVar[tuple[str, ...]] = ("config",)
 
     def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -217,22 +210,18 @@ class ConfiguredLayer(FusingPrecision, keras.layers.Layer):
         """A layer normalisation with this layer's precision."""
         return LayerNorm(size, name=name, dtype=self.dtype_policy)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; the configuration as its JSON."""
-        return {**super().get_config(), "config": self.config.to_dict()}
-
 
 @register
 class FactorizedEmbedding(ConfiguredLayer):
     """Sum of word, segment and position embeddings of width E, normalised.
 
-    Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: look words up by a matrix product with one-hot vectors, which a
-            TPU does faster than a gather; the numbers are the same.
+    With `use_one_hot_embeddings` words are looked up by a matrix product with one-hot vectors,
+    which a TPU does faster than a gather; the numbers are the same.
 
     Source: paper section 3.1, "Factorized embedding parameterization".
     """
+
+    SETTINGS = ("config", "use_one_hot_embeddings")
 
     def __init__(
         self,
@@ -311,10 +300,6 @@ class FactorizedEmbedding(ConfiguredLayer):
         # What uses the length has to wait, or it fails first, with a message nobody understands.
         with tf.control_dependencies([check]):
             return tf.identity(length)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "use_one_hot_embeddings": self.use_one_hot_embeddings}
 
 
 @register
@@ -398,11 +383,8 @@ class FeedForward(ConfiguredLayer):
 class TransformerBlock(ConfiguredLayer):
     """Self-attention and feed-forward, each followed by dropout, residual sum and layer norm.
 
-    Args:
-        config: the model's configuration.
-        attention_of: a block whose attention and the layer norm after it are this one's as well;
-            None for parameters of its own.
-        feed_forward_of: the same for the feed-forward part.
+    A part, with the layer norm after it, may be that of another block: `attention_of`,
+    `feed_forward_of`.
     """
 
     def __init__(

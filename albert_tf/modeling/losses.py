@@ -18,12 +18,7 @@ MASKED_LM_EPSILON = 1e-5
 
 
 class LossSum(NamedTuple):
-    """A mean before its division.
-
-    Attributes:
-        sum: float scalar, sum of weight * value.
-        weight: float scalar, sum of the weights.
-    """
+    """A mean before its division: scalars, the sum of weight * value and that of the weights."""
 
     sum: tf.Tensor
     weight: tf.Tensor
@@ -36,9 +31,7 @@ class LossSum(NamedTuple):
 def means(batches: Sequence[Mapping[str, LossSum]]) -> dict[str, float]:
     """The weighted means over several batches: sums over all of them, then one division.
 
-    Args:
-        batches: the sums of each, under the same names, as numbers; may be empty of weight, which
-            gives NaN.
+    Every batch has the same names; a name without weight gives NaN.
     """
     totals = {
         name: LossSum(
@@ -51,14 +44,9 @@ def means(batches: Sequence[Mapping[str, LossSum]]) -> dict[str, float]:
 
 
 def pretraining_loss(masked_lm: LossSum, sentence: LossSum | None = None) -> tf.Tensor:
-    """The loss of pretraining, from sums over a whole batch.
+    """The loss of pretraining, from sums over a whole batch; `sentence` may have no part.
 
     The masked-LM weight gets 1e-5 added, so that a batch without predictions has a loss of 0.
-
-    Args:
-        masked_lm: of the masked tokens.
-        sentence: of the order of segments, or of whether the second follows the first; None where
-            nothing is learnt of them.
 
     Source: run_pretraining.py of the original release.
     """
@@ -75,12 +63,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def masked_lm_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Cross entropy of the masked tokens.
-
-    Args:
-        logits: float [B, P, V].
-        labels: int32 [B, P], the tokens that stood there.
-        weights: float [B, P]; 0 = padding.
+    """Cross entropy of logits [B, P, V] and masked tokens, int32 [B, P]; a weight of 0 is padding.
 
     Source: run_pretraining.py of the original release, get_masked_lm_output.
     """
@@ -94,42 +77,25 @@ def classification_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
     Args:
         logits: float [B, K].
         labels: int32 [B], in 0..K-1.
-        weights: float [B]; 1 = an example, 0 = padding of a batch.
+        weights: float [B]; 1 = an example, 0 = padding of a batch. As in all losses below.
     """
     return LossSum(tf.reduce_sum(weights * cross_entropy(logits, labels)), tf.reduce_sum(weights))
 
 
 def position_loss(log_probs: tf.Tensor, positions: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Negative log-probability of one position an example.
-
-    Args:
-        log_probs: float32 [B, S], normalised over S.
-        positions: int32 [B], in 0..S-1.
-        weights: float [B]; 1 = an example, 0 = padding of a batch.
-    """
+    """Negative log-probability, of float32 [B, S], at one position an example, int32 [B]."""
     losses = -tf.gather(log_probs, positions, batch_dims=1)
     return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
 
 
 def binary_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Cross entropy of one yes or no an example.
-
-    Args:
-        logits: float [B], higher for yes.
-        labels: float32 [B]; 1 = yes, 0 = no.
-        weights: float [B]; 1 = an example, 0 = padding of a batch.
-    """
+    """Cross entropy of logits [B], higher for yes, and labels, float32 [B]; 1 = yes, 0 = no."""
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
     return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
 
 
 def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Squared error of one number an example.
-
-    Args:
-        logits: float [B, 1].
-        labels: float32 [B].
-        weights: float [B]; 1 = an example, 0 = padding of a batch.
+    """Squared error of logits [B, 1] and one number an example, float32 [B].
 
     Source: classifier_utils.py of the original release, create_model.
     """
@@ -138,13 +104,7 @@ def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) ->
 
 
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Share of the labels that have the best score.
-
-    Args:
-        logits: float [..., K].
-        labels: int32 [...], in 0..K-1.
-        weights: float [...].
-    """
+    """Share of the labels, int32 [...], that have the best score of logits [..., K]."""
     is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     hits = weights * tf.cast(is_right, weights.dtype)
     return LossSum(tf.reduce_sum(hits), tf.reduce_sum(weights))

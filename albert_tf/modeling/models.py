@@ -25,12 +25,7 @@ _OF_TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
 class EncoderAndHead(ConfiguredModel):
-    """A model of an encoder and one head, which may drop as well.
-
-    Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
-    """
+    """A model of an encoder and one head, which may drop as well."""
 
     def __init__(
         self, config: AlbertConfig | dict[str, Any], use_one_hot_embeddings: bool, **kwargs: Any
@@ -59,12 +54,11 @@ class EncoderAndHead(ConfiguredModel):
 class AlbertForPretraining(EncoderAndHead):
     """The encoder with the masked-LM head and, if wanted, the sentence-order head.
 
-    Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
-        has_sentence_order_head: whether two segments are judged as well: swapped or not, or, in a
-            model of next-sentence prediction, following each other or not.
+    That judges two segments: swapped or not, or, in a model of next-sentence prediction, following
+    each other or not.
     """
+
+    SETTINGS = ("config", "use_one_hot_embeddings", "has_sentence_order_head")
 
     position_inputs = ("masked_lm_positions",)
 
@@ -95,16 +89,12 @@ class AlbertForPretraining(EncoderAndHead):
         training: bool | None = None,
         dropout_seed: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Runs encoder and heads.
-
-        Args:
-            inputs: what the encoder takes, and `masked_lm_positions`, int32 [B, P].
-            training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+        """Runs encoder and heads; see `AlbertEncoder.call`.
 
         Returns:
-            The encoder's outputs, `masked_lm_logits` float32 [B, P, V] and, with that head,
-            `sentence_order_logits` float32 [B, 2].
+            The encoder's outputs; `masked_lm_logits`, float32 [B, P, V], at the further input
+            `masked_lm_positions`, int32 [B, P]; and, with that head, `sentence_order_logits`,
+            float32 [B, 2].
         """
         outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
         masked_lm_logits = self.masked_lm_head(
@@ -117,10 +107,6 @@ class AlbertForPretraining(EncoderAndHead):
             outputs["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
         return outputs
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "has_sentence_order_head": self.has_sentence_order_head}
-
 
 @register
 class AlbertForClassification(EncoderAndHead):
@@ -132,6 +118,8 @@ class AlbertForClassification(EncoderAndHead):
         classifier_dropout_prob: dropout of the pooled output in training.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
     """
+
+    SETTINGS = ("config", "use_one_hot_embeddings", "num_labels", "classifier_dropout_prob")
 
     def __init__(
         self,
@@ -159,37 +147,19 @@ class AlbertForClassification(EncoderAndHead):
         training: bool | None = None,
         dropout_seed: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Runs encoder and classifier.
-
-        Args:
-            inputs: what the encoder takes.
-            training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-
-        Returns:
-            The encoder's outputs, and `logits` float32 [B, K].
-        """
+        """Returns the encoder's outputs, and `logits` float32 [B, K]; see `AlbertEncoder.call`."""
         outputs, head_seed = self.encode(inputs, training, dropout_seed)
         return {**outputs, "logits": self.classifier(outputs["pooled_output"], head_seed)}
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_labels": self.num_labels,
-            "classifier_dropout_prob": self.classifier_dropout_prob,
-        }
 
 
 @register
 class AlbertForMultipleChoice(EncoderAndHead):
     """The encoder with one score for each of the options of an example.
 
-    Args:
-        config: the model's configuration.
-        dropout_prob: dropout of the pooled output in training.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    In training `dropout_prob` of the pooled output is dropped.
     """
+
+    SETTINGS = ("config", "use_one_hot_embeddings", "dropout_prob")
 
     def __init__(
         self,
@@ -211,14 +181,11 @@ class AlbertForMultipleChoice(EncoderAndHead):
         training: bool | None = None,
         dropout_seed: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Scores the options of every example, or options one by one.
+        """Scores the options of every example, or options one by one; see `AlbertEncoder.call`.
 
-        Args:
-            inputs: what the encoder takes, but [B, C, S], C options an example. Where an
-                example has fewer, the `input_mask` of the missing ones is all zeros. Inputs
-                [B, S] are B options, scored alone: options can be sorted by length this way.
-            training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+        Inputs are [B, C, S], C options an example. Where an example has fewer, the `input_mask` of
+        the missing ones is all zeros. Inputs [B, S] are B options, scored alone: options can be
+        sorted by length this way.
 
         Returns:
             The encoder's outputs, of B * C sequences, and `logits` float32 [B, C], -1e30 for an
@@ -232,17 +199,9 @@ class AlbertForMultipleChoice(EncoderAndHead):
         logits = self.classifier(outputs["pooled_output"], head_seed)
         return {**outputs, "logits": _by_example(logits, inputs)}
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "dropout_prob": self.dropout_prob}
-
 
 def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The inputs with the options [B, C, S] of all examples one below the other, [B * C, S].
-
-    Raises:
-        ValueError: neither [B, C, S] nor [B, S].
-    """
+    """The inputs with all options one below the other, [B * C, S]; ValueError for other ranks."""
     flat = dict(inputs)
     for name in _OF_TOKENS:
         if inputs.get(name) is None:
@@ -286,12 +245,7 @@ class _SpanModel(EncoderAndHead):
 
 @register
 class AlbertForQuestionAnswering(_SpanModel):
-    """The encoder with scores of where the answer starts and ends: SQuAD 1.1.
-
-    Args:
-        config: the model's configuration.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
-    """
+    """The encoder with scores of where the answer starts and ends: SQuAD 1.1."""
 
     def __init__(
         self,
@@ -309,12 +263,7 @@ class AlbertForQuestionAnswering(_SpanModel):
         training: bool | None = None,
         dropout_seed: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Runs encoder and head.
-
-        Args:
-            inputs: what the encoder takes.
-            training: whether to apply dropout.
-            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+        """Runs encoder and head; see `AlbertEncoder.call`.
 
         Returns:
             The encoder's outputs, and `start_logits` and `end_logits` float32 [B, S]. Question
@@ -329,16 +278,14 @@ class AlbertForQuestionAnswering(_SpanModel):
 class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
     """The encoder with the best spans, and how likely there is no answer: SQuAD 2.0.
 
-    Args:
-        config: the model's configuration.
-        start_n_top: K, the best starts for which ends are looked for.
-        end_n_top: M, the best ends for each of them.
-        dropout_prob: dropout before the score of having no answer, in training.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    `start_n_top` is K, the best starts for which ends are looked for; `end_n_top` is M, the best
+    ends for each; in training `dropout_prob` drops before the score of having no answer.
 
     Raises:
         ValueError: beams wider than the position table.
     """
+
+    SETTINGS = ("config", "use_one_hot_embeddings", "start_n_top", "end_n_top", "dropout_prob")
 
     position_inputs = ("start_positions",)
 
@@ -421,15 +368,6 @@ class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
                 f"Received: {sorted(inputs)}"
             )
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "start_n_top": self.start_n_top,
-            "end_n_top": self.end_n_top,
-            "dropout_prob": self.dropout_prob,
-        }
-
 
 def _completed(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """The inputs with `input_mask` and `p_mask`, where they were left out."""
@@ -442,14 +380,9 @@ def _completed(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-    """Marks where no answer can start or end.
+    """Marks where no answer can start or end, int32 [B, S]: 0 at the first token and the context's.
 
-    Args:
-        input_mask: [B, S]; 1 = real token, 0 = padding.
-        segment_ids: [B, S]; 1 = the context and the separator after it.
-
-    Returns:
-        int32 [B, S]; 0 at the first token and at those of the context, else 1.
+    Of `input_mask` 0 is padding; of `segment_ids` 1 is the context and the separator after it.
     """
     next_is_real = tf.pad(tf.not_equal(input_mask[:, 1:], 0), [[0, 0], [0, 1]])
     is_context = tf.equal(segment_ids, 1) & next_is_real

@@ -20,14 +20,7 @@ from albert_tf.config import AlbertConfig
 
 
 class BlockPlace(NamedTuple):
-    """Where a block's parameters stand.
-
-    Attributes:
-        group: g in 0..G-1.
-        inner: i in 0..inner_group_num-1.
-        attention: number of the attention part within group and inner group, from 1.
-        feed_forward: number of the feed-forward part, from 1.
-    """
+    """Where a block's parameters stand; parts are numbered within group and inner group, from 1."""
 
     group: int
     inner: int
@@ -85,25 +78,14 @@ def feed_forward_norm_name(number: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ParameterCounts:
-    """Exact numbers of trainable parameters of a model for pretraining.
+    """Exact numbers of trainable parameters of a model for pretraining, layer norms included."""
 
-    Attributes:
-        embeddings: the three tables and their layer norm.
-        embedding_projection: E to H; 0 where E = H.
-        attention: all attention parts, with the layer norm after each.
-        feed_forward: all feed-forward parts, with the layer norm after each.
-        pooler: the dense layer on the first token.
-        masked_lm_head: transform, its layer norm and the output bias; the output matrix is the
-            word table.
-        sentence_head: two classes on the pooled output.
-    """
-
-    embeddings: int
-    embedding_projection: int
-    attention: int
+    embeddings: int  # the three tables
+    embedding_projection: int  # E to H; 0 where E = H
+    attention: int  # of all parts
     feed_forward: int
     pooler: int
-    masked_lm_head: int
+    masked_lm_head: int  # transform and output bias; the output matrix is the word table
     sentence_head: int
 
     @property

@@ -21,26 +21,21 @@ import tensorflow as tf
 
 
 class Run(NamedTuple):
-    """One application of a block, or of a part of one.
+    """One application of a block, or of a part of one."""
 
-    Attributes:
-        function: maps `(x, *inputs)` to the next x; float tensors of one shape and dtype.
-        inputs: tensors it takes besides, which need no gradient: masks, seeds of dropout.
-        variables: every variable it reads. Runs that share parameters name the same ones.
-    """
-
+    # maps `(x, *inputs)` to the next x; float tensors of one shape and dtype
     function: Callable[..., tf.Tensor]
+    # tensors it takes besides, which need no gradient: masks, seeds of dropout
     inputs: tuple[tf.Tensor, ...]
+    # every variable it reads. Runs that share parameters name the same ones.
     variables: Sequence[keras.Variable]
 
 
 def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
-    """Applies the runs one after the other, with the gradients described above.
+    """Applies the runs, at least one, one after the other, with the gradients described above.
 
-    Args:
-        x: input of the first run.
-        runs: at least one. What is random in them has to be decided by their inputs, so that a
-            recomputed run equals the first.
+    What is random in them has to be decided by their inputs, so that a recomputed run equals the
+    first.
 
     Returns:
         The output of every run; each can be differentiated.
@@ -131,15 +126,11 @@ def _add(
 
 
 def _after(earlier: Sequence[tf.Tensor], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The same tensors, but to be had only once some others are there.
+    """The same float or integer tensors, but to be had only once some others are there.
 
     A control dependency says so to TensorFlow, but XLA knows data alone: it would merge the
     recomputation with the first computation. So something is added that is 0 unless an earlier
     tensor has gone bad, which no compiler can know; then all gradients are bad anyway.
-
-    Args:
-        earlier: float tensors.
-        tensors: float or integer tensors, returned after them.
     """
     first_entries = [tf.cast(tf.reshape(tensor, [-1])[:1], tf.float32) for tensor in earlier]
     is_bad = tf.reduce_any(tf.math.is_nan(tf.concat(first_entries, axis=0)))
