@@ -20,6 +20,7 @@ from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
 
 BATCH, CHOICES = 6, 3
 CONFIG = dropping_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1)
+ONE_BLOCK = CONFIG.replace(num_hidden_layers=1)  # what tasks have beside the encoder is their own
 
 
 def encoder_batch(*shape):
@@ -46,13 +47,13 @@ JOBS = {
         pad_batch(pretraining_batch(5, seed=2), BATCH),
     ),
     "classification": lambda: (
-        ClassificationTask(CONFIG, Labels(("a", "b", "c")), max_seq_length=LENGTH),
+        ClassificationTask(ONE_BLOCK, Labels(("a", "b", "c")), max_seq_length=LENGTH),
         {**encoder_batch(BATCH), "label_ids": tf.constant([0, 2, 1, 1, 0, 0])},
     ),
-    "spans": lambda: (SquadTask(CONFIG, 1, max_seq_length=LENGTH), spans()),
-    "span beams": lambda: (SquadTask(CONFIG, 2, max_seq_length=LENGTH), spans()),
+    "spans": lambda: (SquadTask(ONE_BLOCK, 1, max_seq_length=LENGTH), spans()),
+    "span beams": lambda: (SquadTask(ONE_BLOCK, 2, max_seq_length=LENGTH), spans()),
     "choices": lambda: (
-        MultipleChoiceTask(CONFIG, max_seq_length=LENGTH),
+        MultipleChoiceTask(ONE_BLOCK, max_seq_length=LENGTH),
         {**encoder_batch(BATCH, CHOICES), "label_ids": tf.constant([0, 2, 1, 1, 0, 0])},
     ),
 }

@@ -16,6 +16,7 @@ from tests.small_model import (
 )
 
 SEED = tf.constant([3, 5])
+SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}  # compiles in seconds
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +128,8 @@ class TestDropout:
         assert_same(dropping(encoder_inputs()), expected)
         assert_same(dropping(encoder_inputs(), training=False, dropout_seed=SEED), expected)
 
-    def test_training_without_a_seed_draws_new_masks_each_time(self, dropping):
+    def test_training_without_a_seed_draws_new_masks_each_time(self):
+        dropping = AlbertEncoder(dropping_config(**SHALLOW))
         step = tf.function(lambda: dropping(encoder_inputs(), training=True)["pooled_output"])
         outputs = [step().numpy() for _ in range(3)]
         assert len(np.unique(outputs, axis=0)) == 3
@@ -159,11 +161,12 @@ class TestDropout:
         assert_same(trained, encoder(encoder_inputs()))
 
 
-SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}  # compiles in seconds
-
-
 @pytest.mark.parametrize(
-    "config", [small_config(**SHALLOW), dropping_config(**SHALLOW)], ids=["plain", "dropping"]
+    "config",
+    [
+        pytest.param(small_config(**SHALLOW), marks=pytest.mark.slow, id="plain"),
+        pytest.param(dropping_config(**SHALLOW), id="dropping"),
+    ],
 )
 class TestAsKerasModel:
     def test_learns_inside_a_functional_model_and_survives_a_file(self, config, tmp_path):
@@ -212,7 +215,7 @@ class TestAsKerasModel:
 
 class TestSavedSettings:
     def test_a_frozen_encoder_stays_frozen(self, tmp_path):
-        encoder = AlbertEncoder(small_config())
+        encoder = AlbertEncoder(small_config(**SHALLOW))
         model = classifier(encoder)
         encoder.trainable = False
         model.save(tmp_path / "frozen.keras")

@@ -186,7 +186,8 @@ def test_learns_in_a_functional_model_and_survives_a_file(name, tmp_path):
     outputs = kind(dropping_config(**SHALLOW), **settings)(symbolic)
     model = keras.Model(symbolic, [outputs[head] for head in heads])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), [loss] * len(heads))
+    # What Keras compiles by default is fitted in test_encoder.py.
+    model.compile(keras.optimizers.Adam(0.01), [loss] * len(heads), jit_compile=False)
     labels = [tf.constant([2, 0, 3])] * len(heads)
     history = model.fit(inputs(), labels, epochs=30, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
@@ -234,6 +235,7 @@ np.save(sys.argv[2], model(pretraining_inputs())["masked_lm_logits"])
 """
 
 
+@pytest.mark.slow  # the same files are read in this process above
 def test_a_saved_model_is_the_same_in_another_process(tmp_path):
     model = AlbertForPretraining(dropping_config(hidden_act="relu"), use_one_hot_embeddings=True)
     model(pretraining_inputs(), training=True)
@@ -272,7 +274,7 @@ class TestClassification:
         np.testing.assert_array_equal(within["pooled_output"], alone["pooled_output"])
         np.testing.assert_array_equal(within["logits"], model.classifier(alone["pooled_output"]))
 
-    @pytest.mark.parametrize("config", [small_config(), dropping_config()])
+    @pytest.mark.parametrize("config", [small_config(**SHALLOW), dropping_config(**SHALLOW)])
     def test_training_without_a_seed_draws_another_mask_each_time(self, config):
         model = AlbertForClassification(config, 5, classifier_dropout_prob=0.4)
         step = tf.function(lambda inputs: model(inputs, training=True)["logits"])

@@ -86,7 +86,7 @@ def test_beams_do_not_depend_on_padding(row):
 def test_beams_of_batches_by_length_are_those_of_one_batch():
     strategy = create_strategy("one_device")
     with strategy.scope():
-        model = beam_model()
+        model = beam_model(small_config(**SHALLOW))
     predictor = Predictor(model, strategy, outputs=BEAMS, max_seq_length=S, tokens_per_batch=10)
     assert_same_beams(predictor.predict(windows()), model(span_inputs()))
 
@@ -128,10 +128,8 @@ def test_beams_work_in_functional_models(tmp_path):
 
 def test_beams_compile_whole():
     model = beam_model(dropping_config(**SHALLOW))
-    compiled = tf.function(model, jit_compile=True)
-    for length in (9, 4):
-        inputs = span_inputs(length, [3])
-        assert_same_beams(compiled(inputs), model(inputs))
+    compiled, inputs = tf.function(model, jit_compile=True), span_inputs(4, [3])  # padded to 6
+    assert_same_beams(compiled(inputs), model(inputs))
 
 
 @pytest.mark.parametrize(

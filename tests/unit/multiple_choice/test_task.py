@@ -70,6 +70,7 @@ def test_training_learns(tmp_path):
     assert np.mean(chosen == unseen.label_ids) > 0.9
 
 
+@pytest.mark.slow  # how losses weigh examples is tested above, how steps add sums for classes
 def test_split_batches_report_what_whole_ones_do(tmp_path):
     assert_split_batches_report_what_whole_ones_do(tmp_path, make_task(dropout_prob=0.0))
 
