@@ -162,13 +162,7 @@ def export_text_classifier(
 
 
 def text_inputs(tokenizer: Any, texts: Outputs, max_seq_length: int) -> Outputs:
-    """Makes a batch of token ids, as long as its longest sequence.
-
-    Args:
-        tokenizer: a `GraphTokenizer`, or what has its methods and ids.
-        texts: string [B]: `texts`, or `texts_a` and `texts_b`.
-        max_seq_length: tokens of a sequence at most.
-    """
+    """Token ids of `texts`, or of `texts_a` and `texts_b`, string [B], as short as can be."""
     names = _ONE_TEXT if "texts" in texts else _TWO_TEXTS
     first, *others = (tokenizer.tokenize(texts[name]) for name in names)
     first, second = cut_pairs(first, others[0] if others else first[:, :0], max_seq_length)

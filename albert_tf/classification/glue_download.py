@@ -55,13 +55,9 @@ def download(url: str, path: str) -> str:
 def download_glue(
     task_name: str, folder: str, *, glue_url: str = GLUE_URL, mrpc_url: str = MRPC_URL
 ) -> str:
-    """Fetches the data of a task unless they are there. Returns `folder`.
+    """Fetches the data of a task, in any case, into the folder of all tasks unless they are there.
 
-    Args:
-        task_name: one of GLUE's tasks, in upper or lower case.
-        folder: of all tasks; what `run_classifier.py` takes as --data_dir.
-        glue_url: where the archives of the tasks are.
-        mrpc_url: where the pairs of MRPC are, which GLUE may not hand out.
+    MRPC's pairs, which GLUE may not hand out, are at `mrpc_url`. Returns `folder`.
 
     Raises:
         ValueError: there is no such task, or its data cannot be fetched.

@@ -86,16 +86,12 @@ def check_file(path: str, is_pair: bool) -> None:
 
 
 def predict_file(path: str, classifier: TextClassifier, output_path: str | None = None) -> None:
-    """Predicts every line of a file.
+    """Predicts every line of a UTF-8 file, or of the standard input, "-".
 
     A file is read through before the first prediction, so that a line that cannot be used stops
     the command at once. The standard input and pipes are answered as they come: as soon as a line
-    is there it is predicted, together with those that came with it.
-
-    Args:
-        path: UTF-8 text (--predict_file); "-" is the standard input.
-        classifier: see `TextClassifier`.
-        output_path: file that appears when it is complete; None is the standard output.
+    is there it is predicted, together with those that came with it. The file at `output_path`,
+    without which it is the standard output, appears when it is complete.
 
     Raises:
         ValueError: see `predict_lines`. What was predicted before a line that cannot be used is on
@@ -116,12 +112,12 @@ def predict_lines(
     *,
     source: str = "--predict_file",
 ) -> None:
-    """Writes a line for every line, group by group; memory does not grow with their number.
+    """Writes a line for every line, and flushes after each group; memory does not grow.
 
     Args:
         lines: groups of lines, see `read_lines`.
         classifier: see `TextClassifier`.
-        out: opened in binary mode; flushed after each group.
+        out: opened in binary mode.
         source: the flag and the file, for errors.
 
     Raises:

@@ -246,14 +246,10 @@ class ClassifierJob(flow.Job[ClassifierSettings]):
 def write_predictions(
     output_dir: str, guids: Sequence[str], scores: np.ndarray, predictions: Sequence[str]
 ) -> None:
-    """Writes `test_results.tsv` and `submit_results.tsv`, a row for each example, as the original.
+    """Writes `test_results.tsv` and `submit_results.tsv`, a row for each of N examples.
 
-    Args:
-        output_dir: where to.
-        guids: what the N examples are called.
-        scores: float32 [N, K]; probabilities of the labels, or [N, 1] the number of a regression.
-            Written as NumPy writes a float32.
-        predictions: N labels, or numbers as text.
+    `scores` are float32 [N, K], written as NumPy does: probabilities of the labels, or [N, 1] the
+    number of a regression. Predictions are labels, or numbers as text.
     """
     numbers = [list(map(str, row)) for row in scores.astype(np.float32)]
     _write_rows(os.path.join(output_dir, "test_results.tsv"), numbers)
@@ -279,11 +275,8 @@ def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
 def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[str]) -> None:
     """Draws `confusion_matrix.png`: counts, coloured and annotated with the share of their row.
 
-    Args:
-        output_dir: where to.
-        counts: int [K, K]; row: the right label, column: the predicted one.
-        names: of the K labels, shortened if need be; `#` and the number of the class where
-            matplotlib's font lacks a character.
+    A row of counts, int [K, K], is a right label, a column a predicted one. Names are shortened if
+    need be; `#` and the number of the class stand where matplotlib's font lacks a character.
     """
     from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
     from matplotlib.font_manager import findfont, get_font

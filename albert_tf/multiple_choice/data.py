@@ -194,15 +194,10 @@ def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
 
 
 def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
-    """Reads a split: middle before high, passages as in `all.txt` or by the number of their file.
+    """Reads a split of levels: middle before high, passages by the number of their file.
 
-    Where there is an `all.txt`, it alone is read. It may also be what `cat *.txt > all.txt` makes
-    of the download, whose files do not end in a line feed.
-
-    Args:
-        data_dir: what holds the folder RACE, or that folder itself.
-        split: train, dev or test.
-        levels: any of `LEVELS`; in that order they are read.
+    Where there is an `all.txt`, it alone is read, in its order. It may also be what `cat *.txt >
+    all.txt` makes of the download, whose files do not end in a line feed.
 
     Returns:
         The questions, called by the `id` of their passage. Those of train and dev without an answer

@@ -98,11 +98,8 @@ def choice_inputs(
 ) -> Outputs:
     """Makes a batch of token ids, int32 [B, C, S]; the mask of a missing option is all zeros.
 
-    Args:
-        tokenizer: a `GraphTokenizer`, or what has its methods and ids.
-        texts: `contexts` and `questions`, string [B]; `options`, string [B, C].
-        max_seq_length: tokens of a sequence at most.
-        max_qa_length: tokens of question and option at most.
+    The texts are `contexts` and `questions`, string [B], and `options`, string [B, C]; `tokenizer`
+    is a `GraphTokenizer`, or what has its methods and ids.
     """
     shape = tf.shape(texts["options"])
     owners = tf.repeat(tf.range(shape[0]), shape[1])

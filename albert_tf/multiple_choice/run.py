@@ -200,13 +200,10 @@ def _classes(logits: np.ndarray) -> Labels:
 def scores(
     logits: np.ndarray, label_ids: np.ndarray, levels: Sequence[str], batch_size: int
 ) -> dict[str, float]:
-    """Scores a model.
+    """Scores logits, see `masked_logits`, by the right options, int32 [N].
 
-    Args:
-        logits: float [N, C], see `masked_logits`.
-        label_ids: int32 [N], right options.
-        levels: N of them; "" where there is none.
-        batch_size: questions of a batch of the original, whose means `loss` is the mean of.
+    Of the levels one is "" where there is none; `loss` is the mean of the means of the original's
+    batches of `batch_size` questions.
 
     Returns:
         `eval_accuracy`, `eval_loss` and `loss` as the original, and `eval_accuracy_<level>` for
@@ -236,16 +233,9 @@ def write_choice_predictions(
     r"""Writes `predictions.tsv`, which the original lacks: a header, and a row for each question.
 
     The columns: `id`; `question`, which question of this id it is, from 0, for those of a RACE
-    passage share its id; `prediction`, a letter; then for each letter the probability, empty where
-    a question has no such option. In ids a backslash, a tab, a line feed and a carriage return
-    stand as `\\`, `\t`, `\n` and `\r`.
-
-    Args:
-        output_dir: where to.
-        example_ids: what the N questions are called.
-        probabilities: float32 [N, C].
-        predictions: int [N], chosen options from 0.
-        choice_counts: int [N], options of each question.
+    passage share its id; `prediction`, a letter; then for each letter the probability, float32
+    [N, C], empty where a question has no such option. In ids a backslash, a tab, a line feed and a
+    carriage return stand as `\\`, `\t`, `\n` and `\r`.
     """
     letters = LETTERS[: probabilities.shape[1]]
     rows = [["id", "question", "prediction", *letters]]
@@ -265,11 +255,7 @@ def write_predict_results(
 ) -> None:
     """Writes `predict_results.txt`, the scores of a test set that has labels, as the original.
 
-    Args:
-        output_dir: where to.
-        step: finished training steps of the model.
-        results: numbers by name.
-        best: the best score of an evaluation; -inf or NaN where there was none, written as -1.
+    The best score of an evaluation, where there was none, is -inf or NaN, written as -1.
     """
     lines = ["***** Predict results *****", *result_lines(step, results, best)]
     with write_then_rename(os.path.join(output_dir, "predict_results.txt")) as file:

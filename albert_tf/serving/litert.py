@@ -255,11 +255,7 @@ def check(
 ) -> dict[str, Agreement]:
     """Compares a LiteRT model's outputs for each batch with those that `compute` gives.
 
-    Args:
-        found: its outputs for each batch.
-        compute: gives the outputs of the one it was made from.
-        batches: the inputs.
-        is_exact: whether it holds numbers of single precision.
+    `is_exact` says whether it holds numbers of single precision.
 
     Returns:
         The agreement of each output of floating-point numbers.

@@ -89,13 +89,8 @@ def write_text_model(
 ) -> str:
     """Writes a SavedModel that takes texts into `export_dir`/text; see `write_saved_model`.
 
-    Args:
-        model: see `write_saved_model`.
-        tokenizer: what `compute` tokenizes with.
-        compute: gives outputs by name; takes the texts by name.
-        ranks: 1 for string [B], 2 for string [B, C], by the names of the inputs, all of one B.
-        export_dir: see `write_saved_model`.
-        extra_files: see `write_saved_model`.
+    `compute` gives outputs by name of texts by name. Their ranks are 1 for string [B], 2 for string
+    [B, C], all of one B.
     """
     names = list(ranks)
 
@@ -186,13 +181,9 @@ class Sequences(NamedTuple):
 def row_parts(
     rows: tf.RaggedTensor, starts: tf.Tensor, lengths: tf.Tensor, owners: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Takes parts of rows [N, (tokens)], which are not copied for it.
+    """Takes parts of the rows `owners` of [N, (tokens)], which are not copied for it.
 
-    Args:
-        rows: [N, (tokens)].
-        starts: integer [n]; first token of each part, counted within its row.
-        lengths: integer [n]; tokens of each part.
-        owners: integer [n]; the row of each part.
+    They begin at `starts`, counted within their rows, and have `lengths` tokens, all integer [n].
     """
     begins = tf.gather(rows.row_starts(), owners) + tf.cast(starts, tf.int64)
     places = tf.ragged.range(begins, begins + tf.cast(lengths, tf.int64))

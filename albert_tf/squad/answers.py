@@ -143,13 +143,10 @@ class AnswerSelector:
         self._kept: dict[str, np.ndarray] = {}  # [N, ...] each
 
     def add(self, rows: np.ndarray, outputs: Mapping[str, np.ndarray]) -> None:
-        """Takes the outputs of n windows.
+        """Takes the outputs of n windows, by the names in `OUTPUTS`; `rows`, int [n], says which.
 
-        Args:
-            rows: integer [n]; which windows.
-            outputs: by name, see `OUTPUTS`. SQuAD 1.1: float [n, S], S being at least the windows'
-                lengths. SQuAD 2.0: beams [n, K] and [n, K * M], the ends of the first start before
-                those of the second; `cls_logits` float [n].
+        SQuAD 1.1: float [n, S], S being at least the windows' lengths. SQuAD 2.0: beams [n, K] and
+        [n, K * M], the ends of the first start before those of the second; `cls_logits` float [n].
         """
         if self.version == 1:
             start_index, start_score = self._best(outputs["start_logits"], rows)

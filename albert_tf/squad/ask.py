@@ -63,12 +63,8 @@ def read_plain_questions(
 ) -> Iterator[list[PlainQuestion]]:
     """Yields the questions of a file or a stream in their order, those of each group of lines.
 
-    An object in the first line makes JSON lines; else all lines are one document.
-
-    Args:
-        lines: groups of lines, see `streams.read_lines`.
-        path: the file, for errors.
-        flag: the flag it came from, for errors.
+    An object in the first line makes JSON lines; else all lines are one document. For the groups
+    see `streams.read_lines`; path and flag stand in errors.
 
     Raises:
         ValueError: broken JSON, another layout, a text that is missing or none; names the line, or
@@ -242,17 +238,12 @@ def check_questions(path: str) -> None:
 
 
 def answer_file(path: str, answerer: QuestionAnswerer, output_path: str | None = None) -> None:
-    """Answers every question of a file, and logs how many of them were odd.
+    """Answers every question of a file ("-": the standard input); logs how many were odd.
 
     A file is read through before the first answer, so that an entry that cannot be used stops the
     command at once. JSON lines are answered as they come, also from the standard input and pipes,
-    and need no memory for what was answered; a JSON document is read whole.
-
-    Args:
-        path: the questions (--predict_json), see above; "-" is the standard input.
-        answerer: see `QuestionAnswerer`.
-        output_path: file that appears when it is complete; None is the standard output. JSON
-            lines, see above.
+    and need no memory for what was answered; a JSON document is read whole. The file at
+    `output_path`, without which it is the standard output, appears when it is complete.
 
     Raises:
         ValueError: see `check_questions`. What was answered before an entry that cannot be used is
@@ -270,13 +261,7 @@ def answer_file(path: str, answerer: QuestionAnswerer, output_path: str | None =
 def answer_questions(
     groups: Iterable[Sequence[PlainQuestion]], answerer: QuestionAnswerer, out: IO[bytes]
 ) -> None:
-    """Writes a line for every question, group by group; memory does not grow with their number.
-
-    Args:
-        groups: questions, those of a group having come together.
-        answerer: see `QuestionAnswerer`.
-        out: opened in binary mode; flushed after each group.
-    """
+    """Writes a line for every question into a binary file, flushed after each group."""
     for group in groups:
         for begin in range(0, len(group), _QUESTIONS_AT_ONCE):
             for answer in answerer.answer(group[begin : begin + _QUESTIONS_AT_ONCE]):

@@ -19,10 +19,9 @@ Answers = tuple[tuple[str, int], ...]
 def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
     """Yields each question of a JSON value, with the object that has its context.
 
-    Args:
-        content: a list of articles, an object with such a list as `data`, or one article. A
-            paragraph may stand in the place of its article, and a question with its context in the
-            place of its paragraph.
+    The value is a list of articles, an object with such a list as `data`, or one article. A
+    paragraph may stand in the place of its article, and a question with its context in the
+    place of its paragraph.
 
     Raises:
         JsonError: another layout; names the keys.

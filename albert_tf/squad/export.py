@@ -132,10 +132,8 @@ def export_text_spans(
 class GraphAnswerer:
     """From questions and contexts to answers, in a graph; see `export_text_spans`.
 
-    Args:
-        tokenizer: a `GraphTokenizer`, or what has its methods and ids.
-        model: takes a batch of token ids, and gives what `squad.answers.OUTPUTS` says.
-        settings: see `AnswerSettings`.
+    `tokenizer` is a `GraphTokenizer`, or what has its methods and ids; `model` takes a batch of
+    token ids, and gives what `squad.answers.OUTPUTS` says.
     """
 
     def __init__(

@@ -105,15 +105,11 @@ class Windows:
 
 
 def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int) -> Windows:
-    """Cuts the context of every question into windows, up to the first that reaches its end.
+    """Cuts contexts of so many tokens, int [Q], into windows, up to the first that reaches its end.
 
-    Args:
-        context_lengths: integer [Q]; tokens of each question's context.
-        rooms: integer [Q], at least 1; context tokens that fit beside each question.
-        doc_stride: tokens by which a window begins behind the one before, if it is not shorter.
-
-    Returns:
-        At least one window of each question, empty if its context is.
+    Beside each question is room for `rooms`, int [Q], at least 1, tokens. A window begins
+    `doc_stride` tokens behind the one before, if that is not shorter. There is at least one window
+    of each question, empty if its context is.
     """
     steps = np.minimum(rooms, doc_stride)
     rest = np.maximum(context_lengths - rooms, 0)
@@ -196,17 +192,11 @@ class SquadFeatures:
         return np.maximum(second - 1, 0)
 
     def is_max_context(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Whether no other window shows a token with more context around it.
+        """Whether no other window shows a token with more context around it; else False.
 
         The context of a token is what there is less of, tokens before or tokens behind it; of two
-        windows with as much, the longer counts, then the first.
-
-        Args:
-            rows: integer [n]; which windows.
-            positions: integer [n, ...]; places in these sequences.
-
-        Returns:
-            bool, the shape of `positions`; False for what is no context token.
+        windows with as much, the longer counts, then the first. The tokens are at `positions`, int
+        [n, ...], of the windows `rows`, int [n].
         """
         shape = (-1,) + (1,) * (positions.ndim - 1)
         tokens = positions + (self.window_starts - self.first_context_position)[rows].reshape(shape)

@@ -134,12 +134,9 @@ class Beams(NamedTuple):
 
 
 def logit_beams(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor, n_best_size: int) -> Beams:
-    """Takes the best starts and ends of SQuAD 1.1, the first of equals first; no padding.
+    """Takes the best starts and ends of logits [n, S] of SQuAD 1.1, the first of equals first.
 
-    Args:
-        outputs: `start_logits` and `end_logits`, float32 [n, S].
-        mask: int32 [n, S]; 1 = real token.
-        n_best_size: K and M.
+    The mask, int32 [n, S], is 0 for padding; `n_best_size` is K and M.
     """
     starts, start_scores = _best(outputs["start_logits"], mask, n_best_size)
     ends, end_scores = _best(outputs["end_logits"], mask, n_best_size)

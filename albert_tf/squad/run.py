@@ -63,12 +63,7 @@ class SquadEvaluationResults(EvaluationResults):
     ) -> None:
         """Adds the block of a checkpoint, in place of an earlier one of the same step.
 
-        Args:
-            step: finished training steps.
-            results: numbers by name.
-            best_step: step of the best checkpoint so far, this one included; -1 if none scored.
-            best_f1: its score.
-            name: what kind of F1 that is.
+        `best_step` is -1 if none scored; `name` says what kind of F1 `best_f1` is.
         """
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
         best_lines = lines if best_step == step else self._results(best_step)
