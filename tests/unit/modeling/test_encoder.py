@@ -16,7 +16,8 @@ from tests.small_model import (
 )
 
 SEED = tf.constant([3, 5])
-SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}  # compiles in seconds
+# Compiles in seconds.
+SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,8 @@ from tests.small_model import (
     small_config,
 )
 
-SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1}  # compiles in seconds
+# Compiles in seconds.
+SHALLOW = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
 SEED = tf.constant([7, 1])
 CHOICES = 4
 OPTION_LENGTHS = np.array([[6, 3, 7, 0], [5, 2, 0, 0], [4, 7, 3, 6]])  # 0: no such option
