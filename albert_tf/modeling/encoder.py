@@ -79,7 +79,11 @@ class AlbertEncoder(ConfiguredModel):
     """Token ids in, contextual vectors out.
 
     Usable by itself, inside a functional Keras model, and in the models of
-    `albert_tf.modeling.models`. For `use_one_hot_embeddings` see `FactorizedEmbedding`.
+    `albert_tf.modeling.models`.
+
+    Args:
+        config: sizes, dropout rates and activation of the model.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Attributes:
         remat: whether training calls keep only the input of each block run for the backward pass

@@ -54,8 +54,11 @@ class EncoderAndHead(ConfiguredModel):
 class AlbertForPretraining(EncoderAndHead):
     """The encoder with the masked-LM head and, if wanted, the sentence-order head.
 
-    That judges two segments: swapped or not, or, in a model of next-sentence prediction, following
-    each other or not.
+    Args:
+        config: the model's configuration.
+        has_sentence_order_head: whether two segments are judged as well: swapped or not, or, in a
+            model of next-sentence prediction, following each other or not.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "has_sentence_order_head")
@@ -89,12 +92,14 @@ class AlbertForPretraining(EncoderAndHead):
         training: bool | None = None,
         dropout_seed: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Runs encoder and heads; see `AlbertEncoder.call`.
+        """Runs encoder and heads.
+
+        `inputs` also has `masked_lm_positions`, int32 [B, P]; else it, `training` and
+        `dropout_seed` are those of `AlbertEncoder.call`.
 
         Returns:
-            The encoder's outputs; `masked_lm_logits`, float32 [B, P, V], at the further input
-            `masked_lm_positions`, int32 [B, P]; and, with that head, `sentence_order_logits`,
-            float32 [B, 2].
+            The encoder's outputs, `masked_lm_logits` float32 [B, P, V] and, with that head,
+            `sentence_order_logits` float32 [B, 2].
         """
         outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
         masked_lm_logits = self.masked_lm_head(
@@ -147,7 +152,10 @@ class AlbertForClassification(EncoderAndHead):
         training: bool | None = None,
         dropout_seed: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Returns the encoder's outputs, and `logits` float32 [B, K]; see `AlbertEncoder.call`."""
+        """Returns the encoder's outputs, and `logits` float32 [B, K].
+
+        `inputs`, `training` and `dropout_seed` are those of `AlbertEncoder.call`.
+        """
         outputs, head_seed = self.encode(inputs, training, dropout_seed)
         return {**outputs, "logits": self.classifier(outputs["pooled_output"], head_seed)}
 
@@ -156,7 +164,10 @@ class AlbertForClassification(EncoderAndHead):
 class AlbertForMultipleChoice(EncoderAndHead):
     """The encoder with one score for each of the options of an example.
 
-    In training `dropout_prob` of the pooled output is dropped.
+    Args:
+        config: the model's configuration.
+        dropout_prob: dropout of the pooled output in training.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "dropout_prob")
@@ -181,9 +192,10 @@ class AlbertForMultipleChoice(EncoderAndHead):
         training: bool | None = None,
         dropout_seed: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Scores the options of every example, or options one by one; see `AlbertEncoder.call`.
+        """Scores the options of every example, or options one by one.
 
-        Inputs are [B, C, S], C options an example. Where an example has fewer, the `input_mask` of
+        `inputs`, `training` and `dropout_seed` are those of `AlbertEncoder.call`, but
+        inputs are [B, C, S], C options an example. Where an example has fewer, the `input_mask` of
         the missing ones is all zeros. Inputs [B, S] are B options, scored alone: options can be
         sorted by length this way.
 
@@ -245,7 +257,12 @@ class _SpanModel(EncoderAndHead):
 
 @register
 class AlbertForQuestionAnswering(_SpanModel):
-    """The encoder with scores of where the answer starts and ends: SQuAD 1.1."""
+    """The encoder with scores of where the answer starts and ends: SQuAD 1.1.
+
+    Args:
+        config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+    """
 
     def __init__(
         self,
@@ -263,7 +280,9 @@ class AlbertForQuestionAnswering(_SpanModel):
         training: bool | None = None,
         dropout_seed: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Runs encoder and head; see `AlbertEncoder.call`.
+        """Runs encoder and head.
+
+        `inputs`, `training` and `dropout_seed` are those of `AlbertEncoder.call`.
 
         Returns:
             The encoder's outputs, and `start_logits` and `end_logits` float32 [B, S]. Question
@@ -278,8 +297,12 @@ class AlbertForQuestionAnswering(_SpanModel):
 class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
     """The encoder with the best spans, and how likely there is no answer: SQuAD 2.0.
 
-    `start_n_top` is K, the best starts for which ends are looked for; `end_n_top` is M, the best
-    ends for each; in training `dropout_prob` drops before the score of having no answer.
+    Args:
+        config: the model's configuration.
+        start_n_top: K, the best starts for which ends are looked for.
+        end_n_top: M, the best ends for each of them.
+        dropout_prob: dropout before the score of having no answer, in training.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Raises:
         ValueError: beams wider than the position table.
