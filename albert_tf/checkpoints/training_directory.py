@@ -29,6 +29,7 @@ from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.original.files import (
     DATA_SUFFIX,
     GLOBAL_STEP,
+    READ_ERRORS,
     named_checkpoint,
     new_checkpoint,
     read_variables,
@@ -336,6 +337,9 @@ class TrainingDirectory:
 
         Returns:
             Whether the position was restored. If not, a warning says why.
+
+        Raises:
+            LoadError: the position cannot be read.
         """
         stored = self.input_description(prefix)
         if stored is None:
@@ -351,7 +355,14 @@ class TrainingDirectory:
                 ", ".join(changed),
             )
             return False
-        tf.train.Checkpoint(iterator=iterator).read(self._train_state(prefix)).assert_consumed()
+        state = self._train_state(prefix)
+        try:
+            tf.train.Checkpoint(iterator=iterator).read(state).assert_consumed()
+        except READ_ERRORS as error:  # of one from before there were checksums
+            raise LoadError(
+                f"{state!r} cannot be read: {reason_of(error)}. If it is damaged, remove "
+                f"{state}.json to read the input from the start."
+            ) from error
         return True
 
     def save_best(self, step: int, model: keras.Model) -> None:

@@ -311,6 +311,10 @@ class TestDamage:
         path.write_text(json.dumps(INPUT))
         assert three.restore_newest(blank.model, blank.optimizer)[1] == 9
         assert restored_step(three, blank) == 9
+        for damage in (flip, cut, os.remove):
+            damage(os.path.join(three.path, "train_state", "9" + DATA_SUFFIX))
+            with pytest.raises(LoadError, match=r"train_state/9.*remove"):
+                three.restore_input(three.newest(), iter(tf.data.Dataset.range(9)), INPUT)
 
     def test_the_damaged_one_goes_once_a_newer_one_is_complete(self, three, blank, caplog):
         cut(three.newest() + ".index")
