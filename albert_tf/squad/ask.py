@@ -97,7 +97,7 @@ def _json_values(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[Iter
     for group in groups:
         first = next((line for line in group if line.strip()), None)
         if first is not None and not is_lines:
-            is_lines = _is_object(first)
+            is_lines = not _begins_document(first)
             if not is_lines:
                 data = b"\n".join(chain(group, *groups))
                 yield (JsonValue(parse_json(text, source, line=number), source) for text in [data])
@@ -110,11 +110,14 @@ def _json_values(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[Iter
         number += len(group)
 
 
-def _is_object(line: bytes) -> bool:
+def _begins_document(line: bytes) -> bool:
+    """Whether JSON goes on in the next line, or is complete and no object."""
     try:
-        return isinstance(parse_json(line, "the first line"), dict)
-    except ValueError:
-        return False
+        return not isinstance(parse_json(line, "the first line"), dict)
+    except ValueError as error:
+        # What is broken, not unfinished, is reported at once: a stream may never end.
+        cause = error.__cause__
+        return isinstance(cause, json.JSONDecodeError) and cause.pos >= len(cause.doc.rstrip())
 
 
 class QuestionAnswer(NamedTuple):

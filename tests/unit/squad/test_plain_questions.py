@@ -132,3 +132,14 @@ def test_questions_before_an_error_are_there_first():
     assert len(next(groups)) == 3
     with pytest.raises(ValueError, match=r"--flag: file: line 4"):
         next(groups)
+
+
+def test_a_broken_first_line_is_reported_before_the_next_is_read():
+    """A stream may never end."""
+
+    def lines():
+        yield [b'{"context": "a", question: "b"}']
+        raise AssertionError("read on")
+
+    with pytest.raises(ValueError, match="line 1, column 18"):
+        next(read_plain_questions(lines(), "-", "--predict_json"))
