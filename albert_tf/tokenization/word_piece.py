@@ -154,6 +154,9 @@ CONTINUATION = "##"
 MAX_WORD_LENGTH = 200
 _CACHED_WORDS = 1 << 17
 
+# Blanks, punctuation and ideographs end a word wherever they stand; these are the frequent ones.
+_STRETCH = re.compile("[ !-/:-@\\[-`{-~\u4e00-\u9fff，。]|[^ !-/:-@\\[-`{-~\u4e00-\u9fff，。]+")
+
 
 def wordpiece_starts_word(token: str) -> bool:
     """Says whether a WordPiece token opens a new word: unless it begins with "##".
@@ -187,6 +190,7 @@ class WordPieceTokenizer(Tokenizer):
         super().__init__(tokens, do_lower_case, files)
         self._longest = max(map(len, self.tokens))
         self._word_ids = lru_cache(_CACHED_WORDS)(self._match_pieces)
+        self._stretch_pieces = lru_cache(_CACHED_WORDS)(self._locate_pieces)
 
     def __reduce__(self) -> tuple[type, tuple]:
         """Pickles as the vocabulary, without the caches."""
@@ -211,15 +215,14 @@ class WordPieceTokenizer(Tokenizer):
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Gives the ids of a raw text and the characters each of them comes from."""
-        encoding = Encoding([], [], [])
-        for word in align_words(text, self.do_lower_case):
-            end = 0
-            for i in self._word_ids(word.text):
-                start, end = end, end + self._covered(i, word.text, end)
-                positions = word.positions[start:end]
+        encoding, begin = Encoding([], [], []), 0
+        # Most stretches come again and again. How a sigma is lower-cased depends on the whole text.
+        for stretch in [text] if "Σ" in text else _STRETCH.findall(text):
+            for i, start, end in self._stretch_pieces(stretch):
                 encoding.ids.append(i)
-                encoding.starts.append(min(positions))
-                encoding.ends.append(max(positions) + 1)
+                encoding.starts.append(begin + start)
+                encoding.ends.append(begin + end)
+            begin += len(stretch)
         return encoding
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -227,6 +230,17 @@ class WordPieceTokenizer(Tokenizer):
         return " ".join(self._readable_tokens(ids)).replace(f" {CONTINUATION}", "")
 
     _starts_word = staticmethod(wordpiece_starts_word)
+
+    def _locate_pieces(self, text: str) -> list[tuple[int, int, int]]:
+        """Gives id, first and one past the last character of each piece."""
+        located = []
+        for word in align_words(text, self.do_lower_case):
+            end = 0
+            for i in self._word_ids(word.text):
+                start, end = end, end + self._covered(i, word.text, end)
+                positions = word.positions[start:end]
+                located.append((i, min(positions), max(positions) + 1))
+        return located
 
     def _covered(self, token_id: int, word: str, start: int) -> int:
         """How many characters of a word the piece that begins at `start` covers."""

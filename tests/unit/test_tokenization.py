@@ -99,6 +99,15 @@ def test_ranges_are_kept_where_characters_move(text, expected):
     assert aligned.ranges == expected
 
 
+@pytest.mark.parametrize("lower", [True, False])
+def test_pieces_of_stretches_are_those_of_the_text(lower):
+    tokenizer = WordPieceTokenizer([*SPECIAL, *"abc.中", "##a"], lower)
+    for text in random_texts([*PLAIN, *ODD, *"。，中 .a"], seed=17):
+        encoding = tokenizer.encode_with_offsets(text)
+        found = zip(encoding.ids, encoding.starts, encoding.ends, strict=True)
+        assert list(found) == tokenizer._locate_pieces(text)
+
+
 def test_lower_casing_keeps_the_length_of_every_decomposed_character():
     decomposed = {
         part
