@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -70,6 +70,10 @@ def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
         runner_class = type(create_runner(name))
     except (ValueError, ImportError, AttributeError) as error:
         raise ValueError(f"--runner={runner}: {error}") from error
+    for before, argument in pairwise(["", *arguments]):
+        is_value = before.startswith("--") and "=" not in before
+        if not (argument.startswith("-") or is_value):  # Beam passes over it
+            raise ValueError(f"{argument!r} is no option of Beam; write --name=value after the --.")
     given = PipelineOptions(list(arguments))
     if given.get_all_options().get("runner"):
         raise ValueError("--runner goes before the --, among the flags of this command.")

@@ -153,6 +153,7 @@ RECORDS = [
     ({"runner": "DirectRunner", "num_workers": 2}, "--num_workers=2"),
     ({"beam_options": ["--region=here"]}, "--region=here"),
     ({"runner": "DirectRunner", "beam_options": ["--regon=here"]}, "--regon"),
+    ({"runner": "DirectRunner", "beam_options": ["region=here"]}, "region=here"),
 ]
 COMMANDS = {
     "pretraining": (run_pretraining, PRETRAINING),
