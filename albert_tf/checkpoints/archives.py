@@ -83,22 +83,17 @@ def _unpacked(path: str, flag: str) -> str:
     try:
         with temporary_folder(directory) as temporary:
             _extract(path, flag, temporary)
-            _rename_unless_there(temporary, directory)
+            try:
+                os.rename(temporary, directory)
+            except OSError:  # another process may have been faster with the same content
+                if not os.path.isdir(directory):
+                    raise
     except OSError as error:
         raise LoadError(
             f"{flag}={path} cannot be unpacked to {directory!r}: {reason_of(error)}. Free disk "
             f"space there, or set the environment variable {CACHE_VARIABLE} to another directory."
         ) from error
     return directory
-
-
-def _rename_unless_there(temporary: str, directory: str) -> None:
-    """Gives a folder its name; another process may have been faster with the same content."""
-    try:
-        os.rename(temporary, directory)
-    except OSError:
-        if not os.path.isdir(directory):
-            raise
 
 
 def cached(*names: str) -> str:

@@ -10,18 +10,14 @@ import dataclasses
 import importlib
 import os
 import re
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import tensorflow as tf
 
 from albert_tf.checkpoints.archives import is_indirect, local_directory
-from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask
-
-if TYPE_CHECKING:
-    from albert_tf.checkpoints.model_contents import ModelContents
-
 
 ORIGINAL = "original"
 
@@ -114,11 +110,7 @@ def recognise(path: str, flag: str) -> StoredModel:
 
 
 def find_weights(path: str, flag: str = "--init_checkpoint") -> str:
-    """Returns what `load_weights` and `open_checkpoint` take for a path; see `recognise`.
-
-    Raises:
-        LoadError: there is no model, half of one, or one of another architecture.
-    """
+    """Returns what `load_weights` and `open_checkpoint` take for a path; see `recognise`."""
     name, directory, weights = _locate(path, flag)
     if name == ORIGINAL:  # whatever lies beside a checkpoint is no matter here
         from albert_tf.checkpoints.original.files import find_checkpoint
@@ -130,12 +122,8 @@ def find_weights(path: str, flag: str = "--init_checkpoint") -> str:
 def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     """Reads what a model was trained for: the `labels.json` beside it, or what its format says.
 
-    Args:
-        checkpoint: `StoredModel.checkpoint`, or one of its files.
-        name: the task of the command line, taken where the format says labels but no name.
-
-    Raises:
-        ValueError: what is said there cannot be read.
+    The task's `name` is taken where the format says labels but no name. ValueError where what is
+    said cannot be read.
     """
     task = TrainedTask.read(os.path.dirname(checkpoint))
     if task is not None or (format_name := format_of_weights(checkpoint)) == ORIGINAL:
@@ -144,28 +132,21 @@ def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     return dataclasses.replace(task, name=name) if task and name and task.name == UNNAMED else task
 
 
-def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns a reader of a `StoredModel.checkpoint` of any format, under the original's names."""
-    return format_module(format_of_weights(checkpoint)).open_weights(checkpoint)
-
-
 def _locate(path: str, flag: str) -> tuple[str, str, str | None]:
     """Format, directory (of the original's: or prefix) and file of weights if one is named."""
     if is_indirect(path):
         path = local_directory(path, flag)
     if not tf.io.gfile.isdir(path):
         name = format_of_weights(path)
-        return name, path if name == ORIGINAL else _directory_of(path), _whole_file(path, name)
+        if name == ORIGINAL:
+            return name, path, None
+        # It may be all weights of a model; of shards, the directory's index knows all.
+        is_whole = tf.io.gfile.exists(path) and "-of-" not in path
+        return name, _directory_of(path), path if is_whole else None
     for name, entry in _FORMATS.items():
         if entry.load().is_here(path):
             return name, path, None
     return ORIGINAL, path, None
-
-
-def _whole_file(path: str, name: str) -> str | None:
-    """The path, if it may be all weights of a model; of shards, the directory's index knows all."""
-    is_whole = name != ORIGINAL and tf.io.gfile.exists(path) and "-of-" not in path
-    return path if is_whole else None
 
 
 def format_of_weights(checkpoint: str) -> str:

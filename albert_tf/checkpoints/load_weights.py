@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import keras
 
-from albert_tf.checkpoints import formats
+from albert_tf.checkpoints.formats import find_weights, format_module, format_of_weights
 from albert_tf.checkpoints.model_contents import WeightsReader
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.original.names import is_slot, original_names
@@ -45,14 +45,9 @@ def names_by_place(
     checkpoint's groups and sharing differ from the model's only in that layers of the model share
     less, the model computes what the checkpoint's model computes.
 
-    Args:
-        names: of the model's variables, in the original's names.
-        stored_names: of the checkpoint's; the scope of a TF-Hub module before them is no matter.
-        config: of the model.
-
     Returns:
-        The place of each variable of a block that has one, as a name without a hub scope. The
-        checkpoint may lack it.
+        The place of each variable of a block that has one, as a name without the scope of a TF-Hub
+        module, which the checkpoint may have or lack.
     """
     stored = _Stack(stored_names)
     layers = _first_layers(config)
@@ -136,11 +131,8 @@ def match_names(
 ) -> dict[str, str]:
     """Maps model variables to the names in a checkpoint that fill them.
 
-    Args:
-        model_names: names of the model's variables.
-        stored_names: names in the checkpoint.
-        warm_start: None matches equal names only. The model's configuration lets the checkpoint
-            have other layers and share other parts, see `names_by_place`.
+    A `warm_start`, the model's configuration, lets the checkpoint have other layers and share other
+    parts, see `names_by_place`; else only equal names match.
 
     Differs: the original's own matching leaves some of these variables unfilled while reporting
         them as restored, and knows no height: it fills from group 0 what has no equal name.
@@ -184,7 +176,7 @@ def load_weights(
         LoadError: no such checkpoint, a damaged one, one that does not fill the encoder, or one of
             a model that shares less; the model is left as it was.
     """
-    prefix = formats.find_weights(path)
+    prefix = find_weights(path)
     variables = original_names(model)
     reader, shapes = open_checkpoint(prefix)
     skip = {name: why for name, why in (skip or {}).items() if name in variables}
@@ -238,7 +230,7 @@ def open_checkpoint(prefix: str) -> tuple[WeightsReader, dict[str, list[int]]]:
         DamagedError: the files are not a checkpoint, or are damaged.
         LoadError: they cannot be reached.
     """
-    reader = formats.open_weights(prefix)
+    reader = format_module(format_of_weights(prefix)).open_weights(prefix)
     return reader, dict(sorted(reader.get_variable_to_shape_map().items()))
 
 

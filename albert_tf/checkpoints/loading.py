@@ -100,7 +100,7 @@ def read_contents(
     """
     source, checkpoint = _source(path, flag, ModelSettings(**parts))
     model, report, task = _loaded(source.config, checkpoint)
-    weights = _values(model)
+    weights = {name: np.asarray(v, np.float32) for name, v in original_names(model).items()}
     del model  # it is as large as they are
     missing = {name: weights[name].shape for name in report.missing}
     weights.update(_fresh_values(missing, source.config))
@@ -127,7 +127,9 @@ def _loaded(
     """Makes the model of the heads that the weights have, and fills it with them."""
     task = trained_task(checkpoint)
     _, shapes = open_checkpoint(checkpoint)
-    model = empty_model(config, _without_scope(shapes), task)
+    # Those of a TF-Hub module have the names that the original has outside of its scope.
+    own = {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
+    model = empty_model(config, own, task)
     report = load_weights(model, checkpoint)
     _check_heads(report)
     return model, report, task
@@ -198,16 +200,6 @@ def build_model(contents: ModelContents) -> keras.Model:
             )
         variable.assign(weights[name])
     return model
-
-
-def _without_scope(shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """The shapes by the names that variables of a TF-Hub module have outside of its scope."""
-    return {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
-
-
-def _values(model: keras.Model) -> dict[str, np.ndarray]:
-    variables = original_names(model).items()
-    return {name: np.asarray(variable, np.float32) for name, variable in variables}
 
 
 def _fresh_values(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -16,10 +16,6 @@ from albert_tf.checkpoints.shipped import is_shipped
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.base import Tokenizer
-
-if TYPE_CHECKING:
-    from albert_tf.checkpoints.trained_task import TrainedTask
-
 
 HANDLE_FLAG = "--albert_hub_module_handle"
 

@@ -183,15 +183,11 @@ class ModelDirectory:
             self.write()
 
     def _copy_tokenizer(self, tokenizer: Tokenizer) -> None:
-        for source, name in zip(tokenizer.files, _tokenizer_names(tokenizer), strict=True):
+        is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)
+        model_name = SENTENCEPIECE_FILE if is_sentencepiece else WORDPIECE_FILE
+        names = (model_name, SENTENCEPIECE_LIST_FILE)[: len(tokenizer.files)]
+        for source, name in zip(tokenizer.files, names, strict=True):
             target = os.path.join(self.path, name)
             if os.path.abspath(source) != os.path.abspath(target):
                 with open_binary(source, "rb") as file, write_then_rename(target) as copy:
                     shutil.copyfileobj(file, copy)
-
-
-def _tokenizer_names(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """What the files of a tokenizer are called in a model directory."""
-    is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)
-    model_name = SENTENCEPIECE_FILE if is_sentencepiece else WORDPIECE_FILE
-    return (model_name, SENTENCEPIECE_LIST_FILE)[: len(tokenizer.files)]

@@ -63,11 +63,9 @@ class ModelSettings:
         init_checkpoint: the same, or a checkpoint's prefix or one of its files.
         eval_checkpoint: as `init_checkpoint`, to be evaluated.
         output_dir: where a training keeps its model; need not exist.
-        spm_model_file: SentencePiece model; "from_tf_hub" means the one inside of the hub handle,
-            or of the checkpoint.
+        spm_model_file: SentencePiece model; "from_tf_hub" means that of the handle or checkpoint.
         vocab_file: WordPiece vocabulary.
-        do_lower_case: whether text is lower-cased; None takes what the model says, and True where
-            it says nothing.
+        do_lower_case: None takes what the model says, and True where it says nothing.
     """
 
     albert_config_file: str | None = None
@@ -101,11 +99,7 @@ class ModelSource:
 
     @property
     def required_tokenizer(self) -> Tokenizer:
-        """The tokenizer, of a model that cannot do without.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """The tokenizer, of a model that cannot do without: ValueError where there is none."""
         if self.tokenizer is None:
             raise ValueError(
                 f"No tokenizer is given, and none exists next to the model ({self.config_file}): "
@@ -120,11 +114,7 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
     Configuration: `albert_config_file`, else the hub handle's, else that beside the checkpoint,
     else the output directory's. Tokenizer: the two files, else that of the same locations in the
     order hub handle, checkpoint, configuration, output directory. Weights: the checkpoint, else the
-    hub handle's.
-
-    Args:
-        settings: what was said.
-        model: one that was found already and that no setting names.
+    hub handle's. A `model` was found already, and no setting names it.
 
     Raises:
         ValueError: no model is named, something it needs cannot be found, or what is named does not
@@ -159,8 +149,13 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
     tokenizer = _choose_tokenizer(
         settings, lower_case, found(model, hub, init, named, run, evaluated)
     )
-    if tokenizer is not None:
-        _check_vocabulary(tokenizer, config, config_from)
+    if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
+        raise ValueError(
+            f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
+            f"{config_from.config_file} ({config_from.flag}) says vocab_size {config.vocab_size}. "
+            "Use the vocabulary of this model (--spm_model_file, --vocab_file), or the "
+            f"configuration that belongs to it ({CONFIG_FLAG})."
+        )
     weights = next((s.checkpoint for s in found(model, init, hub)), None) or None
     return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
 
@@ -248,8 +243,8 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
 def _warn_of_unlike_release(config: AlbertConfig, stored: StoredModel, has_weights: bool) -> None:
     """Says so when a model has the shapes of released ones, but other heads or activation.
 
-    Weights do not show either, and files with wrong ones are about. Nor do weights that all layers
-    share show how many layers there are; a new model may have any number.
+    Weights do not show either, nor, where all layers share them, how many layers there are; a new
+    model may have any number.
     """
     shapeless = list(_SHAPELESS)
     if has_weights and config.parameter_sharing == "all":
@@ -375,14 +370,3 @@ def _compare_tokenizers(tokenizer: Tokenizer, stored: StoredModel) -> None:
     if stored.is_fixed:
         raise ValueError(message)
     logging.warning("%s", message)
-
-
-def _check_vocabulary(tokenizer: Tokenizer, config: AlbertConfig, config_from: StoredModel) -> None:
-    """Raises ValueError unless the tokenizer has as many tokens as the configuration says."""
-    if tokenizer.vocab_size != config.vocab_size:
-        raise ValueError(
-            f"The vocabulary {tokenizer.files[0]} has {tokenizer.vocab_size} entries, but "
-            f"{config_from.config_file} ({config_from.flag}) says vocab_size {config.vocab_size}. "
-            "Use the vocabulary of this model (--spm_model_file, --vocab_file), or the "
-            f"configuration that belongs to it ({CONFIG_FLAG})."
-        )

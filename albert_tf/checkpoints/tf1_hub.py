@@ -23,7 +23,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     SENTENCEPIECE_FILE,
@@ -40,6 +40,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
 
 FORMAT = "tf1_hub"
+open_weights = open_tensorflow_checkpoint  # variables have the original's names
 GRAPH_FILE = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
 TOKENIZATION_INFO = "tokenization_info"
@@ -50,7 +51,6 @@ POSITIONS = "mlm_positions"
 # anew in every run of a session, as the original's are; seeds then lead nowhere and fall away.
 _DRAW, _DRAW_OF_TF1 = "StatelessRandomUniformV2", "RandomUniform"
 
-_SEED = (1, 1)
 Tensors = dict[str, tf.Tensor]
 TRAIN_TAG = "train"
 
@@ -115,11 +115,6 @@ def read(path: str, flag: str) -> StoredModel:
         tokenizer_file=_asset(path, asset),
         do_lower_case=_constant(graph, outputs["do_lower_case"].name),
     )
-
-
-def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns a reader of a module's variables, which have the original's names."""
-    return open_tensorflow_checkpoint(checkpoint)
 
 
 def _inference_graph(saved_model: Any) -> Any:
@@ -212,7 +207,7 @@ def build_outputs(
     ]
     features = {**inputs, "masked_lm_positions": inputs[POSITIONS]}
     with keras.StatelessScope(state_mapping=state):
-        values = model(features, training=training, dropout_seed=tf.constant(_SEED))
+        values = model(features, training=training, dropout_seed=tf.constant((1, 1)))
     outputs = {name: values[name] for name in ("sequence_output", "pooled_output")}
     outputs["mlm_logits"] = tf.reshape(values["masked_lm_logits"], [-1, model.config.vocab_size])
     if model.has_sentence_order_head:
@@ -301,17 +296,10 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 
 
 def write(directory: str, contents: ModelContents) -> None:
-    """Writes a module.
+    """Writes a module with the signatures of the original's modules.
 
-    It has the signatures of the original's modules, inputs int32 [B, S] each:
-
-    * `tokens`: `input_ids`, `input_mask`, `segment_ids`; gives `sequence_output` [B, S, H] and
-      `pooled_output` [B, H].
-    * `sop`: the same, and `sop_log_probs` [B, 2]. Left out where the model has no such head.
-    * `mlm`: takes `mlm_positions` [B, P] as well; gives `mlm_logits` [B * P, V] beside the
-      encoder's outputs. Left out where the model has no such head.
-    * `tokenization_info`: takes nothing; gives `vocab_file`, the path of the tokenizer in the
-      module, and `do_lower_case`.
+    They are `tokens`, `tokenization_info` and, where the model has these heads, `sop` and `mlm`,
+    with inputs int32 [B, S]; docs/formats.md has all inputs and outputs.
 
     Raises:
         ValueError: there is no tokenizer.

@@ -75,6 +75,7 @@ class TrainingDirectory:
     def __init__(self, path: str, keep_checkpoint_max: int = 5) -> None:
         self.path = path
         self.keep_checkpoint_max = keep_checkpoint_max
+        self._train_states = os.path.join(path, TRAIN_STATE)
         self._damaged: set[str] = set()  # prefixes `restore_newest` passed over
 
     @contextmanager
@@ -98,15 +99,11 @@ class TrainingDirectory:
         """
         steps = {
             int(match.group(1))
-            for name in (tf.io.gfile.listdir(self.path) if tf.io.gfile.isdir(self.path) else [])
+            for name in folder_names(self.path)
             if (match := re.fullmatch(rf"{CHECKPOINT}-([0-9]+)\.index", name))
         }
         newest = self._committed_step()
-        prefixes = [
-            self._prefix(CHECKPOINT, step)
-            for step in sorted(steps)
-            if newest is None or step <= newest
-        ]
+        prefixes = (self._prefix(s) for s in sorted(steps) if newest is None or s <= newest)
         return [prefix for prefix in prefixes if prefix not in self._damaged]
 
     def newest(self) -> str | None:
@@ -118,13 +115,13 @@ class TrainingDirectory:
         prefix = os.path.join(self.path, BEST)
         return prefix if tf.io.gfile.exists(prefix + ".index") else None
 
-    def _prefix(self, name: str, step: int) -> str:
-        return os.path.join(self.path, f"{name}-{step}")
+    def _prefix(self, step: int) -> str:
+        return os.path.join(self.path, f"{CHECKPOINT}-{step}")
 
     def _committed_step(self) -> int | None:
         """The step the file `checkpoint` names, None where there is no such file or step."""
         step = self._named_step()
-        if step is None or not tf.io.gfile.exists(self._prefix(CHECKPOINT, step) + ".index"):
+        if step is None or not tf.io.gfile.exists(self._prefix(step) + ".index"):
             return None
         return step
 
@@ -154,9 +151,9 @@ class TrainingDirectory:
         Raises:
             SaveError: the disk is full, or the directory may not be written to.
         """
-        prefix = self._prefix(CHECKPOINT, step)
+        prefix = self._prefix(step)
         try:
-            tf.io.gfile.makedirs(self._train_states())
+            tf.io.gfile.makedirs(self._train_states)
             if iterator is not None:
                 self._write_input_position(prefix, iterator, input_description)
             variables = {**original_names(model), **slot_variables(model, optimizer)}
@@ -173,13 +170,13 @@ class TrainingDirectory:
 
     def _not_saved(self, step: int, error: Exception) -> SaveError:
         """The error of a save that failed, after what it wrote was removed, as far as that goes."""
-        prefix = self._prefix(CHECKPOINT, step)
+        prefix = self._prefix(step)
         newest = self.newest()
         if newest != prefix:  # else all was written, and it was the file `checkpoint` that failed
             with suppress(OSError, tf.errors.OpError):
-                for name in folder_names(self._train_states()):
+                for name in folder_names(self._train_states):
                     if name.startswith(f"{step}."):
-                        remove(os.path.join(self._train_states(), name))
+                        remove(os.path.join(self._train_states, name))
         what = f"the newest is {newest}" if newest else "there is none yet"
         return SaveError(
             f"Step {step} could not be saved in --output_dir {self.path!r}: {reason_of(error)}. "
@@ -202,7 +199,7 @@ class TrainingDirectory:
     def _remove_all_but(self, kept: list[str]) -> None:
         """Removes checkpoints and train states that `kept` does not name, and all halves."""
         steps = {prefix.rsplit("-", 1)[1] for prefix in kept}
-        for folder, name in ((self.path, f"{CHECKPOINT}-"), (self._train_states(), "")):
+        for folder, name in ((self.path, f"{CHECKPOINT}-"), (self._train_states, "")):
             remove_leftovers(folder)
             pattern = re.compile(rf"{name}(\d+)\.(?!tmp-)")
             stale = [
@@ -231,9 +228,7 @@ class TrainingDirectory:
         """
         named = self._named_step()
         if named is not None and self._committed_step() is None:
-            logging.warning(
-                "%s is skipped: its index file is missing", self._prefix(CHECKPOINT, named)
-            )
+            logging.warning("%s is skipped: its index file is missing", self._prefix(named))
         damages: list[str] = []
         for prefix in reversed(self.checkpoints()):
             step_or_damage = self._restore_whole(prefix, model, optimizer)
@@ -320,10 +315,7 @@ class TrainingDirectory:
 
     def _train_state(self, prefix: str) -> str:
         """The train state of a step checkpoint."""
-        return os.path.join(self._train_states(), prefix.rsplit("-", 1)[1])
-
-    def _train_states(self) -> str:
-        return os.path.join(self.path, TRAIN_STATE)
+        return os.path.join(self._train_states, prefix.rsplit("-", 1)[1])
 
     def restore_input(
         self, prefix: str, iterator: Any, input_description: Mapping[str, Any]
@@ -371,8 +363,7 @@ class TrainingDirectory:
         Raises:
             WriteError: the disk is full, or the directory may not be written to.
         """
-        prefix = os.path.join(self.path, BEST)
-        write_checkpoint(prefix, original_names(model), step)
+        write_checkpoint(os.path.join(self.path, BEST), original_names(model), step)
 
 
 def _checksum(prefix: str) -> str:

@@ -4,6 +4,7 @@ What transformers made of them is recorded in `recorded/` by `record.py`, which 
 transformers; the tests compare with that.
 """
 
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -51,6 +52,12 @@ TEXTS = [
 DIGIT_COMMA = "In 1999, 12,000 people came; 2,005 of them left."
 
 
+@functools.cache
+def ours(name: str) -> ModelContents:
+    """One of our models."""
+    return our_contents(*OURS[name])
+
+
 def our_contents(heads, changes, task=None, tokenizer=None) -> ModelContents:
     """A model of ours with random values everywhere."""
     config = small_config(**({"num_hidden_groups": 1} if "parameter_sharing" in changes else {}))
@@ -64,8 +71,8 @@ def our_contents(heads, changes, task=None, tokenizer=None) -> ModelContents:
 
 def write_ours(folder: Path) -> None:
     """Writes our models as `ours/<name>` below a folder, tokenizers, and what both are given."""
-    for name, arguments in OURS.items():
-        _write(folder / "ours" / name, our_contents(*arguments))
+    for name in OURS:
+        _write(folder / "ours" / name, ours(name))
     np.savez(folder / "inputs.npz", **inputs())
     (folder / "texts.json").write_text(json.dumps([*TEXTS, DIGIT_COMMA]))
     for name, file in TOKENIZERS.items():

@@ -78,6 +78,12 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
 # comes down to the original's rule of taking them apart.
 _PENALTY = 100.0
 _SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+_METASPACE = {
+    "type": "Metaspace",
+    "replacement": WORD_START,
+    "prepend_scheme": "always",
+    "split": True,
+}
 
 
 def find_tokenizer_file(directory: str, flag: str) -> str | None:
@@ -182,14 +188,9 @@ def _write(directory: str, name: str, content: bytes) -> None:
         file.write(content)
 
 
-def new_model() -> Any:
-    """Returns an empty message: `pieces`, `trainer_spec` and `normalizer_spec`."""
-    return _model_class()()
-
-
 def parse_model(model_proto: bytes, name: str) -> Any:
     """Returns the message of a serialized model; ValueError names its file if it is none."""
-    model = new_model()
+    model = _model_class()()
     try:
         model.ParseFromString(model_proto)
     except Exception as error:  # protobuf's DecodeError is public under no stable name
@@ -242,7 +243,7 @@ def sentencepiece_model(content: JsonValue) -> bytes:
         for token in (added.elements() if added else ())
         if (is_special := token.get("special")) and is_special.truth_value()
     }
-    made = new_model()
+    made = _model_class()()
     for i, (piece, score) in enumerate(pieces):
         kind = NORMAL
         if i == unk_id:
@@ -317,6 +318,12 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
     """
     proto = parse_model(tokenizer.model_proto, next(iter(tokenizer.files), "The tokenizer"))
     vocabulary = [[piece.piece, _punished(piece.piece, piece.score)] for piece in proto.pieces]
+    normalizers: list[dict[str, Any]] = [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if tokenizer.do_lower_case:
+        normalizers.append({"type": "Lowercase"})
+    if proto.normalizer_spec.precompiled_charsmap:
+        charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+        normalizers.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     return {
         "version": "1.0",
         "truncation": None,
@@ -324,14 +331,14 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
         "added_tokens": list(_added_tokens(tokenizer)),
         "normalizer": {
             "type": "Sequence",
-            "normalizers": list(_normalizers(tokenizer, proto.normalizer_spec)),
+            "normalizers": normalizers,
         },
         "pre_tokenizer": {
             "type": "Sequence",
-            "pretokenizers": [{"type": "WhitespaceSplit"}, _metaspace()],
+            "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE],
         },
         "post_processor": _template(tokenizer),
-        "decoder": _metaspace(),
+        "decoder": _METASPACE,
         "model": {
             "type": "Unigram",
             "unk_id": tokenizer.unk_id,
@@ -410,42 +417,16 @@ def _added_tokens(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
         }
 
 
-def _normalizers(tokenizer: Tokenizer, spec: Any) -> Iterator[dict[str, Any]]:
-    yield {"type": "NFKD"}
-    yield {"type": "StripAccents"}
-    if tokenizer.do_lower_case:
-        yield {"type": "Lowercase"}
-    if spec.precompiled_charsmap:
-        charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
-        yield {"type": "Precompiled", "precompiled_charsmap": charsmap}
-
-
-def _metaspace() -> dict[str, Any]:
-    return {
-        "type": "Metaspace",
-        "replacement": WORD_START,
-        "prepend_scheme": "always",
-        "split": True,
-    }
-
-
 def _template(tokenizer: Tokenizer) -> dict[str, Any]:
     """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segment 1 for B and the mark after it."""
-    names = {name: tokenizer.tokens[i] for name, i in _marks(tokenizer).items()}
-    cls_a, sep_a = ({"SpecialToken": {"id": names[n], "type_id": 0}} for n in ("cls", "sep"))
+    marks = [(tokenizer.tokens[i], i) for i in (tokenizer.cls_id, tokenizer.sep_id)]
+    cls_a, sep_a = ({"SpecialToken": {"id": mark, "type_id": 0}} for mark, _ in marks)
     text_a = {"Sequence": {"id": "A", "type_id": 0}}
     text_b = {"Sequence": {"id": "B", "type_id": 1}}
-    sep_b = {"SpecialToken": {"id": names["sep"], "type_id": 1}}
+    sep_b = {"SpecialToken": {"id": tokenizer.tokens[tokenizer.sep_id], "type_id": 1}}
     return {
         "type": "TemplateProcessing",
         "single": [cls_a, text_a, sep_a],
         "pair": [cls_a, text_a, sep_a, text_b, sep_b],
-        "special_tokens": {
-            names[name]: {"id": names[name], "ids": [i], "tokens": [names[name]]}
-            for name, i in _marks(tokenizer).items()
-        },
+        "special_tokens": {mark: {"id": mark, "ids": [i], "tokens": [mark]} for mark, i in marks},
     }
-
-
-def _marks(tokenizer: Tokenizer) -> dict[str, int]:
-    return {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id}

@@ -11,7 +11,7 @@ import os
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
+from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
@@ -22,8 +22,8 @@ from albert_tf.checkpoints.model_directory import (
 )
 from albert_tf.checkpoints.original.files import (
     find_checkpoint,
-    has_checkpoint,
     open_tensorflow_checkpoint,
+    prefixes_in,
     write_checkpoint,
 )
 from albert_tf.checkpoints.original.names import is_slot
@@ -33,11 +33,12 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
 
 FORMAT = "original"
+open_weights = open_tensorflow_checkpoint
 
 
 def is_here(path: str) -> bool:
     """Whether there is a checkpoint in a directory."""
-    return has_checkpoint(path)
+    return bool(prefixes_in(path))
 
 
 def read(path: str, flag: str) -> StoredModel:
@@ -71,11 +72,6 @@ def read(path: str, flag: str) -> StoredModel:
     )
 
 
-def open_weights(checkpoint: str) -> WeightsReader:
-    """Returns TensorFlow's reader of a checkpoint."""
-    return open_tensorflow_checkpoint(checkpoint)
-
-
 def unsupported_weights(contents: ModelContents) -> list[str]:
     """Returns nothing: this format holds every model."""
     return []
@@ -93,8 +89,11 @@ def write(directory: str, contents: ModelContents) -> None:
     # A model without a tokenizer gets none: there is nothing in `directory` that would be taken.
     config_file = os.path.join(directory, CONFIG_FILE)
     ModelDirectory(directory, config, config_file, contents.tokenizer).write()
-    if isinstance(contents.tokenizer, SentencePieceTokenizer):
-        _write_piece_list(directory, contents.tokenizer)
+    path = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
+    if isinstance(contents.tokenizer, SentencePieceTokenizer) and not tf.io.gfile.exists(path):
+        # The original's exporter needs the list, and other formats leave it out.
+        with write_then_rename(path) as file:
+            file.write(piece_list(contents.tokenizer.model_proto).encode())
     name = BEST
     if any(map(is_slot, contents.weights)):
         name = f"{CHECKPOINT}-{contents.global_step}"
@@ -102,11 +101,3 @@ def write(directory: str, contents: ModelContents) -> None:
     write_checkpoint(os.path.join(directory, name), contents.weights, contents.global_step)
     if contents.task is not None:
         contents.task.write(directory)
-
-
-def _write_piece_list(directory: str, tokenizer: SentencePieceTokenizer) -> None:
-    """Writes the .vocab file, which the original's exporter needs and other formats leave out."""
-    path = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
-    if not tf.io.gfile.exists(path):
-        with write_then_rename(path) as file:
-            file.write(piece_list(tokenizer.model_proto).encode())

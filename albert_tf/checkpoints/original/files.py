@@ -21,7 +21,14 @@ from albert_tf.checkpoints.model_contents import WeightsReader
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.shipped import HINT
-from albert_tf.data.files import explain_write_errors, reason_of, remove, rename, temporary_folder
+from albert_tf.data.files import (
+    explain_write_errors,
+    folder_names,
+    reason_of,
+    remove,
+    rename,
+    temporary_folder,
+)
 
 GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"
@@ -63,7 +70,7 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
     named = named_checkpoint(path)
     if named and tf.io.gfile.exists(os.path.join(path, named) + ".index"):
         return os.path.join(path, named)
-    found = _prefixes(path)
+    found = prefixes_in(path)
     if not found:
         raise LoadError(_no_model(path, flag))
     best = [prefix for prefix in found if prefix.endswith("model.ckpt-best")]
@@ -96,7 +103,7 @@ def named_checkpoint(directory: str) -> str | None:
 
 def _no_model(directory: str, flag: str) -> str:
     """What to say of a directory without weights of any format."""
-    names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(directory))
+    names = folder_names(directory)
     halves = [name for name in names if re.search(r"\.data-\d+-of-\d+$", name)]
     if halves:
         return (
@@ -111,20 +118,12 @@ def _no_model(directory: str, flag: str) -> str:
     )
 
 
-def has_checkpoint(directory: str) -> bool:
-    """Whether there is a checkpoint in a directory, in the original's format."""
-    return bool(_prefixes(directory))
-
-
-def _prefixes(directory: str) -> list[str]:
-    """Those of all checkpoints in a directory."""
-    if not tf.io.gfile.isdir(directory):
-        return []
+def prefixes_in(directory: str) -> list[str]:
+    """Returns those of all checkpoints in a directory, sorted."""
     # No pattern: a directory's own name may hold its signs, as in "runs [old]".
-    names = tf.io.gfile.listdir(directory)
     return sorted(
         os.path.join(directory, name.removesuffix(".index"))
-        for name in names
+        for name in folder_names(directory)
         if name.endswith(".index")
     )
 

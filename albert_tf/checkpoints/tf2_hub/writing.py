@@ -144,10 +144,7 @@ def _dropout_state() -> tf.Variable:
 
 
 def _checked_inputs(inputs: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
-    """The inputs, once it is known that they have one shape.
-
-    A row for all examples would be accepted, and give something else than was meant.
-    """
+    """The inputs, once it is known that they have one shape: a row for all would be accepted."""
     ids, *others = inputs
     checks = [
         tf.debugging.assert_equal(
@@ -207,30 +204,11 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 def write(directory: str, contents: ModelContents) -> None:
     """Writes encoder, masked-LM and sentence-order head as a reusable SavedModel.
 
-    `loaded = tf.saved_model.load(directory)` (or `hub.load`) is called with a dictionary of int32
-    tensors [B, S], any number of examples and any length up to `max_position_embeddings`. They have
-    the original's names, `input_ids`, `input_mask`, `segment_ids`, or those of TF-Hub,
-    `input_word_ids`, `input_mask`, `input_type_ids`:
-
-    * `loaded(inputs, training=False)` gives float32 `pooled_output` [B, H], also as `default`,
-      `sequence_output` [B, S, H] and `encoder_outputs`, the list of every block's output.
-    * `loaded.mlm(inputs, training=False)` takes `masked_lm_positions`, int32 [B, P], as well and
-      gives `mlm_logits` [B, P, V] beside the first three outputs.
-    * `loaded.sop(inputs, training=False)` gives `sop_logits` and `sop_log_probs`, [B, 2], beside
-      them.
-    * `variables`, `trainable_variables` and `regularization_losses` of each of the three say what
-      it depends on; the variables have the original's names.
-    * `serve`, `train`, and the same with `_mlm` or `_sop` behind them, are the functions without
-      and with dropout, for `keras.layers.TFSMLayer`.
-    * `dropout_state`, int64 [2], where the configuration drops: a seed to choose, and the number of
-      calls so far. With these and the input ids it decides the masks.
-    * The assets `albert_config_file` and `sp_model_file` or `vocab_file`, and `do_lower_case`.
-    * The signatures `serving_default` (names of TF-Hub), `tokens`, `mlm` and `sop` (names of the
-      original) give the outputs by the names above, without `encoder_outputs`.
-
-    Args:
-        directory: exists and is empty.
-        contents: heads that it does not have are left out.
+    `loaded = tf.saved_model.load(directory)` (or `hub.load`), `loaded.mlm` and `loaded.sop` are
+    called with a dictionary of int32 tensors, by the original's names or TF-Hub's, and `training`;
+    `serve` and `train` (with `_mlm` or `_sop` behind them) are what `keras.layers.TFSMLayer` calls.
+    All inputs, outputs [B, S, H], variables, assets and signatures: docs/formats.md. Heads that
+    `contents` does not have are left out.
     """
     model = AlbertForPretraining(contents.config, dtype="float32")
     variables = {

@@ -28,7 +28,10 @@ def test_a_release_directory_by_any_of_its_names(hub, path):
 def test_a_module_by_any_of_its_names(hub, path):
     stored = recognise(f"{hub / 'module'}{path}", "--model")
     assert stored.format == "tf1_hub"
+    assert stored.path == str(hub / "module")
     assert stored.checkpoint == str(hub / "module" / "variables" / "variables")
+    assert stored.config_file == str(hub / "module" / "assets" / "albert_config.json")
+    assert stored.tokenizer_file == str(hub / "module" / "assets" / "30k-clean.model")
     assert stored.do_lower_case is True
 
 

@@ -109,8 +109,7 @@ def test_what_is_recorded_is_what_transformers_does(live, outputs):
 
 @pytest.mark.parametrize("name", models.OURS)
 def test_transformers_computes_what_we_compute(outputs, name):
-    contents = models.our_contents(*models.OURS[name])
-    assert largest_difference(contents, of_model(outputs, f"ours/{name}")) < TOLERANCE
+    assert largest_difference(models.ours(name), of_model(outputs, f"ours/{name}")) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", RECORD["ours"])

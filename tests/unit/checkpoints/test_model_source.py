@@ -1,5 +1,6 @@
 """Which model a command means: every way to name one, and everything that does not fit."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from absl import logging
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.model_source import model_in, warn_of_random_weights
+from albert_tf.checkpoints.model_source import ModelSettings, model_in, warn_of_random_weights
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
@@ -15,14 +16,23 @@ from tests.small_model import resolve
 
 
 @pytest.fixture
-def hub(golden, tmp_path):
-    """A copy of the recorded modules and the release directory they were made from."""
-    return shutil.copytree(golden / "hub", tmp_path / "hub")
+def hub(golden):
+    """The recorded modules and the release directory they were made from."""
+    return golden / "hub"
 
 
 @pytest.fixture
-def release(hub):
-    return hub / "albert_directory"
+def release(hub, tmp_path):
+    """A copy of that directory, to be changed."""
+    return shutil.copytree(hub / "albert_directory", tmp_path / "albert_directory")
+
+
+@pytest.fixture
+def bare(release):
+    """The same without a tokenizer."""
+    for name in ("30k-clean.model", "30k-clean.vocab"):
+        (release / name).unlink()
+    return release
 
 
 @pytest.fixture
@@ -44,15 +54,11 @@ def warnings(monkeypatch):
     return lines
 
 
-def change_config(path, **changes):
-    AlbertConfig.from_json_file(str(path)).replace(**changes).to_json_file(str(path))
-
-
 def config_at(path, source, **changes):
     """Writes a changed copy of a configuration to a folder of its own."""
     path.parent.mkdir()
-    shutil.copy(source / "albert_config.json", path)
-    change_config(path, **changes)
+    config = AlbertConfig.from_json_file(str(source / "albert_config.json"))
+    config.replace(**changes).to_json_file(str(path))
     return str(path)
 
 
@@ -73,21 +79,12 @@ def test_single_files_name_a_model(release, tmp_path, warnings):
     assert warnings == []
 
 
-@pytest.mark.parametrize("suffix", ["", "/model.ckpt-best", "/model.ckpt-best.index"])
-def test_a_checkpoint_brings_what_lies_beside_it(release, suffix, warnings):
-    source = resolve(init_checkpoint=f"{release}{suffix}")
+def test_a_checkpoint_brings_what_lies_beside_it(release, warnings):
+    source = resolve(init_checkpoint=f"{release}/model.ckpt-best")
     assert source.config_file == str(release / "albert_config.json")
     assert source.checkpoint == str(release / "model.ckpt-best")
     assert source.tokenizer.files[0] == str(release / "30k-clean.model")
     assert warnings == []
-
-
-@pytest.mark.parametrize("flag", ["albert_hub_module_handle", "init_checkpoint"])
-def test_either_flag_takes_a_module(hub, flag):
-    source = resolve(**{flag: str(hub / "module_cased_matmul")})
-    assert source.checkpoint.endswith("module_cased_matmul/variables/variables")
-    assert source.tokenizer.files[0].endswith("assets/30k-clean.model")
-    assert source.tokenizer.do_lower_case is False
 
 
 def test_the_tokenizer_may_lie_beside_the_configuration(release, tmp_path):
@@ -101,12 +98,10 @@ def test_the_tokenizer_may_lie_beside_the_configuration(release, tmp_path):
     assert source.tokenizer.files[0] == str(release / "30k-clean.model")
 
 
-def test_the_vocabulary_of_the_released_chinese_models_is_found(release, other_tokenizer):
-    for name in ("30k-clean.model", "30k-clean.vocab"):
-        (release / name).unlink()
-    shutil.move(other_tokenizer, release / "vocab_chinese.txt")
-    source = resolve(albert_hub_module_handle=str(release))
-    assert source.tokenizer.files == [str(release / "vocab_chinese.txt")]
+def test_the_vocabulary_of_the_released_chinese_models_is_found(bare, other_tokenizer):
+    shutil.move(other_tokenizer, bare / "vocab_chinese.txt")
+    source = resolve(albert_hub_module_handle=str(bare))
+    assert source.tokenizer.files == [str(bare / "vocab_chinese.txt")]
 
 
 def test_the_command_line_of_the_originals_script_works(hub, warnings):
@@ -148,11 +143,11 @@ def test_from_tf_hub_means_the_modules_tokenizer(hub, other_tokenizer):
     assert source.tokenizer.files[0].endswith("module/assets/30k-clean.model")
 
 
-def test_from_tf_hub_needs_a_model_with_a_tokenizer(release):
-    for name in ("30k-clean.model", "30k-clean.vocab"):
-        (release / name).unlink()
+def test_a_tokenizer_that_is_needed_and_nowhere_is_an_error(bare):
     with pytest.raises(ValueError, match="from_tf_hub needs a --albert_hub_module_handle"):
-        resolve(init_checkpoint=str(release), spm_model_file="from_tf_hub")
+        resolve(init_checkpoint=str(bare), spm_model_file="from_tf_hub")
+    with pytest.raises(ValueError, match="--spm_model_file or --vocab_file"):
+        _ = resolve(init_checkpoint=str(bare)).required_tokenizer
 
 
 def test_the_checkpoint_goes_before_the_module(hub, release):
@@ -164,21 +159,15 @@ def test_the_checkpoint_goes_before_the_module(hub, release):
 def test_nothing_named_lists_the_ways(tmp_path):
     with pytest.raises(ValueError, match="No model is named") as error:
         resolve(albert_hub_module_handle="", output_dir=str(tmp_path / "fresh"))
-    for flag in (
-        "albert_hub_module_handle",
-        "init_checkpoint",
-        "albert_config_file",
-        "spm_model_file",
-        "vocab_file",
-        "output_dir",
-    ):
+    ways = {field.name for field in dataclasses.fields(ModelSettings)}
+    for flag in ways - {"eval_checkpoint", "do_lower_case"}:
         assert f"--{flag}" in str(error.value)
 
 
-def test_an_empty_checkpoint_is_no_way_to_random_weights(release):
+def test_an_empty_checkpoint_is_no_way_to_random_weights(hub):
     with pytest.raises(ValueError, match="--init_checkpoint is given but empty"):
         resolve(
-            albert_config_file=str(release / "albert_config.json"),
+            albert_config_file=str(hub / "albert_directory" / "albert_config.json"),
             albert_hub_module_handle="",
             init_checkpoint="",
         )
@@ -264,21 +253,11 @@ def test_a_vocabulary_of_another_size_names_both_flags(release, tmp_path):
         resolve(albert_config_file=config, spm_model_file=str(release / "30k-clean.model"))
 
 
-def test_no_tokenizer_anywhere_is_an_error(release):
-    for name in ("30k-clean.model", "30k-clean.vocab"):
-        (release / name).unlink()
-    with pytest.raises(ValueError, match="--spm_model_file or --vocab_file"):
-        _ = resolve(init_checkpoint=str(release)).required_tokenizer
-
-
-def test_a_handle_that_is_not_there_is_an_error(release):
+def test_a_model_that_is_not_there_names_the_flag_it_came_from(release):
     message = "--albert_hub_module_handle=.*directory.*--init_checkpoint"
     for path in ("/absent/module", str(release / "model.ckpt-best")):
         with pytest.raises(ValueError, match=message):
             resolve(albert_hub_module_handle=path)
-
-
-def test_a_directory_without_a_checkpoint_names_the_flag_it_came_from(release):
     for path in release.glob("model.ckpt*"):
         path.unlink()
     for flag in ("albert_hub_module_handle", "init_checkpoint"):

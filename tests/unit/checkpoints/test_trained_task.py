@@ -29,11 +29,7 @@ def test_is_read_as_it_was_written(tmp_path):
         task.write(str(tmp_path))
         assert TrainedTask.read(str(tmp_path)) == task
     assert json.loads((tmp_path / "labels.json").read_text())["regression"] is True
-
-
-def test_unknown_pairs_go_with_everything():
-    for is_pair in (True, False):
-        UNKNOWN.check_answers(TrainedTask("custom", THREE, is_pair), "there")
+    assert SQUAD.to_dict().keys() == {"task_name", "settings", "max_seq_length"}
 
 
 WHOLE = {"task_name": "mnli", "labels": ["a", "b"], "pairs": True}
@@ -92,6 +88,8 @@ class TestAnswers:
             MNLI.check_name(name, "out", is_training=False)
             MNLI.check_answers(TrainedTask(name, THREE, True), "out")
         MNLI.check_name("mnli", "out", is_training=True)
+        for is_pair in (True, False):
+            UNKNOWN.check_answers(TrainedTask("custom", THREE, is_pair), "out")
 
     @pytest.mark.parametrize(("name", "is_training"), [("mismnli", True), ("custom", False)])
     def test_no_other_task(self, name, is_training):
@@ -127,12 +125,9 @@ class TestFreshHead:
         write_checkpoint(prefix, values, global_step=7)
         return prefix
 
-    def test_the_head_of_the_same_task_is_kept(self, checkpoint, tmp_path):
+    def test_that_of_the_same_task_is_kept_and_of_another_not(self, checkpoint, tmp_path):
         MNLI.write(str(tmp_path))
         assert fresh_head(MNLI, checkpoint) == {}
-
-    def test_that_of_another_task_is_not(self, checkpoint, tmp_path):
-        MNLI.write(str(tmp_path))
         assert fresh_head(OWN, checkpoint) == dict.fromkeys(
             ("output_weights", "output_bias"), "of the task mnli"
         )
@@ -141,18 +136,12 @@ class TestFreshHead:
 
     def test_that_of_an_unknown_task_is_kept_as_in_the_original(self, checkpoint):
         assert fresh_head(OWN, checkpoint) == {}
-
-    def test_there_may_be_none(self, tmp_path):
-        prefix = str(tmp_path / "model.ckpt-7")
-        write_checkpoint(prefix, {"bert/x": np.ones(2)}, global_step=7)
-        assert fresh_head(OWN, prefix) == {}
+        write_checkpoint(checkpoint, {"bert/x": np.ones(2)}, global_step=7)  # there may be none
+        assert fresh_head(OWN, checkpoint) == {}
 
 
 class TestQuestions:
     """Tasks without labels: their heads have names of their own, but for multiple choice."""
-
-    def test_say_nothing_of_labels(self):
-        assert SQUAD.to_dict().keys() == {"task_name", "settings", "max_seq_length"}
 
     def test_know_their_head_in_a_directory(self, tmp_path):
         heads = {
