@@ -1,16 +1,12 @@
 """Paths a user gives: opened, listed, renamed and written.
 
-Local paths go through Python itself, every other one (`gs://...`) through `tf.io.gfile`. TensorFlow
-is imported only when such a path turns up: loading it takes seconds and half a gigabyte in every
-process, and the processes that make records need nothing else from it.
+Local paths go through Python itself, every other one (`gs://...`) through `tf.io.gfile`: loading
+TensorFlow takes seconds and half a gigabyte in every process.
 
-What is written gets its name when it is complete, and lies beside it under a temporary one until
-then. What a process that was killed left of that, the next one that writes the same name removes.
-
-Temporary names are `NAME.tmp-<host>-<random>`. The process that makes one holds a lock on it, which
-the system releases when the process ends, however it ends. So whoever writes `NAME` next can tell
-what a killed process left behind from what a living one is writing. All of it is local: remote
-stores have no locks.
+What is written gets its name when it is complete. Until then it lies beside it as
+`NAME.tmp-<host>-<random>`, on which the process that makes it holds a lock. The system releases the
+lock when the process ends, however it ends: so whoever writes `NAME` next can tell what a killed
+process left behind, and remove it, from what a living one is writing. Remote stores have no locks.
 
 Whether files can be written, and how much disk space there is, is found out without writing. Of
 remote folders nothing can be said so: they pass.
@@ -44,15 +40,10 @@ def random_name(path: str) -> str:
 
 
 def make_temporary(path: str, *, is_folder: bool) -> tuple[str, int | None]:
-    """Makes an empty file or folder beside `path`.
+    """Makes an empty file or folder beside `path`, the name it is to get in the end.
 
-    Args:
-        path: the name it is to get in the end.
-        is_folder: whether it is a folder.
-
-    Returns:
-        Its name, and the descriptor that holds its lock: to be closed when it has been renamed or
-        removed. None where the file system has no locks; it is then never taken for a leftover.
+    Returns its name, and the descriptor that holds its lock: to be closed when it has been renamed
+    or removed. None where the file system has no locks; it is then never taken for a leftover.
     """
     while True:
         temporary = f"{path}.tmp-{_HOST}-{uuid.uuid4().hex[:12]}"
@@ -71,13 +62,10 @@ def make_temporary(path: str, *, is_folder: bool) -> tuple[str, int | None]:
 
 
 def remove_leftovers(folder: str, name: str | None = None) -> None:
-    """Removes what processes of this machine left in a folder when they were killed.
+    """Removes what processes of this machine left in a local folder when they were killed.
 
-    What a living process is writing stays, and so does what cannot be told from it.
-
-    Args:
-        folder: where to look; nothing is done in a remote one.
-        name: of what they were writing; None for whatever they were writing there.
+    What a living process is writing stays, and so does what cannot be told from it. `name` is what
+    they were writing; None: whatever it was.
     """
     pattern = re.compile(rf"{re.escape(name) if name else '.+'}\.tmp-{_HOST}-[0-9a-f]{{12}}")
     with suppress(OSError):  # nothing depends on it
@@ -100,9 +88,7 @@ def _remove_unless_locked(path: str) -> None:
 def _lock(path: str) -> int:
     """Locks a file or folder until the descriptor that is returned is closed.
 
-    Raises:
-        BlockingIOError: it is locked already.
-        OSError: the file system has no such locks.
+    BlockingIOError: it is locked already; other OSErrors: the file system has no such locks.
     """
     # Network file systems may lock only what is open for writing, and so no folders.
     descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
@@ -167,15 +153,10 @@ def find_files(pattern: str) -> list[str]:
 def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
     """Expands comma-separated glob patterns.
 
-    Args:
-        patterns: for example `wiki-*.txt,books.txt`.
-        flag: the flag the patterns came from, for the error.
-
-    Returns:
-        The files in the order of the patterns, sorted within one pattern, each once.
+    Returns the files in the order of the patterns, sorted within one pattern, each once.
 
     Raises:
-        ValueError: a pattern matches no file, or there is no pattern at all.
+        ValueError: a pattern matches no file, or there is no pattern at all; names the flag.
 
     Differs: the original goes on in silence when a pattern matches nothing.
     """
@@ -193,9 +174,7 @@ def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
 def expand_shards(names: str) -> list[str]:
     """Expands comma-separated names of files to write.
 
-    Args:
-        names: for example "a.tfrecord,b.tfrecord", or "wiki@2" for wiki-00000-of-00002 and
-            wiki-00001-of-00002.
+    "wiki@2" stands for wiki-00000-of-00002 and wiki-00001-of-00002.
 
     Raises:
         ValueError: a number of files is 0.
@@ -250,23 +229,13 @@ def remove_folder(path: str) -> None:
 
 
 class WriteError(OSError):
-    """Something that could not be written; what was there before is as it was.
-
-    Attributes:
-        flag: where its name came from, if it came from a flag.
-    """
+    """Something, of a flag perhaps, that could not be written; what was there before stays."""
 
     flag = ""
 
 
 def write_error(path: str, error: BaseException, flag: str = "") -> WriteError:
-    """Returns what to raise when a file or folder cannot be written.
-
-    Args:
-        path: its final name.
-        error: what the system, or TensorFlow, says.
-        flag: where the name came from, if it came from a flag.
-    """
+    """Returns what to raise when a file or folder, by its final name, cannot be written."""
     explained = WriteError(
         f"{f'{flag}: ' * bool(flag)}{path} cannot be written: {reason_of(error)}. Existing files "
         "are unchanged. Free disk space or make the path writable, and run the same command again."
@@ -287,16 +256,9 @@ def reason_of(error: BaseException) -> str:
 
 @contextmanager
 def explain_write_errors(path: str, flag: str = "") -> Iterator[None]:
-    """Turns an error of writing inside the block into one that says what was to be written.
+    """Turns an error of writing inside the block, TensorFlow's too, into a `WriteError`.
 
-    For what TensorFlow writes, whose errors are none of Python's; see `write_then_rename`.
-
-    Args:
-        path: the final name of the file or folder.
-        flag: where it came from, if it came from a flag.
-
-    Raises:
-        WriteError: there is no room, or nothing may be written there.
+    It has the final name of the file or folder, and its flag; see `write_then_rename`.
     """
     try:
         yield
@@ -319,18 +281,15 @@ def _write_errors() -> tuple[type[Exception], ...]:
 def write_then_rename(path: str, flag: str = "") -> Iterator[IO[bytes]]:
     """Opens a temporary file that takes the name `path` only when the block ends without an error.
 
-    A device or a named pipe is written to directly: renaming a file to its name would remove it.
-
-    Args:
-        path: the final name; its folder is created if need be.
-        flag: where it came from, if it came from a flag.
+    The folder is created if need be. A device or a named pipe is written to directly: renaming a
+    file to its name would remove it.
 
     Raises:
-        WriteError: there is no room, or nothing may be written there. Other errors of the block go
-            through unchanged.
+        WriteError: there is no room, or nothing may be written there; names the flag. Other errors
+            of the block go through unchanged.
     """
     with ExitStack() as stack:
-        is_renamed = not _is_device_or_pipe(path)
+        is_renamed = os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path)
         temporary = path
         if is_renamed:
             temporary = stack.enter_context(_temporary(path, flag, is_folder=False))
@@ -350,10 +309,6 @@ def _open_unbuffered(path: str) -> Any:
     file = open_binary(path, "wb")
     file.write(b"")  # TensorFlow creates the file only then
     return file
-
-
-def _is_device_or_pipe(path: str) -> bool:
-    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def temporary_folder(
@@ -421,14 +376,10 @@ class _Output(io.RawIOBase):
 
 
 def check_folder(path: str, flag: str) -> None:
-    """Makes sure that a folder can be written to, or created.
-
-    Args:
-        path: the folder; need not exist.
-        flag: where it came from.
+    """Makes sure that a folder, which need not exist, can be written to, or created.
 
     Raises:
-        ValueError: nothing can be written there.
+        ValueError: nothing can be written there; names the flag.
     """
     if problem := why_not_writable(path):
         raise ValueError(f"{flag} {path!r} cannot be written to: {problem}")
@@ -437,12 +388,8 @@ def check_folder(path: str, flag: str) -> None:
 def check_file(path: str, flag: str) -> None:
     """Makes sure that a file can be written beside what is there, or in its place.
 
-    Args:
-        path: the file; its folder need not exist.
-        flag: where it came from.
-
     Raises:
-        ValueError: it cannot be written, or is a folder.
+        ValueError: it cannot be written, or is a folder; names the flag.
     """
     if not is_remote(path) and os.path.isdir(path):
         raise ValueError(f"{flag}: {path} is a directory. Pass the path of a file in it.")
@@ -498,9 +445,6 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
 
 def read_utf8(path: str) -> str:
     r"""Reads a text file of this package; lines end in \n, whatever an editor made of them.
-
-    Args:
-        path: any path `data.files` takes.
 
     Raises:
         EncodingError: see `decode_utf8`.

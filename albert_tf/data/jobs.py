@@ -30,13 +30,7 @@ _is_cancelled = False
 
 
 def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-    """Yields the items, with a progress bar on a terminal if they take more than three seconds.
-
-    Args:
-        items: what is gone through.
-        description: what the bar says.
-        total: number of items; None takes their length.
-    """
+    """Yields the items, with a progress bar on a terminal if they take more than three seconds."""
     delay = _SECONDS_WITHOUT_BAR
     return tqdm(items, description, total, leave=False, disable=None, delay=delay)
 
@@ -50,11 +44,7 @@ def available_cores() -> int:
 
 @contextmanager
 def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
-    """Starts processes that all hold a copy of one object.
-
-    Args:
-        number: how many; with 1 all work is done in this process.
-        shared: what every process needs; sent once, by pickling.
+    """Starts processes that all hold a copy of one object, sent once, by pickling; 1: this process.
 
     Yields:
         A function `run(method, items)` that yields `method(shared, item)` for each item, in order.
@@ -86,10 +76,7 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
 
 
 def _run_ahead(
-    pool: ProcessPoolExecutor,
-    method: Callable[[Any, Any], Any],
-    items: Iterable[Any],
-    limit: int,
+    pool: ProcessPoolExecutor, method: Callable[[Any, Any], Any], items: Iterable[Any], limit: int
 ) -> Iterator[Any]:
     waiting: deque[Future] = deque()
     for item in items:

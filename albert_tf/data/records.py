@@ -25,40 +25,33 @@ _FILE_ERRORS = (
 
 
 def parse_batch(serialized: tf.Tensor, specs: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
-    """Parses a batch of `tf.train.Example` messages inside a `tf.data` pipeline.
-
-    Args:
-        serialized: string [B].
-        specs: the features to read; others in the records are left out.
+    """Parses a batch of `tf.train.Example` messages, string [B], inside a `tf.data` pipeline.
 
     Returns:
-        For each name int32 or float32 [B, length].
+        For each name of `specs` int32 or float32 [B, length].
 
     Raises:
         tf.errors.InvalidArgumentError: (when run) a feature is missing, has another length, or a
             value outside [0, limit). Read inside `explain_read_errors` to learn where.
     """
     parsed = tf.io.parse_example(
-        serialized,
-        {spec.name: tf.io.FixedLenFeature([spec.length], spec.dtype) for spec in specs},
+        serialized, {spec.name: tf.io.FixedLenFeature([spec.length], spec.dtype) for spec in specs}
     )
     features = {}
     for spec in specs:
         values = parsed[spec.name]
         if spec.limit is not None:
             # On a GPU an id beyond the table would be looked up as zeros, in silence.
-            with tf.control_dependencies(_range_checks(values, spec)):
+            message = f"feature {spec.name!r} must lie in [0, {spec.limit})"
+            limit = tf.constant(spec.limit, values.dtype)
+            checks = [
+                tf.debugging.assert_non_negative(values, message=message),
+                tf.debugging.assert_less(values, limit, message=message),
+            ]
+            with tf.control_dependencies(checks):
                 values = tf.identity(values)
         features[spec.name] = tf.cast(values, tf.int32) if spec.dtype == "int64" else values
     return features
-
-
-def _range_checks(values: tf.Tensor, spec: FeatureSpec) -> list[tf.Operation]:
-    message = f"feature {spec.name!r} must lie in [0, {spec.limit})"
-    return [
-        tf.debugging.assert_non_negative(values, message=message),
-        tf.debugging.assert_less(values, tf.constant(spec.limit, values.dtype), message=message),
-    ]
 
 
 def check_record_files(
@@ -90,8 +83,8 @@ def check_record_files(
 def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> Iterator[None]:
     """Turns a reading error of `tf.data` inside the block into one that names file and record.
 
-    `tf.data` says neither. Nothing is done while all goes well; after an error the files are read
-    again, one record at a time, up to the damaged one.
+    `tf.data` says neither. After an error the files are read again, one record at a time, up to the
+    damaged one.
 
     Raises:
         RecordError: a record is damaged or not as `specs` say, or a file cannot be read. Errors
@@ -111,7 +104,6 @@ def explain_read_errors(files: Sequence[str], specs: Sequence[FeatureSpec]) -> I
 
 
 def _check_file(path: str) -> None:
-    """Raises RecordError if a file can no longer be opened."""
     try:
         with open_binary(path, "rb") as file:
             file.read(1)
@@ -136,12 +128,7 @@ def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
 
 
 def example_features(payload: bytes, path: str, number: int) -> Any:
-    """Returns the features of a record by name.
-
-    Args:
-        payload: of the record.
-        path: of its file, for errors.
-        number: of the record, from 1, for errors.
+    """Returns the features of a record by name; path and number, from 1, are for errors.
 
     Raises:
         RecordError: it is empty, or no `tf.train.Example`.

@@ -18,15 +18,11 @@ _BYTES_AT_ONCE = 1 << 18
 
 
 def can_be_read_twice(path: str, flag: str, what: str) -> bool:
-    """Whether a file can be looked through first; the standard input and pipes can not.
-
-    Args:
-        path: the file; "-" is the standard input.
-        flag: the flag it came from, for the error.
-        what: what should be given, such as "a text file".
+    """Whether a file can be looked through first; "-", the standard input, and pipes can not.
 
     Raises:
-        ValueError: there is nothing to read under this name.
+        ValueError: there is nothing to read under this name; says what should be given, such as "a
+            text file".
     """
     if path == STANDARD_INPUT:
         return False
@@ -115,12 +111,9 @@ def discarded_standard_error() -> Iterator[None]:
 
 
 def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
-    r"""Yields the lines of a file or a pipe, some at a time.
+    r"""Yields the lines of a file or a pipe, opened in binary mode, some at a time.
 
     Only \n ends a line: other characters that some programs take for line ends belong to the text.
-
-    Args:
-        file: opened in binary mode.
 
     Yields:
         1 to 1024 lines without their \n: from a pipe or a terminal, those that have come so far,

@@ -53,19 +53,7 @@ def parse_json(data: bytes | str, where: str, *, line: int = 1) -> Any:
 
 
 def json_values(text: str, where: str, *, line: int = 1) -> Iterator[tuple[int, Any]]:
-    """Yields the JSON values of a text, one after the other, whatever blanks are between them.
-
-    Args:
-        text: from `decode_utf8`.
-        where: as for `parse_json`.
-        line: likewise.
-
-    Yields:
-        The line a value begins in, and the value.
-
-    Raises:
-        JsonError: see `parse_json`.
-    """
+    """Yields the JSON values of a text, with the lines they begin in; see `parse_json`."""
     position = counted = 0
     while found := _VALUE.search(text, position):
         line += text.count("\n", counted, found.start())
@@ -83,17 +71,7 @@ def json_values(text: str, where: str, *, line: int = 1) -> Iterator[tuple[int, 
 
 
 def read_json(path: str, where: str) -> Any:
-    """Reads a JSON file.
-
-    Args:
-        path: any path `data.files` takes.
-        where: as for `parse_json`.
-
-    Raises:
-        JsonError: see `parse_json`.
-        EncodingError: it is not UTF-8.
-        OSError: it cannot be read.
-    """
+    """Reads a JSON file; see `parse_json`."""
     with open_binary(path, "rb") as file:
         return parse_json(file.read(), where)
 

@@ -45,13 +45,10 @@ _LINES_NAMED = 5
 class DataIssues:
     """Counts what is odd in a file, or a folder, by kind, while it is read.
 
-    Args:
-        path: the file or folder.
-        unit: what the locations of rows are called.
-
     Attributes:
         path: the file or folder.
-        locations: where the rows of each kind are: lines counted from 1 as editors do, or names.
+        locations: where the rows of each kind are: lines counted from 1 as editors do, or names of
+            `unit`.
     """
 
     def __init__(self, path: str, unit: str = "line") -> None:
@@ -60,12 +57,7 @@ class DataIssues:
         self._unit = unit
 
     def add(self, kind: str, location: int | str) -> None:
-        """Counts a row.
-
-        Args:
-            kind: what is odd and what was done, for example "an empty text, kept".
-            location: where the row is.
-        """
+        """Counts a row; the kind says what is odd and what was done: "an empty text, kept"."""
         self.locations.setdefault(kind, []).append(location)
 
     def messages(self) -> list[str]:
@@ -105,14 +97,10 @@ class Table:
     header: Cells | None = None
 
     def index(self, column: str, flag: str) -> int:
-        """Finds a column.
-
-        Args:
-            column: its name, or its number from 0 in a file without a header.
-            flag: the flag that says so, for the error.
+        """Finds a column by its name, or its number from 0 in a file without a header.
 
         Raises:
-            ValueError: no column, or several, of this name.
+            ValueError: no column, or several, of this name; says which flag names it.
         """
         if self.columns is None:
             if is_column_number(column) and int(column) < self.width:
@@ -244,14 +232,8 @@ def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row
 def json_objects(path: str, flag: str, text: str, wanted: str) -> list[tuple[int, dict[str, Any]]]:
     """Reads JSON lines; returns the objects with the numbers of their lines. Blanks are left out.
 
-    Args:
-        path: the file, for errors.
-        flag: the flag it came from, for errors.
-        text: what is in it.
-        wanted: what the file should hold, for errors.
-
     Raises:
-        ValueError: a line is no JSON object; names the line.
+        ValueError: a line is no JSON object; names the line, and what is `wanted`.
     """
     objects: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(text.split("\n"), start=1):

@@ -1,4 +1,4 @@
-"""Labelled texts and pairs of texts, before they become tokens: what a source of data hands out."""
+"""Labelled texts and pairs of texts, before they become tokens, and what there is in GLUE."""
 
 from __future__ import annotations
 
@@ -41,10 +41,7 @@ class TextExample:
 
 @dataclass(frozen=True)
 class Labels:
-    """What a task predicts.
-
-    Attributes:
-        names: the classes, a class's place being its id; empty for a number (regression).
+    """What a task predicts: classes, a class's place being its id, or a number if there are none.
 
     Raises:
         ValueError: one class only, or a name twice.
@@ -53,7 +50,6 @@ class Labels:
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses what nothing can be learned from."""
         if len(self.names) == 1:
             raise ValueError(
                 f"A classifier needs at least two labels. Received: {listed(self.names)}"
@@ -175,8 +171,7 @@ class GlueTask:
         labelled, unlabelled: columns of train and dev, and of test.
         submission_file: name of the file GLUE's server takes.
         best_metric, metrics: see `TextData`.
-        dev_file: its name.
-        test_files: names the test file may have.
+        dev_file, test_files: names of the dev file, and those that the test file may have.
         test_folders: where the test file is looked for, if not in `folder`.
         cuts_long_rows: whether cells past the last are cut off rows of train and dev.
     """
@@ -299,9 +294,7 @@ _OTHER_NAMES = {
 
 
 def glue_task_name(name: str) -> str:
-    """The name of a task as `GLUE_TASKS` has it, whatever its case and hyphens.
-
-    Other names of MNLI's two sets and of the diagnostic set are known too.
+    """The name of a task as `GLUE_TASKS` has it, whatever its case and hyphens, and other names.
 
     Raises:
         ValueError: no task of GLUE.

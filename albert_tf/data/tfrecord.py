@@ -1,7 +1,8 @@
-"""TFRecord files without TensorFlow: framing, checksums, and reading that names what is damaged.
+"""TFRecord files of `tf.train.Example`s, many at a time, with NumPy and without TensorFlow.
 
 A record is: its length (uint64), a checksum of that, the payload, a checksum of the payload; all
-little-endian. The checksum is CRC-32C, rotated and shifted by a constant.
+little-endian. The checksum is CRC-32C, rotated and shifted by a constant. An Example holds
+Features, a map from a name to a Feature, which holds one packed list, as protocol buffers do.
 """
 
 import struct
@@ -41,14 +42,11 @@ class FeatureSpec:
 
 
 def encode_examples(columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSpec]) -> list[bytes]:
-    """Serialises one `tf.train.Example` for each row.
+    """Serialises one `tf.train.Example` for each row; equal columns give equal bytes.
 
     Args:
         columns: for each feature an array [B, length]; int64 features hold values in [0, 2**56).
         specs: the features, in the order in which they are written.
-
-    Returns:
-        B messages; equal columns give equal bytes.
 
     Raises:
         ValueError: a column has another shape than its specification says, or an integer outside
@@ -69,14 +67,12 @@ def _encode_column(values: np.ndarray, spec: FeatureSpec) -> list[bytes]:
             f"Feature {spec.name!r} needs {spec.length} values per record. Received: shape "
             f"{values.shape}"
         )
-    rows = _float_rows(values) if spec.dtype == "float32" else _varint_rows(values, spec.name)
+    if spec.dtype == "float32":
+        width = 4 * spec.length
+        rows = _split(values.astype("<f4").tobytes(), [width] * len(values))
+    else:
+        rows = _varint_rows(values, spec.name)
     return [_entry_header(spec.name, spec.dtype, len(row)) + row for row in rows]
-
-
-def _float_rows(values: np.ndarray) -> list[bytes]:
-    """Packed little-endian floats of each row."""
-    width = 4 * values.shape[1]
-    return _split(values.astype("<f4").tobytes(), [width] * len(values))
 
 
 def _varint_rows(values: np.ndarray, name: str) -> list[bytes]:
@@ -160,15 +156,9 @@ def frame_records(payloads: Sequence[bytes]) -> list[bytes]:
 
 
 def masked_crc32c(payloads: Sequence[bytes]) -> np.ndarray:
-    """Checksums of many byte strings at once, as TFRecord files hold them.
+    """Checksums of many byte strings at once, as TFRecord files hold them: uint32 [B].
 
     All strings advance together, eight bytes a step, so that a step is a few array operations.
-
-    Args:
-        payloads: B strings of any length.
-
-    Returns:
-        uint32 [B].
     """
     if not payloads:
         return np.zeros(0, np.uint32)
@@ -291,11 +281,9 @@ def count_records(files: Sequence[str]) -> int:
 
 
 def estimate_records(files: Sequence[str], num_records: int = 100) -> int:
-    """Estimates the number of records by the sizes of the first ones.
+    """Estimates the number of records by the sizes of the first `num_records`.
 
-    Args:
-        files: TFRecord files. Where all can be read within `num_records`, the number is exact.
-        num_records: how many to look at.
+    It is exact where all can be read within that.
     """
     number = size = 0
     for path in files:

@@ -1,13 +1,8 @@
 """From record files to batches of parsed features.
 
-The first records tell whether they are pairs, as a sentence loss needs, and whether they are masked
-already.
-
-With `skip_damaged` what is damaged is read past. A record that does not parse is left out alone;
-after one whose checksum differs nothing says where the next one begins, and the rest of its file is
-left out. (Damage up to the last record of a file is reported in the same way, of whichever kind it
-is.) The positions of what was left out travel with the examples, as text, so that they need no
-state outside of the input's position.
+With `skip_damaged` a record that does not parse is left out alone; after one whose checksum differs
+nothing says where the next one begins, and the rest of its file is left out. (Damage up to the last
+record of a file is reported that way, too.) What was left out travels with the examples, as text.
 """
 
 from __future__ import annotations
@@ -49,9 +44,8 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
         specs: the features that a record must have.
 
     Returns:
-        A data set of pairs: payload, and what was left out before it (see `SKIPPED`). Empty
-        records are left out, so an empty payload only stands for the end of a file that is damaged
-        there: `carry_places` takes such elements out.
+        Pairs of a payload and what was left out before it (see `SKIPPED`). An empty payload stands
+        for the end of a file that is damaged there: `carry_places` takes it out.
     """
 
     def number(state: Any, payload: tf.Tensor) -> Any:
@@ -84,14 +78,7 @@ def good_records(path: tf.Tensor, size: tf.Tensor, specs: Sequence[FeatureSpec])
 
 
 def carry_places(records: tf.data.Dataset) -> tf.data.Dataset:
-    """Gives the next record what an element without one says, and takes that element out.
-
-    Args:
-        records: the pairs of `good_records`, in any order.
-
-    Returns:
-        The same pairs, every payload a record.
-    """
+    """Gives the next record what an element without one says, and takes that element out."""
 
     def carry(pending: tf.Tensor, element: Any) -> Any:
         payload, skipped = element
@@ -135,17 +122,16 @@ def training_batches(
     Args:
         files: TFRecord files.
         specs: the features to read.
-        batch_size: B, examples of every batch.
+        batch_size: B, a multiple of the number of workers.
         seed: decides the order.
         shuffle_buffer_size: records among which the next one is drawn.
         transform: see `Transform`; None leaves the features as they are.
-        shard: the worker's; B is a multiple of the number of workers.
-        skip_damaged: leave out records that cannot be read; their places are then in the batches,
-            see `SkippedRecords`. The order of the others stays.
+        shard: the worker's.
+        skip_damaged: leave out records that cannot be read, see `SkippedRecords`; the order of the
+            others stays.
 
     Returns:
-        A data set of features, each [B / workers, length], and `example_weights` float32
-        [B / workers].
+        Features, each [B / workers, length], and `example_weights` float32 [B / workers].
     """
     read: Any = tf.data.TFRecordDataset
     sources: Any = list(files)
@@ -180,14 +166,7 @@ def evaluation_batches(
 ) -> tf.data.Dataset:
     """Every example once, in the order of the files; the last batch may be shorter.
 
-    Args:
-        files: TFRecord files.
-        specs: the features to read.
-        batch_size: B, examples of every batch but the last.
-        transform: as of `training_batches`.
-
-    Returns:
-        A data set of features, each [B, length], and `example_weights` float32 [B].
+    The arguments are those of `training_batches`, and so are the features.
     """
     records = tf.data.TFRecordDataset(list(files))
     records = records.enumerate() if transform else records
@@ -195,10 +174,7 @@ def evaluation_batches(
 
 
 def _parsed(
-    batches: tf.data.Dataset,
-    specs: Sequence[FeatureSpec],
-    transform: Transform | None,
-    rows: slice,
+    batches: tf.data.Dataset, specs: Sequence[FeatureSpec], transform: Transform | None, rows: slice
 ) -> tf.data.Dataset:
     """Parses some rows of each batch: last, and only when it is asked for.
 
@@ -209,13 +185,6 @@ def _parsed(
     options.deterministic = True
     options.experimental_optimization.map_parallelization = False
     options.experimental_optimization.inject_prefetch = False
-    return batches.prefetch(2).map(_parser(specs, transform, rows)).with_options(options)
-
-
-def _parser(
-    specs: Sequence[FeatureSpec], transform: Transform | None, rows: slice
-) -> Callable[..., Features]:
-    """What makes features of some rows of a batch of records, or of numbered records."""
 
     @tf.autograph.experimental.do_not_convert  # takes a second, and nothing here needs it
     def parse(serialized: tf.Tensor, *skipped: tf.Tensor) -> Features:
@@ -230,18 +199,14 @@ def _parser(
         assert transform is not None
         return transform(parse(*tf.nest.flatten(records)), numbers[rows])
 
-    return parse_numbered if transform else parse
+    parser = parse_numbered if transform else parse
+    return batches.prefetch(2).map(parser).with_options(options)
 
 
 def are_masked(path: str, mask_id: int | None = None) -> bool | None:
-    """Whether the first records of a file were masked when they were made.
+    """Whether the first records of a file were masked when they were made; None: it does not tell.
 
-    Args:
-        path: TFRecord file.
-        mask_id: id of [MASK], which tells where the features of predictions were left out.
-
-    Returns:
-        None where the file does not tell: it is empty, damaged, or holds no pretraining records.
+    `mask_id`, of [MASK], tells where the features of predictions were left out.
     """
     answer = None
     with suppress(RecordError):  # reported where the records are read
@@ -301,12 +266,6 @@ def check_masking(files: Sequence[str], mask_id: int | None) -> None:
 
 def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
     """Looks for segment ids 1, which only pairs have, in the first record of each file.
-
-    Records of swapped parts and of parts from elsewhere look alike.
-
-    Args:
-        files: TFRecord files with the features of pretraining.
-        sentence_loss: one of `SENTENCE_LOSSES`.
 
     Raises:
         RecordError: a file of single runs, from which no sentence loss can be learnt, or one whose

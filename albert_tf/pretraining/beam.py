@@ -1,13 +1,8 @@
 """The making of pretraining records as an Apache Beam pipeline: many machines, the same bytes.
 
-Every step is a pure function of its input, so it may run anywhere, in any order and more than once:
-
-    plan jobs ─▶ make records ─▶ shuffle each chunk and write its parts ─▶ join them ─▶ rename
-
-The chunk that a job belongs to follows from how many bytes every job made. Those numbers alone are
-gathered in one process; text and records never are.
-
-Beam's own options are checked here: Beam passes over an unknown one with a warning.
+Every step is a pure function of its input, so it may run anywhere, in any order and more than once.
+The chunk that a job belongs to follows from how many bytes every job made: those numbers alone are
+gathered in one process. Beam's own options are checked here: Beam only warns of unknown ones.
 """
 
 import os
@@ -55,11 +50,7 @@ _METRICS = "albert_tf"
 
 
 def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
-    """Turns Beam's own options into its object for them.
-
-    Args:
-        runner: Beam's name of the runner.
-        arguments: options such as "--region=us-east1".
+    """Turns Beam's own options, such as "--region=us-east1", into its object for them.
 
     Raises:
         ValueError: the runner or an option is unknown. Runners with a job server have options that
@@ -85,13 +76,7 @@ def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
 
 
 class Task(NamedTuple):
-    """All passes over one block, which is tokenized once.
-
-    Attributes:
-        block_number: number of the block in the corpus.
-        block: where its text is.
-        ranks: for each pass its index in the order of jobs.
-    """
+    """All passes over one block, which is tokenized once; of each its rank among the jobs."""
 
     block_number: int
     block: Block
@@ -99,12 +84,7 @@ class Task(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """What is shuffled together.
-
-    Attributes:
-        of_job: the chunk that each job belongs to, in the order of jobs.
-        starts: records before each chunk.
-    """
+    """What is shuffled together: the chunk of each job, and the records before each chunk."""
 
     of_job: list[int]
     starts: list[int]
@@ -120,9 +100,7 @@ def create_pretraining_data(
     block_bytes: int = BLOCK_BYTES,
     shuffle_bytes: int = SHUFFLE_BYTES,
 ) -> CreationReport:
-    """Writes the pretraining records of a corpus with an Apache Beam runner.
-
-    The bytes are those that `create_records.create_pretraining_data` writes.
+    """Writes what `create_records.create_pretraining_data` writes, with an Apache Beam runner.
 
     Args:
         runner: Beam's name of the runner, such as "DataflowRunner".
@@ -135,8 +113,8 @@ def create_pretraining_data(
         shuffle_bytes: records that are shuffled at a time, in the memory of one worker.
 
     Returns:
-        Counts of what was read and made; on a runner that reports only attempted work, those of
-        work it did twice are in them twice.
+        Counts of what was read and made; a runner that reports only attempted work counts twice
+        what it did twice.
 
     Raises:
         ValueError: options, an input or an output is wrong, or the pipeline failed.
@@ -207,7 +185,6 @@ def _make_records(task: Task, maker: RecordMaker) -> Iterator[tuple[int, list[by
 
 
 def _measure(made: tuple[int, list[bytes]]) -> tuple[int, int, int]:
-    """Rank, records and bytes of a pass."""
     rank, records = made
     return rank, len(records), sum(map(len, records))
 

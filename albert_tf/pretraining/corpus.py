@@ -1,9 +1,8 @@
 """Text files as blocks of whole documents, so that a corpus of any size fits in any memory.
 
 A document is a run of lines, one sentence each; an empty line or the end of a file ends it. All
-files together are one row of bytes. It is cut near every 4 MiB, at the first place where a document
-begins; where the cuts fall depends on the files alone, so blocks can be read in any order by any
-number of processes.
+files together are cut near every 4 MiB, at the first place where a document begins: where the cuts
+fall depends on the files alone, so blocks can be read in any order by any number of processes.
 """
 
 import re
@@ -26,12 +25,7 @@ _EMPTY_LINE = re.compile(rb"\n[ \t\r\f\v]*\n")
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a file.
-
-    Attributes:
-        path: the file.
-        start, end: the bytes [start, end).
-    """
+    """The bytes [start, end) of a file."""
 
     path: str
     start: int
@@ -63,15 +57,10 @@ class Block:
 
 
 def cut_into_blocks(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> list[Block]:
-    """Cuts files into blocks of about `block_bytes`.
+    """Cuts files, each of which begins a new document, into blocks of about `block_bytes`.
 
-    Args:
-        files: text files; each begins a new document.
-        block_bytes: size to aim at. Longer documents are cut at a line end; a single longer line
-            stays whole.
-
-    Returns:
-        Blocks in the order of the text, without empty ones.
+    Longer documents are cut at a line end; a single longer line stays whole. Empty blocks are left
+    out.
     """
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:  # remote ones take long to answer
         starts = list(accumulate(pool.map(file_size, files), initial=0))
@@ -115,10 +104,7 @@ def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
 
 
 def check_block(block: Block) -> bool:
-    """Makes sure that a block is text.
-
-    Returns:
-        Whether there is anything but white space in it.
+    """Whether there is anything but white space in a block.
 
     Raises:
         ValueError: not UTF-8; names the file, the line and the byte.
@@ -153,10 +139,6 @@ def _count_lines(span: Span) -> int:
 
 def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
     """Tokenizes the documents of a block; lines and documents without tokens are left out.
-
-    Args:
-        block: from `cut_into_blocks`.
-        tokenizer: text to ids.
 
     Returns:
         Documents whose ids lie in [0, V]: V stands for an unknown piece inside a word, which only

@@ -1,13 +1,9 @@
 """From text files to files of pretraining records, in many processes and in bounded memory.
 
-Each pass over each block of documents is a job with random numbers of its own. Jobs run in random
-order wherever there is a free process; their records come back in the order of the jobs and are
-shuffled in chunks as large as memory is meant to be. So the bytes written depend on text, settings
-and seed, not on the number of processes, and `pretraining.beam` writes the same ones on a cluster.
-
-The order can be computed by any machine: what jobs made is gathered into chunks, job after job, and
-each chunk is shuffled completely. Where a record ends up follows from the seed, the number of its
-chunk and its number in it.
+Each pass over each block of documents is a job with random numbers of its own. Jobs run wherever
+there is a free process; their records come back in a random order of the jobs, are gathered into
+chunks as large as memory is meant to be, and each chunk is shuffled. So the bytes written depend on
+text, settings and seed, not on the processes, and `pretraining.beam` writes the same on a cluster.
 """
 
 import os
@@ -81,7 +77,6 @@ class CreationReport:
         ]
 
     def _masking(self) -> str:
-        """How much is masked, and the share of each n-gram length."""
         c, settings = self.counts, self.settings.masking
         if not settings.masked_lm_prob:
             return "none, for masking while training"
@@ -97,7 +92,6 @@ class CreationReport:
         )
 
     def _pairs(self) -> str:
-        """What the sentence loss is, and the shares of the two kinds of negatives."""
         c, settings = self.counts, self.settings.segments
         if settings.sentence_loss == NONE:
             return f"sentence_loss={NONE} (a sequence is one run of text)"
@@ -149,9 +143,7 @@ class CreationReport:
 def masking_limit_warning(length: int, masking: MaskingSettings) -> str | None:
     """Says so when --max_predictions_per_seq allows less than --masked_lm_prob asks for.
 
-    Args:
-        length: positions of a full sequence.
-        masking: what is asked for.
+    `length`: positions of a full sequence.
     """
     limit, fraction = masking.max_predictions_per_seq, masking.masked_lm_prob
     wanted = round(length * fraction)
@@ -169,12 +161,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def chunk_numbers(sizes: Iterable[int], capacity: int) -> Iterator[int]:
-    """Says for each job which chunk it belongs to.
-
-    Args:
-        sizes: bytes that each job made. Taken one at a time.
-        capacity: a chunk is full when it has so many bytes.
-    """
+    """Says for each job which chunk it belongs to: one is full when it has `capacity` bytes."""
     number = filled = 0
     for size in sizes:
         yield number
@@ -184,28 +171,16 @@ def chunk_numbers(sizes: Iterable[int], capacity: int) -> Iterator[int]:
 
 
 def shuffled_order(count: int, seed: int, chunk: int) -> np.ndarray:
-    """The order of the records of a chunk.
-
-    Args:
-        count: N, records of the chunk.
-        seed: any integer.
-        chunk: its number.
-
-    Returns:
-        int64 [N]: which record comes first, second and so on.
-    """
+    """The order of the `count` records of a chunk, int64 [N]: which is first, second and so on."""
     # Raw bits, because only these are promised to stay the same in all versions of NumPy.
     keys = np.random.SFC64(mix_seed([seed, chunk])).random_raw(count)
     return np.argsort(keys, kind="stable")
 
 
 def shuffled(jobs: Iterable[list[bytes]], capacity: int, seed: int) -> Iterator[bytes]:
-    """Yields records in random order.
+    """Yields the records of jobs in a random order that the seed decides.
 
-    Args:
-        jobs: the records of each job.
-        capacity: bytes of records to shuffle at a time; held in memory, and those of one more job.
-        seed: decides the order.
+    So many bytes are shuffled at a time, and held in memory, with those of one more job.
     """
     measured, jobs = tee(jobs)
     numbers = chunk_numbers((sum(map(len, records)) for records in measured), capacity)
@@ -217,13 +192,7 @@ def shuffled(jobs: Iterable[list[bytes]], capacity: int, seed: int) -> Iterator[
 
 
 class Job(NamedTuple):
-    """One pass over one block.
-
-    Attributes:
-        pass_number: from 0 to dupe_factor - 1.
-        block_number: number of the block in the corpus.
-        block: where its text is.
-    """
+    """One pass over one block, the pass counted from 0 to dupe_factor - 1."""
 
     pass_number: int
     block_number: int
@@ -308,10 +277,9 @@ def create_pretraining_data(
         ValueError: an input is empty or no text, or an output cannot be written.
 
     Source: `main` of the original's create_pretraining_data.
-    Differs: the original does everything in one process and in memory, with one generator for all
-        documents and another, unseeded one for n-gram lengths; here every job has its own. A random
-        second part comes from the same block, not from the whole corpus. The end
-        of a file ends its last document.
+    Differs: the original has one process, one generator for all documents and another, unseeded one
+        for n-gram lengths; here every job has its own. A random second part comes from the same
+        block, not from the whole corpus. The end of a file ends its last document.
     """
     check_outputs(input_files, output_files)
     start = time.monotonic()
@@ -337,15 +305,7 @@ def create_pretraining_data(
 def check_text(
     input_files: Sequence[str], num_workers: int, block_bytes: int = BLOCK_BYTES
 ) -> list[Block]:
-    """Reads all text, so that bad input is found before anything is written.
-
-    Args:
-        input_files: see `create_pretraining_data`.
-        num_workers: processes.
-        block_bytes: see `create_pretraining_data`.
-
-    Returns:
-        The blocks of the text.
+    """Reads all text, so that bad input is found before anything is written; returns its blocks.
 
     Raises:
         ValueError: a file is no text, or there is none in any.
@@ -410,9 +370,7 @@ def shuffled_jobs(blocks: Sequence[Block], settings: PretrainingDataSettings) ->
 
 
 def _collect(
-    jobs: Sequence[Job],
-    results: Iterable[tuple[list[bytes], Counter[str]]],
-    counts: Counter[str],
+    jobs: Sequence[Job], results: Iterable[tuple[list[bytes], Counter[str]]], counts: Counter[str]
 ) -> Iterator[list[bytes]]:
     """Yields the records of each job, adds up the counts and shows the progress."""
     with _progress("creating", [job.block for job in jobs]) as progress:
@@ -423,7 +381,6 @@ def _collect(
 
 
 def _progress(name: str, blocks: Iterable[Block]) -> tqdm:
-    """A bar over the bytes of text, with rate and time left."""
     total = sum(block.size for block in blocks)
     interval = 0.5 if sys.stderr.isatty() else 30
     return tqdm(total=total, desc=name, unit="B", unit_scale=True, mininterval=interval)

@@ -51,18 +51,13 @@ class MaskFiller:
 
     @classmethod
     def of(cls, model: AlbertForPretraining, tokenizer: Tokenizer) -> MaskFiller:
-        """Makes one of a model that was read already.
-
-        Args:
-            model: with the weights of its masked-LM head.
-            tokenizer: the one the model was trained with.
-        """
+        """Makes one of a model that has its masked-LM head, and of the tokenizer it learnt with."""
         filler = cls.__new__(cls)
         filler.model, filler.tokenizer = model, tokenizer
         return filler
 
     def fill(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
-        """Finds the likeliest tokens of each blank, every blank seen on its own.
+        """Finds the likeliest tokens of each [MASK], every blank seen on its own.
 
         Args:
             text: with [MASK] at one place or several; each stands for a single token.

@@ -1,7 +1,6 @@
 """From documents to pretraining instances, and what a record of them holds.
 
-`make_examples` is a pure function of documents, settings and seed: the processes of
-`create_pretraining_data`, a Beam pipeline or a notebook may call it, anywhere and in any order.
+`make_examples` is a pure function of documents, settings and seed.
 """
 
 import random
@@ -207,10 +206,9 @@ def count_instances(
 ) -> Counter[str]:
     """Counts what a batch holds.
 
-    Returns:
-        instances, positions (tokens and padding), tokens, predictions, swapped (label 1 by swapping
-        the parts), random_parts (B from elsewhere), random_parts_of_only_document (with a single
-        document B comes from itself), tokens_cut (lost to make pairs fit).
+    Of the names that do not speak for themselves, positions: tokens and padding; swapped: label 1
+    by swapping the parts; random_parts: B from elsewhere; random_parts_of_only_document: B from the
+    single document there is; tokens_cut: lost to make pairs fit.
     """
     random_parts = sum(pair.random_document >= 0 for pair in pairs)
     return Counter(

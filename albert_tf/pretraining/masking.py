@@ -2,9 +2,8 @@
 
 The rules are the original's: words are visited in random order, each opens an n-gram of random
 length, an n-gram that does not fit the budget is tried shorter, and one that meets a masked word is
-passed over. Sequences do not depend on each other, so a step here is "the k-th visit in every
-sequence". What is drawn at random comes in as arrays (`draw_masking`), the rest is a pure function
-of them.
+passed over. A step here is "the k-th visit in every sequence". What is drawn at random comes in as
+arrays (`draw_masking`), the rest is a pure function of them.
 """
 
 from dataclasses import dataclass
@@ -30,12 +29,14 @@ class Words(NamedTuple):
 def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
     """Groups tokens to words.
 
+    A token that does not start a word joins the word before it, across [SEP] too; the first text
+    token always opens one.
+
     Args:
         is_text: bool [B, S]; False for special tokens and padding, which belong to no word.
         starts_word: bool [B, S]; whether a token opens a word. None makes every text token a word.
 
-    A token that does not start a word joins the word before it, across [SEP] too; the first text
-    token always opens one. Source: `create_masked_lm_predictions` of the original.
+    Source: `create_masked_lm_predictions` of the original.
     """
     opens = is_text.copy() if starts_word is None else is_text & starts_word
     rows = np.flatnonzero(is_text.any(axis=1))
@@ -104,11 +105,11 @@ class Vocabulary(NamedTuple):
 
 
 class NgramDraws(NamedTuple):
-    """Random numbers that decide one choice of n-grams.
+    """Random numbers that decide one choice of n-grams, int64 [B, W] each.
 
     Attributes:
-        order: int64 [B, W]; the words of each sequence in the order of the visits.
-        lengths: int64 [B, W]; for each word, the words of the n-gram that starts there.
+        order: the words of each sequence in the order of the visits.
+        lengths: for each word, the words of the n-gram that starts there.
     """
 
     order: np.ndarray
@@ -153,14 +154,9 @@ class MaskedBatch(NamedTuple):
 
 
 def prediction_budget(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Tokens to mask in sequences of the given lengths, special tokens included.
+    """Tokens to mask in sequences of the given lengths [B], special tokens included: int64 [B].
 
-    Args:
-        lengths: integer [B].
-        settings: fraction and limit.
-
-    Returns:
-        int64 [B]; at least 1 unless the fraction is 0. Halves are rounded to even.
+    At least 1 unless the fraction is 0. Halves are rounded to even.
     """
     if settings.masked_lm_prob == 0:
         return np.zeros(len(lengths), np.int64)
@@ -269,8 +265,7 @@ def _fit(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Shortens n-grams down to one word while they hold more tokens than there is room.
 
-    Returns:
-        Lengths in words and sizes in tokens; a single word may still be too large.
+    Returns their lengths in words and sizes in tokens; a single word may still be too large.
     """
     start = begin[rows, word]
     size = begin[rows, word + length] - start
@@ -313,16 +308,7 @@ def mask_tokens(
     draws: MaskingDraws,
     mask_id: int,
 ) -> MaskedBatch:
-    """Masks a batch of sequences as the draws say.
-
-    Args:
-        input_ids: int32 [B, S].
-        is_text: bool [B, S]; tokens that may be masked.
-        words: from `find_words`.
-        budget: int64 [B]; from `prediction_budget`.
-        draws: from `draw_masking`.
-        mask_id: id of [MASK].
-    """
+    """Does what `mask_batch` does with words, budgets and the draws of `draw_masking` given."""
     output = input_ids.copy()
     chosen, ngrams = choose_ngrams(words, draws.masked, budget)
     selected = _tokens_of(chosen, words, is_text)

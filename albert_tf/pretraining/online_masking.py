@@ -1,9 +1,8 @@
 """Masking while training: n-grams of whole words chosen anew every time a record is read.
 
-The rules are those of `masking.py`, on a batch of records. What is random is a function of the seed
-and of the number of an example: every row has a key of its own, and what it draws is the same in a
-batch of one and of thousands. The generator is SplitMix64: a counter times an odd constant, mixed
-by two multiplications.
+The rules are those of `masking.py`. What is random is a function of the seed and of the number of
+an example: every row has a key of its own, and draws the same in a batch of one and of thousands.
+The generator is SplitMix64: a counter times an odd constant, mixed by two multiplications.
 
 Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
 """
@@ -38,28 +37,12 @@ Features = dict[str, tf.Tensor]
 
 
 def row_keys(seed: int, numbers: np.ndarray) -> np.ndarray:
-    """Keys that differ between rows and between seeds.
-
-    Args:
-        seed: any integer.
-        numbers: int64 [B]; what tells the rows apart.
-
-    Returns:
-        uint64 [B].
-    """
+    """Keys, uint64 [B], that differ between rows, told apart by int64 [B], and between seeds."""
     return _numbered(_mixed(np.array([seed % 2**64], np.uint64)), numbers.astype(np.uint64))
 
 
 def random_bits(keys: np.ndarray, count: int) -> np.ndarray:
-    """Draws 64 random bits for each row and counter.
-
-    Args:
-        keys: uint64 [B]; from `row_keys`.
-        count: C, draws a row.
-
-    Returns:
-        uint64 [B, C].
-    """
+    """Draws 64 random bits for each row and counter: uint64 [B] gives uint64 [B, count]."""
     return _numbered(keys[:, None], np.arange(count, dtype=np.uint64))
 
 
@@ -90,13 +73,7 @@ def below(bits: np.ndarray, limit: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class OnlineMasking:
-    """Masks batches of plain records.
-
-    Attributes:
-        settings: how tokens are chosen.
-        mask_id: id of [MASK].
-        vocab_size: random tokens are drawn from so many.
-    """
+    """Masks batches of plain records; random tokens are drawn from `vocab_size` ids."""
 
     settings: MaskingSettings
     mask_id: int
@@ -167,15 +144,7 @@ class OnlineMasking:
 
 
 def find_text(input_mask: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """Marks text: neither padding nor [CLS], which is first, nor [SEP], which ends each segment.
-
-    Args:
-        input_mask: int32 [B, S].
-        segment_ids: int32 [B, S].
-
-    Returns:
-        bool [B, S].
-    """
+    """Marks text, bool [B, S]: neither padding nor [CLS], nor [SEP], which ends each segment."""
     is_token = input_mask > 0
     ahead = np.full_like(segment_ids, -1)
     ahead[:, :-1] = np.where(is_token, segment_ids, -1)[:, 1:]
@@ -185,15 +154,7 @@ def find_text(input_mask: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
 def draw_masking(
     keys: np.ndarray, counts: np.ndarray, S: int, settings: MaskingSettings, vocab_size: int
 ) -> MaskingDraws:
-    """Draws what `mask_tokens` needs; a row depends on its key and its number of words alone.
-
-    Args:
-        keys: uint64 [B]; from `row_keys`.
-        counts: int64 [B]; words of each sequence.
-        S: positions of a sequence.
-        settings: n-gram lengths and the number of prediction slots.
-        vocab_size: random tokens are drawn from so many.
-    """
+    """Draws what `mask_tokens` needs; a row depends on its key and its number of words alone."""
     bits = random_bits(keys, S + settings.max_predictions_per_seq)
     columns = np.arange(counts.max(initial=0))
     for_words, for_slots = bits[:, : len(columns)], bits[:, S:]

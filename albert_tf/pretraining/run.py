@@ -96,15 +96,10 @@ class PretrainingSettings(TrainingSettings):
 def scale_to_batch_size(
     config: OptimizerConfig, batch_size: int, reference: int
 ) -> OptimizerConfig:
-    """Carries settings over to another batch: as many examples in all, at a suitable rate.
+    """Carries settings for batches of `reference` examples over to another batch size.
 
     Steps are multiplied by reference / batch_size, the learning rate by the root of
     batch_size / reference; the warm-up keeps its number of steps.
-
-    Args:
-        config: settings for batches of `reference` examples.
-        batch_size: examples of a step over all devices; at least 1.
-        reference: at least 1.
 
     Source: the square root and the warm-up, whose epochs grow with the batch so that its steps stay
         the same, are the rules of LAMB's authors (https://arxiv.org/abs/1904.00962); issue 111 of
@@ -191,8 +186,7 @@ def run(settings: PretrainingSettings) -> None:
     else:
         untrained = build_model(task.build_model, settings.precision, strategy)
         if is_chief(strategy):
-            evaluator = _evaluator(settings, task, untrained, strategy)
-            _evaluate(settings, task, evaluator, optimizer_config.num_train_steps)
+            _evaluate(settings, task, untrained, strategy, optimizer_config.num_train_steps)
     wait_for_workers(strategy)
 
 
@@ -286,13 +280,11 @@ def _task(
     masking: OnlineMasking | None,
     strategy: tf.distribute.Strategy,
 ) -> PretrainingTask:
-    eval_flag = "eval_input_file" if settings.eval_input_file else "input_file"
+    flag = "eval_input_file" if settings.eval_input_file else "input_file"
     return PretrainingTask(
         config,
         train_files=match_files(settings.input_file, "--input_file") if settings.do_train else (),
-        eval_files=match_files(getattr(settings, eval_flag), f"--{eval_flag}")
-        if settings.do_eval
-        else (),
+        eval_files=match_files(getattr(settings, flag), f"--{flag}") if settings.do_eval else (),
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,
         shuffle_buffer_size=settings.shuffle_buffer_size,
@@ -310,14 +302,25 @@ def _train(
     model_directory: ModelDirectory,
 ) -> None:
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
-    evaluator = (
-        _evaluator(settings, task, trainer.model, trainer.strategy) if settings.do_eval else None
-    )
+    evaluator = None
+    if settings.do_eval:
+        limits = settings.eval_batch_size, settings.max_eval_steps
+        evaluator = Evaluator(task, trainer.model, trainer.strategy, *limits)
     if trainer.is_chief:
         check_folder(settings.output_dir, OUTPUT_FLAG)
     dry_run = settings.dry_run
     with trainer.locked(evaluates=settings.do_eval, dry_run=dry_run):
-        best = _begin(settings, task, trainer)
+        if trainer.directory.newest() is not None:
+            check_continued_loss(settings.output_dir, task.sentence_loss)
+        trainer.initialize(
+            settings.init_checkpoint,
+            init_from_group0=settings.init_from_group0,
+            allow_partial=settings.allow_partial_checkpoint,
+        )
+        recorded = DepthSchedule.recorded(settings.output_dir, task.config)
+        if recorded is not None:
+            trainer.depth_schedule.check_continues(recorded, trainer.step, settings.output_dir)
+        best = BestCheckpoint(trainer.directory, BEST_METRIC)
         if trainer.is_chief:
             TrainingPlan(
                 trainer,
@@ -332,7 +335,19 @@ def _train(
             model_directory.write()
         if evaluator is not None:
             evaluation = _evaluation_input(task, evaluation, best)
-        log = _run_log(settings, task, trainer, evaluation)
+        num_train_steps = trainer.optimizer_config.num_train_steps
+        log = RunLog(settings.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
+        log.write_config(
+            {
+                "model": task.config.to_dict(),
+                SENTENCE_LOSS_KEY: task.sentence_loss,
+                "trainer": dataclasses.asdict(trainer.config),
+                "optimizer": dataclasses.asdict(trainer.optimizer_config),
+                "scale_from_batch_size": settings.scale_from_batch_size,
+                "input": task.describe_input(),
+                _EVALUATION: evaluation,
+            }
+        )
 
         def record(step: int, results: Mapping[str, float]) -> None:
             write_results(settings.output_dir, step, results)
@@ -353,10 +368,7 @@ def _evaluation_input(
 ) -> dict[str, Any]:
     """What is evaluated on. A best checkpoint that was chosen on something else is not kept.
 
-    Args:
-        task: knows its files.
-        earlier: what the run was evaluated on before, None where that is not known.
-        best: the best checkpoint so far.
+    `earlier`: what the run was evaluated on before, None where that is not known.
     """
     now = task.describe_evaluation()
     is_other = earlier is not None and json.dumps(earlier) != json.dumps(now)
@@ -377,65 +389,29 @@ def _evaluate_trained(trainer: Trainer, evaluator: Evaluator) -> dict[str, float
     return evaluator.evaluate()
 
 
-def _begin(
-    settings: PretrainingSettings, task: PretrainingTask, trainer: Trainer
-) -> BestCheckpoint:
-    """Settles where the training starts; returns the best checkpoint so far."""
-    if trainer.directory.newest() is not None:
-        check_continued_loss(settings.output_dir, task.sentence_loss)
-    trainer.initialize(
-        settings.init_checkpoint,
-        init_from_group0=settings.init_from_group0,
-        allow_partial=settings.allow_partial_checkpoint,
-    )
-    earlier = DepthSchedule.recorded(settings.output_dir, task.config)
-    if earlier is not None:
-        trainer.depth_schedule.check_continues(earlier, trainer.step, settings.output_dir)
-    return BestCheckpoint(trainer.directory, BEST_METRIC)
-
-
-def _run_log(
-    settings: PretrainingSettings,
-    task: PretrainingTask,
-    trainer: Trainer,
-    evaluation: dict[str, Any] | None,
-) -> RunLog:
-    """The log of the run, its settings written."""
-    num_train_steps = trainer.optimizer_config.num_train_steps
-    log = RunLog(settings.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
-    log.write_config(
-        {
-            "model": task.config.to_dict(),
-            SENTENCE_LOSS_KEY: task.sentence_loss,
-            "trainer": dataclasses.asdict(trainer.config),
-            "optimizer": dataclasses.asdict(trainer.optimizer_config),
-            "scale_from_batch_size": settings.scale_from_batch_size,
-            "input": task.describe_input(),
-            _EVALUATION: evaluation,
-        }
-    )
-    return log
-
-
-def _evaluator(
+def _evaluate(
     settings: PretrainingSettings,
     task: PretrainingTask,
     model: keras.Model,
     strategy: tf.distribute.Strategy,
-) -> Evaluator:
-    return Evaluator(task, model, strategy, settings.eval_batch_size, settings.max_eval_steps)
-
-
-def _evaluate(
-    settings: PretrainingSettings, task: PretrainingTask, evaluator: Evaluator, last_step: int
+    last_step: int,
 ) -> None:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
+    evaluator = Evaluator(task, model, strategy, settings.eval_batch_size, settings.max_eval_steps)
     schedule = DepthSchedule.parse(settings.depth_schedule, task.config)
     directory = TrainingDirectory(settings.output_dir)
     check_folder(settings.output_dir, OUTPUT_FLAG)
     dry_run = settings.dry_run
     with directory.locked(EVALUATION, dry_run=dry_run):
-        prefixes, best = _to_evaluate(settings, directory, last_step)
+        prefixes = choose_checkpoints(
+            directory,
+            settings.eval_checkpoint,
+            settings.init_checkpoint,
+            flag=EVAL_FLAG,
+            last_step=last_step,
+            watch_secs=settings.watch_secs,
+        )
+        best = BestCheckpoint(directory, BEST_METRIC)
         if dry_run:
             if settings.eval_checkpoint == "all" and settings.watch_secs > 0:
                 prefixes = iter(directory.checkpoints())  # there may be none yet
@@ -453,21 +429,6 @@ def _evaluate(
         evaluate_checkpoints(prepared, evaluator.model, evaluator.evaluate, record)
 
 
-def _to_evaluate(
-    settings: PretrainingSettings, directory: TrainingDirectory, last_step: int
-) -> tuple[Iterator[str], BestCheckpoint]:
-    """Prefixes of the checkpoints to evaluate, and the best one so far."""
-    prefixes = choose_checkpoints(
-        directory,
-        settings.eval_checkpoint,
-        settings.init_checkpoint,
-        flag=EVAL_FLAG,
-        last_step=last_step,
-        watch_secs=settings.watch_secs,
-    )
-    return prefixes, BestCheckpoint(directory, BEST_METRIC)
-
-
 def _prepared(
     prefixes: Iterable[str], evaluator: Evaluator, sentence_loss: str, given: DepthSchedule
 ) -> Iterator[str]:
@@ -483,12 +444,7 @@ def _prepared(
 
 
 def _trained_depth(prefix: str, given: DepthSchedule, config: AlbertConfig) -> int | None:
-    """Layers that the last step of a checkpoint applied: its run says so, or else the flag.
-
-    Raises:
-        LoadError: the checkpoint is damaged.
-        ValueError: the flag contradicts the run.
-    """
+    """Layers that the last step of a checkpoint applied: its run says so, or else the flag."""
     directory, step = os.path.dirname(prefix), read_global_step(prefix)
     recorded = DepthSchedule.recorded(directory, config)
     if recorded and given.changes:

@@ -1,6 +1,6 @@
 """From documents to pairs of segments, or single runs: which tokens an instance has, its label.
 
-Nothing is copied here: tokens lie in one flat array, and each part of a pair is a range of it.
+Nothing is copied: tokens lie in one flat array, and each part of a pair is a range of it.
 """
 
 import random
@@ -77,11 +77,7 @@ class SegmentSettings:
 
 
 def check_sentence_loss(sentence_loss: str) -> None:
-    """Refuses what is not in `SENTENCE_LOSSES`.
-
-    Raises:
-        ValueError: names the flag.
-    """
+    """Refuses, naming the flag, what is not in `SENTENCE_LOSSES`."""
     if sentence_loss not in SENTENCE_LOSSES:
         raise ValueError(
             f"--sentence_loss must be one of {', '.join(SENTENCE_LOSSES)}. Received: "
@@ -117,9 +113,7 @@ class Documents:
         """Reads what `save` wrote."""
         with np.load(path) as arrays:
             return cls(
-                arrays["ids"],
-                arrays["segment_starts"].tolist(),
-                arrays["document_starts"].tolist(),
+                arrays["ids"], arrays["segment_starts"].tolist(), arrays["document_starts"].tolist()
             )
 
     def save(self, file: IO[bytes]) -> None:

@@ -66,10 +66,9 @@ class PretrainingTask:
         sentence_loss: what is learnt of two segments: "sop", "nsp" (the same, under other names) or
             "none", which trains a model without that head.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
-        skip_damaged_records: leave out records to train on that cannot be read.
         masking: masks plain records while training; None reads records that are masked already.
-            Records to evaluate on may be masked already in both cases; plain ones are masked the
-            same way every time.
+            Plain records to evaluate on are masked the same way every time.
+        skip_damaged_records: leave out records to train on that cannot be read.
 
     Raises:
         ValueError: sequences longer than the model's position table; no such `sentence_loss`.
@@ -245,11 +244,7 @@ def trained_sentence_loss(directory: str) -> str | None:
 
 
 def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
-    """Refuses to go on with another loss than the run began with.
-
-    Raises:
-        ValueError: names the flag.
-    """
+    """Refuses to go on with another loss than the run began with; names the flag."""
     known = trained_sentence_loss(output_dir)
     if known not in (None, sentence_loss):
         raise ValueError(
@@ -260,12 +255,7 @@ def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
 
 
 def warn_of_another_loss(checkpoint: str, sentence_loss: str) -> None:
-    """Says so when a checkpoint to be evaluated was trained with another loss.
-
-    Args:
-        checkpoint: its prefix.
-        sentence_loss: what it is evaluated as.
-    """
+    """Says so when a checkpoint (a prefix) to be evaluated was trained with another loss."""
     known = trained_sentence_loss(os.path.dirname(checkpoint))
     if known not in (None, sentence_loss):
         logging.warning(

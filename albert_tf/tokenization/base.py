@@ -2,10 +2,25 @@
 
 import abc
 import reprlib
-from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FilledTable(dict[K, V]):
+    """A dictionary that computes what it is asked for and keeps it."""
+
+    def __init__(self, compute: Callable[[K], V]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, key: K) -> V:
+        self[key] = self._compute(key)
+        return self[key]
 
 
 class Encoding(NamedTuple):
@@ -24,11 +39,6 @@ class Encoding(NamedTuple):
 
     These are the positions that the original release finds by aligning text and pieces, but for
     the empty ranges, which it stretches over their neighbours.
-
-    Attributes:
-        ids: vocabulary id of each piece.
-        starts: first character of each piece.
-        ends: one past the last character of each piece.
     """
 
     ids: list[int]
@@ -45,19 +55,15 @@ class Tokenizer(abc.ABC):
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         starts_word: bool [V]; whether a token opens a new word (whole-word masking).
         do_lower_case: whether text is lower-cased.
-        files: paths of the files it was made from, to be copied beside a model.
+        files: paths of the files it was made from, to be copied beside a model; the first is named
+            in errors.
     """
 
     pad_names: ClassVar[tuple[str, ...]] = ("<pad>", "[PAD]")
     unk_names: ClassVar[tuple[str, ...]] = ("<unk>", "[UNK]")
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
-        """Checks that every special token is there.
-
-        Args:
-            tokens: the vocabulary in id order, without repetition.
-            do_lower_case: whether text is lower-cased.
-            files: paths of the files the vocabulary came from; the first is named in errors.
+        """Takes the vocabulary in id order, without repetition.
 
         Raises:
             ValueError: a special token is missing.

@@ -56,18 +56,11 @@ def existing_files(
     vocab_file: str | os.PathLike | None,
     file_of_model: str | None = None,
 ) -> dict[str, str]:
-    """Returns the paths that are given, less those of missing files that are not needed.
+    """Returns the paths that are given, by flag, less those of missing files that are not needed.
 
     Scripts made for the original release name files that it never opened: a vocabulary beside a
-    SentencePiece model, and any beside a TF-Hub module. A warning tells of each.
-
-    Args:
-        spm_model_file: path (--spm_model_file).
-        vocab_file: path (--vocab_file).
-        file_of_model: tokenizer of the TF-Hub module that is used. Default: none.
-
-    Returns:
-        Path by the name of its argument.
+    SentencePiece model, and any beside a TF-Hub module, whose tokenizer is `file_of_model`. A
+    warning tells of each.
     """
     given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
     paths = {name: os.fspath(path) for name, path in given.items() if path}
@@ -80,16 +73,10 @@ def existing_files(
 
 
 def read_vocabulary(text: str) -> list[str]:
-    """Reads the lines of a WordPiece vocabulary.
+    """Reads the lines of a WordPiece vocabulary: the tokens in the order of their ids.
 
     The token of a line is its first word; a line of blanks only gives the token " "; a token seen
     before takes no id.
-
-    Args:
-        text: content of the file.
-
-    Returns:
-        The tokens, the place in the list being the id.
 
     Source: `load_vocab` of the original's tokenization module.
     """
@@ -147,25 +134,21 @@ def _make_tokenizer(chosen: _Asset, others: list[_Asset], do_lower_case: bool) -
     if isinstance(chosen.content, str):
         tokens = read_vocabulary(chosen.content)
         tokenizer = WordPieceTokenizer(tokens, do_lower_case, [chosen.path])
-        _warn_of_shifted_ids(chosen.path, chosen.content, tokens)
+        lines = chosen.content.removesuffix("\n").count("\n") + 1
+        if lines != len(tokens):
+            logging.warning(
+                "%s has %d lines and %d tokens: duplicate lines get no id, so ids differ from line "
+                "numbers (as in the original release).",
+                chosen.path,
+                lines,
+                len(tokens),
+            )
         return tokenizer
     listings = [other.path for other in others if not other.is_model]
     beside = os.path.splitext(chosen.path)[0] + ".vocab"
     if not listings and file_exists(beside):
         listings = [beside]
     return SentencePieceTokenizer(chosen.content, do_lower_case, [chosen.path, *listings])
-
-
-def _warn_of_shifted_ids(path: str, text: str, tokens: list[str]) -> None:
-    lines = text.removesuffix("\n").count("\n") + 1
-    if lines != len(tokens):
-        logging.warning(
-            "%s has %d lines and %d tokens: duplicate lines get no id, so ids differ from line "
-            "numbers (as in the original release).",
-            path,
-            lines,
-            len(tokens),
-        )
 
 
 def _check_agreement(tokenizer: Tokenizer, other: _Asset) -> None:

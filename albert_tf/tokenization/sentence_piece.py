@@ -1,4 +1,4 @@
-"""The SentencePiece tokenizer of the English ALBERT models."""
+"""SentencePiece, as the English ALBERT models use it: clean-up, tokenizer, new vocabularies."""
 
 import io
 import os
@@ -13,50 +13,26 @@ import sentencepiece
 from sentencepiece.sentencepiece_pb2 import SentencePieceText  # type: ignore[attr-defined]
 
 from albert_tf.data.files import write_then_rename
-from albert_tf.tokenization.base import Encoding, Tokenizer
+from albert_tf.tokenization.base import Encoding, FilledTable, Tokenizer
 
 _WORD = re.compile(r"\S+")
 
 
-class _CombiningDropper(dict[int, int | None]):
-    """A `str.translate` table that drops combining characters, filled as characters are met."""
-
-    def __missing__(self, code: int) -> int | None:
-        kept = None if unicodedata.combining(chr(code)) else code
-        self[code] = kept
-        return kept
-
-
-_DROP_COMBINING = _CombiningDropper()
-
-
-class _CharacterCleaner(dict[str, str]):
-    """What NFKD makes of each character, combining ones dropped; filled as they are met."""
-
-    def __missing__(self, character: str) -> str:
-        kept = unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
-        self[character] = kept
-        return kept
-
-
+_DROP_COMBINING: FilledTable[int, int | None] = FilledTable(
+    lambda code: None if unicodedata.combining(chr(code)) else code
+)
 # One by one gives the same as a text as a whole: NFKD reorders combining characters only.
-_CLEAN_CHARACTERS = _CharacterCleaner()
+_CLEAN_CHARACTERS: FilledTable[str, str] = FilledTable(
+    lambda character: unicodedata.normalize("NFKD", character).translate(_DROP_COMBINING)
+)
 
 
 def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> str:
     """Prepares a text for SentencePiece.
 
-    Runs of white space become one blank and the ends are stripped; then NFKD, combining
-    characters (non-zero combining class) are dropped, and the rest is lower-cased if asked.
-    Blanks that NFKD itself makes (from U+00B4, say) stay as they are.
-
-    Args:
-        text: any text.
-        do_lower_case: whether to lower-case.
-        collapse_blanks: False leaves all white space alone.
-
-    Returns:
-        The clean text.
+    Runs of white space become one blank and the ends are stripped, if `collapse_blanks`; then NFKD,
+    combining characters (non-zero combining class) are dropped, and the rest is lower-cased if
+    asked. Blanks that NFKD itself makes (from U+00B4, say) stay as they are.
 
     Source: `preprocess_text` of the original's tokenization module.
     """
@@ -97,13 +73,6 @@ def align_clean_text(text: str, do_lower_case: bool) -> AlignedText:
 
     Each clean character covers the raw character it was made from, a blank what `blank_range`
     says; dropped characters are covered by none.
-
-    Args:
-        text: any text.
-        do_lower_case: whether to lower-case.
-
-    Returns:
-        The clean text with positions; `.text` equals `clean_text(text, do_lower_case)`.
     """
     is_collapsed = text == " ".join(text.split())
     if is_collapsed and all(len(_CLEAN_CHARACTERS[character]) == 1 for character in set(text)):
@@ -185,10 +154,7 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     def __init__(
-        self,
-        model_proto: bytes,
-        do_lower_case: bool = True,
-        files: Sequence[str] = (),
+        self, model_proto: bytes, do_lower_case: bool = True, files: Sequence[str] = ()
     ) -> None:
         """Loads a serialized SentencePiece model.
 
@@ -220,10 +186,10 @@ class SentencePieceTokenizer(Tokenizer):
         self._taken_apart = frozenset(self._part_ids)
         self._texts = [_text_of_piece(token) for token in self.tokens]
         self._texts[self.unk_id] = ""  # it covers some text, but not its own name
-        self._lengths = [
-            self._part_lengths(i) if i in self._taken_apart else [len(text)]
-            for i, text in enumerate(self._texts)
-        ]
+        self._lengths = [[len(text)] for text in self._texts]  # of each part of a piece
+        for i in self._taken_apart:
+            places = _places_of_parts(self._parts[self.tokens[i]], self._texts[i])
+            self._lengths[i] = [end - start for start, end in places]
 
     def __reduce__(self) -> tuple[type, tuple]:
         """Pickles as the model file: worker processes build their own processor from it."""
@@ -338,11 +304,6 @@ class SentencePieceTokenizer(Tokenizer):
         parts = self._part_ids
         return [part for i in ids for part in parts.get(i, (i,))]
 
-    def _part_lengths(self, piece_id: int) -> list[int]:
-        """How many characters each part of a piece covers that is taken apart."""
-        places = _places_of_parts(self._parts[self.tokens[piece_id]], self._texts[piece_id])
-        return [end - start for start, end in places]
-
     def _digit_comma_parts(self) -> dict[str, list[str]]:
         """What each piece that ends in a comma after a digit is replaced by."""
         pieces = [p for p in self.tokens if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
@@ -399,8 +360,8 @@ def train_sentence_piece(
 ) -> None:
     """Learns a unigram vocabulary and writes `<model_prefix>.model` and `<model_prefix>.vocab`.
 
-    The text goes through the tokenizer's own clean-up first, for that is what the tokenizer will
-    feed to the model. `<pad>` gets id 0, `<unk>` 1, then come [CLS], [SEP] and [MASK].
+    The text goes through the tokenizer's own clean-up first. `<pad>` gets id 0, `<unk>` 1, then
+    come [CLS], [SEP] and [MASK].
 
     Args:
         sentences: raw text; of more than SAMPLED_SENTENCES lines so many are sampled.
@@ -452,11 +413,7 @@ def model_files(model_prefix: str | os.PathLike) -> tuple[str, str]:
 
 
 def piece_list(model_proto: bytes) -> str:
-    """Returns the content of a .vocab file: a piece and its score a line, in id order.
-
-    Args:
-        model_proto: content of the SentencePiece .model file.
-    """
+    """Returns the content of a .vocab file: a piece and its score a line, in id order."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
     rows = ((processor.id_to_piece(i), processor.get_score(i)) for i in range(len(processor)))
     return "".join(f"{piece}\t{score:g}\n" for piece, score in rows)

@@ -1,4 +1,4 @@
-"""The WordPiece tokenizer of the Chinese ALBERT models and of BERT vocabularies."""
+"""WordPiece, as the Chinese ALBERT models and BERT vocabularies use it: words, then pieces."""
 
 import re
 import string
@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from albert_tf.tokenization.base import Encoding, Tokenizer
+from albert_tf.tokenization.base import Encoding, FilledTable, Tokenizer
 
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ASCII_WORD = re.compile(f"[0-9A-Za-z]+|[{re.escape(string.punctuation)}]")
@@ -27,52 +27,29 @@ _IDEOGRAPHS = (
 )
 
 
-class _Cleaner(dict[int, str]):
-    """`str.translate` table: controls dropped, blanks made equal, ideographs set apart."""
-
-    def __missing__(self, code: int) -> str:
-        self[code] = self._replacement(code)
-        return self[code]
-
-    @staticmethod
-    def _replacement(code: int) -> str:
-        character = chr(code)
-        category = unicodedata.category(character)
-        if character in "\t\n\r" or category == "Zs":
-            return " "
-        if category in ("Cc", "Cf") or code == 0xFFFD:
-            return ""
-        if any(code in block for block in _IDEOGRAPHS):
-            return f" {character} "
-        return character
+def _cleaned(code: int) -> str:
+    """Controls dropped, blanks made equal, ideographs set apart."""
+    character = chr(code)
+    category = unicodedata.category(character)
+    if character in "\t\n\r" or category == "Zs":
+        return " "
+    if category in ("Cc", "Cf") or code == 0xFFFD:
+        return ""
+    return f" {character} " if any(code in block for block in _IDEOGRAPHS) else character
 
 
-class _PunctuationSplitter(dict[int, str]):
-    """`str.translate` table: every punctuation character is set apart by blanks."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        self[code] = f" {character} " if _is_punctuation(character) else character
-        return self[code]
+def _split_punctuation(code: int) -> str:
+    character = chr(code)
+    is_mark = character in string.punctuation or unicodedata.category(character)[0] == "P"
+    return f" {character} " if is_mark else character
 
 
-class _AccentStripper(_PunctuationSplitter):
-    """As above; characters of category Mn (accents, after NFD) are dropped."""
-
-    def __missing__(self, code: int) -> str:
-        if unicodedata.category(chr(code)) == "Mn":
-            self[code] = ""
-            return ""
-        return super().__missing__(code)
-
-
-_CLEAN = _Cleaner()
-_SPLIT_PUNCTUATION = _PunctuationSplitter()
-_STRIP_AND_SPLIT = _AccentStripper()
-
-
-def _is_punctuation(character: str) -> bool:
-    return character in string.punctuation or unicodedata.category(character).startswith("P")
+# For `str.translate`.
+_CLEAN: FilledTable[int, str] = FilledTable(_cleaned)
+_SPLIT_PUNCTUATION: FilledTable[int, str] = FilledTable(_split_punctuation)
+_STRIP_AND_SPLIT: FilledTable[int, str] = FilledTable(
+    lambda code: "" if unicodedata.category(chr(code)) == "Mn" else _split_punctuation(code)
+)
 
 
 def split_words(text: str, do_lower_case: bool) -> list[str]:
@@ -80,13 +57,6 @@ def split_words(text: str, do_lower_case: bool) -> list[str]:
 
     Control characters (categories Cc and Cf, U+FFFD) are dropped. With `do_lower_case` the text is
     lower-cased and its accents (category Mn after NFD) are dropped as well.
-
-    Args:
-        text: any text.
-        do_lower_case: whether to lower-case and strip accents.
-
-    Returns:
-        Words and single punctuation characters, none empty.
 
     Source: `BasicTokenizer` of the original's tokenization module.
     """
@@ -177,16 +147,7 @@ class WordPieceTokenizer(Tokenizer):
     def __init__(
         self, tokens: Sequence[str], do_lower_case: bool = True, files: Sequence[str] = ()
     ) -> None:
-        """Takes a vocabulary.
-
-        Args:
-            tokens: the vocabulary in id order, without repetition.
-            do_lower_case: whether to lower-case and strip accents.
-            files: path of the vocabulary file.
-
-        Raises:
-            ValueError: a special token is missing.
-        """
+        """Takes a vocabulary in id order, without repetition; no special token must be missing."""
         super().__init__(tokens, do_lower_case, files)
         self._longest = max(map(len, self.tokens))
         self._word_ids = lru_cache(_CACHED_WORDS)(self._match_pieces)

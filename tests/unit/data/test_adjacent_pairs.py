@@ -158,11 +158,7 @@ def test_a_sentence_alone_takes_its_neighbour_along() -> None:
         pairs = pair_segments(documents, 0, settings, random.Random(seed))
         found.add(tuple((in_order(pair)[0], in_order(pair)[2]) for pair in pairs))
     # 5 90 | 6 7 80, cut after the 6 or the 7; from the end 7 80 | 90 6 | 5, which takes 90 along
-    assert found == {
-        ((0, 5), (95, 101)),
-        ((0, 5), (95, 108)),
-        ((101, 108), (5, 95), (0, 5)),
-    }
+    assert found == {((0, 5), (95, 101)), ((0, 5), (95, 108)), ((101, 108), (5, 95), (0, 5))}
 
 
 def test_shortest_length_leaves_a_token_in_each_part(generated: Documents) -> None:

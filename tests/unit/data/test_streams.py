@@ -47,10 +47,7 @@ def test_an_output_file_is_there_when_all_of_it_is(tmp_path, capsysbinary):
         out.write(b"whole")
     assert path.read_bytes() == b"whole"
     below_a_file = str(path / "out.txt")
-    with (
-        pytest.raises(WriteError, match="--predict_output_file: "),
-        open_output(below_a_file),
-    ):
+    with pytest.raises(WriteError, match="--predict_output_file: "), open_output(below_a_file):
         pytest.fail("opened")
     with open_output(None) as out:
         out.write(b"to the terminal")

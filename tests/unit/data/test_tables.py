@@ -34,11 +34,7 @@ FILES = {
     "blanks": ("x.tsv", " a \tb\t\t\n 1 \t\u00a02\u3000\n", [[" 1 ", "\u00a02\u3000"]]),
     "ragged": ("x.tsv", "a\tb\n1\n1\t2\t3\n", [["1"], ["1", "2", "3"]]),
     "commas": ("x.CSV", "a,b\n1,2;\t3\n", [["1", "2;\t3"]]),
-    "quoted": (
-        "x.csv",
-        '"a","b"\n"1,""x""\n\r\n",2\n3,"4"\n',
-        [['1,"x"\n\r\n', "2"], ["3", "4"]],
-    ),
+    "quoted": ("x.csv", '"a","b"\n"1,""x""\n\r\n",2\n3,"4"\n', [['1,"x"\n\r\n', "2"], ["3", "4"]]),
     "quotation marks inside": ("x.csv", 'a,b\n5" pipe,2\n', [['5" pipe', "2"]]),
     "other line ends, CSV": ("x.csv", "a,b\n1\u2028x\x85,2\n", [["1\u2028x\x85", "2"]]),
     "windows, CSV": ("x.csv", '\ufeff"a",b\r\n1,2\r\n', [["1", "2"]]),

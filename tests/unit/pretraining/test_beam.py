@@ -5,11 +5,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.pretraining import beam
-from albert_tf.pretraining.create_records import (
-    CreationReport,
-    create_pretraining_data,
-    shuffled,
-)
+from albert_tf.pretraining.create_records import CreationReport, create_pretraining_data, shuffled
 from albert_tf.pretraining.instances import PretrainingDataSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.segments import SegmentSettings

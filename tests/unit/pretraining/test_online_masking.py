@@ -5,9 +5,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from albert_tf.pretraining.masking import (
-    MaskingSettings,
-)
+from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.online_masking import (
     OnlineMasking,
     below,

@@ -93,9 +93,7 @@ def test_counts_say_what_the_records_hold(documents: tuple[Documents, Vocabulary
     assert counts["ngram_1"] > counts["ngram_2"] > counts["ngram_3"] > 0
 
 
-def test_records_without_pairs_hold_the_text_once(
-    documents: tuple[Documents, Vocabulary],
-) -> None:
+def test_records_without_pairs_hold_the_text_once(documents: tuple[Documents, Vocabulary]) -> None:
     """What masking hides is put back; then the sequences, one after the other, are the text."""
     docs, vocabulary = documents
     settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_loss="none"))
