@@ -82,7 +82,7 @@ class AlbertEncoder(ConfiguredModel):
     `albert_tf.modeling.models`.
 
     Args:
-        config: sizes, dropout rates and activation of the model.
+        config: the model's configuration.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Attributes:

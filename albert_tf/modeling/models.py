@@ -56,9 +56,9 @@ class AlbertForPretraining(EncoderAndHead):
 
     Args:
         config: the model's configuration.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
         has_sentence_order_head: whether two segments are judged as well: swapped or not, or, in a
             model of next-sentence prediction, following each other or not.
-        use_one_hot_embeddings: see `FactorizedEmbedding`.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "has_sentence_order_head")
@@ -94,8 +94,10 @@ class AlbertForPretraining(EncoderAndHead):
     ) -> dict[str, Any]:
         """Runs encoder and heads.
 
-        `inputs` also has `masked_lm_positions`, int32 [B, P]; else it, `training` and
-        `dropout_seed` are those of `AlbertEncoder.call`.
+        Args:
+            inputs: what the encoder takes, and `masked_lm_positions`, int32 [B, P].
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
 
         Returns:
             The encoder's outputs, `masked_lm_logits` float32 [B, P, V] and, with that head,
@@ -152,9 +154,15 @@ class AlbertForClassification(EncoderAndHead):
         training: bool | None = None,
         dropout_seed: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Returns the encoder's outputs, and `logits` float32 [B, K].
+        """Runs encoder and classifier.
 
-        `inputs`, `training` and `dropout_seed` are those of `AlbertEncoder.call`.
+        Args:
+            inputs: what the encoder takes.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+
+        Returns:
+            The encoder's outputs, and `logits` float32 [B, K].
         """
         outputs, head_seed = self.encode(inputs, training, dropout_seed)
         return {**outputs, "logits": self.classifier(outputs["pooled_output"], head_seed)}
@@ -194,10 +202,12 @@ class AlbertForMultipleChoice(EncoderAndHead):
     ) -> dict[str, Any]:
         """Scores the options of every example, or options one by one.
 
-        `inputs`, `training` and `dropout_seed` are those of `AlbertEncoder.call`, but
-        inputs are [B, C, S], C options an example. Where an example has fewer, the `input_mask` of
-        the missing ones is all zeros. Inputs [B, S] are B options, scored alone: options can be
-        sorted by length this way.
+        Args:
+            inputs: what the encoder takes, but [B, C, S], C options an example. Where an
+                example has fewer, the `input_mask` of the missing ones is all zeros. Inputs
+                [B, S] are B options, scored alone: options can be sorted by length this way.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
 
         Returns:
             The encoder's outputs, of B * C sequences, and `logits` float32 [B, C], -1e30 for an
@@ -282,7 +292,10 @@ class AlbertForQuestionAnswering(_SpanModel):
     ) -> dict[str, Any]:
         """Runs encoder and head.
 
-        `inputs`, `training` and `dropout_seed` are those of `AlbertEncoder.call`.
+        Args:
+            inputs: what the encoder takes.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
 
         Returns:
             The encoder's outputs, and `start_logits` and `end_logits` float32 [B, S]. Question

@@ -1,11 +1,17 @@
+"""Custom files: columns, labels, what is refused, and what the log says of labels."""
+
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from absl import logging
 
-from albert_tf.classification.data import CustomData, sorted_labels
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.classification.data import CustomData, log_labels, sorted_labels
+from albert_tf.classification.run import ClassifierJob, ClassifierSettings
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
+from albert_tf.training.settings import resolve
 
 TRAIN_TSV = 'id\tlabel\ttext_a\n8\tgood\tI like it\n9\tbad\t"No\n7\tgood\tYes\n'
 GOOD_BAD = Labels(("bad", "good"))
@@ -296,3 +302,73 @@ def test_files_not_given_are_asked_for(file):
             data.read(split)
     with pytest.raises(ValueError, match=r"--dev_file.*'/no/where.tsv'"):
         CustomData(dev_file="/no/where.tsv", labels=GOOD_BAD).read(DEV)
+
+
+DEFAULTS = {"text_a_column": "text_a", "text_b_column": None, "label_column": "label"}
+NUMBERED = {"text_a_column": "0", "text_b_column": None, "label_column": "1"}
+NAMED = {"text_a_column": "question", "text_b_column": "answer", "label_column": "fits"}
+
+
+@pytest.mark.parametrize(
+    ("trained", "given", "expected"),
+    [
+        (DEFAULTS, {}, DEFAULTS),
+        (NUMBERED, {}, NUMBERED),
+        (NAMED, {"label_column": "y"}, {**NAMED, "label_column": "y"}),
+        (NUMBERED, {"text_a_column": "3"}, {**NUMBERED, "text_a_column": "3"}),
+        # The other file has names where the model's has numbers, and the other way round.
+        (NUMBERED, {"text_a_column": "text"}, {**DEFAULTS, "text_a_column": "text"}),
+        (NAMED, {"text_a_column": "0"}, {**DEFAULTS, "text_a_column": "0"}),
+        (NAMED, {"text_b_column": ""}, {**NAMED, "text_b_column": ""}),
+    ],
+)
+def test_columns_are_those_given_and_else_those_of_the_model(trained, given, expected):
+    settings = ClassifierSettings(output_dir="out", **given)
+    task = TrainedTask("custom", Labels(("a", "b")), False, trained)
+    settings = resolve(settings, ClassifierJob.trained_settings(settings, task))
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+@pytest.fixture
+def report(caplog):
+    """Information and warnings about rows with the given labels."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.INFO)
+
+    def of(found, labels: Labels, split: str = TRAIN) -> tuple[str, list[str]]:
+        caplog.clear()
+        log_labels("f", split, [TextExample("", "text", label=name) for name in found], labels)
+        (info,) = (r.getMessage() for r in caplog.records if r.levelname == "INFO")
+        return info, [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+
+    yield of
+    logging.set_verbosity(verbosity)
+
+
+ABC = Labels(("a", "b", "c"))
+
+
+def test_classes_are_counted(report):
+    info, warnings = report("abacc", ABC)
+    assert info.startswith("f: split=train rows=5 ")
+    assert "a: 2 (40.0%), b: 1 (20.0%), c: 2 (40.0%)" in info
+    assert not warnings
+    info, warnings = report(["1.5", "-2", "2"], Labels(), DEV)
+    assert "from -2 to 2, mean 0.5" in info
+    assert not warnings
+    assert "without labels" in report([None, None], ABC, TEST)[0]
+
+
+@pytest.mark.parametrize(("found", "labels"), [("bbb", ABC), (["2", "2"], Labels())])
+def test_one_label_only_is_warned_of(report, found, labels):
+    info, (warning,) = report(found, labels, DEV)
+    assert repr(found[0]) in warning
+    assert labels.is_regression or "a: 0 (0.0%)" in info
+
+
+def test_labels_that_are_no_classes_are_warned_of(report):
+    names = [str(number / 4) for number in range(21)]
+    info, (warning,) = report(names, Labels(tuple(names)))
+    assert "--regression" in warning
+    assert info.endswith("4.75: 1 (4.8%), and 1 more")
+    assert not report(names * 2, Labels(tuple(names)))[1]

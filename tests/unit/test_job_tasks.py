@@ -1,0 +1,446 @@
+"""The tasks of the three jobs: batches and losses, and that training learns, splits and resumes."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.classification.features import TextFeatures
+from albert_tf.classification.task import ClassificationTask
+from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.text_examples import Labels
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.modeling import fused_kernels
+from albert_tf.modeling.models import position_mask
+from albert_tf.multiple_choice.features import ChoiceFeatures
+from albert_tf.multiple_choice.task import MultipleChoiceTask
+from albert_tf.squad.features import SquadFeatures
+from albert_tf.squad.task import SquadTask
+from albert_tf.training.distribution import create_strategy, split_batch
+from albert_tf.training.divergence import TrainingDivergedError
+from albert_tf.training.run_log import RunLog
+from albert_tf.training.trainer import Trainer
+from tests.small_model import dropping_config, small_config
+
+LENGTH, CHOICES, MARK = 13, 3, 5
+LABELS = {"classes": Labels(("no", "maybe", "yes")), "number": Labels()}
+VERSIONS = {"spans": 1, "beams": 2}
+ONE_BLOCK = {
+    "num_hidden_layers": 1,
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+    "type_vocab_size": 2,
+}
+DROPPING, PLAIN = dropping_config(**ONE_BLOCK), small_config(**ONE_BLOCK)
+POOLER = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+# What a batch has beside the tokens and the weights, and what is measured.
+COLUMNS = {
+    "classes": ({"label_ids"}, {"accuracy"}),
+    "number": ({"label_ids"}, set()),
+    "spans": ({"start_positions", "end_positions"}, {"start_accuracy", "end_accuracy"}),
+    "beams": (
+        {"start_positions", "end_positions", "is_impossible"},
+        {"start_accuracy", "end_accuracy", "answerability_accuracy"},
+    ),
+    "choices": ({"label_ids"}, {"accuracy"}),
+}
+EVERY_TASK = pytest.mark.parametrize("name", COLUMNS)
+
+
+def texts(labels, count=29, seed=1):
+    """Ragged sequences; the first token of a sequence tells its label."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(3, LENGTH + 1, count)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = random.integers(5, 31, starts[-1], dtype=np.int32)
+    tokens[starts[:-1]] = random.integers(0, 3, count)
+    label_ids = tokens[starts[:-1]].copy()
+    if labels.is_regression:
+        label_ids = label_ids.astype(np.float32) / 2
+    sequences = TokenSequences(tokens, starts, random.integers(1, lengths + 1).astype(np.int32))
+    return TextFeatures(sequences, label_ids, [f"train-{i}" for i in range(count)])
+
+
+def windows(count=29, seed=1, is_training=True):
+    """Windows whose answer is the one token MARK; every third has none."""
+    random = np.random.default_rng(seed)
+    questions = random.integers(1, 4, count)
+    contexts = random.integers(2, LENGTH - 3 - questions + 1)
+    lengths = questions + contexts + 3
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = random.integers(MARK + 1, 31, starts[-1], dtype=np.int32)
+    answers = questions + 2 + random.integers(0, contexts)
+    is_impossible = np.arange(count) % 3 == 1
+    answers[is_impossible] = 0
+    tokens[(starts[:-1] + answers)[~is_impossible]] = MARK
+    positions = answers.astype(np.int32)
+    numbers = np.arange(count, dtype=np.int32)
+    return SquadFeatures(
+        sequences=TokenSequences(tokens, starts, (questions + 2).astype(np.int32)),
+        question_indices=numbers,
+        doc_span_index=0 * numbers,
+        paragraph_indices=numbers,
+        window_starts=0 * numbers,
+        token_starts=np.zeros(contexts.sum(), np.int32),
+        token_ends=np.zeros(contexts.sum(), np.int32),
+        paragraph_offsets=np.concatenate([[0], np.cumsum(contexts)]),
+        start_positions=positions if is_training else None,
+        end_positions=positions.copy() if is_training else None,
+        is_impossible=is_impossible if is_training else None,
+    )
+
+
+def questions(count=29, seed=1, choices=CHOICES, has_labels=True):
+    """Questions of 2 options and more; that with MARK as its first token is right."""
+    random = np.random.default_rng(seed)
+    counts = random.integers(min(2, choices), choices + 1, count).astype(np.int32)
+    is_there = np.arange(choices) < counts[:, None]
+    lengths = np.where(is_there, random.integers(3, LENGTH + 1, is_there.shape), 0).ravel()
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = random.integers(MARK + 1, 31, starts[-1], dtype=np.int32)
+    label_ids = random.integers(0, counts, dtype=np.int32)
+    tokens[starts[np.arange(count) * choices + label_ids]] = MARK
+    return ChoiceFeatures(
+        sequences=TokenSequences(tokens, starts, (lengths // 2).astype(np.int32)),
+        choice_counts=counts,
+        label_ids=label_ids if has_labels else None,
+        example_ids=[f"train-{i}" for i in range(count)],
+        levels=[""] * count,
+    )
+
+
+def some_features(name, **options):
+    if name in LABELS:
+        return texts(LABELS[name], **options)
+    return windows(**options) if name in VERSIONS else questions(**options)
+
+
+def make_task(name="classes", features=None, config=PLAIN, **options):
+    features = some_features(name) if features is None else features
+    if name in LABELS:
+        return ClassificationTask(config, LABELS[name], features, max_seq_length=LENGTH, **options)
+    if name in VERSIONS:
+        return SquadTask(config, VERSIONS[name], features, max_seq_length=LENGTH, **options)
+    return MultipleChoiceTask(config, features, max_seq_length=LENGTH, **options)
+
+
+def make_trainer(
+    folder, task, replicas=1, last_step=6, seed=5, save_steps=2, micro_batches=1, **settings
+):
+    return Trainer(
+        task,
+        TrainerConfig(
+            str(folder),
+            4,
+            save_steps,
+            keep_checkpoint_max=0,
+            seed=seed,
+            gradient_accumulation_steps=micro_batches,
+        ),
+        FineTuningOptimizerConfig(num_train_steps=last_step, **settings),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
+    )
+
+
+def train(folder, task, replicas=1, **settings):
+    """Trains, or trains on, and returns the trainer."""
+    trainer = make_trainer(folder, task, replicas, **settings)
+    trainer.initialize()
+    log = RunLog(str(folder), trainer.optimizer_config.num_train_steps, trainer.step)
+    trainer.train(log)
+    log.close()
+    return trainer
+
+
+def weights(trainer):
+    return {name: v.numpy() for name, v in original_names(trainer.model).items()}
+
+
+@EVERY_TASK
+def test_a_batch_has_what_losses_and_metrics_need(name):
+    """Two examples of weights 1 and 2 give the loss of three rows."""
+    columns, metrics = COLUMNS[name]
+    task = make_task(name)
+    batch = next(iter(task.train_dataset(4, seed=3)))
+    rows = {key for key, values in batch.items() if values.shape == (4,)}
+    assert rows == columns | {"example_weights"}
+    if "label_ids" in columns:
+        assert batch["label_ids"].dtype == (tf.float32 if name == "number" else tf.int32)
+    assert batch["input_ids"].shape[:-1] == ((4, CHOICES) if name == "choices" else (4,))
+    batch["example_weights"] = tf.constant([1.0, 0.0, 0.0, 2.0])
+    outputs = task.build_model()(batch)
+    losses = task.losses(outputs, batch)
+    assert {key: loss.weight for key, loss in losses.items()} == task.loss_weights(batch)
+    tensors = {key: x for key, x in {**outputs, **batch}.items() if tf.is_tensor(x)}
+    of_rows = {key: tf.gather(x, [0, 3, 3]) for key, x in tensors.items()}
+    of_rows["example_weights"] = tf.ones(3)
+    alone = task.total_loss(task.losses(of_rows, of_rows))
+    np.testing.assert_allclose(task.total_loss(losses), alone, rtol=1e-5, atol=1e-7)
+    assert task.metrics(outputs, batch).keys() == metrics
+
+
+def test_metrics_count_what_is_right():
+    task = make_task("beams")
+    outputs = {
+        "start_log_probs": tf.constant([[0.0, -9], [-9, 0], [0, -9]]),
+        "end_log_probs": tf.constant([[0.0, -9], [0, -9], [0, -9]]),
+        "cls_logits": tf.constant([0.3, -0.2, 0.1]),
+    }
+    features = {
+        "start_positions": tf.constant([0, 1, 1]),
+        "end_positions": tf.constant([1, 1, 0]),
+        "is_impossible": tf.constant([1.0, 0.0, 0.0]),
+        "example_weights": tf.constant([1.0, 2.0, 0.5]),
+    }
+    hits = {name: float(x.sum) for name, x in task.metrics(outputs, features).items()}
+    assert hits == {"start_accuracy": 3.0, "end_accuracy": 0.5, "answerability_accuracy": 3.0}
+
+
+def test_padding_moves_the_loss_of_version_2_nowhere():
+    """Version 1 chooses among the padding too, as the original does."""
+    for name in VERSIONS:
+        short, long = (
+            next(iter(make_task(name, padding=padding).train_dataset(3, seed=8)))
+            for padding in ("longest", "max")
+        )
+        for key in ("input_ids", "input_mask", "segment_ids"):
+            long[key] = tf.pad(long[key], [[0, 0], [0, 2]])
+        task = make_task(name)
+        model = task.build_model()
+        losses = [float(task.total_loss(task.losses(model(x), x))) for x in (short, long)]
+        assert (abs(losses[0] - losses[1]) < 1e-5) == (name == "beams")
+
+
+# Steps, and the least share of what is right of unseen examples.
+@pytest.mark.parametrize(
+    ("name", "steps", "share"),
+    [
+        ("classes", 150, 0.8),
+        ("number", 150, None),
+        ("spans", 200, 0.8),
+        ("beams", 200, 0.8),
+        ("choices", 150, 0.9),
+    ],
+)
+def test_training_learns(name, steps, share, tmp_path):
+    """What one token decides is learnt from a few dozen examples."""
+    padding = "max" if name in VERSIONS else "longest"
+    task = make_task(name, some_features(name, count=60), padding=padding)
+    trainer = train(tmp_path, task, last_step=steps, save_steps=steps, learning_rate=0.003)
+    unseen = some_features(name, count=50, seed=2)
+    outputs = {"spans": ("start_logits",), "beams": ("start_top_index", "cls_logits")}
+    predictor = Predictor(
+        trainer.model,
+        trainer.strategy,
+        outputs=outputs.get(name, ("logits",)),
+        max_seq_length=LENGTH,
+        tokens_per_batch=100,
+    )
+    if name == "spans":
+        found = np.zeros(50)
+        for rows, logits in predictor.batches(unseen.sequences):
+            batch = unseen.sequences.padded(rows, logits["start_logits"].shape[1])
+            is_masked = position_mask(batch["input_mask"], batch["segment_ids"])
+            found[rows] = np.where(is_masked, -np.inf, logits["start_logits"]).argmax(axis=1)
+    elif name == "beams":
+        predicted = predictor.predict(unseen.sequences)
+        found = predicted["start_top_index"][:, 0]
+        assert np.mean((predicted["cls_logits"] > 0) == unseen.is_impossible) > 0.8
+    else:
+        logits = predictor.predict(unseen.sequences)["logits"]
+    if name == "number":
+        assert np.mean(np.square(logits[:, 0] - unseen.label_ids)) < 0.25 * unseen.label_ids.var()
+    elif name in VERSIONS:
+        assert np.mean((found == unseen.start_positions)[~unseen.is_impossible]) > share
+    else:
+        if name == "choices":
+            logits = np.where(unseen.choice_mask, logits.reshape(50, CHOICES), -np.inf)
+        assert np.mean(logits.argmax(axis=1) == unseen.label_ids) > share
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("classes", {"classifier_dropout_prob": 0.0}),
+        # How losses weigh examples is tested above, how steps add sums of classes.
+        pytest.param("number", {"classifier_dropout_prob": 0.0}, marks=pytest.mark.slow),
+        pytest.param("beams", {"dropout_prob": 0.0}, marks=pytest.mark.slow),
+        pytest.param("choices", {"dropout_prob": 0.0}, marks=pytest.mark.slow),
+    ],
+)
+def test_split_batches_report_what_whole_ones_do(name, options, tmp_path):
+    """On one replica, on two, and in two micro-batches."""
+    task = make_task(name, **options)
+    batch = next(iter(task.train_dataset(6, seed=3)))
+    batch["example_weights"] = tf.constant([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    reports = []
+    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
+        trainer = make_trainer(tmp_path, task, replicas, micro_batches=micro_batches)
+        report = trainer.train_step(split_batch(trainer.strategy, batch))
+        reports.append(tf.nest.map_structure(float, report))
+    assert {total.weight for key, total in reports[0]["sums"].items() if "loss" in key} == {5.0}
+    whole, *split = map(tf.nest.flatten, reports)
+    for actual in split:
+        np.testing.assert_allclose(actual, whole, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(("replicas", "is_fused"), [(1, False), (1, True), (2, False)])
+def test_a_resumed_run_repeats_the_unbroken_one(replicas, is_fused, tmp_path, monkeypatch):
+    if is_fused:
+        monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", 0)
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    unbroken = weights(train(run, make_task(config=DROPPING), replicas))
+    shutil.copytree(run, copy)
+    for path in copy.glob("*-6*"):
+        path.unlink()
+    (copy / "checkpoint").unlink()
+    resumed = weights(train(copy, make_task(config=DROPPING), replicas))
+    for name, expected in unbroken.items():
+        np.testing.assert_array_equal(resumed[name], expected, err_msg=name)
+
+
+def test_the_seed_decides_a_run(tmp_path):
+    """That equal ones give equal runs is seen above, of runs that are resumed."""
+    runs = [
+        weights(train(tmp_path / str(seed), make_task(), seed=seed, last_step=1)) for seed in (5, 6)
+    ]
+    assert not np.array_equal(*(run["output_weights"] for run in runs))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_training_has_one_graph_for_all_lengths(replicas, tmp_path):
+    """One made for the length that happens to come first rounds otherwise than one for all.
+
+    A resumed run begins with another length than the unbroken one, and must compute the same.
+    """
+    task = make_task()
+    lengths = {batch["input_ids"].shape[1] for batch in task.train_dataset(4, seed=3).take(6)}
+    assert len(lengths) == 2
+    trainer = train(tmp_path, task, replicas, seed=3)
+    assert trainer.train_step.experimental_get_tracing_count() == 1
+    # Nor do other lengths trace a step each.
+    batches = task.train_dataset(4, seed=3).take(40)
+    by_length = {batch["input_ids"].shape[1]: batch for batch in batches}
+    assert len(by_length) == 2
+    for length in (6, 9):
+        by_length[length] = {
+            name: values[:, :length] if values.shape.rank == 2 else values
+            for name, values in by_length[LENGTH].items()
+        }
+    for batch in by_length.values():
+        trainer.train_step(split_batch(trainer.strategy, batch))
+    assert trainer.train_step.experimental_get_tracing_count() <= 2
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_the_pooler_of_spans_is_kept_without_moments(micro_batches, tmp_path):
+    """As in the checkpoints of the original, where no gradient reaches it."""
+    fresh = weights(make_trainer(tmp_path, make_task("spans")))
+    trainer = train(tmp_path, make_task("spans"), last_step=2, micro_batches=micro_batches)
+    _, shapes = open_checkpoint(str(tmp_path / "model.ckpt-2"))
+    moments = {f"{name}/{slot}" for name in fresh.keys() - POOLER for slot in ("adam_m", "adam_v")}
+    assert shapes.keys() == fresh.keys() | moments | {"global_step"}
+    for name in POOLER:
+        np.testing.assert_array_equal(weights(trainer)[name], fresh[name])
+
+
+@EVERY_TASK
+def test_the_input_is_described_by_its_content(name):
+    def description(features=None, **options):
+        return make_task(name, features, **options).describe_input()
+
+    first = description()
+    assert first == description()
+    assert first["examples"] == 29
+    for change in ("tokens", "first_lengths", *COLUMNS[name][0]):
+        changed = some_features(name)
+        array = getattr(changed, change, None)
+        array = getattr(changed.sequences, change) if array is None else array
+        array[7] = not array[7] if array.dtype == bool else array[7] - 1 if array[7] else 1
+        assert description(changed)["digest"] != first["digest"], change
+    assert description(padding="max") != first
+
+
+def test_labels_of_another_type_and_another_version_describe_another_input():
+    features = some_features("classes")
+    other = TextFeatures(features.sequences, features.label_ids.astype("f4"), features.guids)
+    first = make_task(features=features).describe_input()
+    assert make_task(features=other).describe_input()["digest"] != first["digest"]
+    assert make_task("spans").describe_input() != make_task("beams").describe_input()
+
+
+def test_a_model_of_other_labels_gives_what_fits(tmp_path):
+    """Its encoder, a head but for what is left out on request; an evaluation takes nothing."""
+    three = str(tmp_path / "three")
+    trained = weights(train(three, make_task(), last_step=2))
+    trainer = make_trainer(tmp_path / "number", make_task("number"), last_step=2)
+    trainer.initialize(three)
+    kernel = "bert/pooler/dense/kernel"
+    np.testing.assert_array_equal(weights(trainer)[kernel], trained[kernel])
+    assert weights(trainer)["output_weights"].shape == (1, 12)
+
+    trainer = make_trainer(tmp_path / "other", make_task(), last_step=2)
+    fresh = weights(trainer)
+    trainer.initialize(three, skip={"output_weights": "other labels"})
+    np.testing.assert_array_equal(weights(trainer)["output_weights"], fresh["output_weights"])
+    np.testing.assert_array_equal(weights(trainer)["output_bias"], trained["output_bias"])
+
+    with pytest.raises(ValueError, match="--albert_config_file"):
+        load_weights(make_task("number").build_model(), three).check_complete()
+
+
+def test_a_run_that_diverges_names_the_flags_of_fine_tuning(tmp_path):
+    features = some_features("number")
+    features.label_ids[:] = np.inf
+    with pytest.raises(TrainingDivergedError, match=r"a longer warm-up \(--warmup_step\)"):
+        train(tmp_path, make_task("number", features), last_step=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "message"),
+    [
+        (
+            "classes",
+            lambda: TextFeatures(texts(LABELS["classes"]).sequences, None, ["x"] * 29),
+            r"with labels. Received: 29 examples without",
+        ),
+        (
+            "classes",
+            lambda: TextFeatures(TokenSequences.concatenate([]), np.zeros(0, np.int32), []),
+            r"with labels. Received: 0 examples$",
+        ),
+        (
+            "spans",
+            lambda: windows(is_training=False),
+            "with answer positions. Received: 29 windows without",
+        ),
+        ("spans", lambda: windows(count=0), "Received: 0 windows$"),
+        (
+            "choices",
+            lambda: questions(has_labels=False),
+            "29 questions without labels, at most 3 options",
+        ),
+        ("choices", lambda: questions(choices=1), "29 questions, at most 1 options"),
+        ("choices", lambda: questions(count=0), "Received: 0 questions, at most 0 options"),
+    ],
+)
+def test_refuses_what_cannot_be_trained_on(name, features, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(name, features())
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments"),
+    [(ClassificationTask, [LABELS["classes"]]), (SquadTask, [1]), (MultipleChoiceTask, [])],
+)
+def test_refuses_lengths_versions_and_training_without_data(task, arguments):
+    with pytest.raises(ValueError, match="--max_seq_length"):
+        task(PLAIN, *arguments, max_seq_length=17)
+    with pytest.raises(ValueError, match="training data"):
+        task(PLAIN, *arguments, max_seq_length=LENGTH).train_dataset(4, seed=1)
+    with pytest.raises(ValueError, match=r"--squad_version must be 1 or 2\. Received: 3"):
+        SquadTask(PLAIN, 3, max_seq_length=LENGTH)
