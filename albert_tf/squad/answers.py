@@ -33,7 +33,7 @@ OUTPUTS = {
 
 # What stands for a question none of whose spans can be an answer, as in the original release.
 _FALLBACKS = {1: {"empty": (0.0, 0.0, -1, -1)}, 2: {"": (-1e6, -1e6, -1, -1)}}
-_QUESTIONS_AT_ONCE = 512
+_QUESTIONS_AT_ONCE = 32  # whose spans are in memory; long contexts have many windows
 
 
 @dataclass(frozen=True)
@@ -228,11 +228,10 @@ class AnswerSelector:
             questions, *spans = self._spans(np.arange(windows[begin], windows[end]))
             # Stable: of equals the first window, start and end is first.
             order = np.lexsort((-(spans[2] + spans[3]), questions))
-            columns = (column[order].tolist() for column in spans)
-            rows = list(zip(*columns, strict=True))
+            columns = [column[order].tolist() for column in spans]
             bounds = np.searchsorted(questions[order], np.arange(begin, end + 1)).tolist()
             for number, (low, high) in enumerate(pairwise(bounds), begin):
-                yield number, rows[low:high]
+                yield number, zip(*(column[low:high] for column in columns), strict=True)
 
     def _spans(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """The possible spans of some windows: question, first and last character, scores."""
