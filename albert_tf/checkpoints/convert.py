@@ -369,12 +369,9 @@ def model_outputs(
 ) -> Arrays:
     """Computes what a conversion has to keep of a model of any class of this package.
 
-    Args:
-        model: the model.
-        batch: see `ragged_batch`.
-        as_graph: let TensorFlow rewrite the whole computation first, as it does with that of a
-            SavedModel. It adds up in another order then: sensitive weights give differences of
-            1e-5, which are not those of a conversion.
+    As a graph, TensorFlow rewrites the whole computation first, as it does with that of a
+    SavedModel. It adds up in another order then: sensitive weights give differences of 1e-5, which
+    are not those of a conversion.
 
     Returns:
         Outputs by their names, float32; those of padding are zero, as they mean nothing.
@@ -404,13 +401,8 @@ def outputs_in_fresh_process(
     """Computes the outputs of a stored model and of its tokenizer in a process of its own.
 
     A format whose module has a `compute(directory, batch)` computes by a graph of its own, which
-    then counts; every format is read as `read_contents` reads it.
-
-    Args:
-        format_name: of the stored model.
-        directory: where it lies.
-        batch: see `ragged_batch`.
-        folder: for the files that the processes exchange.
+    then counts; every format is read as `read_contents` reads it. The processes exchange files in
+    `folder`.
 
     Raises:
         ValueError: the other process failed.

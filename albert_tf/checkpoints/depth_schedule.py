@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from absl import logging
@@ -58,7 +56,8 @@ class DepthSchedule:
         if stages[0].first_step != 0:
             raise ValueError(f"{FLAG} must begin at step 0. {received}")
         depths, firsts = zip(*stages, strict=True)
-        if depths[0] < 1 or not (_increase(depths) and _increase(firsts)):
+        increase = all(list(numbers) == sorted({*numbers}) for numbers in (depths, firsts))
+        if depths[0] < 1 or not increase:
             raise ValueError(
                 f"{FLAG} must have at least 1 layer, and more layers at every later step. "
                 f"{received}"
@@ -158,7 +157,3 @@ class DepthSchedule:
 
     def __str__(self) -> str:
         return ",".join(f"{stage.depth}:{stage.first_step}" for stage in self.stages)
-
-
-def _increase(numbers: Sequence[int]) -> bool:
-    return all(before < after for before, after in pairwise(numbers))

@@ -55,10 +55,6 @@ def load_tokenizer(
         return tokenization.load_tokenizer(
             vocab_file=path, do_lower_case=do_lower_case is not False
         )
-    return _of_model(path, do_lower_case)
-
-
-def _of_model(path: str, do_lower_case: bool | None) -> Tokenizer:
     from albert_tf.checkpoints.model_source import stored_model  # TensorFlow, not needed for files
 
     stored = stored_model(path, "path")

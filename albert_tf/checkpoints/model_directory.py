@@ -53,12 +53,7 @@ def find_tokenizer_file(directory: str) -> str | None:
 
 
 def make_output_dir(path: str) -> None:
-    """Creates a directory if need be.
-
-    Raises:
-        ValueError: nothing can be written there.
-        WriteError: it cannot be created.
-    """
+    """Creates a directory if need be; ValueError or WriteError where that cannot be."""
     check_folder(path, "--output_dir")
     with explain_write_errors(path, "--output_dir"):
         tf.io.gfile.makedirs(path)
@@ -106,13 +101,8 @@ def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], se
 class ModelDirectory:
     """Configuration and tokenizer of a model, to be kept beside its checkpoints.
 
-    Nothing is written before `write`: the constructor checks that all fits together.
-
-    Args:
-        path: the directory; need not exist.
-        config: the model.
-        config_file: where the configuration came from.
-        tokenizer: None takes the one beside `config_file`, if any.
+    Nothing is written before `write`: the constructor checks that all fits together. Without a
+    `tokenizer`, that beside `config_file`, where the configuration came from, is taken.
 
     Raises:
         ValueError: the directory belongs to another model, or the vocabulary has not as many

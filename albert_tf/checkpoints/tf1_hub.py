@@ -39,11 +39,9 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
 
-FORMAT = "tf1_hub"
 open_weights = open_tensorflow_checkpoint  # variables have the original's names
 GRAPH_FILE = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
-TOKENIZATION_INFO = "tokenization_info"
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = "mlm_positions"
 
@@ -52,7 +50,6 @@ POSITIONS = "mlm_positions"
 _DRAW, _DRAW_OF_TF1 = "StatelessRandomUniformV2", "RandomUniform"
 
 Tensors = dict[str, tf.Tensor]
-TRAIN_TAG = "train"
 
 _MODULE_FILE, _MODULE_VERSION = "tfhub_module.pb", b"\x08\x03"  # by which TF-Hub knows a module
 
@@ -96,8 +93,12 @@ def read(path: str, flag: str) -> StoredModel:
             saved_model = saved_model_pb2.SavedModel.FromString(file.read())
         shapes = open_tensorflow_checkpoint(checkpoint).get_variable_to_shape_map()
         graph = _inference_graph(saved_model)
-        _check_variables(shapes, graph)
-        outputs = graph.signature_def[TOKENIZATION_INFO].outputs
+        if not any(_SHARED_LAYERS in name for name in shapes):  # BERT, say, or an image model
+            raise LoadError(
+                f"It is not a module of ALBERT: its signatures are {_signature_names([graph])}, "
+                f"its variables {', '.join(sorted(shapes)[:8])}, ... {_EXPECTED}"
+            )
+        outputs = graph.signature_def["tokenization_info"].outputs
         asset = _asset_name(graph, outputs["vocab_file"].name)
     except LoadError as error:
         raise type(error)(f"{flag}={path}: {error}") from error
@@ -108,7 +109,7 @@ def read(path: str, flag: str) -> StoredModel:
     config_file = _asset(path, CONFIG_FILE)
     return StoredModel(
         path=path,
-        format=FORMAT,
+        format="tf1_hub",
         checkpoint=checkpoint,
         config=AlbertConfig.from_json_file(config_file) if config_file else None,
         config_file=config_file,
@@ -132,15 +133,6 @@ def _inference_graph(saved_model: Any) -> Any:
 
 def _signature_names(graphs: list[Any]) -> list[str]:
     return sorted({name for graph in graphs for name in graph.signature_def})
-
-
-def _check_variables(shapes: Mapping[str, Any], graph: Any) -> None:
-    """Refuses a TF1 module of something else, such as BERT or an image model."""
-    if not any(_SHARED_LAYERS in name for name in shapes):
-        raise LoadError(
-            f"It is not a module of ALBERT: its signatures are {_signature_names([graph])}, its "
-            f"variables {', '.join(sorted(shapes)[:8])}, ... {_EXPECTED}"
-        )
 
 
 def _asset(path: str, name: str | None) -> str | None:
@@ -182,18 +174,12 @@ def _constant(graph: Any, tensor: str) -> bool | None:
 def build_outputs(
     model: AlbertForPretraining, weights: Mapping[str, np.ndarray], training: bool
 ) -> tuple[Tensors, Tensors]:
-    """Adds inputs, variables and a model to the current graph.
+    """Adds inputs, variables and a model to the current graph; returns inputs and outputs by name.
 
-    Args:
-        model: gives the arithmetic; its own variables are left out.
-        weights: what of it there are variables for, by the original's names, which they get; what
-            comes of others means nothing.
-        training: whether there is dropout.
-
-    Returns:
-        The inputs and the outputs by the names of the original's module: `sequence_output`
-        [B, S, H], `pooled_output` [B, H], `mlm_logits` [B * P, V] and, with that head,
-        `sop_log_probs` [B, 2].
+    The `model` gives the arithmetic; what of it `weights` names, by the original's names, becomes
+    variables of these names, and what comes of the rest means nothing. Outputs: `sequence_output`
+    [B, S, H], `pooled_output` [B, H], `mlm_logits` [B * P, V] and, with that head, `sop_log_probs`
+    [B, 2].
     """
     inputs = {
         name: tf.compat.v1.placeholder(tf.int32, [None, None], name)
@@ -233,9 +219,7 @@ def _variable(name: str, variable: keras.Variable) -> tf.Variable:
 def tf1_meta_graph(graph: tf.Graph, wanted: Iterable[str]) -> Any:
     """Returns a MetaGraphDef with its collections, as TensorFlow 1.15 and later can read it.
 
-    Args:
-        graph: holds variables and what was computed with them.
-        wanted: names of tensors; they, the variables, and what they need, are kept.
+    The `wanted` tensors, the variables, and what they need, are kept.
     """
     graph_def = graph.as_graph_def()
     for node in graph_def.node:
@@ -311,7 +295,7 @@ def write(directory: str, contents: ModelContents) -> None:
     model = AlbertForPretraining(contents.config, has_sentence_order_head=has_sentence_order_head)
     weights = {name: v for name, v in contents.weights.items() if is_of_pretraining(name)}
     saved_model = saved_model_pb2.SavedModel()
-    for tag in (TRAIN_TAG, None):
+    for tag in ("train", None):
         graph = _meta_graph(model, weights, list(tokenizer), contents.do_lower_case, tag)
         saved_model.meta_graphs.append(graph)
     for folder in (_ASSETS_FOLDER, os.path.dirname(VARIABLES)):
@@ -328,8 +312,7 @@ def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.nda
 
     Args:
         directory: the module.
-        batch: `input_ids`, `input_mask`, `segment_ids`, int32 [B, S]; `masked_lm_positions`, int32
-            [B, P].
+        batch: see `ragged_batch` of `convert.py`.
 
     Returns:
         `sequence_output` and `pooled_output`, and, as far as the module has the signatures,
@@ -383,11 +366,11 @@ def _meta_graph(
 ) -> Any:
     """One of the module's graphs, complete with signatures and assets."""
     with tf.Graph().as_default() as graph:
-        signatures = _signatures(*build_outputs(model, weights, tag == TRAIN_TAG), weights)
+        signatures = _signatures(*build_outputs(model, weights, tag == "train"), weights)
         assets = {name: _asset_path(name) for name in (CONFIG_FILE, *tokenizer_files)}
         tokenizer = next(path for name, path in assets.items() if name != CONFIG_FILE)
         info = {"vocab_file": tokenizer, "do_lower_case": tf.constant(do_lower_case)}
-        signatures[TOKENIZATION_INFO] = ({}, info)
+        signatures["tokenization_info"] = ({}, info)
         groups = [group.values() for signature in signatures.values() for group in signature]
         wanted = {tensor.name for tensor in chain(*groups, assets.values())}
         meta_graph = tf1_meta_graph(graph, wanted)

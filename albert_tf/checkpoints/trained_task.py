@@ -92,16 +92,11 @@ class TrainedTask:
             raise ValueError(f"{path!r}: {error}") from error
 
     def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
-        """Refuses another task than the model's; needs nothing to have been read.
-
-        Args:
-            name: the task of the command line.
-            directory: where this one was read from.
-            is_training: whether the model is to be trained further, for this very task only.
+        """Refuses another task, by its name, than the model's, which lies in `directory`.
 
         Raises:
-            ValueError: another task, unless its texts and labels are of the same kind (MNLI, its
-                mismatched part and AX).
+            ValueError: another task, unless the model is not trained further and texts and labels
+                are of the same kind (MNLI, its mismatched part and AX).
         """
         is_same_kind = any({self.name, name} <= kind for kind in _SAME_KIND)
         if self.name != name and (is_training or not is_same_kind):

@@ -264,12 +264,9 @@ class TrainingDirectory:
     def restore(
         self, prefix: str, model: keras.Model, optimizer: keras.optimizers.Optimizer
     ) -> int:
-        """Fills model and optimizer from a step checkpoint and returns its step.
+        """Fills model and optimizer from a step checkpoint, and returns its step.
 
-        Args:
-            prefix: a checkpoint with moments, of this package or of the original release.
-            model: takes the weights.
-            optimizer: takes the moments and, as `iterations`, the step.
+        The checkpoint has moments, and is of this package or of the original release.
 
         Raises:
             DamagedError: the checkpoint is damaged.
@@ -320,15 +317,11 @@ class TrainingDirectory:
     def restore_input(
         self, prefix: str, iterator: Any, input_description: Mapping[str, Any]
     ) -> bool:
-        """Moves the iterator to where the checkpoint's run stood in its input.
-
-        Args:
-            prefix: a step checkpoint in this directory.
-            iterator: an iterator over the same data set, made anew.
-            input_description: what `save` was given; a difference means other data.
+        """Moves an iterator, made anew, to where the checkpoint's run stood in its input.
 
         Returns:
-            Whether the position was restored. If not, a warning says why.
+            Whether the position was restored. If not, a warning says why: none was saved, or
+            `input_description` is not what `save` was given.
 
         Raises:
             LoadError: the position cannot be read.
@@ -387,7 +380,7 @@ def choose_checkpoints(
     last_step: int = -1,
     watch_secs: float = 0.0,
 ) -> Iterator[str]:
-    """Finds the finished checkpoints to evaluate.
+    """Finds the finished checkpoints to evaluate, oldest first.
 
     Args:
         directory: where the run keeps its checkpoints.
@@ -396,9 +389,6 @@ def choose_checkpoints(
         flag: what `choice` came from, for messages.
         last_step: "all" ends with the checkpoint of this step.
         watch_secs: "all" waits so many seconds after the last new checkpoint for a further one.
-
-    Returns:
-        Prefixes, oldest first.
 
     Raises:
         ValueError: there is none.

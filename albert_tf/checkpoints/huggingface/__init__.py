@@ -42,7 +42,6 @@ from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name
 FORMAT = "huggingface"
 CONFIG_FILE = "config.json"
 _KEYS_OF_CONFIG = ("model_type", "architectures", "transformers_version", "num_hidden_groups")
-_MODEL_TYPE = "albert"
 
 # All of these compute the tanh approximation, which the original calls "gelu".
 _TANH_GELU = "gelu_new"
@@ -73,15 +72,10 @@ _FIXED: Mapping[str, Any] = {
 }
 
 _DROPOUT, _USUAL_DROPOUT = "classifier_dropout_prob", 0.1  # kept for transformers, both ways
-_DEFAULT_VOCAB_SIZE = 30000
 _TASK_KEY = "finetuning_task"
-_UNNAMED_LABELS = ("LABEL_0", "LABEL_1")
-_PRETRAINING = "AlbertForPreTraining"
-_MASKED_LM = "AlbertForMaskedLM"
 _CLASSIFICATION = "AlbertForSequenceClassification"
 _CHOICE = "AlbertForMultipleChoice"
 _QUESTIONS = "AlbertForQuestionAnswering"
-_ENCODER = "AlbertModel"
 
 
 def is_here(path: str) -> bool:
@@ -215,7 +209,7 @@ def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
     rate = values.get(_DROPOUT, _USUAL_DROPOUT)
     try:
         config = AlbertConfig(
-            **{"vocab_size": _DEFAULT_VOCAB_SIZE, **known},
+            **{"vocab_size": 30000, **known},
             hidden_act=_activation(values.get("hidden_act", _TANH_GELU), where),
             extra={} if rate == _USUAL_DROPOUT else {_DROPOUT: rate},
         )
@@ -231,13 +225,13 @@ def _check_architecture(values: Mapping[str, Any], where: str) -> None:
     found = values.get("model_type")
     if found is None and "num_hidden_groups" in values:
         return  # the first ALBERT models had no type
-    if found != _MODEL_TYPE:
+    if found != "albert":
         what = f"model_type {shown(found)}" if found else "no model_type"
         name = _architecture_of(values)
         raise LoadError(
             f"{where} does not describe an ALBERT model: it has "
             f"{what}{f' ({name})' if name else ''}. Expected a model with model_type "
-            f"{_MODEL_TYPE!r}; weights of other models, such as BERT and RoBERTa, cannot be loaded."
+            "'albert'; weights of other models, such as BERT and RoBERTa, cannot be loaded."
         )
 
 
@@ -285,7 +279,7 @@ def _config_json(contents: ModelContents) -> dict[str, Any]:
     is_half = any(value.dtype == np.float16 for value in contents.weights.values())
     return {
         "architectures": [architecture],
-        "model_type": _MODEL_TYPE,
+        "model_type": "albert",
         **{name: getattr(config, name) for name in _SAME_NAMES},
         "hidden_act": activation,
         "layer_norm_eps": _FIXED["layer_norm_eps"],
@@ -309,8 +303,9 @@ def _choose_architecture(contents: ModelContents) -> str:
     if "output_weights" in weights:
         return _CHOICE if task and task.name == MULTIPLE_CHOICE else _CLASSIFICATION
     if "cls/predictions/output_bias" in weights:
-        return _PRETRAINING if "cls/seq_relationship/output_weights" in weights else _MASKED_LM
-    return _ENCODER
+        has_order = "cls/seq_relationship/output_weights" in weights
+        return "AlbertForPreTraining" if has_order else "AlbertForMaskedLM"
+    return "AlbertModel"
 
 
 def _labels(contents: ModelContents) -> dict[str, Any]:
@@ -368,7 +363,7 @@ def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     """The labels in the order of their ids; transformers has two where nothing is said."""
     names = values.get("id2label")
     if not isinstance(names, dict) or not names:
-        return _UNNAMED_LABELS[: 1 if values.get("num_labels") == 1 else None]
+        return ("LABEL_0", "LABEL_1")[: 1 if values.get("num_labels") == 1 else None]
     given = JsonValue(names, where, "id2label").members()
     return tuple(
         _label(given[str(i)]) if str(i) in given else f"LABEL_{i}" for i in range(len(given))

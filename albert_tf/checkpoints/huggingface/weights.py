@@ -124,9 +124,7 @@ def _original_name(name: str) -> str | None:
 def hugging_face_name(name: str, has_heads: bool) -> str | None:
     """Returns what a variable of the original is called there; None if there is no place for it.
 
-    Args:
-        name: the original's.
-        has_heads: whether anything but the encoder is stored: its names have a prefix then.
+    Names of the encoder have a prefix if heads are stored, too.
     """
     scope = ENCODER_PREFIX if has_heads and name.startswith("bert/") else ""
     names = _OUTSIDE_INVERTED
@@ -141,11 +139,8 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
 class HuggingFaceWeights:
     """A reader of weights by the original's names, in its layout; always float32.
 
-    What the original has no name for keeps its own: a token classifier, say.
-
-    Args:
-        path: of a file of weights or of an index, see `open_tensors`.
-        architecture: the class that stored them, as far as it is known.
+    What the original has no name for keeps its own: a token classifier, say, which only the
+    `architecture`, the class that stored the weights, tells from one of texts.
 
     Raises:
         LoadError: the weights cannot be read, or are of a model that the original cannot be.
@@ -224,12 +219,9 @@ class HuggingFaceWeights:
 
 
 def write_weights(path: str, weights: Mapping[str, np.ndarray]) -> None:
-    """Writes weights as a safetensors file for Hugging Face.
+    """Writes weights, by the original's names, as a safetensors file for Hugging Face.
 
-    Args:
-        path: where to.
-        weights: by the original's names, of a model that shares parameters by groups; stored as
-            float16 or float32, as they are. Those that have no place there are left out.
+    They are stored as float16 or float32, as they are; those without a place are left out.
     """
     absent = names_without_place(weights)
     held = {name: np.asarray(values) for name, values in weights.items() if name not in absent}

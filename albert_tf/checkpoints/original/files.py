@@ -161,11 +161,6 @@ def read_variables(
 ) -> dict[str, np.ndarray]:
     """Returns the values of some variables of an open checkpoint.
 
-    Args:
-        reader: from `open_checkpoint`.
-        prefix: of the checkpoint, for messages.
-        names: of variables that are in it.
-
     Raises:
         DamagedError: the data file is missing or damaged.
         LoadError: it cannot be reached.
@@ -216,11 +211,7 @@ def write_checkpoint(prefix: str, variables: Mapping[str, Any], global_step: int
 
 @contextmanager
 def new_checkpoint(prefix: str) -> Iterator[str]:
-    """Gives a prefix to write a checkpoint to, which becomes `prefix` if the block ends well.
-
-    Raises:
-        WriteError: there is no room, or nothing may be written there.
-    """
+    """Gives a prefix to write a checkpoint to, which becomes `prefix` if the block ends well."""
     with explain_write_errors(prefix), temporary_folder(prefix) as folder:
         temporary = os.path.join(folder, os.path.basename(prefix))
         yield temporary

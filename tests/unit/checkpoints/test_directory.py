@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from absl import logging
 
 from albert_tf.checkpoints.model_directory import (
     ModelDirectory,
@@ -80,9 +79,7 @@ def test_another_architecture_is_refused(tmp_path, source):
         directory_of(tmp_path / "run", source, num_hidden_layers=6)
 
 
-def test_what_shapes_cannot_tell_is_told_by_the_configuration_beside(tmp_path, source, monkeypatch):
-    warnings = []
-    monkeypatch.setattr(logging, "warning", lambda text, *args: warnings.append(text % args))
+def test_what_shapes_cannot_tell_is_told_by_the_configuration_beside(tmp_path, source, warnings):
     checkpoint = str(source / "model.ckpt-3")
     warn_of_another_config(checkpoint, small_config(hidden_dropout_prob=0.1))
     warn_of_another_config(str(tmp_path / "model.ckpt-3"), small_config(num_hidden_layers=6))

@@ -42,17 +42,6 @@ MODELS = {
 }
 
 
-@pytest.fixture
-def hub(golden):
-    return golden / "hub"
-
-
-@pytest.fixture
-def release(hub, tmp_path):
-    """A copy of the release directory, to be changed."""
-    return shutil.copytree(hub / "albert_directory", tmp_path / "albert_directory")
-
-
 def write_model(folder, model, config=CONFIG, task=None, prefix="", without=()):
     """Writes a checkpoint and what belongs beside it; returns the weights."""
     folder.mkdir(exist_ok=True)

@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-from absl import logging
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.model_source import ModelSettings, model_in, warn_of_random_weights
@@ -16,20 +15,8 @@ from tests.small_model import resolve
 
 
 @pytest.fixture
-def hub(golden):
-    """The recorded modules and the release directory they were made from."""
-    return golden / "hub"
-
-
-@pytest.fixture
-def release(hub, tmp_path):
-    """A copy of that directory, to be changed."""
-    return shutil.copytree(hub / "albert_directory", tmp_path / "albert_directory")
-
-
-@pytest.fixture
 def bare(release):
-    """The same without a tokenizer."""
+    """A release directory without a tokenizer."""
     for name in ("30k-clean.model", "30k-clean.vocab"):
         (release / name).unlink()
     return release
@@ -44,14 +31,6 @@ def other_tokenizer(golden, tmp_path):
     path = tmp_path / "other.txt"
     path.write_text("\n".join(tokens))
     return path
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-    """The warnings that were logged."""
-    lines = []
-    monkeypatch.setattr(logging, "warning", lambda line, *values: lines.append(line % values))
-    return lines
 
 
 def config_at(path, source, **changes):

@@ -6,7 +6,6 @@ import subprocess
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import logging
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints import tf1_hub
@@ -56,13 +55,11 @@ def test_reading_starts_no_device_and_imports_no_hub(module):
     subprocess.run([strangers_python(), "-c", program], check=True, timeout=120)
 
 
-def test_a_module_without_configuration_or_tokenizer_says_so(module, monkeypatch):
+def test_a_module_without_configuration_or_tokenizer_says_so(module, warnings):
     shutil.rmtree(module / "assets")
-    said = []
-    monkeypatch.setattr(logging, "warning", lambda text, *values: said.append(text % values))
     read = tf1_hub.read(str(module), FLAG)
     assert (read.config_file, read.tokenizer_file) == (None, None)
-    assert [text.split(" ")[0].rpartition("/")[2] for text in said] == [
+    assert [text.split(" ")[0].rpartition("/")[2] for text in warnings] == [
         "albert_config.json",
         "30k-clean.model",
     ]
