@@ -130,11 +130,8 @@ class AlbertConfig:
 
     def _resolve_sharing(self) -> None:
         """Gives "none" its groups, and refuses groups that contradict the mode."""
-        mode, groups, layers = (
-            self.parameter_sharing,
-            self.num_hidden_groups,
-            self.num_hidden_layers,
-        )
+        mode = self.parameter_sharing
+        groups, layers = self.num_hidden_groups, self.num_hidden_layers
         if mode not in SHARING_MODES:
             raise ValueError(
                 f"AlbertConfig.parameter_sharing must be one of {', '.join(SHARING_MODES)}. "
@@ -176,15 +173,7 @@ class AlbertConfig:
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def check_sequence_length(self, length: int, flag: str = "max_seq_length") -> None:
-        """Refuses sequences of which some tokens would have no position embedding.
-
-        Args:
-            length: S, tokens of the longest sequence; at least 1.
-            flag: where it came from, for the message.
-
-        Raises:
-            ValueError: S is larger than `max_position_embeddings`, or less than 1.
-        """
+        """Raises ValueError, naming the flag, unless 1 <= length <= max_position_embeddings."""
         if not 1 <= length <= self.max_position_embeddings:
             raise ValueError(
                 f"{flag} must be in 1..{self.max_position_embeddings}, the number of position "
@@ -308,8 +297,7 @@ def _presets() -> dict[str, AlbertConfig]:
 
     Dropout: v1 trained with 0.1 except xxlarge, v2 with none. The Chinese models use ReLU and
     16 heads in xxlarge by their author's word; their dropout (0 here) and their heads below
-    xxlarge (H / 64 here) are not established, so the config file beside the weights matters most
-    there.
+    xxlarge (H / 64 here) are not established.
     """
     presets = {}
     sizes = {"base": (768, 12), "large": (1024, 24), "xlarge": (2048, 24), "xxlarge": (4096, 12)}

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import numpy as np
 from absl import app, flags
 
-from albert_tf.finetuning.batching import batches_by_length
+from albert_tf.finetuning.predictor import batches_by_length
 from albert_tf.squad.answers import AnswerSelector, write_answers
 from albert_tf.squad.data import read_squad
 from albert_tf.squad.features import SquadFeatures, squad_features
@@ -67,10 +67,10 @@ def batches(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """The outputs of all windows."""
     length = FLAGS.max_seq_length
-    for batch in batches_by_length(
+    for rows, batch_length in batches_by_length(
         features.sequences.lengths, 8 * length, max_seq_length=length, padding="longest"
     ):
-        yield batch.rows, outputs_of((len(batch.rows), batch.length), generator)
+        yield rows, outputs_of((len(rows), batch_length), generator)
 
 
 @contextmanager

@@ -65,7 +65,14 @@ def reports_of(trainer: Trainer, batches: Iterable[Mapping[str, Any]]) -> list[d
     ]
 
 
-def train(trainer: Trainer, log_type: type[RunLog] = RunLog, **log_settings: Any) -> Trainer:
+class PlainLog(RunLog):
+    """A log without the picture of the curves, which takes longer than a short run."""
+
+    def _draw_curves(self) -> None:
+        """Draws nothing; test_curves.py and test_run_log.py do."""
+
+
+def train(trainer: Trainer, log_type: type[RunLog] = PlainLog, **log_settings: Any) -> Trainer:
     """Trains, or trains on, to the end."""
     trainer.initialize()
     log = log_type(

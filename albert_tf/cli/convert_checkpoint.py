@@ -57,7 +57,7 @@ def run() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the proof compute alike
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.convert import convert
-    from albert_tf.training.devices import log_devices
+    from albert_tf.training.distribution import log_devices
 
     log_devices()
     values = flags.FLAGS

@@ -38,7 +38,7 @@ def run() -> None:
     """Runs the demo as the flags say."""
     # TensorFlow, which --help need not wait for.
     from albert_tf.tools.demo import run_demo
-    from albert_tf.training.devices import log_devices
+    from albert_tf.training.distribution import log_devices
 
     log_devices()
     values = flags.FLAGS

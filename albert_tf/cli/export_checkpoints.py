@@ -43,7 +43,7 @@ def run() -> None:
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.convert import export_weights
     from albert_tf.checkpoints.model_source import model_in
-    from albert_tf.training.devices import log_devices
+    from albert_tf.training.distribution import log_devices
 
     log_devices()
     values = flags.FLAGS

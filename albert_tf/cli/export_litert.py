@@ -66,7 +66,7 @@ def run() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the comparison compute alike
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.loading import read_contents
-    from albert_tf.training.devices import log_devices
+    from albert_tf.training.distribution import log_devices
 
     values = flags.FLAGS
     log_devices()

@@ -56,7 +56,7 @@ def run() -> None:
     # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.model_source import model_in
     from albert_tf.serving.hub import export_to_tfhub
-    from albert_tf.training.devices import log_devices
+    from albert_tf.training.distribution import log_devices
 
     log_devices()
     values = flags.FLAGS

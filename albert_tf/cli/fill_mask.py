@@ -42,7 +42,7 @@ def run() -> None:
     """Prints each text and, for each of its blanks, a line of tokens with their probabilities."""
     # TensorFlow, which --help need not wait for.
     from albert_tf.pretraining.fill_mask import MaskFiller
-    from albert_tf.training.devices import log_devices
+    from albert_tf.training.distribution import log_devices
 
     log_devices()
     values = flags.FLAGS

@@ -115,13 +115,13 @@ def define(groups: Mapping[Group, Flags]) -> None:
         with flag_group(title):
             for (name, default, choices, at_least, required), text in texts.items():
                 kind = default if isinstance(default, type) else type(default)
-                value = None if isinstance(default, type) else default
-                value = list(value) if kind is tuple else value
+                value: Any = None if isinstance(default, type) else default
                 if choices:
                     flags.DEFINE_enum(name, value, choices, text, required=required)
                 else:
                     bounds = {} if at_least is None else {"lower_bound": at_least}
                     define_one = kinds.get(kind, flags.DEFINE_string)
+                    value = list(value) if kind is tuple else value
                     define_one(name, value, text, required=required, **bounds)
 
 

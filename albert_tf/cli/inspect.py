@@ -30,7 +30,7 @@ def run(paths: Sequence[str]) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a look need not take memory of a busy device
     # TensorFlow, which --help need not wait for.
     from albert_tf.tools.inspect import describe
-    from albert_tf.training.devices import log_devices
+    from albert_tf.training.distribution import log_devices
 
     log_devices()
     for number, path in enumerate(paths):

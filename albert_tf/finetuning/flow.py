@@ -27,7 +27,6 @@ from albert_tf.checkpoints.training_directory import (
 )
 from albert_tf.config import AlbertConfig, FineTuningOptimizerConfig, OptimizerConfig
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.finetuning.results import EvaluationResults
 from albert_tf.finetuning.setup import (
     CHECKPOINT_FLAG,
     S,
@@ -44,10 +43,10 @@ from albert_tf.finetuning.setup import (
     trained_task_of,
 )
 from albert_tf.finetuning.task import InMemoryTask
-from albert_tf.training.devices import check_devices, strategy_of
-from albert_tf.training.distribution import is_chief, is_tpu
+from albert_tf.training.distribution import check_devices, is_chief, is_tpu, strategy_of
 from albert_tf.training.evaluation import (
     BestCheckpoint,
+    EvaluationResults,
     evaluate_checkpoints,
     load_complete,
     train_and_evaluate,
@@ -134,12 +133,7 @@ class Job(ABC, Generic[S]):
         )
 
     def use(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-        """Takes the model that is to be evaluated and applied, before anything is written.
-
-        Args:
-            model: made under `strategy`, its weights not loaded yet.
-            strategy: the replicas.
-        """
+        """Takes the model to evaluate and apply, its weights not loaded, before any writing."""
         self.model = model
         self.strategy = strategy
 
@@ -150,32 +144,17 @@ class Job(ABC, Generic[S]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """Keeps the results of the last evaluation, and the model if it is the best so far.
-
-        Args:
-            step: of the checkpoint.
-            results: what `evaluate` returned.
-            best: the best checkpoint so far.
-            keeps_best: whether this one may take its place.
-        """
+        """Keeps the results of the checkpoint of a step, and if it may be and is, as the best."""
         self.results.append(step, results, best.value)
         if keeps_best:
             best.offer(step, results, self.model)
 
     @abstractmethod
     def apply(self, step: int) -> None:
-        """Predicts and exports with the model as it is.
-
-        Args:
-            step: of its checkpoint.
-        """
+        """Predicts and exports with the model as it is, from the checkpoint of a step."""
 
     def predictor(self, batch_size: int) -> Predictor:
-        """Returns what runs the model over sequences, the same one every time.
-
-        Args:
-            batch_size: sequences of a batch if all were of the longest length.
-        """
+        """Returns what runs the model over sequences; `batch_size` of the longest are a batch."""
         if batch_size not in self._predictors:
             settings = self.settings
             self._predictors[batch_size] = Predictor(
@@ -191,10 +170,6 @@ class Job(ABC, Generic[S]):
 
 def run(kind: type[Job[S]], settings: S) -> None:
     """Does what the settings say; everything is checked before the first file is written.
-
-    Args:
-        kind: of the job.
-        settings: as the user gave them.
 
     Raises:
         ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
@@ -234,9 +209,8 @@ def run(kind: type[Job[S]], settings: S) -> None:
 def _open(kind: type[Job[S]], settings: S) -> tuple[Job[S], ModelDirectory, bool]:
     """Finds and reads everything the settings name, and checks that it fits together.
 
-    Returns:
-        The job, --output_dir, and whether the model in it was trained for the very task, so that
-        scores tell which checkpoint is the best.
+    Returns the job, --output_dir, and whether the model in it was trained for the very task, so
+    that scores tell which checkpoint is the best.
     """
     elsewhere = checkpoint_elsewhere(settings)
     trained, where = trained_task_of(settings, elsewhere)
@@ -309,13 +283,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, directory: ModelDi
 
 
 def _evaluate(job: Job[S], directory: ModelDirectory, *, is_own: bool) -> None:
-    """Evaluates finished checkpoints; of all those in the output directory the best is kept.
-
-    Args:
-        job: with a model to fill.
-        directory: --output_dir.
-        is_own: see `_open`.
-    """
+    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     settings = job.settings
     training = TrainingDirectory(settings.output_dir)
     with training.locked(EVALUATION, dry_run=settings.dry_run):

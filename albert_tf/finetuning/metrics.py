@@ -19,12 +19,7 @@ Score = Callable[[np.ndarray, np.ndarray], float]
 
 
 def predictions(logits: np.ndarray, labels: Labels) -> np.ndarray:
-    """Returns the predicted class ids, int32 [N], or numbers, float32 [N].
-
-    Args:
-        logits: float [N, K].
-        labels: what is predicted.
-    """
+    """Returns the predicted class ids, int32 [N], or numbers, float32 [N], of logits [N, K]."""
     if labels.is_regression:
         return logits[:, 0].astype(np.float32)
     return logits.argmax(axis=1).astype(np.int32)
@@ -122,16 +117,7 @@ def scores(
 
 
 def confusion_matrix(logits: np.ndarray, label_ids: np.ndarray, num_labels: int) -> np.ndarray:
-    """Counts examples by class and predicted class.
-
-    Args:
-        logits: float [N, K].
-        label_ids: int32 [N].
-        num_labels: K.
-
-    Returns:
-        Integer [K, K]; rows are the true classes, columns the predicted ones.
-    """
+    """Counts examples, int [K, K]: rows are the true classes, columns those of logits [N, K]."""
     predicted = logits.argmax(axis=1)
     return metrics.confusion_matrix(label_ids, predicted, labels=np.arange(num_labels))
 

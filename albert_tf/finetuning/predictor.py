@@ -10,11 +10,16 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.finetuning.batching import batches_by_length
+from albert_tf.finetuning.task import padded_length
 from albert_tf.training.distribution import local_replicas
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
+
+# A batch ends early where the next row is shorter than this share of its longest, once it holds
+# this share of the tokens it may: few rows are then padded much, and none alone.
+_SIMILAR = 0.95
+_WORTHWHILE = 0.25
 
 
 class Predictor:
@@ -57,11 +62,7 @@ class Predictor:
     def predict(
         self, sequences: TokenSequences, description: str = "predicting"
     ) -> dict[str, np.ndarray]:
-        """Returns the outputs of N sequences in their order, each float32 [N, ...].
-
-        Args:
-            sequences: may be none at all.
-            description: what the progress bar says.
+        """Returns the outputs of N >= 0 sequences in their order, each float32 [N, ...].
 
         Raises:
             ValueError: an output is not finite, or its shape depends on the padding.
@@ -75,11 +76,7 @@ class Predictor:
     def batches(
         self, sequences: TokenSequences, description: str = "predicting"
     ) -> Iterator[Batch]:
-        """Yields the outputs batch by batch, in no particular order.
-
-        Args:
-            sequences: may be none at all.
-            description: what the progress bar says.
+        """Yields the outputs batch by batch, in no particular order; of no sequences nothing.
 
         Yields:
             The rows of `sequences` in the batch, int64 [n], and their outputs by name, [n, ...].
@@ -101,12 +98,12 @@ class Predictor:
             # A batch is started before the results of the one before are asked for: on an
             # accelerator, padding and copying go on while it computes.
             started: tuple[np.ndarray, Mapping[str, tf.Tensor]] | None = None
-            for batch in batches:
-                outputs = self._start(sequences.padded(batch.rows, batch.length))
+            for rows, length in batches:
+                outputs = self._start(sequences.padded(rows, length))
                 if started is not None:
                     yield _finish(*started)
                     bar.update(len(started[0]))
-                started = batch.rows, outputs
+                started = rows, outputs
             if started is not None:
                 yield _finish(*started)
                 bar.update(len(started[0]))
@@ -146,11 +143,7 @@ class Predictor:
 
 
 def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
-    """Fetches the results of a batch, without the rows that only filled it up.
-
-    Raises:
-        ValueError: one of them is not finite.
-    """
+    """Fetches the results of a batch, checked, without the rows that only filled it up."""
     values = {name: output.numpy()[: len(rows)] for name, output in outputs.items()}
     for name, value in values.items():
         is_finite = np.isfinite(value).reshape(len(rows), -1).all(axis=1)
@@ -162,3 +155,53 @@ def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
                 "damaged, or the training that made them diverged."
             )
     return rows, values
+
+
+def batches_by_length(
+    lengths: np.ndarray,
+    tokens_per_batch: int,
+    *,
+    max_seq_length: int,
+    padding: str = "longest",
+    multiple_of: int = 1,
+) -> list[tuple[np.ndarray, int]]:
+    """Puts sequences of similar length together, for evaluation; every row is there once.
+
+    With "longest" a batch is exactly as long as its longest row: evaluation does not work per
+    shape, and rounding up to a multiple of 8 alone would pad MRPC by 6 %.
+
+    Args:
+        lengths: integer [N]; tokens of each sequence, at most `max_seq_length`.
+        tokens_per_batch: B * S of a batch, at most; one row may have more.
+        max_seq_length: what no sequence exceeds.
+        padding: one of `PADDINGS`.
+        multiple_of: replicas that share a batch; B is a multiple wherever `tokens_per_batch`
+            allows, but for the last batch.
+
+    Returns:
+        The rows, int64 [B], and the length S of each batch; the longest first, so that one that
+        does not fit into memory comes first.
+
+    Raises:
+        ValueError: another padding, no tokens, or a sequence that is too long.
+    """
+    padded_length(int(lengths.max(initial=0)), max_seq_length, padding)  # or raises
+    if tokens_per_batch < 1:
+        raise ValueError(f"A batch needs at least one token. Received: {tokens_per_batch}")
+    order = np.argsort(-lengths.astype(np.int64), kind="stable")
+    descending = lengths[order]
+    batches = []
+    start = 0
+    while start < len(order):
+        longest = int(descending[start])
+        length = padded_length(longest, max_seq_length, padding)
+        count = tokens_per_batch
+        if padding == "longest":
+            length = max(1, longest)
+            similar = int(np.searchsorted(-descending, -_SIMILAR * longest, "right")) - start
+            count = max(similar, int(_WORTHWHILE * tokens_per_batch / length), multiple_of)
+        count = min(count, tokens_per_batch // length)
+        count = count // multiple_of * multiple_of or max(1, count)
+        batches.append((order[start : start + count], length))
+        start += count
+    return batches

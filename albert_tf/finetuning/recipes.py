@@ -231,11 +231,7 @@ def version_of(config: AlbertConfig) -> str:
 
 
 def released_name(config: AlbertConfig) -> str | None:
-    """Returns the released model whose configuration this is, such as "base_v2" or "large_zh".
-
-    Returns:
-        None for a model of another size or vocabulary.
-    """
+    """Returns the released model of this size and vocabulary, such as "large_zh"; None for none."""
     size = size_of(config)
     names = [f"{size}_{version_of(config)}", f"{size}_zh"] if size else []
     return next((n for n in names if PRESETS[n].vocab_size == config.vocab_size), None)

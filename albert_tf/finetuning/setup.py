@@ -73,15 +73,12 @@ S = TypeVar("S", bound=FineTuningSettings)
 
 
 def check_output(settings: FineTuningSettings, export_folder: str, *, writes: bool) -> None:
-    """Makes sure that everything that comes last can be written.
+    """Raises ValueError, which names the flag, unless all that comes last can be written.
 
     Args:
         settings: what is to be done.
         export_folder: of --export_dir, where models of token ids lie.
         writes: whether anything is written into --output_dir.
-
-    Raises:
-        ValueError: nothing can be written there; names the flag.
     """
     if settings.export_text_model and not settings.export_dir:
         raise ValueError("--export_text_model needs --export_dir, the directory to write it below.")
@@ -96,15 +93,12 @@ def check_output(settings: FineTuningSettings, export_folder: str, *, writes: bo
 
 
 def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
-    """Makes sure that --predict_output_file gets something, and does not replace what is read.
+    """Raises ValueError unless --predict_output_file can be written, and without overwriting.
 
     Args:
         path: --predict_output_file.
-        read: the file that is answered.
+        read: the file that is answered; without one there is nothing to write.
         read_flag: its flag.
-
-    Raises:
-        ValueError: nothing is answered, or the answers cannot be written there.
     """
     if not path:
         return
@@ -163,9 +157,7 @@ def trained_task_of(
 ) -> tuple[TrainedTask | None, str]:
     """Returns what the model was trained for, None where nothing says it, and where that is said.
 
-    Args:
-        settings: with --output_dir, which counts first.
-        elsewhere: see `checkpoint_elsewhere`.
+    What --output_dir says counts first, then what `checkpoint_elsewhere` found.
     """
     own = TrainedTask.read(settings.output_dir)
     if own is None and elsewhere:
@@ -175,19 +167,13 @@ def trained_task_of(
 
 
 def find_model(settings: FineTuningSettings, fallback: str | None) -> ModelSource:
-    """Finds the model that the settings name.
-
-    Args:
-        settings: what was said of the model.
-        fallback: a checkpoint to take the model from where --init_checkpoint is not given.
+    """Finds the model that the settings name; `fallback` takes the place of --init_checkpoint.
 
     Raises:
         ValueError: no model, or parts that do not fit each other.
     """
-    said = {
-        field.name: getattr(settings, field.name, None)
-        for field in dataclasses.fields(ModelSettings)
-    }
+    fields = dataclasses.fields(ModelSettings)
+    said = {field.name: getattr(settings, field.name, None) for field in fields}
     if said["init_checkpoint"] is None:
         said["init_checkpoint"] = fallback
     source = resolve_model(ModelSettings(**said))
@@ -212,13 +198,7 @@ def model_directory(settings: FineTuningSettings, source: ModelSource) -> ModelD
 
 
 def prepare_output(directory: ModelDirectory, task: TrainedTask, *, is_training: bool) -> None:
-    """Makes --output_dir the directory of the model and its task; what a training wrote stays.
-
-    Args:
-        directory: --output_dir.
-        task: what the model does.
-        is_training: whether this run trains.
-    """
+    """Makes --output_dir the directory of the model and its task; what a training wrote stays."""
     if is_training:
         directory.write()
     else:
@@ -230,13 +210,7 @@ def prepare_output(directory: ModelDirectory, task: TrainedTask, *, is_training:
 def recipe_settings(
     settings: FineTuningSettings, known: Mapping[str, Any], task_name: str, config: AlbertConfig
 ) -> dict[str, Any]:
-    """Returns what the recipe settles, by name, and says so.
-
-    Args:
-        settings: what was given is kept.
-        known: what the trained model settles.
-        task_name: see `recipe_for`.
-        config: of the model.
+    """Returns what the recipe settles, by name, but for what was given or `known`; says so.
 
     Raises:
         ValueError: there is no recipe for the task.
@@ -275,7 +249,7 @@ def check_head_in(directory: str, task: TrainedTask) -> None:
         task: to be trained.
 
     Raises:
-        ValueError: there is a checkpoint in it, and none with a head for this task.
+        ValueError: its newest checkpoint has no head for this task.
     """
     run = TrainingDirectory(directory)
     prefix = run.newest() or run.best()

@@ -17,7 +17,6 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, label_cell
 from albert_tf.finetuning import flow, metrics
-from albert_tf.finetuning.results import result_lines
 from albert_tf.finetuning.setup import StepSettings
 from albert_tf.multiple_choice.data import (
     LETTERS,
@@ -29,7 +28,7 @@ from albert_tf.multiple_choice.data import (
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
 from albert_tf.multiple_choice.features import choice_features
 from albert_tf.multiple_choice.task import MultipleChoiceTask
-from albert_tf.training.evaluation import BestCheckpoint
+from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
 from albert_tf.training.settings import unless_given
 
 # What wants each split.
@@ -257,7 +256,7 @@ def write_predict_results(
 
     The best score of an evaluation, where there was none, is -inf or NaN, written as -1.
     """
-    lines = ["***** Predict results *****", *result_lines(step, results, best)]
+    lines = ["***** Predict results *****", *original_result_lines(step, results, best)]
     with write_then_rename(os.path.join(output_dir, "predict_results.txt")) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
 

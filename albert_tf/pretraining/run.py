@@ -42,8 +42,7 @@ from albert_tf.pretraining.task import (
     check_continued_loss,
     warn_of_another_loss,
 )
-from albert_tf.training.devices import check_devices, strategy_of
-from albert_tf.training.distribution import is_chief, is_tpu
+from albert_tf.training.distribution import check_devices, is_chief, is_tpu, strategy_of
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluator,

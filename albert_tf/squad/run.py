@@ -16,7 +16,6 @@ from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTa
 from albert_tf.config import AlbertConfig, OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.jobs import available_cores
 from albert_tf.finetuning import flow
-from albert_tf.finetuning.results import EvaluationResults
 from albert_tf.finetuning.setup import FineTuningSettings, check_answers
 from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
@@ -35,7 +34,7 @@ from albert_tf.squad.export import export_spans, export_text_spans
 from albert_tf.squad.features import SquadFeatures, check_lengths, squad_features
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.squad.task import SquadTask
-from albert_tf.training.evaluation import BestCheckpoint, result_lines
+from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
 from albert_tf.training.settings import unless_given
 
 # What a model that is applied must share with its training, by version of SQuAD.

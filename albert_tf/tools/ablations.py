@@ -88,7 +88,7 @@ class Variant:
         config: its configuration.
         changes: in what that differs from the base.
         sentence_loss: one of `SENTENCE_LOSSES`.
-        title: what is compared, for people.
+        title: of the comparison.
         source: where the paper does it.
         seed: of its run.
     """
@@ -121,11 +121,8 @@ def choose_variants(
 ) -> list[Variant]:
     """Returns the models to train, the base first, each once.
 
-    Args:
-        base: what all are compared with.
-        comparisons: some of `COMPARISONS`.
-        values: of a comparison, in place of those that follow from the base.
-        losses: sentence losses there are records for.
+    Values of a comparison take the place of those that follow from the base; there are records for
+    the sentence `losses`.
 
     Raises:
         ValueError: there is no such comparison, or a model cannot be built; names it.
@@ -182,9 +179,7 @@ class AblationSettings:
 def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
     """Trains what is not finished; writes the results after each run and prints the table.
 
-    Args:
-        settings: what to do. Runs that are in the output directory already are kept or resumed.
-        dry_run: try one run of each sentence loss dry; nothing is written.
+    A dry run tries one run of each sentence loss dry, and writes nothing.
 
     Raises:
         ValueError: the settings are wrong or not those of the runs in the directory; or runs
@@ -320,11 +315,7 @@ def _finished_step(path: str) -> int:
 
 
 def read_run(variant: Variant, path: str) -> Run | None:
-    """Reads a run.
-
-    Args:
-        variant: the model.
-        path: directory of the run; need not exist.
+    """Reads the directory of a model's run, which need not exist.
 
     Returns:
         None where it has not been evaluated yet; else what the model is, and:

@@ -25,8 +25,7 @@ def run(name: str, **flags: object) -> None:
 
     Args:
         name: a module of `albert_tf.cli`.
-        **flags: by name. True and False become --flag and --noflag, None is left out, a tuple gives
-            the flag once for each of its values.
+        **flags: see `command_arguments`.
 
     Raises:
         ValueError: the command failed; what it printed says why.
@@ -53,13 +52,7 @@ def started(
     Stopping the caller (Ctrl-C, SIGTERM, the stop button of a notebook) stops the command as
     SIGTERM does: a training saves its last step first.
 
-    Args:
-        name: a module of `albert_tf.cli`.
-        arguments: of its command line.
-        output: takes what it prints and logs; see `subprocess.Popen`.
-
-    Yields:
-        The process.
+    What it prints and logs goes to `output`, see `subprocess.Popen`.
     """
     root = os.path.dirname(os.path.dirname(albert_tf.__file__))  # wherever the caller was started
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -79,7 +72,11 @@ def started(
 
 
 def command_arguments(flags: dict[str, object]) -> list[str]:
-    """Flags as they are typed; see `run`."""
+    """Flags as they are typed.
+
+    True and False become --flag and --noflag, None is left out, a tuple gives the flag once for
+    each of its values.
+    """
     arguments = []
     for flag, given in flags.items():
         for value in given if isinstance(given, tuple) else (given,):

@@ -62,13 +62,7 @@ class Baselines(NamedTuple):
 
 
 def baselines(records: str, max_seq_length: int, max_predictions_per_seq: int) -> Baselines:
-    """Finds the most frequent answers among the labels of pretraining records.
-
-    Args:
-        records: a TFRecord file.
-        max_seq_length: S of the records.
-        max_predictions_per_seq: P of the records.
-    """
+    """Finds the most frequent answers among the labels of a file of pretraining records."""
     specs = pretraining_feature_specs(max_seq_length, max_predictions_per_seq)
     tokens: Counter[int] = Counter()
     orders: Counter[int] = Counter()
@@ -94,12 +88,8 @@ def run_demo(
 ) -> None:
     """Builds, trains, evaluates and publishes a model, and lets it fill in blanks.
 
-    Args:
-        output_dir: takes everything that is written; what an earlier demo left there is replaced.
-        num_train_steps: steps of pretraining.
-        vocab_size: V.
-        max_documents: documents of the corpus; None takes all.
-        num_fine_tuning_steps: steps of the classifier at the end; 0 leaves it out.
+    What an earlier demo left in `output_dir` is replaced. The corpus has all documents unless
+    `max_documents` is given, and without steps of fine-tuning there is no classifier.
 
     Raises:
         ValueError: the directory is remote, or not one of an earlier demo; or a step failed, and

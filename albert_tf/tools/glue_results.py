@@ -67,7 +67,7 @@ class GlueRun:
         task: key of `GLUE_TASKS`.
         seed: of the run.
         path: its directory.
-        scores: results at the best checkpoint as `eval_results.txt` has them, by their keys.
+        scores: at the best checkpoint, by the keys of `eval_results.txt`.
         problem: why there are none.
     """
 
@@ -118,12 +118,9 @@ def _read_run(task: str, seed: int, path: str) -> GlueRun:
 
 
 def read_evaluations(path: str) -> dict[int, dict[str, float]]:
-    """Reads an `eval_results.txt`: the results of each evaluated checkpoint, by its step.
+    """Reads an `eval_results.txt`, if it is there: the results of each checkpoint, by its step.
 
     Arrays, which the original prints among them, are left out.
-
-    Args:
-        path: need not exist.
 
     Raises:
         ValueError: the file is damaged; names it and the key.
@@ -143,14 +140,10 @@ def read_evaluations(path: str) -> dict[int, dict[str, float]]:
 
 
 def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], float]]:
-    """Finds what was published of the model that runs started from.
+    """Finds the published model, and its scores in percent by task and metric, of runs.
 
-    Args:
-        model: name of a released one, such as "base_v2", or a model of any format, which
-            counts as the released model that has its configuration.
-
-    Returns:
-        The name, and the scores in percent by task and metric; None and no scores for others.
+    `model` is the name of a released one, such as "base_v2", or a model of any format, which counts
+    as the released model that has its configuration; None and no scores for others.
 
     Raises:
         ValueError: there is no such model.
@@ -176,14 +169,9 @@ def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], floa
 
 
 def summarize(runs: Sequence[GlueRun], published: Mapping[tuple[str, str], float]) -> list[Row]:
-    """Brings the seeds of each task together.
+    """Returns a row for each metric that GLUE defines for a task and that has scores.
 
-    Args:
-        runs: those without scores are left out.
-        published: scores in percent by task and metric.
-
-    Returns:
-        A row for each metric that GLUE defines for a task and that has scores, in GLUE's order.
+    They are in GLUE's order. Published scores are in percent, by task and metric.
     """
     rows: list[Row] = []
     for task in _TITLES:
@@ -219,11 +207,8 @@ def write_results(
 ) -> str:
     """Writes `glue_results.md`, `.json` and `.png`; returns the table.
 
-    Args:
-        results_dir: where to.
-        rows: see `summarize`.
-        model: whose published scores the rows have.
-        runs: those without scores are named below the table.
+    The rows are those of `summarize`, with published scores of `model`. Runs without scores are
+    named below the table.
     """
     header = ["task", "metric", "median", "min to max", "seeds"]
     header += [f"published, {model}"] if model else []
@@ -267,14 +252,7 @@ def _picture(rows: Sequence[Row]) -> bytes:
 
 
 def choose_files(runs: Sequence[GlueRun]) -> dict[str, str]:
-    """Chooses the predictions to submit: those of the seed with the best development score.
-
-    Args:
-        runs: of any tasks and seeds.
-
-    Returns:
-        Paths by task; tasks without predictions are not in it.
-    """
+    """Returns the predictions to submit, by task: those of the seed with the best score."""
     chosen: dict[str, GlueRun] = {}
     for run in sorted(runs, key=lambda run: (-run.score, run.seed)):
         if run.task not in _OF_MNLI and file_exists(run.predictions):
@@ -287,15 +265,10 @@ def choose_files(runs: Sequence[GlueRun]) -> dict[str, str]:
 
 
 def write_submission(path: str, files: Mapping[str, str], *, allow_missing: bool = False) -> None:
-    """Writes the zip; the same predictions give the same bytes.
-
-    Args:
-        path: where to.
-        files: predictions by task, see `choose_files`.
-        allow_missing: write what there is.
+    """Writes the zip of `choose_files`; the same predictions give the same bytes.
 
     Raises:
-        ValueError: predictions of a task are missing.
+        ValueError: predictions of a task are missing, and may not be or are all there were.
     """
     missing = [task for task in GLUE_TASKS if task not in files]
     if missing and not (files and allow_missing):

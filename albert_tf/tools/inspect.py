@@ -125,10 +125,7 @@ def find_saved_model(path: str) -> str | None:
 
 
 def describe_saved_model(path: str) -> Iterator[str]:
-    """Yields lines on a SavedModel: its signatures. The graph is not run.
-
-    Args:
-        path: its directory, see `find_saved_model`.
+    """Yields lines on the SavedModel in a directory: its signatures. The graph is not run.
 
     Raises:
         ValueError: it is damaged.
@@ -343,9 +340,7 @@ def _parameters(contents: ModelContents) -> dict[str, object]:
 def sample_output(model: keras.Model, contents: ModelContents) -> Iterator[str]:
     """Yields what a model makes of a sample text of its language: a proof that its parts fit.
 
-    Args:
-        model: what `loading.build_model` makes of the contents.
-        contents: with a tokenizer.
+    The model is what `loading.build_model` makes of the contents.
 
     Raises:
         ValueError: the model cannot take the text, or its outputs are not finite.

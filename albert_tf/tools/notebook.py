@@ -53,12 +53,8 @@ def choose_device() -> dict[str, object]:
 def choose_model(model: str) -> str:
     """Returns what every flag and function takes for a model.
 
-    Args:
-        model: the size of a released model (version 2), or the name, path or URL of any model.
-
-    Returns:
-        The URL of the released model of a size, which has been fetched then, or, without a network,
-        the name of the model that comes with albert_tf; anything else as it is.
+    For the size of a released model (version 2) that is its URL, fetched, or, without a network,
+    the name of the model that comes with albert_tf; any name, path or URL is returned as it is.
     """
     if model not in _SIZES:
         return model
@@ -72,12 +68,10 @@ def choose_model(model: str) -> str:
 
 
 def draw_metrics(output_dir: str, panels: Panels) -> bytes:
-    """Draws what `metrics.jsonl` says of the metrics asked for.
+    """Draws what `metrics.jsonl` of a run says of the metrics asked for.
 
-    Args:
-        output_dir: of a run.
-        panels: for each panel, from left to right, what its vertical axis shows, and the names of
-            the metrics drawn in it. What was not recorded is left out.
+    Panels stand from left to right: what the vertical axis shows, and the names of the metrics
+    drawn in it. What was not recorded is left out.
 
     Raises:
         ValueError: nothing of a panel was recorded.
@@ -234,13 +228,8 @@ def draw_question_attention(
 ) -> bytes:
     """Draws how much question and context attend to each other, on average over the heads.
 
-    Args:
-        model: see `span_probabilities`, as for the others.
-        tokenizer: the one it was trained with.
-        question: what is asked.
-        context: where the answer is looked for; of a long one the part with the likeliest start is
-            shown. The likeliest answer is marked.
-        layer: 0 is the first, -1 the last.
+    Of a long context the part with the likeliest start is shown. The likeliest answer is marked.
+    Arguments are those of `span_probabilities` and `attention_of`.
 
     Raises:
         ValueError: the two together are too long for the model, or there is no such layer.
@@ -271,13 +260,9 @@ def draw_question_attention(
 
 
 def similarities(vectors: np.ndarray) -> np.ndarray:
-    """Returns the cosine of each two vectors, after their mean was taken from all of them.
+    """Returns the cosines, float64 [T, T], of vectors [T, H] from which their mean was taken.
 
-    Args:
-        vectors: float [T, H], of at least two texts.
-
-    Returns:
-        float64 [T, T], -1 to 1; 0 for a vector that is the mean itself.
+    Those of a vector that is the mean itself are 0.
     """
     centered = np.asarray(vectors, np.float64)
     centered = centered - centered.mean(axis=0)

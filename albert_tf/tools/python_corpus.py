@@ -109,13 +109,10 @@ class Paragraph(NamedTuple):
 def write_corpus(directory: str | os.PathLike, max_documents: int | None = None) -> None:
     """Writes the corpus: a sentence or clause a line, an empty line after each document.
 
-    This is what create_pretraining_data reads. Sentences are split into clauses because a small
-    model has short sequences, and each must hold two lines for its sentence-order task.
-
-    Args:
-        directory: where TRAINING_FILE and HELD_OUT_FILE go, see `split_documents`; made if it is
-            not there.
-        max_documents: at most so many documents in all, evenly picked; None takes all.
+    This is what create_pretraining_data reads: TRAINING_FILE and HELD_OUT_FILE, of all documents or
+    of `max_documents`, evenly picked; see `split_documents`. Sentences are split into clauses
+    because a small model has short sequences, and each must hold two lines for its sentence-order
+    task.
 
     Raises:
         ValueError: one of the parts would be empty.
@@ -137,16 +134,10 @@ def write_corpus(directory: str | os.PathLike, max_documents: int | None = None)
 
 
 def write_chapters(directory: str | os.PathLike) -> tuple[list[Paragraph], list[Paragraph]]:
-    """Writes the task as tables with a header: TRAIN_FILE and DEV_FILE.
+    """Writes the task as tables with a header, TRAIN_FILE and DEV_FILE; returns what is in them.
 
     Whole topics, modules and classes are held out for evaluation; see `split_documents`. Sentences
     that name a chapter or one of its modules are left out.
-
-    Args:
-        directory: where they go; made if it is not there.
-
-    Returns:
-        What is in the two files.
 
     Raises:
         ValueError: fewer than two chapters have MIN_PARAGRAPHS in both files.
@@ -206,18 +197,11 @@ def _picked(part: dict[str, list[str]], chapters: Iterable[str], limit: int) -> 
 def split_documents(
     documents: Iterable[Document], held_out_share: float
 ) -> tuple[list[Document], list[Document]]:
-    """Divides documents by a hash of their names, so that nothing is in both parts.
+    """Divides documents by a hash of their names, which differ; nothing is in both parts.
 
-    The same documents always give the same parts, and which part one is in does not depend on the
-    others.
-
-    Args:
-        documents: any documents with different names.
-        held_out_share: expected share of the second part, in (0, 1).
-
-    Returns:
-        The training part, and the held-out part without the sentences that share a run of words
-        with the training part. Documents that end up with too few sentences are left out.
+    Which part a document is in does not depend on the others. The held-out part, whose expected
+    share is in (0, 1), comes second, without the sentences that share a run of words with the
+    training part. Documents that end up with too few sentences are left out.
     """
     training: list[Document] = []
     held_out: list[Document] = []
@@ -276,8 +260,7 @@ def topic_documents() -> Iterator[Document]:
 def source_documents(root: str | os.PathLike | None = None) -> Iterator[Document]:
     """Yields the docstrings of Python sources: a document a top-level class, and one a module.
 
-    Args:
-        root: folder of Python files; None is the standard library of the running Python.
+    Sources are those below `root`, by default the standard library of the running Python.
     """
     folder = Path(root or sysconfig.get_path("stdlib"))
     for path in sorted(folder.rglob("*.py")):
@@ -365,12 +348,8 @@ def _is_prose(sentence: str) -> bool:
 def clauses(sentence: str) -> list[str]:
     """Splits a sentence after commas, semicolons and colons.
 
-    Args:
-        sentence: words with single blanks between them.
-
-    Returns:
-        The parts in order; joined with blanks they are the sentence. No part is shorter than four
-        words, unless the sentence is.
+    Joined with blanks the parts are the sentence. None is shorter than four words, unless the
+    sentence is.
     """
     parts: list[str] = []
     for part in _CLAUSE_END.split(sentence):

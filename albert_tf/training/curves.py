@@ -17,12 +17,7 @@ _STYLES = ("-", "--", ":")  # of the metrics in one panel
 
 
 def png(figure: Any, dpi: int = 100) -> bytes:
-    """Returns a figure of Matplotlib as a PNG image.
-
-    Args:
-        figure: a `matplotlib.figure.Figure`.
-        dpi: pixels an inch.
-    """
+    """Returns a `matplotlib.figure.Figure` as a PNG image of `dpi` pixels an inch."""
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=dpi)
     return image.getvalue()

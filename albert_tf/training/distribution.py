@@ -12,6 +12,7 @@ TF_CONFIG, which is checked before TensorFlow waits for machines to answer.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import socket
 import time
@@ -25,6 +26,7 @@ from absl import logging
 from albert_tf.config import STRATEGIES
 from albert_tf.data.strict_json import as_whole_number, parse_json, shown
 from albert_tf.training.interruption import die_on_signals
+from albert_tf.training.settings import TrainingSettings
 from albert_tf.training.task import WHOLE, Shard
 
 TF_CONFIG = "TF_CONFIG"
@@ -46,23 +48,15 @@ class Cluster:
 
     Attributes:
         workers: addresses, host:port; that of the chief first.
-        index: of this process among them.
+        index: of this process among them; 0 is the chief.
     """
 
     workers: tuple[str, ...]
     index: int
 
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes what all share."""
-        return self.index == 0
-
 
 def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Cluster | None:
     """Reads TF_CONFIG; returns None where it is not set, or names no cluster.
-
-    Args:
-        environment: variables by name.
 
     Raises:
         ValueError: it is malformed, or has tasks that nothing here uses.
@@ -114,9 +108,6 @@ class TpuAddress:
 def split_cpu(num_devices: int) -> None:
     """Makes the CPU appear as several devices, to try distribution without accelerators.
 
-    Args:
-        num_devices: at least 1; 1 changes nothing.
-
     Raises:
         ValueError: TensorFlow has already settled its devices.
     """
@@ -131,14 +122,7 @@ def split_cpu(num_devices: int) -> None:
 
 
 def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
-    """Decides what "auto" is, as far as TF_CONFIG decides it, and checks what goes together.
-
-    Args:
-        name: one of `config.STRATEGIES`.
-        num_logical_cpu_devices: see `split_cpu`.
-
-    Returns:
-        The strategy; "auto" where it depends on the devices of this machine.
+    """Returns what "auto" is, as far as TF_CONFIG decides it; checks what goes together.
 
     Raises:
         ValueError: the name is no strategy, TF_CONFIG is malformed, or one contradicts the other.
@@ -181,7 +165,7 @@ def create_strategy(name: str = "auto", tpu: TpuAddress | None = None) -> tf.dis
             CPU devices of this machine; "multi_worker", those of all machines in TF_CONFIG; "tpu",
             the cores of a TPU; "auto", multi_worker where TF_CONFIG names several workers, else
             mirrored where there is more than one GPU.
-        tpu: which TPU.
+        tpu: which TPU. Default: that of this machine.
 
     Raises:
         ValueError: the name is none of these, or what it needs is not there.
@@ -192,14 +176,6 @@ def create_strategy(name: str = "auto", tpu: TpuAddress | None = None) -> tf.dis
     if name == "tpu":
         return _tpu(tpu or TpuAddress())
     return _local(name)
-
-
-def create_strategy_of_one_worker() -> tf.distribute.Strategy:
-    """Returns what computes in this process where it is one of several workers.
-
-    To plan a training of several workers: the others need not have been started.
-    """
-    return _local("auto")
 
 
 def _local(name: str) -> tf.distribute.Strategy:
@@ -229,7 +205,7 @@ def _multi_worker() -> tf.distribute.MultiWorkerMirroredStrategy:
         cluster.workers[cluster.index],
         ", ".join(a for a in cluster.workers if a != cluster.workers[cluster.index]),
     )
-    if not cluster.is_chief:
+    if cluster.index:
         _wait_for_port(cluster.workers[0])
     try:
         # TensorFlow notes SIGTERM from then on and does nothing: handlers are set again afterwards.
@@ -309,6 +285,65 @@ def _first_line(error: BaseException) -> str:
     return line if line.endswith(".") else f"{line}."
 
 
+def check_devices(settings: TrainingSettings) -> None:
+    """Checks what goes together, and says which settings change nothing.
+
+    Raises:
+        ValueError: settings, or settings and TF_CONFIG, contradict each other.
+    """
+    name = settings.distribution_strategy
+    if settings.use_tpu and name not in ("auto", "tpu"):
+        raise ValueError(
+            f"--use_tpu and --distribution_strategy={name} contradict each other: omit one."
+        )
+    if settings.use_tpu or name == "tpu":
+        return
+    resolve_strategy(name, num_logical_cpu_devices=settings.num_logical_cpu_devices)
+    for flag in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores"):
+        if getattr(settings, flag) is not None:
+            logging.info("--%s has no effect without --use_tpu", flag)
+
+
+def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
+    """Returns where to compute; with several workers, nothing may use TensorFlow before.
+
+    With --dry_run the devices of this process alone: other workers are not waited for. Raises what
+    `create_strategy` raises.
+    """
+    name = "tpu" if settings.use_tpu else settings.distribution_strategy
+    split_cpu(settings.num_logical_cpu_devices)
+    if settings.dry_run and resolve_strategy(name) == "multi_worker":
+        strategy = _local("auto")
+    else:
+        tpu = TpuAddress(
+            settings.tpu_name, settings.tpu_zone, settings.gcp_project, settings.num_tpu_cores
+        )
+        strategy = create_strategy(name, tpu)
+    log_devices(strategy)
+    logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
+    return strategy
+
+
+def log_devices(strategy: tf.distribute.Strategy | None = None) -> None:
+    """Logs where this process computes, on one device or on those of the strategy."""
+    if strategy is not None and is_tpu(strategy):
+        names = [f"TPU, {strategy.num_replicas_in_sync} cores"]
+    else:
+        names = device_names()[: local_replicas(strategy) if strategy else 1]
+    logging.info("devices=%s", ", ".join(names))
+
+
+def device_names() -> list[str]:
+    """Kind and model of every accelerator, or the CPU where there is none."""
+    devices = [d for d in tf.config.list_physical_devices() if d.device_type != "CPU"]
+    details = [tf.config.experimental.get_device_details(device) for device in devices]
+    names = [
+        f"{device.device_type} {detail.get('device_name', '')}".strip()
+        for device, detail in zip(devices, details, strict=True)
+    ]
+    return names or [f"CPU {platform.machine()}, {os.cpu_count()} cores"]
+
+
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     """Whether the replicas are cores of a TPU, for which everything is compiled by shape."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
@@ -352,10 +387,10 @@ def check_batch_size(replicas: int, batch_size: int, flag: str, *, micro_batches
 def split_batch(
     strategy: tf.distribute.Strategy, features: Mapping[str, tf.Tensor]
 ) -> Mapping[str, tf.Tensor]:
-    """Gives each replica of this process its rows.
+    """Gives each of the R replicas of this process its rows.
 
     Args:
-        strategy: drives R replicas in this process.
+        strategy: the replicas.
         features: the rows of this process, each [B, ...], B a multiple of R.
 
     Returns:
@@ -383,9 +418,7 @@ def split_batch_spec(
 ) -> dict[str, tf.TypeSpec]:
     """What `split_batch` makes of any batch, to trace one graph for batches of every length.
 
-    Args:
-        strategy: R replicas.
-        element_spec: of the batches, each [B, ...], B a multiple of R; None is what differs.
+    Sizes of `element_spec` that differ between batches are None.
     """
 
     def split_zeros(unknown: int) -> Mapping[str, tf.Tensor]:

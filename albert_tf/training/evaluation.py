@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
@@ -21,7 +23,7 @@ from albert_tf.checkpoints.model_directory import warn_of_another_config
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.run_records import BEST_FILE, BestTrial
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.data.files import write_then_rename
+from albert_tf.data.files import read_utf8, write_then_rename
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import check_batch_size, local_replicas, split_batch
 from albert_tf.training.run_log import RunLog
@@ -29,6 +31,7 @@ from albert_tf.training.task import EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer
 
 RESULTS_FILE = "eval_results.txt"
+_RULE = "=" * 50 + "\n"
 
 # Scores that replace the one the original chooses by; the file names them, which has the form of
 # the original else.
@@ -38,12 +41,7 @@ Record = Callable[[int, Mapping[str, float]], None]  # keeps the results of a st
 
 
 def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
-    """Fills a batch up with rows of zeros, whose `example_weights` are zero as well.
-
-    Args:
-        features: each [B, ...] with B <= batch_size.
-        batch_size: rows of the result.
-    """
+    """Fills a batch up to `batch_size` rows with zeros, `example_weights` included."""
     missing = batch_size - int(next(iter(features.values())).shape[0])
     if missing == 0:
         return dict(features)
@@ -137,15 +135,73 @@ def result_lines(step: int, results: Mapping[str, float]) -> list[str]:
 
 
 def write_results(output_dir: str, step: int, results: Mapping[str, float]) -> None:
-    """Writes `eval_results.txt`, in place of that of an earlier evaluation.
-
-    Args:
-        output_dir: created if need be.
-        step: finished training steps of the model that was evaluated.
-        results: values by name.
-    """
+    """Writes `eval_results.txt` in `output_dir`, in place of that of an earlier evaluation."""
     with write_then_rename(os.path.join(output_dir, RESULTS_FILE)) as file:
         file.write("".join(f"{line}\n" for line in result_lines(step, results)).encode())
+
+
+class EvaluationResults:
+    """`eval_results.txt`: a block of `key = value` lines for every checkpoint evaluated.
+
+    Args:
+        output_dir: where the file lies.
+        step: finished steps the run goes on from; blocks of later ones are forgotten. None forgets
+            them all.
+    """
+
+    def __init__(self, output_dir: str, step: int | None = None) -> None:
+        self.output_dir = output_dir
+        self._path = os.path.join(output_dir, RESULTS_FILE)
+        self._blocks = [
+            block
+            for block in (self._read() if step is not None else [])
+            if step is not None and _step_of(block) <= step
+        ]
+
+    def _read(self) -> list[str]:
+        if not tf.io.gfile.exists(self._path):
+            return []
+        # What follows the last rule belongs to no checkpoint alone, and is written anew.
+        return [f"{block}{_RULE}" for block in read_utf8(self._path).split(_RULE)[:-1]]
+
+    def append(
+        self, step: int, results: Mapping[str, float | np.ndarray], best_before: float
+    ) -> None:
+        """Adds the `original_result_lines` of a checkpoint, in place of those of the same step.
+
+        `best_before` is the best score of the checkpoints evaluated before; none is -1.
+        """
+        self.append_lines(step, original_result_lines(step, results, best_before))
+
+    def append_lines(self, step: int, lines: Sequence[str], ending: str = "") -> None:
+        """Adds the block of a checkpoint, in place of one of the same step.
+
+        Among the lines is `global_step = <step>`. The ending stands behind the last block, in place
+        of an earlier ending.
+        """
+        self._blocks = [block for block in self._blocks if _step_of(block) != step]
+        self._blocks.append("".join(f"{line}\n" for line in lines) + _RULE)
+        with write_then_rename(self._path) as file:
+            file.write(("".join(self._blocks) + ending).encode())
+
+    def lines(self, step: int) -> list[str]:
+        """Returns the lines of a checkpoint's block, none where it was not evaluated."""
+        blocks = [block for block in self._blocks if _step_of(block) == step]
+        return blocks[-1].removesuffix(_RULE).splitlines() if blocks else []
+
+
+def original_result_lines(
+    step: int, results: Mapping[str, float | np.ndarray], best: float
+) -> list[str]:
+    """Gives results as lines `key = value` in the original's form; see `EvaluationResults`."""
+    values = {name: np.asarray(value, np.float32)[()] for name, value in results.items()}
+    lines = [f"{key} = {value!s}" for key, value in sorted({**values, "global_step": step}.items())]
+    return [*lines, f"best = {best if np.isfinite(best) else -1}"]
+
+
+def _step_of(block: str) -> int:
+    match = re.search(r"^global_step = ([0-9]{1,18})$", block, re.MULTILINE)
+    return int(match.group(1)) if match else -1
 
 
 class BestCheckpoint:
@@ -223,12 +279,8 @@ def train_and_evaluate(
 ) -> None:
     """Trains, and evaluates at every checkpoint: the chief does, while other workers wait.
 
-    Args:
-        trainer: initialized.
-        log: of the run.
-        evaluate: scores the trainer's model.
-        record: keeps the results of a step.
-        last_evaluated: step of the last evaluation of an earlier start, -1 where there was none.
+    The trainer is initialized. The last evaluation of an earlier start was of the step
+    `last_evaluated`, -1 where there was none.
     """
 
     def on_checkpoint(step: int) -> None:
@@ -244,18 +296,11 @@ def train_and_evaluate(
 
 
 def evaluate_checkpoints(
-    prefixes: Iterable[str],
-    model: keras.Model,
-    evaluate: Evaluate,
-    record: Record,
+    prefixes: Iterable[str], model: keras.Model, evaluate: Evaluate, record: Record
 ) -> None:
     """Loads one checkpoint after the other into the model and evaluates it.
 
-    Args:
-        prefixes: of checkpoints; one that a training run removes meanwhile is left out.
-        model: takes the weights.
-        evaluate: scores `model`.
-        record: keeps the results of a step.
+    One that a training run removes meanwhile is left out.
 
     Raises:
         LoadError: a checkpoint is damaged, or does not hold the whole model.

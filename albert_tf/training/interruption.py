@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -32,26 +32,25 @@ class _Stopped(SystemExit):
 
 
 @contextmanager
-def end_on_signals() -> Iterator[None]:
+def _handling(handler: Any) -> Iterator[None]:
+    earlier = _set_handlers(handler)
+    try:
+        yield
+    finally:
+        _restore_handlers(earlier)
+
+
+def end_on_signals() -> AbstractContextManager[None]:
     """Inside, a signal ends the process by `SystemExit`, so that what was begun is tidied up.
 
     A second signal kills it. While a training runs, `Interruption` takes the signals.
     """
-    earlier = _set_handlers(_end)
-    try:
-        yield
-    finally:
-        _restore_handlers(earlier)
+    return _handling(_end)
 
 
-@contextmanager
-def die_on_signals() -> Iterator[None]:
+def die_on_signals() -> AbstractContextManager[None]:
     """Inside, a signal kills the process: for waits in which Python cannot run its handlers."""
-    earlier = _set_handlers(signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        _restore_handlers(earlier)
+    return _handling(signal.SIG_DFL)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -113,8 +112,8 @@ def _set_handlers(handler: Any) -> dict[signal.Signals, Any]:
     return earlier
 
 
-def _restore_handlers(earlier: Mapping[signal.Signals, Any]) -> None:
-    for number, handler in earlier.items():
+def _restore_handlers(handlers: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
         signal.signal(number, handler)
 
 

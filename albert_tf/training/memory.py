@@ -28,15 +28,9 @@ ALLOCATED = 1.1
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSetting:
-    """What decides the memory of a training step besides the configuration.
+    """What decides the memory of a training step besides the configuration; see `TrainerConfig`.
 
-    Attributes:
-        train_batch_size: examples of a step on one replica.
-        max_seq_length: S.
-        max_predictions_per_seq: P; 0 for a fine-tuning.
-        remat: whether blocks are recomputed.
-        gradient_accumulation_steps: A, micro-batches the examples are split into.
-        precision: of what is computed: "float32", "bfloat16" or "float16".
+    The batch is that of one replica; `max_predictions_per_seq` is 0 for a fine-tuning.
 
     Raises:
         ValueError: micro-batches do not divide the batch.
@@ -86,11 +80,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEstimate:
-    """Memory of a pretraining step.
-
-    Args:
-        config: the model.
-        setting: how it is trained.
+    """Returns the memory of a training step.
 
     Raises:
         ValueError: the model has no positions for such sequences.
@@ -138,13 +128,7 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
 
 
 def largest_batch(config: AlbertConfig, setting: TrainingSetting, memory: float) -> int:
-    """The most examples that can be in memory at a time; 0 where not even one can.
-
-    Args:
-        config: the model.
-        setting: how it is trained; its batch is not looked at.
-        memory: bytes.
-    """
+    """Returns the most examples that fit `memory` bytes at a time, whatever batch `setting` has."""
     parts = 2 if setting.gradient_accumulation_steps > 1 else 1
 
     def fits(batch_size: int) -> bool:
@@ -165,12 +149,9 @@ def largest_batch(config: AlbertConfig, setting: TrainingSetting, memory: float)
 def memory_report(
     config: AlbertConfig, setting: TrainingSetting, memory_gb: float | None = None
 ) -> str:
-    """Parameters by part, memory by what it is for, and what `remat` changes.
+    """Returns parameters by part, memory by what it is for, and what `remat` changes.
 
-    Args:
-        config: the model.
-        setting: how it is trained.
-        memory_gb: memory to find the largest batch for, in GB of 10^9 bytes; None for none.
+    With `memory_gb`, in GB of 10^9 bytes, also the largest batch that fits.
 
     Raises:
         ValueError: the setting does not fit the model, or there is no memory.

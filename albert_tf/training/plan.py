@@ -27,8 +27,8 @@ class TrainingPlan:
     """The plan of a trainer that was initialized; nothing is written.
 
     Attributes:
-        trainer: initialized, so that it knows the step it starts from. In a dry run it is made for
-            the devices of this process alone, also where TF_CONFIG names further workers.
+        trainer: initialized. In a dry run it is made for the devices of this process alone, also
+            where TF_CONFIG names further workers.
         num_examples: examples to train on.
         max_predictions_per_seq: P; 0 for a fine-tuning.
         sequences_per_example: sequences the model reads for one example.

@@ -85,11 +85,7 @@ def device_type(strategy: tf.distribute.Strategy) -> str:
 
 
 def _check(precision: str, device: str, jit_compile: bool) -> None:
-    """Refuses what cannot be, and warns of what is slow.
-
-    Raises:
-        ValueError: the device has no such precision.
-    """
+    """Raises ValueError where the device has no such precision; warns where it is slow."""
     if precision == FLOAT16 and device == "TPU":
         raise ValueError("A TPU has no float16: --precision=bfloat16 is its half precision.")
     if device != "CPU":

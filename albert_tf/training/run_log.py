@@ -37,6 +37,7 @@ from albert_tf.checkpoints.run_records import (
 from albert_tf.data.files import explain_write_errors, write_then_rename
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
+from albert_tf.training.distribution import device_names
 from albert_tf.version import __version__
 
 CURVES_FILE = "training_curves.png"
@@ -51,7 +52,6 @@ class RunLog:
         output_dir: directory of the run; created if missing.
         total_steps: step at which training ends.
         start_step: finished steps of the checkpoint the run resumes from; 0 for a new run.
-        unit: what a batch counts, in the plural.
         write: False on every worker but the chief: nothing is written or shown.
         clock: returns the time in seconds since 1970.
     """
@@ -62,13 +62,11 @@ class RunLog:
         total_steps: int,
         start_step: int = 0,
         *,
-        unit: str = "examples",
         write: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._output_dir = output_dir
         self._total_steps = total_steps
-        self._unit = unit
         self._write = write
         self._clock = clock
         self._interval_step = start_step
@@ -97,7 +95,18 @@ class RunLog:
         """
         if not self._write:
             return
-        self._tell_changes(parse_json(json.dumps(config, default=str), "config"))
+        if self._interval_step:  # not a new run
+            before = _leaves(read_run_config(self._output_dir))
+            now = _leaves(parse_json(json.dumps(config, default=str), "config"))
+            for name, value in now.items():
+                if name in before and before[name] != value:
+                    logging.warning(
+                        "%s changes at step %d: %.80r until now, %.80r from now on",
+                        name,
+                        self._interval_step,
+                        before[name],
+                        value,
+                    )
         content = {
             "time": _iso_time(self._clock()),
             "start_step": self._interval_step,
@@ -113,21 +122,6 @@ class RunLog:
         }
         self._replace_file(RUN_CONFIG_FILE, json.dumps(content, indent=2, default=str) + "\n")
 
-    def _tell_changes(self, config: Mapping[str, Any]) -> None:
-        """Compares settings with those of the last start; a new run has none."""
-        if self._interval_step == 0:
-            return
-        before, now = _leaves(read_run_config(self._output_dir)), _leaves(config)
-        for name, value in now.items():
-            if name in before and before[name] != value:
-                logging.warning(
-                    "%s changes at step %d: %.80r until now, %.80r from now on",
-                    name,
-                    self._interval_step,
-                    before[name],
-                    value,
-                )
-
     def advance(self, step: int) -> None:
         """Moves the progress bar to `step` finished steps."""
         self._bar.update(step - self._bar.n)
@@ -137,13 +131,13 @@ class RunLog:
     ) -> None:
         """Reports the training since the last report.
 
-        Adds the rates `examples_per_second` (or another unit) and `steps_per_second`, which leave
-        out the time spent in `pause`; the terminal also shows `seconds_left`.
+        Adds the rates `examples_per_second` and `steps_per_second`, which leave out the time spent
+        in `pause`; the terminal also shows `seconds_left`.
 
         Args:
             step: finished steps.
             metrics: what was measured over the steps since the last report.
-            count: examples (or another unit) trained on since the last report.
+            count: examples trained on since the last report.
             steps_left: what is to be done, in steps that take as long as those since the last
                 report; None where all steps take as long.
         """
@@ -152,13 +146,13 @@ class RunLog:
         seconds = max(self._clock() - self._interval_start, 1e-9)
         steps_per_second = (step - self._interval_step) / seconds
         rates = {
-            f"{self._unit}_per_second": count / seconds,
+            "examples_per_second": count / seconds,
             "steps_per_second": steps_per_second,
         }
         self._interval_step, self._interval_start = step, self._clock()
         self.advance(step)
         losses = {name: value for name, value in metrics.items() if name == "loss"}
-        self._bar.set_postfix({**losses, f"{self._unit}/s": count / seconds}, refresh=False)
+        self._bar.set_postfix({**losses, "examples/s": count / seconds}, refresh=False)
         steps_left = self._total_steps - step if steps_left is None else steps_left
         left = steps_left / steps_per_second if steps_per_second else math.inf
         self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
@@ -175,11 +169,9 @@ class RunLog:
             self._draw_curves()
 
     def roll_back(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Forgets what was reported after `step`, which training went back to; reports that.
+        """Forgets what was reported after `step`, which training went back to; reports `metrics`.
 
-        Args:
-            step: finished steps from now on.
-            metrics: how often, how far; a record of phase "roll_back".
+        The record is of phase "roll_back".
         """
         if not self._write:
             return
@@ -302,14 +294,3 @@ def _metrics(record: Record) -> dict[str, float]:
 
 def _iso_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
-
-
-def device_names() -> list[str]:
-    """Kind and model of every accelerator, or the CPU where there is none."""
-    devices = [d for d in tf.config.list_physical_devices() if d.device_type != "CPU"]
-    details = [tf.config.experimental.get_device_details(device) for device in devices]
-    names = [
-        f"{device.device_type} {detail.get('device_name', '')}".strip()
-        for device, detail in zip(devices, details, strict=True)
-    ]
-    return names or [f"CPU {platform.machine()}, {os.cpu_count()} cores"]

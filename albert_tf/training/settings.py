@@ -90,14 +90,7 @@ class TrainingSettings:
     vocab_file: str | None = None
 
     def trainer_config(self, depth_schedule: str = "") -> TrainerConfig:
-        """Returns how the training is carried out.
-
-        Args:
-            depth_schedule: see `TrainerConfig`.
-
-        Raises:
-            ValueError: a value is out of range; names the flag.
-        """
+        """Returns how the training is carried out; raises ValueError, which names the flag."""
         names = {field.name for field in dataclasses.fields(TrainerConfig)}
         values = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return TrainerConfig(
@@ -107,15 +100,9 @@ class TrainingSettings:
     def optimizer_config(
         self, kind: type[OptimizerConfig], num_train_steps: int, num_warmup_steps: int
     ) -> OptimizerConfig:
-        """Returns the update rule and the learning rate.
+        """Returns the update rule and the learning rate; raises ValueError, which names the flag.
 
-        Args:
-            kind: class of the configuration; names the flags of the steps.
-            num_train_steps: all of them, those of a run that is resumed included.
-            num_warmup_steps: those of the warm-up.
-
-        Raises:
-            ValueError: a value is out of range; names the flag.
+        The class `kind` names the flags of the steps; those of a resumed run are all its steps.
         """
         config = kind(
             optimizer=self.optimizer,

@@ -3,7 +3,8 @@
 In order: forward pass under the tape, loss sums, division by the weights of all replicas,
 gradients, their sum over micro-batches and replicas, clipping of that sum by its global norm,
 update. Clipping after the reduction makes the number of replicas invisible in the weights, and that
-of micro-batches too.
+of micro-batches too: the gradient of a batch is the sum of those of its parts, because losses are
+divided by the weights of the whole batch.
 
 float16 knows nothing below 6e-8 and nothing above 65504. So the loss is multiplied by a power of
 two before gradients are taken, and they are divided by it in float32: exact, unless one left the
@@ -16,7 +17,7 @@ happened before.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,6 @@ from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
 from albert_tf.modeling import fused_kernels
 from albert_tf.modeling.losses import LossSum
-from albert_tf.training.accumulation import SumsAndGradients, accumulate
 from albert_tf.training.distribution import is_tpu
 from albert_tf.training.optimization import clip_by_global_norm, create_optimizer
 from albert_tf.training.precision import build_model, device_type
@@ -37,6 +37,9 @@ from albert_tf.training.task import Features, Task
 INITIAL_SCALE = 2.0**15
 MAX_SCALE = 2.0**24  # 1 / the smallest number of float16: nothing is gained beyond
 GROWTH_STEPS = 2000
+
+# Sums of any structure; for each variable its gradient, None where it has none.
+SumsAndGradients = tuple[Any, list[tf.Tensor | None]]
 
 
 class LossScale:
@@ -229,42 +232,96 @@ class TrainingStep:
     ) -> SumsAndGradients:
         """The sums of this replica's batch, and its share of the gradient of the whole batch.
 
-        Args:
-            features: the replica's batch.
-            weights: of each loss, over all replicas and micro-batches.
-            dropout_seed: int32 [2].
-            depth: layers to apply.
+        The weights of the losses are those over all replicas and micro-batches.
         """
         num_steps = self._config.gradient_accumulation_steps
 
         def micro_step(part: Features, number: tf.Tensor) -> SumsAndGradients:
             seed = tf.random.experimental.stateless_fold_in(dropout_seed, number)
-            return self._micro_step(part, weights, seed)
+            return self._sums_and_gradients(part, weights, seed)
 
         with self.model.encoder.at_depth(depth):
             if num_steps == 1:
-                return self._micro_step(features, weights, dropout_seed)
+                return self._sums_and_gradients(features, weights, dropout_seed)
             return accumulate(micro_step, features, self.variables, num_steps)
-
-    def _micro_step(
-        self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
-    ) -> SumsAndGradients:
-        """The same for the rows that are in memory at a time."""
-        with fused_kernels.fusing(self.fused_precision):
-            return self._sums_and_gradients(features, weights, dropout_seed)
 
     def _sums_and_gradients(
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
     ) -> SumsAndGradients:
+        """The same for the rows that are in memory at a time."""
         variables = [variable.value for variable in self.variables]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            outputs = self.model(features, training=True, dropout_seed=dropout_seed)
-            losses = self._task.losses(outputs, features)
-            # These rows' share of the loss: shares add up, because the weights are everyone's.
-            share = self._task.total_loss(
-                {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
-            )
-            if self.loss_scale is not None:
-                share *= self.loss_scale.scale
-        return {**losses, **self._task.metrics(outputs, features)}, tape.gradient(share, variables)
+        with fused_kernels.fusing(self.fused_precision):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                outputs = self.model(features, training=True, dropout_seed=dropout_seed)
+                losses = self._task.losses(outputs, features)
+                # These rows' share of the loss: shares add up, because the weights are everyone's.
+                share = self._task.total_loss(
+                    {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
+                )
+                if self.loss_scale is not None:
+                    share *= self.loss_scale.scale
+            metrics = self._task.metrics(outputs, features)
+            return {**losses, **metrics}, tape.gradient(share, variables)
+
+
+def accumulate(
+    function: Callable[[Mapping[str, tf.Tensor], tf.Tensor], SumsAndGradients],
+    features: Mapping[str, tf.Tensor],
+    variables: Sequence[keras.Variable],
+    num_steps: int,
+) -> SumsAndGradients:
+    """Adds up what a function returns of each part of a batch, one part after the other.
+
+    While a `tf.function` is traced this becomes a loop of the graph, in which `function` stands
+    once. Memory is that of one part, plus one gradient.
+
+    Args:
+        function: maps the features of a micro-batch, [B / A, ...] each, and its number, int32 []
+            in 0..A-1, to sums and gradients.
+        features: each [B, ...]; micro-batch i has the rows from i * B / A on.
+        variables: what the gradients belong to.
+        num_steps: A, which divides B.
+
+    Returns:
+        The sums over all micro-batches; dense gradients, None where `function` gave None.
+    """
+    parts = {name: _in_parts(values, num_steps) for name, values in features.items()}
+
+    def part(number: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {name: tf.gather(values, number) for name, values in parts.items()}
+
+    step = tf.function(function, autograph=False)
+    # Traced here to learn what it returns; the loop calls the same trace.
+    first = tf.constant(0)
+    sums, gradients = step.get_concrete_function(part(first), first).structured_outputs
+    trained = [variable for variable, g in zip(variables, gradients, strict=True) if g is not None]
+    zeros = (
+        tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), sums),
+        [tf.zeros(variable.shape, variable.dtype) for variable in trained],
+    )
+
+    def add(number: tf.Tensor, totals: Any) -> tuple[tf.Tensor, Any]:
+        sums, gradients = step(part(number), number)
+        dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
+        return number + 1, tf.nest.map_structure(tf.add, totals, (sums, dense))
+
+    _, (sums, totals) = tf.while_loop(
+        lambda number, _: number < num_steps,
+        add,
+        (first, zeros),
+        # No micro-batch needs the one before it: unasked, ten would be in memory at a time.
+        parallel_iterations=1,
+        maximum_iterations=num_steps,
+    )
+    remaining = iter(totals)
+    return sums, [None if g is None else next(remaining) for g in gradients]
+
+
+def _in_parts(values: tf.Tensor, num_parts: int) -> tf.Tensor:
+    """[B, ...] as [num_parts, B / num_parts, ...]; static dimensions stay static."""
+    batch_size, *inner = values.shape
+    rows = -1 if batch_size is None else batch_size // num_parts
+    dynamic = tf.shape(values)
+    sizes = [dynamic[axis] if n is None else n for axis, n in enumerate(inner, start=1)]
+    return tf.reshape(values, [num_parts, rows, *sizes])

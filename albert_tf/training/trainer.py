@@ -1,8 +1,11 @@
-"""The trainer: the loop around a training step, resuming, stopping and going back."""
+"""The trainer: the loop around a training step, resuming, stopping, and going back."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -22,7 +25,6 @@ from albert_tf.training.distribution import (
     split_batch_spec,
     worker_shard,
 )
-from albert_tf.training.divergence import DivergenceGuard, TrainingDivergedError
 from albert_tf.training.interruption import Interruption
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.step import TrainingStep
@@ -37,6 +39,9 @@ from albert_tf.training.workers import (
 
 # In the description of the input, beside what decides it: what else a resumed run must know.
 _GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
+_WINDOW = 100  # steps whose median a loss is compared with
+_FEWEST = 10  # of them that must be known
+_MOST_ROLL_BACKS = 3  # to one and the same checkpoint
 
 
 @dataclasses.dataclass
@@ -124,11 +129,7 @@ class Trainer:
     def locked(self, *, evaluates: bool, dry_run: bool = False) -> AbstractContextManager[None]:
         """Keeps other runs out of the output directory, from before `initialize` to the end.
 
-        The chief does so for all workers.
-
-        Args:
-            evaluates: whether checkpoints are evaluated while training.
-            dry_run: see `TrainingDirectory.locked`.
+        The chief does so for all workers; see `TrainingDirectory.locked`.
 
         Raises:
             DirectoryLockedError: another run trains, or evaluates as this one would, there.
@@ -146,11 +147,7 @@ class Trainer:
     ) -> None:
         """Settles what the run starts from: its own newest checkpoint, else the given one.
 
-        Args:
-            init_checkpoint: see `load_weights`; used by a fresh run alone.
-            init_from_group0: see `load_weights`.
-            allow_partial: see `load_weights`.
-            skip: see `load_weights`.
+        Arguments are those of `load_weights`.
 
         Raises:
             LoadError: a checkpoint that does not fit the model.
@@ -234,11 +231,7 @@ class Trainer:
     def _train_to_checkpoint(
         self, source: TrainingInput, log: RunLog, interruption: Interruption
     ) -> bool:
-        """Trains until a checkpoint is due, or earlier where a signal asks for one.
-
-        Returns:
-            Whether a signal asks for the end of the training; the same on all workers.
-        """
+        """Trains until a checkpoint is due; returns whether a signal on any worker asks for it."""
         unreported: list[Mapping[str, Any]] = []
         depth = 0
         while True:
@@ -399,3 +392,94 @@ class Trainer:
             f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help.",
         )
         return TrainingDivergedError(what, " ".join(filter(None, sentences)))
+
+
+class TrainingDivergedError(ValueError):
+    """Loss, gradients or weights are no finite numbers any more, or the loss jumped.
+
+    Attributes:
+        problem: at which step what was found.
+    """
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(f"{problem}. {advice}")
+        self.problem = problem
+
+
+class DivergenceGuard:
+    """Looks at the numbers of every step, and counts how often training went back.
+
+    Going back means: weights and moments of the newest checkpoint, and the input from where it
+    is. The batches in between are skipped, the one that did the harm among them.
+
+    Args:
+        config: `on_divergence` and `max_loss_spike` count.
+
+    Attributes:
+        roll_backs: since the beginning of the run.
+        skipped_batches: that were trained on and taken back.
+    """
+
+    def __init__(self, config: TrainerConfig) -> None:
+        self._rolls_back = config.on_divergence == "rollback"
+        self._max_spike = config.max_loss_spike
+        self._losses: deque[float] = deque(maxlen=_WINDOW)
+        self._losses_of_checkpoint: list[float] = []
+        self._returns = 0  # to the newest checkpoint
+        self.roll_backs = 0
+        self.skipped_batches = 0
+
+    def problem(self, step: int, loss: float, norm: float) -> str | None:
+        """Says what is wrong with loss and gradient norm of the next step; None for nothing."""
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            return f"Step {step}: loss={loss}, gradient_norm={norm}"
+        if self._max_spike and len(self._losses) >= _FEWEST:
+            usual = statistics.median(self._losses)
+            if loss > self._max_spike * usual:
+                return (
+                    f"Step {step}: loss={loss:.6g} is more than --max_loss_spike="
+                    f"{self._max_spike:g} times the median of the {len(self._losses)} steps "
+                    f"before it, {usual:.6g}"
+                )
+        self._losses.append(loss)
+        return None
+
+    def saved(self) -> None:
+        """To be called after a new checkpoint: going back ends there."""
+        self._losses_of_checkpoint = list(self._losses)
+        self._returns = 0
+
+    def may_roll_back(self) -> bool:
+        """Whether training goes back once more instead of ending."""
+        return self._rolls_back and self._returns < _MOST_ROLL_BACKS
+
+    def rolled_back(self, batches: int) -> None:
+        """To be called after going back by so many batches."""
+        self._returns += 1
+        self.roll_backs += 1
+        self.skipped_batches += batches
+        self._losses = deque(self._losses_of_checkpoint, maxlen=_WINDOW)
+
+    def advice(self, has_checkpoint: bool) -> str:
+        """What became of going back, and how to turn it on where there is a checkpoint."""
+        if not self._rolls_back:
+            flag = "--on_divergence=rollback"
+            return f"{flag} rolls back to it and skips the batches since." if has_checkpoint else ""
+        if self._returns:
+            return f"Rolling back to it and skipping batches did not help {self._returns} times."
+        return "Without a checkpoint --on_divergence=rollback cannot roll back."
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a resumed run must know to decide as this one does, as JSON."""
+        state: dict[str, Any] = {
+            "roll_backs": self.roll_backs,
+            "skipped_batches": self.skipped_batches,
+        }
+        return {**state, "losses": list(self._losses)} if self._max_spike else state
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes what `state` returned in an earlier start; of other programs' states nothing."""
+        self.roll_backs = state.get("roll_backs", 0)
+        self.skipped_batches = state.get("skipped_batches", 0)
+        self._losses.extend(state.get("losses", ()))
+        self.saved()

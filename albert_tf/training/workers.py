@@ -15,13 +15,9 @@ from albert_tf.training.distribution import LostWorkerError, local_replicas, wor
 
 
 def values_of_workers(strategy: tf.distribute.Strategy, value: int) -> list[int]:
-    """Returns the values of all workers, in their order.
+    """Returns the values of all workers, in their order, given that of this one.
 
     All workers must call this at the same point of the program: whoever comes first waits.
-
-    Args:
-        strategy: the replicas.
-        value: that of this worker.
 
     Raises:
         LostWorkerError: another worker has ended.
@@ -82,12 +78,7 @@ def check_same_step(strategy: tf.distribute.Strategy, step: int, output_dir: str
 
 
 def check_same_settings(strategy: tf.distribute.Strategy, settings: Any) -> None:
-    """Raises ValueError unless all workers train in the same way.
-
-    Args:
-        strategy: the replicas.
-        settings: JSON of all that decides the training, the input included.
-    """
+    """Raises ValueError unless all workers have the same settings, as JSON, input included."""
     digests = values_of_workers(strategy, zlib.crc32(json.dumps(settings).encode()))
     if len(set(digests)) > 1:
         raise ValueError(

@@ -36,7 +36,7 @@ ROWS = {
             ("tokenization/", "classification/features.py", "squad/features.py"),
             BLUE,
         ),
-        ("batches", ("data/sequences.py", "finetuning/batching.py"), YELLOW),
+        ("batches", ("data/sequences.py", "finetuning/task.py"), YELLOW),
         ("step", ("classification/task.py", "training/step.py", "training/trainer.py"), GREEN),
         (
             "scores, best model",

@@ -55,7 +55,6 @@ from albert_tf.data.tfrecord import (
     frame_records,
     read_records,
 )
-from albert_tf.finetuning.results import EvaluationResults
 from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching
 from albert_tf.pretraining.corpus import check_block, cut_into_blocks, read_documents
@@ -65,7 +64,7 @@ from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tools import ablations, notebook
 from albert_tf.tools.glue_results import read_runs
 from albert_tf.tools.inspect import describe_file, describe_saved_model, find_saved_model
-from albert_tf.training.evaluation import BestCheckpoint
+from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.run_log import RunLog
 from tests.fuzz import mutations as m
 

@@ -21,9 +21,8 @@ from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.squad.features import SquadFeatures
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.distribution import create_strategy, split_batch
-from albert_tf.training.divergence import TrainingDivergedError
 from albert_tf.training.run_log import RunLog
-from albert_tf.training.trainer import Trainer
+from albert_tf.training.trainer import Trainer, TrainingDivergedError
 from tests.small_model import dropping_config, small_config
 
 LENGTH, CHOICES, MARK = 13, 3, 5

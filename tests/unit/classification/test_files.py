@@ -13,7 +13,7 @@ from albert_tf.classification.run import (
     write_predictions,
     write_submission,
 )
-from albert_tf.finetuning.results import EvaluationResults
+from albert_tf.training.evaluation import EvaluationResults
 
 MRPC = {"eval_accuracy": 9 / 14, "eval_loss": 0.6562454, "loss": 0.6207272}
 LABELS = (0.087, 4.345, 1.944, 0.637, 0.793, 2.177, 0.006, 1.385, 2.722, 4.225, 4.927, 0.485)

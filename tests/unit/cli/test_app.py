@@ -84,23 +84,19 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    ("output", "said"),
-    [("> full", "error: the standard output "), (">&-", "error: The standard output ")],
+    ("output", "said", "unbuffered"),
+    [
+        ("> full", "error: the standard output ", ""),
+        ("> full", "error: the standard output ", "1"),
+        (">&-", "error: The standard output ", ""),
+    ],
 )
 def test_output_that_cannot_be_written_is_one_line(tmp_path, unbuffered, output, said):
     (tmp_path / "program.py").write_text(PRINTING_COMMAND)
     done = subprocess.run(
         # No file can be written to.
-        [
-            "sh",
-            "-c",
-            f'ulimit -f 0; "$0" "$@" {output}',
-            sys.executable,
-            "program.py",
-            "x" * 100_000,
-        ],
+        ["sh", "-c", f'ulimit -f 0; "$0" "$@" {output}', sys.executable, "program.py", "x" * 10**5],
         cwd=tmp_path,
         env=environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED=unbuffered),
         stderr=subprocess.PIPE,
@@ -124,13 +120,16 @@ def test_a_command_without_output_does_not_need_any(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_an_export_in_a_fresh_process_shows_lines_of_its_own_alone(golden, tmp_path):
+@pytest.mark.parametrize(
+    "program", ["export_checkpoints.py", pytest.param("export_to_tfhub.py", marks=pytest.mark.slow)]
+)
+def test_an_export_in_a_fresh_process_shows_lines_of_its_own_alone(golden, tmp_path, program):
     done = subprocess.run(
         [
             sys.executable,
-            ROOT / "export_to_tfhub.py",
+            ROOT / program,
             f"--albert_directory={golden / 'hub' / 'albert_directory'}",
-            f"--export_path={tmp_path / 'encoder'}",
+            f"--export_path={tmp_path / 'exported'}",
         ],
         env=environment(),
         capture_output=True,

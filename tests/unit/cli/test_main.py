@@ -5,9 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from absl import flags
 
 from albert_tf import __version__
 from albert_tf.cli import main
+from tests.command_flags import flags_of
 
 NAMES = [name for names in main.COMMANDS.values() for name in names]
 
@@ -36,38 +38,26 @@ def test_help_has_a_line_for_each_command(monkeypatch, capsys, flag):
         assert len(line) <= 102
 
 
-def test_without_a_command_the_help_is_an_error(monkeypatch):
-    with pytest.raises(SystemExit, match="usage: albert_tf COMMAND"):
-        run(monkeypatch)
-
-
 def test_the_version(monkeypatch, capsys):
     run(monkeypatch, "--version")
     assert capsys.readouterr().out == f"albert_tf {__version__}\n"
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "message"),
     [
-        ("run_squat", "run_squad"),
-        ("run-race", "run_race"),
-        ("run_classifier.py", "run_classifier"),
-        ("Inspect", "inspect"),
+        ("run_squat", r"run_squat\..* run_squad\?"),
+        ("run-race", r"run-race\..* run_race\?"),
+        ("run_classifier.py", r"run_classifier.py\..* run_classifier\?"),
+        ("Inspect", r"Inspect\..* inspect\?"),
+        ("quiz", r"^error: [^?]*quiz[^?]*$"),  # which resembles none
+        ("--x=1 run_squad", "--x=1"),
+        ("", "usage: albert_tf COMMAND"),
     ],
 )
-def test_a_mistyped_command_suggests_the_right_one(monkeypatch, typed, meant):
-    with pytest.raises(SystemExit, match=rf"{typed}\..* {meant}\?"):
-        run(monkeypatch, typed)
-
-
-def test_what_resembles_no_command_has_no_suggestion(monkeypatch):
-    with pytest.raises(SystemExit, match=r"^error: [^?]*quiz[^?]*$"):
-        run(monkeypatch, "quiz")
-
-
-def test_a_flag_before_the_command_is_named(monkeypatch):
-    with pytest.raises(SystemExit, match="--x=1"):
-        run(monkeypatch, "--x=1", "run_squad")
+def test_a_mistake_is_named_and_the_command_meant_suggested(monkeypatch, typed, message):
+    with pytest.raises(SystemExit, match=message):
+        run(monkeypatch, *typed.split())
 
 
 def test_listing_commands_loads_nothing_that_takes_long():
@@ -89,3 +79,13 @@ def test_a_command_gets_its_arguments_and_the_name_for_its_usage(monkeypatch):
     monkeypatch.setattr("albert_tf.cli.memory.main", lambda: seen.append(list(sys.argv)))
     run(monkeypatch, "memory", "--preset=base_v2", "--remat")
     assert seen == [["albert_tf memory", "--preset=base_v2", "--remat"]]
+
+
+@pytest.mark.parametrize(("name", "version"), [("run_squad_v1", 1), ("run_squad_v2", 2)])
+def test_the_original_names_for_squad_set_its_version_and_refuse_another(name, version):
+    for given in ([], [f"--squad_version={version}"]):
+        with flags_of(name) as values:
+            values([name, "--output_dir=squad", *given])
+            assert values.squad_version == version
+    with flags_of(name) as values, pytest.raises(flags.Error, match=f"--squad_version={version}"):
+        values([name, "--output_dir=squad", f"--squad_version={3 - version}"])

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.data.sequences import PADDINGS, TokenSequences
-from albert_tf.finetuning.batching import batches_by_length, padded_length, training_batches
+from albert_tf.finetuning.predictor import batches_by_length
+from albert_tf.finetuning.task import padded_length, training_batches
 from albert_tf.training.task import WHOLE, Shard
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
@@ -73,18 +74,18 @@ def test_batches_hold_every_row_once_longest_first(padding, tokens_per_batch, mu
     batches = batches_by_length(
         lengths, tokens_per_batch, max_seq_length=61, padding=padding, multiple_of=multiple_of
     )
-    rows = np.concatenate([batch.rows for batch in batches])
+    rows = np.concatenate([rows for rows, _ in batches])
     assert sorted(rows.tolist()) == [*range(203)]
     assert rows.dtype == np.int64
     assert (np.diff(lengths[rows]) <= 0).all()
-    for number, batch in enumerate(batches):
-        count = len(batch.rows)
-        assert lengths[batch.rows].max() <= batch.length <= 61
-        assert count == 1 or count * batch.length <= tokens_per_batch
-        if tokens_per_batch >= multiple_of * batch.length and number < len(batches) - 1:
+    for number, (rows, length) in enumerate(batches):
+        count = len(rows)
+        assert lengths[rows].max() <= length <= 61
+        assert count == 1 or count * length <= tokens_per_batch
+        if tokens_per_batch >= multiple_of * length and number < len(batches) - 1:
             assert count % multiple_of == 0
     if padding == "max":
-        assert {batch.length for batch in batches} == {61}
+        assert {length for _, length in batches} == {61}
 
 
 @pytest.mark.parametrize(("tokens_per_batch", "count"), [(4096, 3668), (8192, 3668), (2048, 408)])
@@ -92,12 +93,12 @@ def test_evaluation_pads_little(tokens_per_batch, count):
     """Lengths as those of MRPC: 59 tokens on average, from 20 to 120."""
     lengths = np.random.default_rng(7).normal(59, 16, count).clip(20, 120).astype(np.int32)
     batches = batches_by_length(lengths, tokens_per_batch, max_seq_length=128)
-    padded = sum(len(batch.rows) * batch.length for batch in batches)
+    padded = sum(len(rows) * length for rows, length in batches)
     assert padded >= lengths.sum()
     assert padded < lengths.sum() / 0.97
     # Not bought by tiny batches: a quarter of what is allowed at least, but for the last one.
-    for batch in batches[:-1]:
-        assert (len(batch.rows) + 1) * batch.length > tokens_per_batch / 4
+    for rows, length in batches[:-1]:
+        assert (len(rows) + 1) * length > tokens_per_batch / 4
 
 
 def test_no_row_makes_no_batch_and_no_token_is_refused():

@@ -50,50 +50,31 @@ def without_scores(recipe: Recipe) -> Recipe:
 
 
 @pytest.mark.parametrize("task", TABLE_14)
-def test_v1_models_have_the_settings_of_the_paper(task):
+def test_v1_models_have_the_settings_of_the_paper_and_v2_differs_in_race_alone(task):
     for size in (None, *SIZES):
-        assert settings(recipe_for(task, size, "v1")) == TABLE_14[task]
-        assert recipe_for(task, size, "v1").optimizer == "adamw"
-
-
-@pytest.mark.parametrize("task", TABLE_14)
-def test_v2_differs_in_race_alone(task):
-    for size in (None, *SIZES):
-        recipe = recipe_for(task, size)
+        v1, v2 = recipe_for(task, size, "v1"), recipe_for(task, size)
+        assert settings(v1) == TABLE_14[task]
+        assert v1.optimizer == "adamw"
         if task == "race":
-            assert settings(recipe) == (1e-5, 32, 0, 0.1, 12000, 1000, 512)
-            assert recipe.versions == ("v2",)
+            assert settings(v2) == (1e-5, 32, 0, 0.1, 12000, 1000, 512)
+            assert v2.versions == ("v2",)
         else:
-            assert without_scores(recipe) == without_scores(recipe_for(task, size, "v1"))
+            assert without_scores(v2) == without_scores(v1)
 
 
-def test_checkpoints_are_as_frequent_as_in_the_original():
+def test_steps_between_checkpoints_and_first_models_are_those_of_the_original():
     steps = {task: recipe_for(task).save_checkpoints_steps for task in TABLE_14}
-    assert {task for task, number in steps.items() if number != 100} == {
-        "qnli",
-        "squad1.1",
-        "squad2.0",
-    }
-    assert steps["qnli"] == 200
-
-
-def test_three_tasks_start_from_an_mnli_model():
-    assert {task for task in recipe_names() if recipe_for(task).init_from} == {
-        "rte",
-        "sts-b",
-        "mrpc",
-    }
-    assert recipe_for("rte").init_from == "mnli"
+    rare = {"qnli": 200, "squad1.1": 5000, "squad2.0": 5000}
+    assert {task: number for task, number in steps.items() if number != 100} == rare
+    first = {task: recipe_for(task).init_from for task in recipe_names()}
+    assert {t: f for t, f in first.items() if f} == dict.fromkeys(("rte", "sts-b", "mrpc"), "mnli")
 
 
 def test_every_task_of_glue_has_a_recipe_in_any_case():
     assert set(GLUE_TASKS) <= set(recipe_names())
     assert recipe_for("SST-2") == recipe_for("sst-2")
-
-
-@pytest.mark.parametrize("task", ["mismnli", "ax"])
-def test_other_sets_of_mnli_have_its_settings_without_its_score(task):
-    assert recipe_for(task, "base") == without_scores(recipe_for("mnli", "base"))
+    for task in ("mismnli", "ax"):  # other sets of MNLI, which have no score of their own
+        assert recipe_for(task, "base") == without_scores(recipe_for("mnli", "base"))
 
 
 def test_published_scores_are_those_of_the_model():

@@ -74,7 +74,13 @@ def test_what_was_given_counts_before_the_trained_model_the_recipe_and_the_defau
     assert resolve(settings, unknown).max_seq_length == 300
 
 
-@pytest.mark.parametrize("command", SETTINGS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("run_classifier", "run_pretraining"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("run_squad", "run_race")),
+    ],
+)
 def test_a_job_runs_without_flags(command, tmp_path, golden):
     run, small = {
         "run_classifier": (run_classifier, lambda: ClassifierRun(tmp_path, golden)),

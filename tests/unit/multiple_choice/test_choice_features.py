@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from albert_tf.finetuning.batching import training_batches
+from albert_tf.finetuning.task import training_batches
 from albert_tf.multiple_choice import features as module
 from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.multiple_choice.features import choice_features

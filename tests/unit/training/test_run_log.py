@@ -12,8 +12,16 @@ from matplotlib.image import imread
 
 from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.data.files import WriteError
+from albert_tf.training import run_log
 from albert_tf.training.run_log import RunLog
 from tests.full_disk import file_size_limit
+
+
+@pytest.fixture(autouse=True)
+def drawing(request, monkeypatch):
+    """Curves, which take longer than all the rest, are drawn where they are looked at."""
+    if request.cls is not TestCurves:
+        monkeypatch.setattr(run_log, "draw_curves", lambda records: b"")
 
 
 class Clock:
@@ -95,20 +103,20 @@ class TestFiles:
         assert {step for _, step in losses} == {10, 20, 25}
         assert losses["loss", 25] == 7.0
 
-    @pytest.mark.parametrize("end", [b'{"step": 30, "pha', b'{"step": 30}', b"\0" * 512])
-    def test_a_last_line_cut_short_is_left_out_in_silence(self, tmp_path, caplog, end):
+    def test_damaged_lines_are_left_out_with_a_warning_but_for_a_last_one_cut_short(
+        self, tmp_path, caplog
+    ):
         write_run(tmp_path, Clock())
         path = tmp_path / "metrics.jsonl"
-        before = read_metrics(tmp_path)
-        path.write_bytes(path.read_bytes() + end)
-        RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
-        assert read_metrics(tmp_path) == before
-        assert sorted(p.name for p in tmp_path.glob("metrics*")) == ["metrics.jsonl"]
-        assert "metrics.jsonl" not in caplog.text
-
-    @pytest.mark.parametrize(
-        "damage",
-        [
+        before, content = read_metrics(tmp_path), path.read_bytes()
+        lines = content.split(b"\n")
+        for end in (b'{"step": 30, "pha', b'{"step": 30}', b"\0" * 512):
+            path.write_bytes(content + end)
+            RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
+            assert read_metrics(tmp_path) == before
+            assert sorted(p.name for p in tmp_path.glob("metrics*")) == ["metrics.jsonl"]
+            assert "metrics.jsonl" not in caplog.text
+        for damage in (
             b"{",
             b"[1]",
             b'{"step": 20}',
@@ -117,31 +125,20 @@ class TestFiles:
             b'{"step": 20, "phase": "eval", "loss": [1]}',
             b"\xff\xfe",
             b"\0" * 512,
-        ],
-    )
-    def test_damaged_lines_are_left_out_with_a_warning_and_a_copy(self, tmp_path, caplog, damage):
-        write_run(tmp_path, Clock())
-        path = tmp_path / "metrics.jsonl"
-        before = read_metrics(tmp_path)
-        lines = path.read_bytes().split(b"\n")
-        damaged = b"\n".join([*lines[:2], damage, *lines[2:]])
-        path.write_bytes(damaged)
-        RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
-        assert read_metrics(tmp_path) == before
-        assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == damaged
-        assert f"{path}.damaged" in caplog.text
-        assert "line 3" in caplog.text
+        ):
+            caplog.clear()
+            damaged = b"\n".join([*lines[:2], damage, *lines[2:]])
+            path.write_bytes(damaged)
+            RunLog(str(tmp_path), 60, start_step=30, clock=Clock()).close()
+            assert read_metrics(tmp_path) == before
+            assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == damaged
+            assert f"{path}.damaged" in caplog.text
+            assert "line 3" in caplog.text
         assert set(read_scalars(tmp_path / "tensorboard" / "eval")) == {
             (name, step) for name in ("loss", "eval_accuracy") for step in (10, 20, 30)
         }
 
-    def test_a_new_run_forgets_everything(self, tmp_path):
-        write_run(tmp_path, Clock())
-        RunLog(str(tmp_path), total_steps=60).close()
-        assert read_metrics(tmp_path) == []
-        assert list((tmp_path / "tensorboard").iterdir()) == []
-
-    def test_a_repeated_evaluation_replaces_the_first(self, tmp_path):
+    def test_a_repeated_evaluation_replaces_the_first_and_a_new_run_forgets_all(self, tmp_path):
         write_run(tmp_path, Clock())
         log = RunLog(str(tmp_path), total_steps=60, start_step=30)
         log.evaluation(20, {"loss": 0.5})
@@ -152,6 +149,9 @@ class TestFiles:
             (20, 0.5),
             (30, 200 / 30),
         ]
+        RunLog(str(tmp_path), total_steps=60).close()
+        assert read_metrics(tmp_path) == []
+        assert list((tmp_path / "tensorboard").iterdir()) == []
 
     def test_values_json_does_not_know_become_null(self, tmp_path):
         log = RunLog(str(tmp_path), total_steps=9)
@@ -191,22 +191,21 @@ class TestFiles:
             "optimizer.optimizer changes at step 4: 'sgd' until now, 'adamw' from now on"
         ]
 
-    @pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
-    def test_a_damaged_run_config_is_named_and_written_anew(self, tmp_path, caplog, content):
+    def test_a_damaged_run_config_is_named_and_written_anew(self, tmp_path, caplog):
         path = tmp_path / "run_config.json"
-        path.write_bytes(content)
-        assert read_run_config(str(tmp_path)) == {}
-        assert str(path) in caplog.text
-        log = RunLog(str(tmp_path), 60, start_step=30, clock=Clock())
-        log.write_config({"a": 1})
-        log.close()
-        assert read_run_config(str(tmp_path)) == {"a": 1}
-
-    def test_a_run_config_of_another_program_says_nothing(self, tmp_path, caplog):
-        for content in ("[]", "{}", '{"config": 3}'):
-            (tmp_path / "run_config.json").write_text(content)
+        for content in (b"[]", b"{}", b'{"config": 3}'):  # of another program, which says nothing
+            path.write_bytes(content)
             assert read_run_config(str(tmp_path)) == {}
         assert not caplog.text
+        for content in (b"", b"{", b"\xff"):
+            caplog.clear()
+            path.write_bytes(content)
+            assert read_run_config(str(tmp_path)) == {}
+            assert str(path) in caplog.text
+            log = RunLog(str(tmp_path), 60, start_step=30, clock=Clock())
+            log.write_config({"a": 1})
+            log.close()
+            assert read_run_config(str(tmp_path)) == {"a": 1}
 
     @pytest.mark.parametrize(("size", "name"), [(0, "metrics.jsonl"), (200, "tensorboard/train")])
     def test_a_full_disk_is_named_and_the_run_goes_on(self, tmp_path, size, name):
@@ -241,7 +240,7 @@ class TestFiles:
 class TestRates:
     def test_leave_out_pauses(self, tmp_path):
         clock = Clock()
-        log = RunLog(str(tmp_path), total_steps=100, start_step=50, unit="questions", clock=clock)
+        log = RunLog(str(tmp_path), total_steps=100, start_step=50, clock=clock)
         clock.now += 3.0
         with log.pause():
             clock.now += 500.0
@@ -251,8 +250,8 @@ class TestRates:
         log.train(70, {}, count=30)
         log.close()
         first, second = read_metrics(tmp_path)
-        assert (first["questions_per_second"], first["steps_per_second"]) == (6.0, 2.5)
-        assert (second["questions_per_second"], second["steps_per_second"]) == (6.0, 2.0)
+        assert (first["examples_per_second"], first["steps_per_second"]) == (6.0, 2.5)
+        assert (second["examples_per_second"], second["steps_per_second"]) == (6.0, 2.0)
 
 
 class TestTerminal:
