@@ -93,6 +93,13 @@ def run_command(
         sys.exit(1)
 
 
+def command(
+    define_flags: Callable[[], None], run: Callable[..., None], **takes: bool
+) -> Callable[[], None]:
+    """Returns the `main` of a command: `run_command` with these arguments."""
+    return partial(run_command, define_flags, run, **takes)
+
+
 def help_text(module: ModuleType) -> str:
     """Returns the docstring of a command's module, followed by its flags by group.
 

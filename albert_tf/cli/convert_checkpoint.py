@@ -12,7 +12,7 @@ import os
 
 from absl import flags
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
     DRY_RUN,
     MODEL_PARTS,
@@ -79,9 +79,7 @@ def run() -> None:
             print(line)
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

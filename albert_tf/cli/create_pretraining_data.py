@@ -18,7 +18,7 @@ from types import ModuleType
 
 from absl import flags, logging
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, NGRAMS, Flag, define, is_dry_run
 from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.jobs import available_cores
@@ -205,9 +205,7 @@ def run(beam_options: Sequence[str]) -> None:
         logging.warning(line)
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run, takes_arguments=True)
+main = command(define_flags, run, takes_arguments=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ the model that is part of albert_tf, to classify texts by their chapter of the d
 
 from absl import flags
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flag, define
 
 
@@ -51,9 +51,7 @@ def run() -> None:
     )
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

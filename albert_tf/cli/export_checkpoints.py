@@ -11,7 +11,7 @@ import os
 
 from absl import flags, logging
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run
 
 
@@ -56,9 +56,7 @@ def run() -> None:
         logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

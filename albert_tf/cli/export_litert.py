@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
     DRY_RUN,
     MODEL_PARTS,
@@ -110,9 +110,7 @@ def _length(given: int | None, contents: ModelContents) -> int | None:
     return length
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

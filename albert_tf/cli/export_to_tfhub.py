@@ -15,7 +15,7 @@ import os
 
 from absl import flags
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run, lower_case_from_flags
 
 
@@ -77,9 +77,7 @@ def run() -> None:
             print(line)
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

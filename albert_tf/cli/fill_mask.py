@@ -9,7 +9,7 @@ import sys
 
 from absl import flags
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flag, define, flag_group, lower_case_from_flags
 
 
@@ -53,9 +53,7 @@ def run() -> None:
             print("  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates))
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ written to --results_dir, with a figure.
 
 from absl import flags
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flag, define
 
 
@@ -49,9 +49,7 @@ def run() -> None:
         print(f"\n{values.submission} holds", *sorted(files.values()), sep="\n  ")
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

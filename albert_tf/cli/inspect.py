@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 
 
 def define_flags() -> None:
@@ -40,9 +40,7 @@ def run(paths: Sequence[str]) -> None:
             print(line, flush=True)
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run, takes_paths=True)
+main = command(define_flags, run, takes_paths=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ The model is not built; the estimate covers one training step on one device.
 
 from absl import flags
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flag, define
 
 
@@ -68,9 +68,7 @@ def run() -> None:
     print(memory_report(config, setting, values.memory_gb))
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from absl import flags, logging
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, Flag, Flags, define
 
 # What every run gets from here; after `--` it would make runs differ from what the table says.
@@ -139,9 +139,7 @@ def _records(values: dict[str, str]) -> dict[str, tuple[list[str], list[str]]]:
     return {"none": records["sop"], **records}
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run, takes_arguments=True)
+main = command(define_flags, run, takes_arguments=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
     DRY_RUN,
     Flag,
@@ -98,9 +98,7 @@ def run() -> None:
     run.run(settings_from_flags(run.ClassifierSettings))
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ the checkpoints.
 
 from __future__ import annotations
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
     DRY_RUN,
     NGRAMS,
@@ -117,9 +117,7 @@ def run() -> None:
     run.run(settings_from_flags(run.PretrainingSettings))
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

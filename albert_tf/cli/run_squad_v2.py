@@ -7,7 +7,7 @@ A question may have no answer in its context, as in SQuAD 2.0.
         --output_dir=squad2
 """
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.run_squad import define_flags_of_version, run
 
 
@@ -16,9 +16,7 @@ def define_flags() -> None:
     define_flags_of_version(2)
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags, logging
 
-from albert_tf.cli.app import run_command
+from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run
 from albert_tf.data.files import check_file, match_files, open_binary
 from albert_tf.tokenization.sentence_piece import NO_TEXT, model_files, train_sentence_piece
@@ -65,9 +65,7 @@ def _lines(paths: Sequence[str]) -> Iterator[str]:
                 yield line.decode(errors="replace")
 
 
-def main() -> None:
-    """Runs the command."""
-    run_command(define_flags, run)
+main = command(define_flags, run)
 
 
 if __name__ == "__main__":

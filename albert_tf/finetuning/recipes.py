@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.config import PRESETS, AlbertConfig
 
@@ -21,18 +22,9 @@ _SAME_SETTINGS = {"mismnli": "mnli", "ax": "mnli"}
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How one task was fine-tuned.
+    """How one task was fine-tuned. Settings are those of the flags of their names.
 
     Attributes:
-        learning_rate: the rate the decay starts from.
-        train_batch_size: examples of a step over all devices.
-        train_step: steps in all.
-        warmup_step: steps of linear warm-up among them.
-        max_seq_length: S, positions of a sequence.
-        save_checkpoints_steps: steps between two checkpoints, each of which is evaluated.
-        encoder_dropout_prob: rate inside the encoder, on hidden states and attention alike.
-        classifier_dropout_prob: rate on what the head is given.
-        optimizer: update rule.
         num_train_epochs: passes over the questions of SQuAD that give `train_step`; 0 elsewhere.
         warmup_proportion: share of the steps that gives `warmup_step`, but for rounding, there.
         init_from: task whose fine-tuned model this one starts from; None for a pretrained model.
@@ -61,7 +53,12 @@ class Recipe:
     published: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
 
 
-_SQUAD = "paper, table 14; steps between checkpoints: README of the original release"
+_SQUAD: dict[str, Any] = {"warmup_proportion": 0.1, "save_checkpoints_steps": 5000}
+_README = "paper, table 14; steps between checkpoints: README of the original release, whose"
+_SQUAD_1 = f"{_README} other settings are the same (2 epochs)"
+_SQUAD_2 = f"{_README} command has learning rate 5e-5 and length 384 instead"
+_RACE_1 = "paper, table 14; with these settings v2 models diverge"
+_RACE_2 = "README of the original release"
 
 _ROWS: tuple[tuple[str, Recipe], ...] = (
     ("cola", Recipe(1e-5, 16, 5336, 320)),
@@ -73,56 +70,13 @@ _ROWS: tuple[tuple[str, Recipe], ...] = (
     ("rte", Recipe(3e-5, 32, 800, 200, encoder_dropout_prob=0.1, init_from="mnli")),
     ("mrpc", Recipe(2e-5, 32, 800, 200, init_from="mnli")),
     ("wnli", Recipe(2e-5, 16, 2000, 250, encoder_dropout_prob=0.1, source="paper, table 14")),
-    (
-        "squad1.1",
-        Recipe(
-            5e-5,
-            48,
-            3649,
-            365,
-            num_train_epochs=2.0,
-            warmup_proportion=0.1,
-            max_seq_length=384,
-            save_checkpoints_steps=5000,
-            source=f"{_SQUAD}, whose other settings are the same (2 epochs)",
-        ),
-    ),
-    (
-        "squad2.0",
-        Recipe(
-            3e-5,
-            48,
-            8144,
-            814,
-            num_train_epochs=3.0,
-            warmup_proportion=0.1,
-            save_checkpoints_steps=5000,
-            source=f"{_SQUAD}, whose command has learning rate 5e-5 and length 384 instead",
-        ),
-    ),
+    ("squad1.1", Recipe(5e-5, 48, 3649, 365, 384, num_train_epochs=2.0, source=_SQUAD_1, **_SQUAD)),
+    ("squad2.0", Recipe(3e-5, 48, 8144, 814, num_train_epochs=3.0, source=_SQUAD_2, **_SQUAD)),
     (
         "race",
-        Recipe(
-            2e-5,
-            32,
-            12000,
-            1000,
-            encoder_dropout_prob=0.1,
-            versions=("v1",),
-            source="paper, table 14; with these settings v2 models diverge",
-        ),
+        Recipe(2e-5, 32, 12000, 1000, encoder_dropout_prob=0.1, versions=("v1",), source=_RACE_1),
     ),
-    (
-        "race",
-        Recipe(
-            1e-5,
-            32,
-            12000,
-            1000,
-            versions=("v2",),
-            source="README of the original release",
-        ),
-    ),
+    ("race", Recipe(1e-5, 32, 12000, 1000, versions=("v2",), source=_RACE_2)),
 )
 
 # README of the original release: one run each, best checkpoint. The columns in their order.

@@ -273,15 +273,8 @@ def fresh_head(task: TrainedTask, checkpoint: str) -> dict[str, str]:
     """Returns the variables of the head that a training must not take from a checkpoint.
 
     A head answers one task. Its shape may fit another: most tasks have two labels. Where nothing
-    says which task it was, a head that fits is taken, as the original release does.
-
-    Args:
-        task: to be trained.
-        checkpoint: prefix of what the training starts from.
-
-    Returns:
-        The reason by the name of the variable, for `load_weights`; none where the checkpoint was
-        trained for this very task, or for an unknown one.
+    says which task it was, a head that fits is taken, as the original release does. Each name has
+    a reason, for `load_weights`.
     """
     there = trained_task(checkpoint, task.name)
     if there is None or (there.name, there.labels) == (task.name, task.labels):

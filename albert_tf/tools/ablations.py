@@ -147,18 +147,13 @@ def choose_variants(
 
 @dataclasses.dataclass(frozen=True)
 class AblationSettings:
-    """What is compared, and how all models are trained.
+    """What is compared, and how all models are trained. Most are the flag of their name.
 
     Attributes:
         output_dir: takes `configs/`, a directory and a log for each run, and the results.
-        albert_config_file: configuration of the base.
         records: files to train and to evaluate on, by sentence loss; there are some for sop.
-        num_train_steps: of every run.
         training_flags: further flags of every run, of `run_pretraining`.
-        comparisons: some of `COMPARISONS`.
         values: of a comparison, in place of those that follow from the base.
-        seeds: of every model.
-        base_seeds: further ones of the base, whose spread shows what is noise.
     """
 
     output_dir: str

@@ -83,7 +83,7 @@ def draw_metrics(output_dir: str, panels: Panels) -> bytes:
 def attention_of(
     model: Any, tokenizer: Any, text: str, second_text: str | None = None, *, layer: int
 ) -> tuple[list[str], np.ndarray]:
-    """Runs the encoder on a text.
+    """Runs the encoder on a text or a pair of texts.
 
     Args:
         model: an `AlbertEncoder`, or a model with one as its `encoder`.

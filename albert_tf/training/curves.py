@@ -26,16 +26,9 @@ def png(figure: Any, dpi: int = 100) -> bytes:
 def draw_curves(
     records: Sequence[Mapping[str, Any]], panels: Panels | None = None, columns: int = _COLUMNS
 ) -> bytes:
-    """Draws what a run reported.
+    """Draws what a run reported in `metrics.jsonl`; returns a PNG image.
 
-    Args:
-        records: lines of `metrics.jsonl`.
-        panels: what to draw; without it, losses, scores, learning rate and gradient norm, each in a
-            panel of its own.
-        columns: of panels.
-
-    Returns:
-        A PNG image.
+    Without `panels` losses, scores, learning rate and gradient norm have one each.
 
     Raises:
         ValueError: nothing was recorded of a panel that was asked for.

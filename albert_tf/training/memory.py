@@ -58,12 +58,12 @@ class MemoryEstimate:
 
     Attributes:
         program: the process without tensors.
-        weights: the parameters, in single precision.
-        moments: what the optimizer, LAMB or AdamW, keeps of every parameter.
+        weights: the parameters, float32.
+        moments: of the optimizer, LAMB or AdamW.
         gradients: of all parameters; with accumulation, their sums too.
         kept: tensors that wait for the backward pass.
-        passing: tensors that come and go where most of them are there at a time: inside a block,
-            at the heads, or in the update of the largest variables.
+        passing: the most tensors that come and go at a time: inside a block, at the heads, or in
+            the update of the largest variables.
     """
 
     program: int

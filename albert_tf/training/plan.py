@@ -156,7 +156,7 @@ class TrainingPlan:
 
     def warnings(self) -> Iterator[str]:
         """Yields what looks wrong; names the flags that would change it."""
-        config, optimizer = self.trainer.config, self.trainer.optimizer_config
+        config = self.trainer.config
         memory, free = self.available_memory, free_bytes(config.output_dir)
         if memory is not None and self.memory_bytes > memory:
             yield (
@@ -174,11 +174,6 @@ class TrainingPlan:
             yield (
                 f"There are only {self.num_examples} examples, fewer than --train_batch_size: "
                 "batches contain duplicates"
-            )
-        if optimizer.start_warmup_step + optimizer.num_warmup_steps >= optimizer.num_train_steps:
-            yield (
-                f"The warm-up ({optimizer.WARMUP_FLAG}) does not end before the training "
-                f"({optimizer.STEPS_FLAG}): the learning rate never reaches --learning_rate"
             )
 
 

@@ -68,7 +68,7 @@ def test_nothing_is_written(command, tmp_path, capsys):
     ],
     indirect=["command"],
 )
-def test_what_the_real_run_refuses_is_refused(command, changes, message, tmp_path):
+def test_what_the_real_run_refuses_is_refused(command, changes, message, tmp_path, capsys):
     module, flags = command
     (tmp_path / "file").write_text("in the way")
     if "model" in changes:  # one that no other format can hold
@@ -82,3 +82,4 @@ def test_what_the_real_run_refuses_is_refused(command, changes, message, tmp_pat
         with pytest.raises((ValueError, OSError), match=message):
             run_here(module, {**flags, **changes, **more})
         assert tree(tmp_path) == before
+        assert DRY_RUN_PASSED not in capsys.readouterr().out

@@ -165,11 +165,6 @@ def test_the_seed_decides_the_order():
     assert order_of(29, 5, 6)[:29] == order_of(29, 29, 1)  # whatever the batch size
 
 
-def test_order_is_not_that_of_the_rows():
-    order = np.array(order_of(400, 100, 4))
-    assert abs(np.corrcoef(order, np.arange(400))[0, 1]) < 0.2
-
-
 @pytest.mark.parametrize("done", [0, 4, 9])  # before, within the first epoch, within the third
 def test_a_restored_iterator_goes_on_bit_by_bit(tmp_path, done):
     sequences = random_sequences(23)

@@ -8,7 +8,6 @@ import tensorflow as tf
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.training.distribution import create_strategy
 from albert_tf.training.optimization import (
     AdamWeightDecay,
     Lamb,
@@ -62,22 +61,20 @@ def make_batch():
 
 
 class TestSchedule:
-    def test_warms_up_from_zero_then_decays_counting_from_step_zero(self):
-        schedule = WarmupPolynomialDecay(0.8, num_train_steps=10, num_warmup_steps=4)
-        rates = [float(schedule(step)) for step in (0, 1, 3, 4, 5, 10, 99)]
-        np.testing.assert_allclose(
-            rates, [0.0, 0.2, 0.6, 0.48, 0.4, 0.0, 0.0], rtol=1e-6, atol=1e-8
-        )
-
-    def test_rate_is_zero_before_the_warm_up_starts(self):
-        schedule = WarmupPolynomialDecay(0.8, 10, num_warmup_steps=4, start_warmup_step=3)
-        rates = [float(schedule(step)) for step in (0, 2, 3, 4, 6, 7)]
-        np.testing.assert_allclose(rates, [0.0, 0.0, 0.0, 0.2, 0.6, 0.24], rtol=1e-6, atol=1e-8)
-
-    def test_power_bends_the_decay(self):
-        schedule = WarmupPolynomialDecay(2.0, 4, power=2.0)
-        rates = [float(schedule(step)) for step in range(5)]
-        np.testing.assert_allclose(rates, [2.0, 1.125, 0.5, 0.125, 0.0], rtol=1e-6, atol=1e-8)
+    @pytest.mark.parametrize(
+        ("arguments", "steps", "rates"),
+        [
+            # The decay counts from step zero.
+            ((0.8, 10, 4), (0, 1, 3, 4, 5, 10, 99), [0.0, 0.2, 0.6, 0.48, 0.4, 0.0, 0.0]),
+            # Before the warm-up starts the rate is zero.
+            ((0.8, 10, 4, 3), (0, 2, 3, 4, 6, 7), [0.0, 0.0, 0.0, 0.2, 0.6, 0.24]),
+            ((2.0, 4, 0, 0, 2.0), range(5), [2.0, 1.125, 0.5, 0.125, 0.0]),
+        ],
+    )
+    def test_rates(self, arguments, steps, rates):
+        schedule = WarmupPolynomialDecay(*arguments)
+        found = [float(schedule(step)) for step in steps]
+        np.testing.assert_allclose(found, rates, rtol=1e-6, atol=1e-8)
 
     def test_is_constant_until_the_last_steps_where_these_alone_decay(self):
         schedule = WarmupPolynomialDecay(0.8, 12, num_warmup_steps=4, power=2.0, num_decay_steps=5)
@@ -183,12 +180,10 @@ class TestUpdates:
         for variable, old in zip(variables[1:], before[1:], strict=True):
             assert np.all(variable.numpy() != old)
 
-    def test_needs_to_be_built(self):
-        with pytest.raises(ValueError, match=r"Call optimizer.build"):
-            Lamb(0.1).apply_reduced(make_gradients(0), make_variables())
-
-    def test_slots_of_an_unknown_variable_are_refused(self):
+    def test_needs_to_be_built_with_the_variables(self):
         optimizer = Lamb(0.1)
+        with pytest.raises(ValueError, match=r"Call optimizer.build"):
+            optimizer.apply_reduced(make_gradients(0), make_variables())
         optimizer.build(make_variables())
         with pytest.raises(ValueError, match="not built with the variable 'kernel'"):
             optimizer.slots(make_variables()[0])
@@ -267,22 +262,16 @@ class TestSplit:
         assert sorted(names[id(variable)] for variable in decayed) == sorted(DECAYED)
         assert sorted(names[id(variable)] for variable in excluded) == sorted(EXCLUDED)
 
-    @pytest.mark.parametrize(
-        ("path", "is_excluded"),
-        [
-            ("encoder/layer_norm/gamma:0", True),
-            ("b/layer_norm_scale:0", True),
-            ("query/bias:0", True),
-            ("unbiased_model/query/kernel:0", False),
-            ("alphabet_embeddings:0", False),
-            ("bias_model/layer_norm/kernel:0", False),
-        ],
-    )
-    def test_only_whole_words_of_the_own_name_count(self, path, is_excluded):
-        variable = tf.Variable(tf.ones((2, 3)), name=path[:-2])
-        assert variable.name == path
-        decayed, excluded = Lamb().split([variable])
-        assert (len(decayed), len(excluded)) == ((0, 1) if is_excluded else (1, 0))
+    def test_only_whole_words_of_the_own_name_count(self):
+        names = [
+            *("encoder/layer_norm/gamma", "b/layer_norm_scale", "query/bias"),
+            *("unbiased_model/query/kernel", "alphabet_embeddings", "bias_model/layer_norm/kernel"),
+        ]
+        variables = [tf.Variable(tf.ones((2, 3)), name=name) for name in names]
+        assert [variable.name for variable in variables] == [f"{name}:0" for name in names]
+        decayed, excluded = Lamb().split(variables)
+        assert [variable.name[:-2] for variable in excluded] == names[:3]
+        assert [variable.name[:-2] for variable in decayed] == names[3:]
 
     def test_other_words_can_be_given(self):
         decayed, excluded = AdamWeightDecay(exclude=["embeddings"]).split(make_variables())
@@ -357,50 +346,6 @@ class TestInKeras:
             Lamb(weight_decay=0.1)
         with pytest.raises(NotImplementedError, match="exclude="):
             Lamb().exclude_from_weight_decay(var_names=["bias"])
-
-
-def train_with(strategy, optimizer_class):
-    """Four updates on a global batch of 8, shared by the replicas; weights, slots, iterations."""
-    with strategy.scope():
-        model = make_model()
-        optimizer = optimizer_class(WarmupPolynomialDecay(0.1, 20))
-        optimizer.build(model.trainable_variables)
-
-    def replica_step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(model(x))) / 8
-        gradients = tape.gradient(loss, model.trainable_variables)
-        gradients = tf.distribute.get_replica_context().all_reduce("sum", gradients)
-        clipped, _ = clip_by_global_norm(gradients, 1.0)
-        optimizer.apply_reduced(clipped, model.trainable_variables)
-
-    @tf.function(autograph=False)
-    def step(x):
-        strategy.run(replica_step, args=(x,))
-
-    shards = np.split(make_batch()[0], strategy.num_replicas_in_sync)
-    batch = strategy.experimental_distribute_values_from_function(
-        lambda context: tf.constant(shards[context.replica_id_in_sync_group])
-    )
-    for _ in range(4):
-        step(batch)
-    return model, optimizer
-
-
-class TestReplicas:
-    @OPTIMIZERS
-    def test_two_replicas_train_as_one(self, optimizer_class):
-        model, optimizer = train_with(tf.distribute.OneDeviceStrategy("CPU:0"), optimizer_class)
-        mirrored = create_strategy("mirrored")
-        model_2, optimizer_2 = train_with(mirrored, optimizer_class)
-        assert optimizer.iterations.numpy() == optimizer_2.iterations.numpy() == 4
-        for one, two in zip(model.get_weights(), model_2.get_weights(), strict=True):
-            np.testing.assert_allclose(two, one, rtol=1e-5, atol=2e-6)
-        for one, two in zip(optimizer.variables, optimizer_2.variables, strict=True):
-            np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-8)
-        for variable in model_2.trainable_variables:
-            first, second = mirrored.experimental_local_results(variable.value)
-            np.testing.assert_array_equal(first, second)
 
 
 def test_a_configuration_gives_its_optimizer():

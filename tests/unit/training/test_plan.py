@@ -9,7 +9,6 @@ import pytest
 from albert_tf.training import plan as plan_module
 from albert_tf.training.plan import TrainingPlan
 from tests.dry_runs import logged_plan
-from tests.small_model import small_config
 from tests.small_records import PREDICTIONS, pretraining_columns, write_records
 from tests.small_training import make_task, make_trainer, train
 
@@ -25,13 +24,12 @@ def records(tmp_path):
     return write_records(tmp_path / "train.tfrecord", pretraining_columns(13, seed=1))
 
 
-def fresh_trainer(folder, optimizer=None, **config):
+def fresh_trainer(folder, **config):
     """An initialized trainer that need not have data."""
     trainer = make_trainer(
         folder,
-        make_task(config=small_config()),
+        make_task(),
         20,
-        optimizer={"num_warmup_steps": 4, **(optimizer or {})},
         **{"train_batch_size": 12, "save_checkpoints_steps": 5000, **config},
     )
     trainer.initialize()
@@ -134,10 +132,8 @@ def test_memory_is_of_the_devices_of_the_machine_together(tmp_path):
 def test_warns_of_what_does_not_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(plan_module, "machine_memory", lambda: 900_000_000)
     monkeypatch.setattr(plan_module, "free_bytes", lambda path: 1000)
-    trainer = fresh_trainer(tmp_path, optimizer={"num_warmup_steps": 20})
-    memory, disk, examples, warmup = plan_of(trainer, num_examples=11).warnings()
+    memory, disk, examples = plan_of(fresh_trainer(tmp_path), num_examples=11).warnings()
     assert "0.9GB" in memory
     assert "--gradient_accumulation_steps" in memory
     assert "--keep_checkpoint_max" in disk
     assert "--train_batch_size" in examples
-    assert "--num_warmup_steps" in warmup
