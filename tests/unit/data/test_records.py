@@ -29,7 +29,7 @@ def read_all(path: str, specs: tuple = SPECS) -> list[dict[str, tf.Tensor]]:
         return list(dataset.map(lambda batch: parse_batch(batch, specs)))
 
 
-def test_batches_are_parsed() -> None:
+def test_batches_are_parsed():
     columns = data()
     parsed = parse_batch(encode_examples(columns, SPECS), SPECS)
     assert {name: value.dtype for name, value in parsed.items()} == {
@@ -40,14 +40,14 @@ def test_batches_are_parsed() -> None:
         np.testing.assert_array_equal(value, columns[name])
 
 
-def test_good_files_pass(tmp_path: Path) -> None:
+def test_good_files_pass(tmp_path):
     path = write(tmp_path / "good", data())
     empty = write(tmp_path / "empty", data(0))
     check_record_files([empty, path], SPECS)
     assert sum(len(batch["ids"]) for batch in read_all(path)) == 5
 
 
-def test_files_without_records_are_an_error(tmp_path: Path) -> None:
+def test_files_without_records_are_an_error(tmp_path):
     with pytest.raises(RecordError, match=r"No record in any of the files: .*empty"):
         check_record_files([write(tmp_path / "empty", data(0))], SPECS)
 
@@ -81,7 +81,7 @@ def damaged_message(kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_first_record_is_checked(tmp_path: Path, kind: str) -> None:
+def test_first_record_is_checked(tmp_path, kind):
     path = tmp_path / "bad"
     path.write_bytes(b"".join(frame_records([damaged_message(kind)])))
     good = write(tmp_path / "good", data())
@@ -90,7 +90,7 @@ def test_first_record_is_checked(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_reading_names_the_record(tmp_path: Path, kind: str) -> None:
+def test_reading_names_the_record(tmp_path, kind):
     messages = encode_examples(data(), SPECS)
     messages[3] = damaged_message(kind)
     path = tmp_path / "bad"
@@ -100,7 +100,7 @@ def test_reading_names_the_record(tmp_path: Path, kind: str) -> None:
         read_all(str(path))
 
 
-def test_reading_names_a_damaged_record(tmp_path: Path) -> None:
+def test_reading_names_a_damaged_record(tmp_path):
     path = write(tmp_path / "bad", data())
     content = bytearray(Path(path).read_bytes())
     content[len(content) // 2] ^= 8
@@ -110,7 +110,7 @@ def test_reading_names_a_damaged_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_its_place", ["nothing", "a folder"])
-def test_a_file_that_is_gone_is_named(tmp_path: Path, in_its_place: str) -> None:
+def test_a_file_that_is_gone_is_named(tmp_path, in_its_place):
     path = write(tmp_path / "gone", data())
     records = tf.data.TFRecordDataset([write(tmp_path / "good", data()), path]).batch(5)
     options = tf.data.Options()
@@ -124,7 +124,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path, in_its_place: str) -> None
         next(dataset)
 
 
-def test_reading_names_a_record_that_only_tensorflow_refuses(tmp_path: Path) -> None:
+def test_reading_names_a_record_that_only_tensorflow_refuses(tmp_path):
     """A feature whose value is there twice, which protobuf takes."""
     messages = encode_examples(data(), SPECS)
     entry = b"\x0a\x01x" + b"\x12\x05\x1a\x03\x0a\x01\x07" * 2
@@ -136,7 +136,7 @@ def test_reading_names_a_record_that_only_tensorflow_refuses(tmp_path: Path) -> 
         read_all(str(path))
 
 
-def test_errors_that_files_do_not_explain_go_through(tmp_path: Path) -> None:
+def test_errors_that_files_do_not_explain_go_through(tmp_path):
     path = write(tmp_path / "good", data())
     with (
         pytest.raises(tf.errors.InvalidArgumentError, match="mine"),

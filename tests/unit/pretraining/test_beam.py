@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.pretraining import beam
-from albert_tf.pretraining.create_records import CreationReport, create_pretraining_data, shuffled
+from albert_tf.pretraining.create_records import create_pretraining_data, shuffled
 from albert_tf.pretraining.instances import PretrainingDataSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.segments import SegmentSettings
@@ -44,36 +44,9 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def create_local(
-    inputs: list[str],
-    folder: Path,
-    tokenizer: Tokenizer,
-    files: int,
-    settings: PretrainingDataSettings = SETTINGS,
-) -> CreationReport:
+def create_local(inputs: list[str], folder: Path, tokenizer: Tokenizer, files: int):
     return create_pretraining_data(
-        inputs, outputs(folder, files), tokenizer, settings, 1, BLOCK_BYTES, CHUNK_BYTES
-    )
-
-
-def create(
-    inputs: list[str],
-    folder: Path,
-    tokenizer: Tokenizer,
-    files: int,
-    options: tuple[str, ...] = (),
-    settings: PretrainingDataSettings = SETTINGS,
-    runner: str = "DirectRunner",
-) -> CreationReport:
-    return beam.create_pretraining_data(
-        runner,
-        options,
-        inputs,
-        outputs(folder, files),
-        tokenizer,
-        settings,
-        BLOCK_BYTES,
-        CHUNK_BYTES,
+        inputs, outputs(folder, files), tokenizer, SETTINGS, 1, BLOCK_BYTES, CHUNK_BYTES
     )
 
 
@@ -81,29 +54,35 @@ def create(
     ("runner", "options"),
     [
         ("DirectRunner", ()),
-        ("DirectRunner", ("--direct_running_mode=multi_processing", "--direct_num_workers=2")),
-        ("PortableRunner", ("--job_endpoint=embed", "--environment_type=LOOPBACK")),
+        pytest.param(
+            "DirectRunner",
+            ("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "PortableRunner",
+            ("--job_endpoint=embed", "--environment_type=LOOPBACK"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["in_memory", "multi_processing", "job_server"],
 )
 def test_bytes_and_counts_are_those_of_the_local_path(
-    runner: str,
-    options: tuple[str, ...],
-    inputs: list[str],
-    tmp_path: Path,
-    tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    runner, options, inputs, tmp_path, tokenizer, monkeypatch
+):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the processes of workers
     local = create_local(inputs, tmp_path / "local", tokenizer, 3)
-    report = create(inputs, tmp_path / "beam", tokenizer, 3, options, runner=runner)
+    sizes = BLOCK_BYTES, CHUNK_BYTES
+    report = beam.create_pretraining_data(
+        runner, options, inputs, outputs(tmp_path / "beam", 3), tokenizer, SETTINGS, *sizes
+    )
     assert content(tmp_path / "beam") == content(tmp_path / "local")
     assert report.counts == local.counts
-    sizes = [len(data) for data in content(tmp_path / "local").values()]
-    assert sum(sizes) > 2 * CHUNK_BYTES  # so that every file is joined from parts
+    made = [len(data) for data in content(tmp_path / "local").values()]
+    assert sum(made) > 2 * CHUNK_BYTES  # so that every file is joined from parts
 
 
-def test_files_without_records_and_other_folders(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_files_without_records_and_other_folders(tmp_path, tokenizer):
     """One block, fewer records than files; outputs go to several folders, remote ones too."""
     (tmp_path / "text").write_text("the road was long\n\nthe bridge\nfell\n")
     text = [str(tmp_path / "text")]
@@ -117,7 +96,7 @@ def test_files_without_records_and_other_folders(tmp_path: Path, tokenizer: Toke
     assert content(tmp_path / "0") | content(tmp_path / "1") == local
 
 
-def test_steps_done_twice_change_nothing(tmp_path: Path) -> None:
+def test_steps_done_twice_change_nothing(tmp_path):
     scratch = [str(tmp_path / "scratch" / name) for name in "ab"]
     jobs = [[b"a", b"b"], [b"c"], [b"d", b"e", b"f", b"g", b"h"]]
     chunks = beam._plan_chunks(map(beam._measure, enumerate(jobs)), shuffle_bytes=3)
@@ -139,34 +118,23 @@ def test_steps_done_twice_change_nothing(tmp_path: Path) -> None:
         beam._publish((0, str(tmp_path / "gone")), [str(tmp_path / "c")])
 
 
-def fails(
-    message: str,
-    inputs: list[str],
-    folder: Path,
-    tokenizer: Tokenizer,
-    options: tuple[str, ...] = (),
-    runner: str = "DirectRunner",
-) -> None:
+def fails(message, inputs, folder, tokenizer, options=(), runner="DirectRunner"):
     (folder / "out").mkdir()
     (folder / "out" / "0").write_text("before")
+    path = str(folder / "out" / "0")
     with pytest.raises(ValueError, match=message):
-        beam.create_pretraining_data(
-            runner, options, inputs, [str(folder / "out" / "0")], tokenizer, SETTINGS
-        )
+        beam.create_pretraining_data(runner, options, inputs, [path], tokenizer, SETTINGS)
     assert content(folder / "out") == {"0": b"before"}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "--input_file contains no token"),
         (b"\n \n", "--input_file contains no token"),
         (b"the road\n\x80\n", "text is not UTF-8 text: byte 9 .line 2"),
     ],
 )
-def test_bad_input_leaves_the_output_alone(
-    text: bytes, message: str, tmp_path: Path, tokenizer: Tokenizer
-) -> None:
+def test_bad_input_leaves_the_output_alone(text, message, tmp_path, tokenizer):
     (tmp_path / "text").write_bytes(text)
     fails(message, [str(tmp_path / "text")], tmp_path, tokenizer)
 
@@ -180,22 +148,15 @@ def test_bad_input_leaves_the_output_alone(
         ("no.such.Runner", (), "--runner=no.such.Runner: No module named 'no'"),
     ],
 )
-def test_unknown_options_and_runners(
-    runner: str,
-    options: tuple[str, ...],
-    message: str,
-    inputs: list[str],
-    tmp_path: Path,
-    tokenizer: Tokenizer,
-) -> None:
+def test_unknown_options_and_runners(runner, options, message, inputs, tmp_path, tokenizer):
     fails(message, inputs, tmp_path, tokenizer, options, runner)
 
 
-def test_output_that_cannot_be_written(
-    inputs: list[str], tmp_path: Path, tokenizer: Tokenizer
-) -> None:
+def test_output_that_cannot_be_written(inputs, tmp_path, tokenizer):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match=r"--output_file: .*file.* cannot be written"):
-        create(inputs, tmp_path / "file", tokenizer, 1)
+        beam.create_pretraining_data(
+            "DirectRunner", (), inputs, [str(tmp_path / "file" / "0")], tokenizer, SETTINGS
+        )
     with pytest.raises(ValueError, match="--output_file would overwrite the input"):
         beam.create_pretraining_data("DirectRunner", (), inputs, inputs, tokenizer, SETTINGS)

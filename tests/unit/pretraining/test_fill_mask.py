@@ -45,8 +45,13 @@ def directory(request, tmp_path_factory, tokenizer) -> str:
     return path
 
 
-def test_each_blank_gets_its_likeliest_tokens(directory, tokenizer):
-    blanks = MaskFiller(directory).fill("The [MASK] was 9, and [MASK].", top_k=3)
+@pytest.fixture(scope="module")
+def filler(directory):
+    return MaskFiller(directory)
+
+
+def test_each_blank_gets_its_likeliest_tokens(filler, tokenizer):
+    blanks = filler.fill("The [MASK] was 9, and [MASK].", top_k=3)
     assert len(blanks) == 2
     for candidates in blanks:
         assert [c.token for c in candidates[:2]] == [tokenizer.tokens[100], tokenizer.tokens[200]]
@@ -67,13 +72,12 @@ def test_each_blank_gets_its_likeliest_tokens(directory, tokenizer):
         ("[MASK]\u0301", ["[MASK]"]),  # a combining mark, which the clean-up drops
     ],
 )
-def test_text_around_a_blank_becomes_what_it_is_without_the_blank(directory, text, tokens):
-    filler = MaskFiller(directory)
+def test_text_around_a_blank_becomes_what_it_is_without_the_blank(filler, text, tokens):
     ids = filler._encode(text)
     assert filler.tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", *tokens, "[SEP]"]
 
 
-def test_the_answer_depends_on_the_place_of_the_blank(directory, golden, tmp_path):
+def test_the_answer_depends_on_the_place_of_the_blank(directory):
     """Positions reach the head: with real weights two places of one text differ."""
     filler = MaskFiller(directory)
     for variable in filler.model.trainable_variables:
@@ -82,8 +86,7 @@ def test_the_answer_depends_on_the_place_of_the_blank(directory, golden, tmp_pat
     assert first[0] != second[0]
 
 
-def test_unusable_texts_and_directories_are_refused(directory, tmp_path):
-    filler = MaskFiller(directory)
+def test_unusable_texts_and_directories_are_refused(filler, directory, tmp_path):
     with pytest.raises(ValueError, match=r"\[MASK\].*'no blank'"):
         filler.fill("no blank")
     with pytest.raises(ValueError, match=r"1\.\.16"):

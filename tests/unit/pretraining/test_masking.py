@@ -33,7 +33,7 @@ def sequences(seed: int, rows: int = 23) -> tuple[np.ndarray, np.ndarray, np.nda
     return ids, is_text, lengths
 
 
-def test_budget_rounds_half_to_even_and_keeps_the_limits() -> None:
+def test_budget_rounds_half_to_even_and_keeps_the_limits():
     settings = MaskingSettings(masked_lm_prob=0.5, max_predictions_per_seq=4)
     lengths = np.array([1, 3, 5, 7, 9, 20])
     assert prediction_budget(lengths, settings).tolist() == [1, 2, 2, 4, 4, 4]
@@ -57,16 +57,14 @@ def words_of(sizes: list[int]) -> Words:
         ([1, 1, 1, 1], [0, 1, 2, 3], [1, 1, 1, 1], 0, []),
     ],
 )
-def test_choosing_n_grams(
-    sizes: list[int], order: list[int], lengths: list[int], budget: int, chosen: list[int]
-) -> None:
+def test_choosing_n_grams(sizes, order, lengths, budget, chosen):
     draws = NgramDraws(np.array([order]), np.array([lengths]))
     picked, ngrams = choose_ngrams(words_of(sizes), draws, np.array([budget]))
     assert np.flatnonzero(picked[0]).tolist() == chosen
     assert (ngrams * np.arange(len(ngrams))).sum() == len(chosen)
 
 
-def test_ngram_probabilities() -> None:
+def test_ngram_probabilities():
     short = ngram_probabilities(MaskingSettings(ngram=3))
     np.testing.assert_allclose(short, [6 / 11, 3 / 11, 2 / 11], rtol=1e-12, atol=0)
     long = ngram_probabilities(MaskingSettings(ngram=3, favor_shorter_ngram=False))
@@ -84,7 +82,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_masked_batches_keep_the_rules(settings: MaskingSettings) -> None:
+def test_masked_batches_keep_the_rules(settings):
     ids, is_text, lengths = sequences(3)
     batch = mask_batch(ids, is_text, lengths, VOCABULARY, settings, np.random.default_rng(7))
     budget = prediction_budget(lengths, settings)
@@ -107,7 +105,7 @@ def test_masked_batches_keep_the_rules(settings: MaskingSettings) -> None:
         np.testing.assert_array_equal(np.flatnonzero(whole), positions)
 
 
-def test_random_tokens_come_from_the_whole_vocabulary() -> None:
+def test_random_tokens_come_from_the_whole_vocabulary():
     ids, is_text, lengths = sequences(6, rows=4000)
     settings = MaskingSettings(masked_lm_prob=0.5, max_predictions_per_seq=40)
     batch = mask_batch(ids, is_text, lengths, VOCABULARY, settings, np.random.default_rng(3))
@@ -117,7 +115,7 @@ def test_random_tokens_come_from_the_whole_vocabulary() -> None:
     assert set(range(V)) - {MASK} == set(replaced)  # special tokens too
 
 
-def test_sequences_do_not_depend_on_their_neighbours() -> None:
+def test_sequences_do_not_depend_on_their_neighbours():
     """Shorter rows of a batch are chosen as if they were alone, given the same draws."""
     ids, is_text, _ = sequences(8)
     words = find_words(is_text, STARTS[ids])
@@ -144,12 +142,12 @@ def test_sequences_do_not_depend_on_their_neighbours() -> None:
         ("max_predictions_per_seq", 0, "--max_predictions_per_seq must be at least 1: 0"),
     ],
 )
-def test_settings_are_checked(name: str, value: float, message: str) -> None:
+def test_settings_are_checked(name, value, message):
     with pytest.raises(ValueError, match=message):
         MaskingSettings(**{name: value})
 
 
-def test_words_of_a_sequence() -> None:
+def test_words_of_a_sequence():
     starts = np.array([True, False, True])
     ids = np.array([[2, 1, 2, 1, 2, 1, 1, 2, 0, 0]])
     is_text = np.array([[0, 1, 1, 1, 0, 1, 1, 1, 0, 0]], bool)

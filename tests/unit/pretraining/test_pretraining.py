@@ -22,7 +22,7 @@ NO_MASKING = MaskingSettings(masked_lm_prob=0, max_predictions_per_seq=3)
 VOCABULARY = Vocabulary(50, 1, 2, 3, 4, np.append(np.arange(50) % 2 == 0, False))
 
 
-def test_layout_of_a_single_run() -> None:
+def test_layout_of_a_single_run():
     ids = np.arange(10, 30, dtype=np.int32)
     settings = PretrainingDataSettings(SegmentSettings(9), NO_MASKING)
     runs = [Pair(3, 10, 10, 10, 0, -1, 0), Pair(10, 12, 12, 12, 0, -1, 0)]
@@ -40,7 +40,7 @@ def test_layout_of_a_single_run() -> None:
     assert features["next_sentence_labels"].tolist() == [[0], [0]]
 
 
-def test_unknown_pieces_are_stored_as_unknown() -> None:
+def test_unknown_pieces_are_stored_as_unknown():
     ids = np.array([50, 50, 50, 50], np.int32)
     settings = PretrainingDataSettings(
         SegmentSettings(7), MaskingSettings(masked_lm_prob=0.99, max_predictions_per_seq=5)
@@ -68,14 +68,14 @@ def make(documents: tuple[Documents, Vocabulary], *seed: int) -> list[bytes]:
     return [example for examples, _ in batches for example in examples]
 
 
-def test_seed_decides_everything(documents: tuple[Documents, Vocabulary]) -> None:
+def test_seed_decides_everything(documents):
     made = make(documents, 5, 0, 3)
     assert made == make(documents, 5, 0, 3)
     for other in ((6, 0, 3), (5, 1, 3), (5, 0, 4), (-5, 0, 3)):
         assert made != make(documents, *other)
 
 
-def test_counts_say_what_the_records_hold(documents: tuple[Documents, Vocabulary]) -> None:
+def test_counts_say_what_the_records_hold(documents):
     counts: Counter[str] = Counter()
     for _, made in make_examples(documents[0], SETTINGS, documents[1], [1]):
         counts.update(made)
@@ -93,7 +93,7 @@ def test_counts_say_what_the_records_hold(documents: tuple[Documents, Vocabulary
     assert counts["ngram_1"] > counts["ngram_2"] > counts["ngram_3"] > 0
 
 
-def test_records_without_pairs_hold_the_text_once(documents: tuple[Documents, Vocabulary]) -> None:
+def test_records_without_pairs_hold_the_text_once(documents):
     """What masking hides is put back; then the sequences, one after the other, are the text."""
     docs, vocabulary = documents
     settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_loss="none"))
@@ -121,13 +121,13 @@ def test_records_without_pairs_hold_the_text_once(documents: tuple[Documents, Vo
     assert 0.97 * budget.sum() < counts["predictions"] <= budget.sum()
 
 
-def test_vocabulary_limits_the_ids() -> None:
+def test_vocabulary_limits_the_ids():
     limits = {spec.name: spec.limit for spec in pretraining_feature_specs(64, 10, 30000)}
     assert limits["input_ids"] == limits["masked_lm_ids"] == 30000
     assert limits["masked_lm_positions"] == 64
     assert limits["next_sentence_labels"] == limits["segment_ids"] == 2
 
 
-def test_dupe_factor_is_checked() -> None:
+def test_dupe_factor_is_checked():
     with pytest.raises(ValueError, match="--dupe_factor must be at least 1: 0"):
         PretrainingDataSettings(dupe_factor=0)

@@ -21,7 +21,7 @@ def pairs_of(docs: Documents, index: int = 0, seed: int = 1, **settings: float |
     return list(pair_segments(docs, index, SegmentSettings(**settings), random.Random(seed)))
 
 
-def test_single_runs_use_every_token_once_and_fill_the_sequence() -> None:
+def test_single_runs_use_every_token_once_and_fill_the_sequence():
     docs = documents([3, 5, 4, 6, 7, 2, 90, 3, 3], [1], [21], [22])
     for index, lengths in enumerate(([21] * 5 + [18], [1], [21], [21, 1])):
         runs = pairs_of(docs, index, sentence_loss="none")
@@ -34,7 +34,7 @@ def test_single_runs_use_every_token_once_and_fill_the_sequence() -> None:
         ]
 
 
-def test_short_single_runs_are_whole_segments() -> None:
+def test_short_single_runs_are_whole_segments():
     docs = documents([4] * 30)
     lengths = set()
     for seed in range(200):
@@ -44,7 +44,7 @@ def test_short_single_runs_are_whole_segments() -> None:
     assert lengths == {4, 8, 12, 16, 20, 21}  # 21: a target of 21, cut in the sixth segment
 
 
-def test_shortest_length_leaves_a_token_in_each_part() -> None:
+def test_shortest_length_leaves_a_token_in_each_part():
     docs = documents([9, 1, 4], [3])
     for seed in range(20):
         for pair in pairs_of(docs, seed=seed, max_seq_length=5):
@@ -54,17 +54,17 @@ def test_shortest_length_leaves_a_token_in_each_part() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("max_seq_length", 4), ("short_seq_prob", 1.1), ("short_seq_prob", -0.1)]
 )
-def test_settings_are_checked(name: str, value: float) -> None:
+def test_settings_are_checked(name, value):
     with pytest.raises(ValueError, match=f"--{name} must .*{value}"):
         SegmentSettings(**{name: value})
 
 
-def test_unknown_sentence_losses_are_refused() -> None:
+def test_unknown_sentence_losses_are_refused():
     with pytest.raises(ValueError, match=r"--sentence_loss must be one of sop, nsp, none.*'mlm'"):
         SegmentSettings(sentence_loss="mlm")
 
 
-def test_sentence_pairs_are_checked() -> None:
+def test_sentence_pairs_are_checked():
     with pytest.raises(ValueError, match=r"--sentence_pairs must be one of original, adjacent.*'x"):
         SegmentSettings(sentence_pairs="x")
     with pytest.raises(ValueError, match=r"--sentence_pairs=adjacent contradicts.*_loss=nsp"):

@@ -82,7 +82,7 @@ def label_scores(pairs: Sequence[Pair]) -> float:
     return (np.mean([pair.label for pair in pairs]) - 0.5) * 2 * len(pairs) ** 0.5
 
 
-def test_lengths_and_label_shares_tell_nothing(generated: Documents) -> None:
+def test_lengths_and_label_shares_tell_nothing(generated):
     pairs = make(generated, ADJACENT)
     assert len(pairs) > 9000
     assert abs(label_scores(pairs)) < 3
@@ -92,7 +92,7 @@ def test_lengths_and_label_shares_tell_nothing(generated: Documents) -> None:
     assert standard_scores(length_features(original), original) > 10
 
 
-def test_punctuation_at_the_ends_tells_nothing(generated: Documents) -> None:
+def test_punctuation_at_the_ends_tells_nothing(generated):
     rng = np.random.default_rng(4)
     is_mark = rng.random(len(generated.ids)) < 0.1
     is_mark[np.array(generated.segment_starts[1:]) - 1] = True
@@ -101,7 +101,7 @@ def test_punctuation_at_the_ends_tells_nothing(generated: Documents) -> None:
     assert standard_scores(mark_features(original, is_mark), original) > 10
 
 
-def test_parts_are_neighbours_that_lost_their_ends_alone(generated: Documents) -> None:
+def test_parts_are_neighbours_that_lost_their_ends_alone(generated):
     starts = set(generated.segment_starts)
     limits = np.array(generated.segment_starts)[generated.document_starts]
     most = ADJACENT.max_tokens
@@ -125,9 +125,7 @@ def test_parts_are_neighbours_that_lost_their_ends_alone(generated: Documents) -
 
 
 @pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
-def test_every_sentence_is_in_a_chunk_and_few_are_in_two(
-    generated: Documents, short_seq_prob: float
-) -> None:
+def test_every_sentence_is_in_a_chunk_and_few_are_in_two(generated, short_seq_prob):
     starts, from_the_end = generated.segment_starts, 0
     settings = replace(ADJACENT, short_seq_prob=short_seq_prob)
     for index in range(generated.count):
@@ -148,7 +146,7 @@ def test_every_sentence_is_in_a_chunk_and_few_are_in_two(
     assert 0.3 < from_the_end / generated.count < 0.6
 
 
-def test_a_sentence_alone_takes_its_neighbour_along() -> None:
+def test_a_sentence_alone_takes_its_neighbour_along():
     lengths = [5, 90, 6, 7, 80]
     starts = np.cumsum([0, *lengths]).tolist()
     documents = Documents(np.arange(starts[-1]), starts, [0, len(lengths)])
@@ -161,7 +159,7 @@ def test_a_sentence_alone_takes_its_neighbour_along() -> None:
     assert found == {((0, 5), (95, 101)), ((0, 5), (95, 108)), ((101, 108), (5, 95), (0, 5))}
 
 
-def test_shortest_length_leaves_a_token_in_each_part(generated: Documents) -> None:
+def test_shortest_length_leaves_a_token_in_each_part(generated):
     pairs = make(generated, replace(ADJACENT, max_seq_length=5))
     a, b = sizes(pairs)
     assert (a == 1).all()
