@@ -27,18 +27,12 @@ class MaskedLmHead(ConfiguredLayer):
         self.transform = self._projection(H, E, "transform", self.config.hidden_act)
         self.layer_norm = self._layer_norm(E, "LayerNorm")
         self.output_bias = self.add_weight(
-            name="output_bias",
-            shape=(self.config.vocab_size,),
-            initializer="zeros",
-            autocast=False,
+            name="output_bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False
         )
         self.built = True
 
     def call(
-        self,
-        sequence_output: tf.Tensor,
-        masked_lm_positions: tf.Tensor,
-        word_embeddings: tf.Tensor,
+        self, sequence_output: tf.Tensor, masked_lm_positions: tf.Tensor, word_embeddings: tf.Tensor
     ) -> tf.Tensor:
         """Computes the scores of every token at the given positions.
 
@@ -255,10 +249,7 @@ class SpanBeamHead(ConfiguredLayer):
         return _masked_log_softmax(tf.squeeze(logits, -1), p_mask[:, None])
 
     def _cls_logits(
-        self,
-        sequence_output: tf.Tensor,
-        start_log_probs: tf.Tensor,
-        dropout_seed: tf.Tensor | None,
+        self, sequence_output: tf.Tensor, start_log_probs: tf.Tensor, dropout_seed: tf.Tensor | None
     ) -> tf.Tensor:
         """Float32 [B]: how little the likely starts and the first token look like an answer."""
         probabilities = tf.cast(tf.exp(start_log_probs), sequence_output.dtype)

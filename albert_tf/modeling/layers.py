@@ -256,10 +256,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         return kernels.embedding_lookup(table, ids)
 
     def call(
-        self,
-        input_ids: tf.Tensor,
-        segment_ids: tf.Tensor,
-        dropout_seed: tf.Tensor | None = None,
+        self, input_ids: tf.Tensor, segment_ids: tf.Tensor, dropout_seed: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Embeds a batch of token sequences.
 
@@ -319,10 +316,7 @@ class SelfAttention(ConfiguredLayer):
         self.built = True
 
     def call(
-        self,
-        x: tf.Tensor,
-        attention_mask: tf.Tensor,
-        dropout_seed: tf.Tensor | None = None,
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Lets every position attend to the real tokens of its sequence.
 
@@ -411,10 +405,7 @@ class TransformerBlock(ConfiguredLayer):
         self.built = True
 
     def call(
-        self,
-        x: tf.Tensor,
-        attention_mask: tf.Tensor,
-        dropout_seed: tf.Tensor | None = None,
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs one block.
 

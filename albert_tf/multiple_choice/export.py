@@ -80,10 +80,7 @@ def export_text_choice(
 
     def choose(texts: Outputs) -> Outputs:
         inputs = choice_inputs(
-            graph_tokenizer,
-            texts,
-            max_seq_length=max_seq_length,
-            max_qa_length=max_qa_length,
+            graph_tokenizer, texts, max_seq_length=max_seq_length, max_qa_length=max_qa_length
         )
         outputs = class_outputs(copy(inputs, training=False)["logits"])
         chosen = tf.gather(texts["options"], outputs["predictions"], batch_dims=1)

@@ -178,10 +178,7 @@ def outputs_of(model: keras.Model) -> Compute:
     def compute(inputs: dict[str, tf.Tensor]) -> Outputs:
         values = model(inputs, training=False)
         if isinstance(model, AlbertForQuestionAnswering):
-            return {
-                "start_log_prob": values["start_logits"],
-                "end_log_prob": values["end_logits"],
-            }
+            return {"start_log_prob": values["start_logits"], "end_log_prob": values["end_logits"]}
         if isinstance(model, AlbertForClassification):
             return class_outputs(values["logits"])
         return {name: values[name] for name in ("sequence_output", "pooled_output")}

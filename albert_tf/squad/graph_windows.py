@@ -93,9 +93,7 @@ def span_windows(
         tf.gather(rooms, owners), tf.maximum(tf.gather(context_lengths, owners) - starts, 0)
     )
     sequences = joined(
-        tf.gather(questions, owners),
-        row_parts(contexts, starts, lengths, owners),
-        tokenizer,
+        tf.gather(questions, owners), row_parts(contexts, starts, lengths, owners), tokenizer
     )
     longest_room = max_seq_length - _SPECIAL_TOKENS
     overlaps = max(-(-longest_room // doc_stride) - 1, 0)
@@ -232,9 +230,7 @@ def _cut_out(
     base = tf.minimum(base, tf.strings.length(texts))  # a window without spans has the largest
     parts = tf.strings.substr(texts, base, tf.maximum(limit, base) - base)
     pieces = tf.strings.substr(
-        tf.gather(parts, places),
-        starts - tf.gather(base, places),
-        tf.maximum(ends - starts, 0),
+        tf.gather(parts, places), starts - tf.gather(base, places), tf.maximum(ends - starts, 0)
     )
     begun = tf.strings.regex_replace(pieces, f"^{_BLANKS}", "")
     stripped = tf.strings.regex_replace(begun, f"{_BLANKS}$", "")

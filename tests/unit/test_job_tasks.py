@@ -287,7 +287,10 @@ def test_split_batches_report_what_whole_ones_do(name, options, tmp_path):
         np.testing.assert_allclose(actual, whole, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize(("replicas", "is_fused"), [(1, False), (1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("replicas", "is_fused"),
+    [pytest.param(1, False, marks=pytest.mark.slow), (1, True), (2, False)],
+)
 def test_a_resumed_run_repeats_the_unbroken_one(replicas, is_fused, tmp_path, monkeypatch):
     if is_fused:
         monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", 0)

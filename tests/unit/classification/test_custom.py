@@ -119,11 +119,7 @@ ONE_COLUMN = {
 @pytest.mark.parametrize("name", ONE_COLUMN)
 def test_empty_texts_of_a_test_file_are_rows(name, file, caplog):
     data = CustomData(test_file=file(name, ONE_COLUMN[name]), labels=GOOD_BAD)
-    assert data.read(TEST) == [
-        TextExample("0", "x"),
-        TextExample("1", ""),
-        TextExample("2", "z"),
-    ]
+    assert data.read(TEST) == [TextExample("0", "x"), TextExample("1", ""), TextExample("2", "z")]
     assert f"{name}: rows=1 with an empty text, kept (line" in caplog.text
 
 

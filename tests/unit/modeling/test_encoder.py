@@ -110,18 +110,6 @@ class TestSharing:
         changed = [bool(np.any(x != y)) for x, y in zip(before, after, strict=True)]
         assert changed == [run >= first_run for run in range(8)]
 
-    def test_more_layers_need_no_more_parameters(self):
-        shallow, deep = (AlbertEncoder(small_config(num_hidden_layers=layers)) for layers in (2, 9))
-        assert shallow.count_params() == deep.count_params()
-        wide = AlbertEncoder(small_config(num_hidden_groups=3))
-        one_group = 2 * (4 * (12 * 12 + 12) + 2 * 12 + 12 * 20 + 20 + 20 * 12 + 12 + 2 * 12)
-        assert wide.count_params() - shallow.count_params() == one_group
-
-    def test_equal_widths_need_no_projection(self):
-        encoder = AlbertEncoder(small_config(embedding_size=12))
-        assert encoder.embedding_projection is None
-        assert encoder(encoder_inputs())["pooled_output"].shape == (BATCH, 12)
-
 
 class TestDropout:
     def test_evaluation_drops_nothing(self, encoder, dropping):
@@ -235,9 +223,3 @@ class TestSavedSettings:
             error = tf.norm(tf.cast(outputs[name], tf.float32) - expected[name])
             assert 1e-4 < error / tf.norm(expected[name]) < 0.03
         assert {v.dtype for v in half.trainable_variables} == {"float32"}
-
-    def test_a_configuration_is_enough_to_rebuild(self):
-        encoder = AlbertEncoder(small_config(extra={"note": 1}), use_one_hot_embeddings=True)
-        twin = AlbertEncoder.from_config(encoder.get_config())
-        assert twin.config == encoder.config
-        assert twin.use_one_hot_embeddings

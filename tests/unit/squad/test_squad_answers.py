@@ -126,11 +126,7 @@ def logits_of(features, seed, extra):
 def test_first_version(data, features, n_best_size, max_answer_length, extra):
     logits = logits_of(features, 3, extra)
     selector = AnswerSelector(
-        data,
-        features,
-        version=1,
-        n_best_size=n_best_size,
-        max_answer_length=max_answer_length,
+        data, features, version=1, n_best_size=n_best_size, max_answer_length=max_answer_length
     )
     for rows in np.split(np.arange(len(features))[::-1], [2, 3, 8]):
         # Every batch is as long as need be, not more.

@@ -7,11 +7,7 @@ import pytest
 
 from albert_tf.squad import features as module
 from albert_tf.squad.data import Question, SquadData
-from albert_tf.squad.features import (
-    SquadFeatures,
-    cut_windows,
-    squad_features,
-)
+from albert_tf.squad.features import SquadFeatures, cut_windows, squad_features
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
 from tests.answers_back import answers_through_tokens
