@@ -95,7 +95,7 @@ def choice_features(
 
     Source: race_utils.py of the original release, convert_single_example.
     Differs: question and option that do not even fit alone, which stop the original, lose more of
-    their first tokens, and the context all of its tokens.
+        their first tokens, and the context all of its tokens.
     """
     check_lengths(max_seq_length, max_qa_length)
     labels = [example.label for example in examples if example.label is not None]

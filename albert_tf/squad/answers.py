@@ -116,7 +116,7 @@ class AnswerSelector:
 
     Source: squad_utils.py of the original release, accumulate_predictions and write_predictions.
     Differs: the original ranks padding, always of `max_seq_length`. Here the answers do not depend
-    on padding unless asked for, and candidates are those of the original and possibly more.
+        on padding unless asked for, and candidates are those of the original and possibly more.
     """
 
     def __init__(

@@ -256,7 +256,7 @@ def squad_features(
 
     Source: `convert_examples_to_features` of the original's squad_utils.
     Differs: the original aligns text and tokens for every question, and leaves questions out whose
-    context it cannot align or that has no token.
+        context it cannot align or that has no token.
     """
     check_lengths(max_seq_length, doc_stride, max_query_length)
     tokens = _tokens(data, tokenizer, max_query_length, num_workers)

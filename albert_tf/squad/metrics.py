@@ -86,8 +86,8 @@ def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
     Raises:
         ValueError: no question has a reference.
 
-    Differs: the official program ends with an error at a question without references. That of
-    CMRC 2018 splits words of Latin letters with NLTK, here blanks separate them.
+    Differs: the official program ends with an error at a question without references. That of CMRC
+        2018 splits words of Latin letters with NLTK, here blanks separate them.
     """
     _check_references(questions, 1)
     scored = [question for question in questions if question.answers]

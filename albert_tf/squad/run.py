@@ -403,7 +403,7 @@ def best_metric(questions: Sequence[Question], version: int) -> str:
     """Returns the name of the score of the evaluated questions that chooses the best checkpoint.
 
     Differs: where most references are Chinese, F1 of SQuAD 1.1 says little, because it takes what
-    stands between blanks for a word; CMRC 2018's of characters is taken.
+        stands between blanks for a word; CMRC 2018's of characters is taken.
     """
     if version == 2:
         return "best_f1"
