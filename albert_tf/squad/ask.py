@@ -35,9 +35,9 @@ from albert_tf.data.streams import can_be_read_twice, open_input, open_output, r
 from albert_tf.data.strict_json import JsonValue, parse_json
 from albert_tf.data.tables import DataIssues
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.squad.answers import AnswerCandidate, AnswerSelector, AnswerSettings
+from albert_tf.squad.answers import AnswerCandidate, AnswerSelector, AnswerSettings, SquadAnswers
 from albert_tf.squad.data import Question, SquadData, id_of, questions_in, text_of
-from albert_tf.squad.features import squad_features
+from albert_tf.squad.features import SquadFeatures, squad_features
 from albert_tf.tokenization.base import Tokenizer
 
 _WANTED = (
@@ -152,11 +152,33 @@ def _json_of(found: AnswerCandidate | None) -> dict[str, Any]:
     }
 
 
+def select_answers(
+    data: SquadData,
+    features: SquadFeatures,
+    predictor: Predictor,
+    settings: AnswerSettings,
+    description: str,
+) -> SquadAnswers:
+    """Returns a model's answers; padding ranks, as in the original, where it pads to "max".
+
+    Raises:
+        ValueError: an output is not finite.
+    """
+    selector = AnswerSelector(
+        data,
+        features,
+        version=settings.version,
+        n_best_size=settings.n_best_size,
+        max_answer_length=settings.max_answer_length,
+        ranks_padding=predictor.padding == "max",
+    )
+    for rows, outputs in predictor.batches(features.sequences, description):
+        selector.add(rows, outputs)
+    return selector.answers()
+
+
 class QuestionAnswerer:
     """A fine-tuned model that takes questions and contexts.
-
-    Where the predictor pads to "max", padding takes part in the choice as in the original, see
-    `AnswerSelector`.
 
     Attributes:
         num_questions: answered since it was made.
@@ -201,19 +223,9 @@ class QuestionAnswerer:
                 f"a question longer than --max_query_length={settings.max_query_length}, cut off",
                 str(questions[index].question_id),
             )
-        selector = AnswerSelector(
-            data,
-            features,
-            version=settings.version,
-            n_best_size=settings.n_best_size,
-            max_answer_length=settings.max_answer_length,
-            ranks_padding=self.predictor.padding == "max",
-        )
         description = f"answering from question {self.num_questions + 1}"
-        for rows, outputs in self.predictor.batches(features.sequences, description):
-            selector.add(rows, outputs)
+        answers = select_answers(data, features, self.predictor, settings, description)
         self.num_questions += len(questions)
-        answers = selector.answers()
         found = []
         for number, question in enumerate(questions):
             # Without any span there is one candidate that is no part of the context.

@@ -21,13 +21,12 @@ from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
 from albert_tf.squad.answers import (
     OUTPUTS,
-    AnswerSelector,
     AnswerSettings,
     SquadAnswers,
     check_sizes,
     write_answers,
 )
-from albert_tf.squad.ask import QuestionAnswerer, answer_file, check_questions
+from albert_tf.squad.ask import QuestionAnswerer, answer_file, check_questions, select_answers
 from albert_tf.squad.data import Question, SquadData, read_squad
 from albert_tf.squad.export import FOLDER as SPANS_FOLDER
 from albert_tf.squad.export import export_spans, export_text_spans
@@ -152,6 +151,14 @@ class SquadJob(flow.Job[SquadSettings]):
         super().__init__(settings, name, trained, source)
         self.version = next(number for number, task in SQUAD_TASKS.items() if task == name)
         self.outputs = OUTPUTS[self.version]
+        self.answering = AnswerSettings(
+            version=self.version,
+            max_seq_length=settings.max_seq_length,
+            doc_stride=settings.doc_stride,
+            max_query_length=settings.max_query_length,
+            n_best_size=settings.n_best_size,
+            max_answer_length=settings.max_answer_length,
+        )
         if self.version == 1 and settings.null_score_diff_threshold is not None:
             logging.warning(
                 "--%s has no effect with --squad_version=1, which answers every question", THRESHOLD
@@ -276,19 +283,10 @@ class SquadJob(flow.Job[SquadSettings]):
     def answers(self, description: str = "answering") -> SquadAnswers:
         """The model's answers to --predict_file; of a window only the best stay in memory."""
         assert self.predict is not None
-        settings, features = self.settings, self.features[False]
-        selector = AnswerSelector(
-            self.predict,
-            features,
-            version=self.version,
-            n_best_size=settings.n_best_size,
-            max_answer_length=settings.max_answer_length,
-            ranks_padding=settings.padding == "max",
+        predictor = self.predictor(self.settings.predict_batch_size)
+        return select_answers(
+            self.predict, self.features[False], predictor, self.answering, description
         )
-        predictor = self.predictor(settings.predict_batch_size)
-        for rows, outputs in predictor.batches(features.sequences, description):
-            selector.add(rows, outputs)
-        return selector.answers()
 
     def scores(self, answers: SquadAnswers) -> dict[str, float]:
         """Scores answers by their references; see `v1_scores` and `v2_scores`."""
@@ -360,14 +358,7 @@ class SquadJob(flow.Job[SquadSettings]):
         settings = self.settings
         if self.predict and step != self._written_step:
             self.answer_predict_file(step)
-        answering = AnswerSettings(
-            version=self.version,
-            max_seq_length=settings.max_seq_length,
-            doc_stride=settings.doc_stride,
-            max_query_length=settings.max_query_length,
-            n_best_size=settings.n_best_size,
-            max_answer_length=settings.max_answer_length,
-        )
+        answering = self.answering
         if settings.predict_json or settings.export_text_model:
             answering = dataclasses.replace(answering, threshold=self.threshold())
         if settings.predict_json:
