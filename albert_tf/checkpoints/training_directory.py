@@ -365,7 +365,8 @@ def _checksum(prefix: str) -> str:
     try:
         for suffix in (".index", DATA_SUFFIX):
             with open_binary(prefix + suffix, "rb") as file:
-                digest.update(file.read())
+                while block := file.read(1 << 20):  # a shuffle buffer may be large
+                    digest.update(block)
     except (FileNotFoundError, tf.errors.NotFoundError) as error:
         raise DamagedError(f"{prefix!r} is damaged: a file is missing.") from error
     return digest.hexdigest()
