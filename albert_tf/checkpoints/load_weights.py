@@ -125,9 +125,7 @@ def _own_name(kind: str, number: int, is_norm: bool) -> str:
 
 
 def match_names(
-    model_names: Iterable[str],
-    stored_names: Iterable[str],
-    warm_start: AlbertConfig | None = None,
+    model_names: Iterable[str], stored_names: Iterable[str], warm_start: AlbertConfig | None = None
 ) -> dict[str, str]:
     """Maps model variables to the names in a checkpoint that fill them.
 

@@ -76,11 +76,7 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
 
 
 def read_contents(
-    path: str,
-    flag: str = "--model",
-    *,
-    with_optimizer: bool = False,
-    **parts: Any,
+    path: str, flag: str = "--model", *, with_optimizer: bool = False, **parts: Any
 ) -> tuple[ModelContents, LoadReport]:
     """Reads a whole model into memory.
 

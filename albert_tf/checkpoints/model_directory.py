@@ -14,12 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.data.files import (
-    check_folder,
-    explain_write_errors,
-    open_binary,
-    write_then_rename,
-)
+from albert_tf.data.files import check_folder, explain_write_errors, open_binary, write_then_rename
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer

@@ -63,10 +63,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
         ("eos_piece", 47, _Field.TYPE_STRING),
         ("pad_piece", 48, _Field.TYPE_STRING),
     ),
-    "Normalizer": (
-        ("name", 1, _Field.TYPE_STRING),
-        ("precompiled_charsmap", 2, _Field.TYPE_BYTES),
-    ),
+    "Normalizer": (("name", 1, _Field.TYPE_STRING), ("precompiled_charsmap", 2, _Field.TYPE_BYTES)),
     "Model": (
         ("pieces", 1, "Piece"),
         ("trainer_spec", 2, "Trainer"),
@@ -329,10 +326,7 @@ def tokenizer_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": list(_added_tokens(tokenizer)),
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": normalizers,
-        },
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE],

@@ -12,12 +12,7 @@ from safetensors.numpy import load_file
 
 from albert_tf.checkpoints import convert as conversion
 from albert_tf.checkpoints import formats
-from albert_tf.checkpoints.convert import (
-    convert,
-    model_outputs,
-    new_directory,
-    ragged_batch,
-)
+from albert_tf.checkpoints.convert import convert, model_outputs, new_directory, ragged_batch
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.original import directory as release_directory

@@ -8,6 +8,7 @@ import pytest
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.config import OptimizerConfig
 from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.training import run_log
 from tests.small_model import dropping_config, encoder_inputs, small_config
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import assert_same_state, make_task, make_trainer, state_of, train
@@ -122,8 +123,9 @@ WAYS = {
 @pytest.mark.parametrize(
     "way", ["plain", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != "plain")]
 )
-def test_a_training_is_a_shallow_one_that_goes_on_deeper(tmp_path, way):
+def test_a_training_is_a_shallow_one_that_goes_on_deeper(tmp_path, monkeypatch, way):
     """And one that is broken off before the change resumes bit-exactly across it."""
+    monkeypatch.setattr(run_log, "draw_curves", lambda records: b"")  # a picture takes a second
     records = write_records(tmp_path / "records", pretraining_columns(13, seed=1))
 
     def trained(folder, layers, last, **config):

@@ -53,10 +53,7 @@ def test_a_sentencepiece_model_gets_the_names_of_the_original(golden, tmp_path):
     model = golden / "tokenizer" / "small_1000.model"
     tokenizer = load_tokenizer(spm_model_file=model)
     ModelDirectory(
-        str(tmp_path / "run"),
-        small_config(vocab_size=1000),
-        str(tmp_path / CONFIG_FILE),
-        tokenizer,
+        str(tmp_path / "run"), small_config(vocab_size=1000), str(tmp_path / CONFIG_FILE), tokenizer
     ).write()
     assert sorted(os.listdir(tmp_path / "run")) == [
         "30k-clean.model",

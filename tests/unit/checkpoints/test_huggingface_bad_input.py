@@ -125,8 +125,7 @@ def test_a_file_that_is_cut_off_is_damaged(model, cut):
 
 
 @pytest.mark.parametrize(
-    ("kind", "values"),
-    [("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"), ("BF16", "<u2")],
+    ("kind", "values"), [("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"), ("BF16", "<u2")]
 )
 def test_all_kinds_of_floats_are_read(tmp_path, kind, values):
     """0.5, -2 and 3 in two rows of three, of whatever width."""

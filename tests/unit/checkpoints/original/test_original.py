@@ -25,6 +25,7 @@ from tests.golden.reference import CONFIGURATIONS, Reference
 from tests.small_model import small_config
 
 DATA = ".data-00000-of-00001"
+SMALL = small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,9 @@ class TestFinding:
 
 class TestLoading:
     def test_reports_a_complete_load(self, reference):
-        report = load_weights(AlbertForPretraining(reference.config), str(reference.folder))
+        model = AlbertForPretraining(reference.config)
+        skip = {"output_bias": "of a classifier"}  # which the model has not
+        report = load_weights(model, str(reference.folder), skip=skip)
         assert report.source == reference.checkpoint
         assert report.mapped == {name: name for name in report.mapped}
         assert len(report.mapped) == 64
@@ -129,16 +132,9 @@ class TestLoading:
         encoder = AlbertEncoder(reference.config)
         report = load_weights(encoder, reference.checkpoint)
         assert len(report.mapped) == 57
-        assert sorted(report.ignored) == [
-            "cls/predictions/output_bias",
-            "cls/predictions/transform/LayerNorm/beta",
-            "cls/predictions/transform/LayerNorm/gamma",
-            "cls/predictions/transform/dense/bias",
-            "cls/predictions/transform/dense/kernel",
-            "cls/seq_relationship/output_bias",
-            "cls/seq_relationship/output_weights",
-        ]
         stored = contents(reference.checkpoint)
+        assert set(report.ignored) == {name for name in stored if name.startswith("cls/")}
+        assert len(report.ignored) == 7
         for name, variable in original_names(encoder).items():
             np.testing.assert_array_equal(variable, stored[name], err_msg=name)
 
@@ -174,7 +170,7 @@ class TestClassifierHeads:
 
     @pytest.fixture
     def three_labels(self, tmp_path):
-        model = AlbertForClassification(small_config(), num_labels=3)
+        model = AlbertForClassification(SMALL, num_labels=3)
         model.classifier.output_bias.assign([1.0, 2.0, 3.0])
         write_checkpoint(str(tmp_path / "model.ckpt-7"), original_names(model), 7)
         return str(tmp_path / "model.ckpt-7")
@@ -195,7 +191,7 @@ class TestClassifierHeads:
         assert "in the checkpoint only, not used: cls/predictions/output_bias, " in summary
 
     def test_another_number_of_labels_leaves_the_head_fresh(self, three_labels):
-        model = AlbertForClassification(small_config(), num_labels=2)
+        model = AlbertForClassification(SMALL, num_labels=2)
         report = load_weights(model, three_labels)
         self.assert_fresh_head(model, report)
         assert (
@@ -203,8 +199,8 @@ class TestClassifierHeads:
             "[2, 12] in the model"
         ) in report.summary()
 
-    def test_other_labels_leave_the_head_fresh_on_request(self, three_labels):
-        model = AlbertForClassification(small_config(), num_labels=3)
+    def test_other_labels_leave_the_head_fresh_on_request_and_the_same_take_it(self, three_labels):
+        model = AlbertForClassification(SMALL, num_labels=3)
         why = "trained on other labels"
         report = load_weights(model, three_labels, skip=dict.fromkeys(self.HEAD, why))
         self.assert_fresh_head(model, report)
@@ -212,15 +208,8 @@ class TestClassifierHeads:
         assert [report.missing, report.ignored, report.mismatched] == [[], [], []]
         summary = report.summary()
         assert "trained on other labels, randomly initialized: output_weights\n" in summary
-
-    def test_the_same_labels_take_the_head(self, three_labels):
-        model = AlbertForClassification(small_config(), num_labels=3)
         load_weights(model, three_labels).check_complete()
         np.testing.assert_array_equal(model.classifier.output_bias, [1.0, 2.0, 3.0])
-
-    def test_skipping_what_a_model_has_not_changes_nothing(self, reference):
-        model = AlbertForPretraining(reference.config)
-        load_weights(model, reference.checkpoint, skip={"output_bias": "none"}).check_complete()
 
 
 class TestRefusals:
@@ -280,10 +269,7 @@ class TestGroupZero:
     def test_without_it_only_equal_names_match(self):
         stored = ["a/group_0/inner_group_0/ffn_1/x", "module/b"]
         wanted = [*stored, "a/group_1/inner_group_0/ffn_1/x", "b", "c"]
-        assert match_names(wanted, stored) == {
-            **{name: name for name in stored},
-            "b": "module/b",
-        }
+        assert match_names(wanted, stored) == {**{name: name for name in stored}, "b": "module/b"}
 
 
 class TestWriting:
@@ -357,5 +343,5 @@ class TestWriting:
 
 
 def test_names_do_not_depend_on_the_model_around_the_encoder():
-    model = AlbertForPretraining(small_config())
+    model = AlbertForPretraining(SMALL)
     assert original_names(model.encoder).items() <= original_names(model).items()

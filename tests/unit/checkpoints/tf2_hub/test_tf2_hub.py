@@ -60,6 +60,11 @@ def test_what_a_published_encoder_holds(published):
     assert stored.do_lower_case is True  # its exporter implies it
     found = recognise(str(published), FLAG)
     assert found == dataclasses.replace(stored, flag=FLAG, given=str(published))
+    contents, _ = read_contents(str(published), FLAG)
+    assert contents.config.num_hidden_layers == 3
+    assert contents.do_lower_case is True
+    assert contents.tokenizer.vocab_size == 25
+    assert contents.weights["cls/predictions/output_bias"].any()
 
 
 def test_a_published_encoder_computes_what_its_own_graphs_computed(published, golden):
@@ -76,23 +81,11 @@ def test_a_published_encoder_computes_what_its_own_graphs_computed(published, go
         "masked_lm_positions": "masked_lm_positions",
     }
     outputs = model({name: recorded[theirs] for name, theirs in names.items()})
-    for name in ("pooled_output", "sequence_output"):
-        np.testing.assert_allclose(outputs[name], recorded[name], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(
-        outputs["masked_lm_logits"], recorded["mlm_logits"], rtol=0, atol=1e-5
-    )
-    for layer, expected in zip(
-        outputs["encoder_outputs"], recorded["encoder_outputs"], strict=True
-    ):
-        np.testing.assert_allclose(layer, expected, rtol=0, atol=1e-5)
-
-
-def test_the_whole_model_with_its_tokenizer(published):
-    contents, _ = read_contents(str(published), FLAG)
-    assert contents.config.num_hidden_layers == 3
-    assert contents.do_lower_case is True
-    assert contents.tokenizer.vocab_size == 25
-    assert contents.weights["cls/predictions/output_bias"].any()
+    pairs = [(outputs[name], recorded[name]) for name in ("pooled_output", "sequence_output")]
+    pairs.append((outputs["masked_lm_logits"], recorded["mlm_logits"]))
+    pairs += zip(outputs["encoder_outputs"], recorded["encoder_outputs"], strict=True)
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_without_notes_of_keras_layers_are_counted_and_nothing_is_dropped(copy):
@@ -148,6 +141,9 @@ def test_another_activation_is_refused(copy):
 
 
 def test_a_model_of_something_else_is_refused(tmp_path):
+    tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
+    with pytest.raises(LoadError, match=r"ALBERT.*: it has no variables\. Expected"):
+        tf2_hub.read(str(tmp_path / "empty"), FLAG)
     module = tf.Module()
     module.layer = tf.Variable(
         tf.zeros([4, 2, 2]), name="transformer/layer_0/self_attention/query/kernel"
@@ -155,12 +151,6 @@ def test_a_model_of_something_else_is_refused(tmp_path):
     tf.saved_model.save(module, str(tmp_path))
     assert tf2_hub.is_here(str(tmp_path))
     with pytest.raises(LoadError, match=r"ALBERT.*transformer/layer_0.*tf2_hub"):
-        tf2_hub.read(str(tmp_path), FLAG)
-
-
-def test_a_model_without_variables_is_refused(tmp_path):
-    tf.saved_model.save(tf.Module(), str(tmp_path))
-    with pytest.raises(LoadError, match=r"ALBERT.*: it has no variables\. Expected"):
         tf2_hub.read(str(tmp_path), FLAG)
 
 
