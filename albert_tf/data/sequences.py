@@ -15,9 +15,7 @@ PADDINGS = ("longest", "buckets", "max")
 
 @dataclass(frozen=True, eq=False)
 class TokenSequences:
-    """N sequences of one or two segments, special tokens included.
-
-    Memory follows the real tokens: four bytes each. Padding exists in batches alone.
+    """N sequences of one or two segments, special tokens included; padding exists in batches alone.
 
     Attributes:
         tokens: int32 [T]; the ids of all sequences, one after the other.
@@ -44,14 +42,8 @@ class TokenSequences:
     ) -> TokenSequences:
         """Lays segments out as [CLS] a [SEP], or [CLS] a [SEP] b [SEP] where b is not empty.
 
-        Args:
-            tokens: int32 [T]; a of the first row, b of the first row, a of the second ...
-            lengths: integer [N, 2]; tokens of a and of b.
-            cls_id: id of [CLS].
-            sep_id: id of [SEP].
-
-        Returns:
-            N sequences; b and the [SEP] after it are segment 1.
+        `tokens`, int32 [T], are a of the first row, b of the first row, a of the second ...;
+        `lengths`, integer [N, 2], those of a and of b. b and the [SEP] after it are segment 1.
         """
         first = lengths[:, 0] + 2
         second = lengths[:, 1] + (lengths[:, 1] > 0)
@@ -77,11 +69,7 @@ class TokenSequences:
         )
 
     def padded(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Makes a batch.
-
-        Args:
-            rows: integer [B]; which sequences.
-            length: S, as long as the longest of them or longer.
+        """Makes a batch of B rows of length S.
 
         Returns:
             int32 [B, S] each, zero in padding: `input_ids`; `input_mask`, 1 = real token;

@@ -13,7 +13,6 @@ from albert_tf.data.strict_json import listed, shown
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 
-
 # What rows without a label have in its place, unless it is a class. "-" is how SNLI and its like
 # mark what the annotators did not agree on.
 NO_LABEL = ("", "-")
@@ -24,13 +23,9 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 @dataclass(frozen=True, slots=True)
 class TextExample:
-    """One row of a data file.
+    """One row of a data file, its texts and label as the file has them; None: there is none.
 
-    Attributes:
-        guid: what the row is called in files of results.
-        text_a: the text, or the first of a pair; as the file has it.
-        text_b: the second of a pair; None for a single text.
-        label: as the file has it; None where there is none.
+    `guid` is what the row is called in files of results.
     """
 
     guid: str
@@ -136,8 +131,8 @@ class TextData(Protocol):
         """Reads a split; rows that cannot be used are left out, counted and named in the log.
 
         Raises:
-            ValueError: the file is missing, has not the columns it should have, or holds a label
-                that is none of the task's; names file, row and flag.
+            ValueError: the file is missing or lacks columns, or a label is none of the task's;
+                names file, row and flag.
         """
         ...
 

@@ -241,9 +241,7 @@ def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
 def check_masking(files: Sequence[str], mask_id: int | None) -> None:
     """Refuses records that would be masked twice, or not at all.
 
-    Args:
-        files: TFRecord files.
-        mask_id: id of [MASK] where records are masked while training; else None.
+    `mask_id` is the id of [MASK] where records are masked while training; else None.
 
     Raises:
         RecordError: names the file.

@@ -123,18 +123,14 @@ def _decode(span: Span) -> str:
         place = error.start
     if place == -1:
         return text
-    line = _count_lines(span) + data.count(b"\n", 0, place) + 1
+    line = data.count(b"\n", 0, place) + 1
+    with open_binary(span.path, "rb") as file:
+        for start in range(0, span.start, BLOCK_BYTES):
+            line += file.read(min(BLOCK_BYTES, span.start - start)).count(b"\n")
     raise ValueError(
         f"{span.path} is not UTF-8 text: byte {span.start + place} (line {line}) is "
         f"0x{data[place]:02x}. --input_file takes plain text; convert or unpack it first."
     )
-
-
-def _count_lines(span: Span) -> int:
-    """Line ends in the file before the span."""
-    with open_binary(span.path, "rb") as file:
-        pieces = range(0, span.start, BLOCK_BYTES)
-        return sum(file.read(min(BLOCK_BYTES, span.start - place)).count(b"\n") for place in pieces)
 
 
 def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:

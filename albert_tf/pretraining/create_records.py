@@ -62,6 +62,22 @@ class CreationReport:
     def lines(self) -> list[str]:
         """The report, one `key=value` group a line."""
         c, settings = self.counts, self.settings
+        segments, slots = settings.segments, settings.masking.prediction_slots
+        ngrams = {n: c[f"ngram_{n}"] for n in range(1, settings.masking.ngram + 1)}
+        masking = (
+            f"predictions={c['predictions']:,} "
+            f"masked_fraction={_share(c['predictions'], c['tokens'])} prediction_slots={slots} "
+            + " ".join(f"{n}-grams={_share(k, sum(ngrams.values()))}" for n, k in ngrams.items())
+        )
+        pairs = (
+            f"sentence_loss={segments.sentence_loss} sentence_pairs={segments.sentence_pairs} "
+            f"swapped={_share(c['swapped'], c['instances'])} "
+            f"random_document={_share(c['random_parts'], c['instances'])}"
+        )
+        if not settings.masking.masked_lm_prob:
+            masking = "none, for masking while training"
+        if segments.sentence_loss == NONE:
+            pairs = f"sentence_loss={NONE} (a sequence is one run of text)"
         return [
             f"read: documents={c['documents']:,} segments={c['segments']:,} "
             f"tokens={c['text_tokens']:,} one_segment_documents={c['one_segment_documents']:,} "
@@ -70,36 +86,11 @@ class CreationReport:
             f"tokens={c['tokens']:,} "
             f"padding={_share(c['positions'] - c['tokens'], c['positions'])} "
             f"tokens_cut={_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])}",
-            f"masking: {self._masking()}",
-            f"sentence pairs: {self._pairs()}",
+            f"masking: {masking}",
+            f"sentence pairs: {pairs}",
             f"speed: tokens_per_second={c['tokens'] / self.seconds:,.0f} "
             f"seconds={self.seconds:,.1f}",
         ]
-
-    def _masking(self) -> str:
-        c, settings = self.counts, self.settings.masking
-        if not settings.masked_lm_prob:
-            return "none, for masking while training"
-        lengths = range(1, settings.ngram + 1)
-        total = sum(c[f"ngram_{n}"] for n in lengths)
-        return " ".join(
-            [
-                f"predictions={c['predictions']:,}",
-                f"masked_fraction={_share(c['predictions'], c['tokens'])}",
-                f"prediction_slots={settings.prediction_slots}",
-                *(f"{n}-grams={_share(c[f'ngram_{n}'], total)}" for n in lengths),
-            ]
-        )
-
-    def _pairs(self) -> str:
-        c, settings = self.counts, self.settings.segments
-        if settings.sentence_loss == NONE:
-            return f"sentence_loss={NONE} (a sequence is one run of text)"
-        return (
-            f"sentence_loss={settings.sentence_loss} sentence_pairs={settings.sentence_pairs} "
-            f"swapped={_share(c['swapped'], c['instances'])} "
-            f"random_document={_share(c['random_parts'], c['instances'])}"
-        )
 
     def warnings(self) -> Iterator[str]:
         """What the user should know about these records."""

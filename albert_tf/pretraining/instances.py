@@ -153,8 +153,8 @@ def make_features(
     """Lays out [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty, and masks it.
 
     Args:
-        ids: int32 [T]; the tokens that the pairs are ranges of, see `read_documents`.
-        pairs: B pairs.
+        ids: int32 [T]; the tokens that the B pairs are ranges of, see `read_documents`.
+        pairs: which tokens each instance has.
         settings: length and masking.
         vocabulary: special ids and word starts.
         rng: draws the masking.

@@ -198,15 +198,14 @@ def _draw_ngrams(
 
 
 def ngram_lengths(point: np.ndarray, counts: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Turns random numbers into lengths of n-grams.
+    """Turns random numbers into lengths of n-grams in words, int64 [B, W].
+
+    An n-gram that would reach beyond the last word ends there.
 
     Args:
         point: float32 [B, W], in [0, 1).
         counts: int64 [B]; words of each sequence.
         settings: the longest n-gram, and which lengths are likelier.
-
-    Returns:
-        int64 [B, W]; in words. An n-gram that would reach beyond the last word ends there.
     """
     bounds = ngram_probabilities(settings).cumsum()[:-1]
     lengths = 1 + np.searchsorted(bounds, point, side="right")

@@ -204,11 +204,14 @@ def _model_settings(settings: PretrainingSettings) -> ModelSettings:
     )
 
 
-def masking_settings(settings: PretrainingSettings) -> MaskingSettings | None:
-    """Returns how tokens are masked during training; None if they are not.
+def _masking(
+    settings: PretrainingSettings, model_directory: ModelDirectory
+) -> OnlineMasking | None:
+    """Masking while training, None for records that are masked already.
 
     Raises:
-        ValueError: a value is out of range, or two settings contradict each other.
+        ValueError: a value is out of range, two settings contradict each other, or there is no
+            tokenizer to tell the id of [MASK].
     """
     prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
     if prob and budget and prob != budget:
@@ -221,27 +224,14 @@ def masking_settings(settings: PretrainingSettings) -> MaskingSettings | None:
             if getattr(settings, name) is not None:
                 logging.warning("--%s has no effect without --masked_lm_prob", name)
         return None
-    settings = resolve(settings)
-    return MaskingSettings(
+    resolved = resolve(settings)
+    masking = MaskingSettings(
         masked_lm_prob=prob or budget,
         max_predictions_per_seq=settings.max_predictions_per_seq,
-        ngram=settings.ngram,
-        favor_shorter_ngram=settings.favor_shorter_ngram,
-        do_whole_word_mask=settings.do_whole_word_mask,
+        ngram=resolved.ngram,
+        favor_shorter_ngram=resolved.favor_shorter_ngram,
+        do_whole_word_mask=resolved.do_whole_word_mask,
     )
-
-
-def _masking(
-    settings: PretrainingSettings, model_directory: ModelDirectory
-) -> OnlineMasking | None:
-    """Masking while training, None for records that are masked already.
-
-    Raises:
-        ValueError: a flag is out of range, or there is no tokenizer to tell the id of [MASK].
-    """
-    masking = masking_settings(settings)
-    if masking is None:
-        return None
     tokenizer = model_directory.tokenizer or find_tokenizer(settings.output_dir)
     if tokenizer is None:
         raise ValueError(

@@ -36,12 +36,12 @@ class SegmentSettings:
     Attributes:
         max_seq_length: S, positions of a sequence, special tokens included; at least 5.
         short_seq_prob: share of documents that are cut into shorter sequences, in [0, 1].
-        sentence_loss: what the pairs are for. "sop" swaps the parts of every second pair
-            (sentence-order prediction); "nsp" takes every second B from another document
-            (next-sentence prediction); "none" makes no pairs, but one run of text an instance.
-        sentence_pairs: how pairs are made. "original" takes the second part of a chunk of one
-            segment from another document and gives the label away by the lengths; "adjacent" makes
-            all pairs of neighbours, whose lengths say nothing of the label. Not for "nsp".
+        sentence_loss: "sop" swaps the parts of every second pair (sentence-order prediction); "nsp"
+            takes every second B from another document (next-sentence prediction); "none" makes no
+            pairs, but one run of text an instance.
+        sentence_pairs: "original" takes the second part of a chunk of one segment from another
+            document and gives the label away by the lengths; "adjacent" makes all pairs of
+            neighbours, whose lengths say nothing of the label. Not for "nsp".
     """
 
     max_seq_length: int = 512
@@ -135,8 +135,7 @@ class Pair(NamedTuple):
     """One instance before masking; ranges are half-open and count in `Documents.ids`.
 
     Attributes:
-        a_start, a_end, b_start, b_end: the two parts, in the order in which they are shown; a
-            single run of text has an empty B.
+        a_start, a_end, b_start, b_end: the parts as they are shown; a single run has an empty B.
         label: 1 = the parts were swapped, or B is from elsewhere; 0 = as in the text.
         random_document: the document that a random B comes from; -1 if B is no random part.
         tokens_cut: tokens lost to make the pair fit.

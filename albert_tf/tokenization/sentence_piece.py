@@ -44,12 +44,9 @@ def clean_text(text: str, do_lower_case: bool, collapse_blanks: bool = True) -> 
 
 
 class AlignedText(NamedTuple):
-    """A clean text and the raw characters that each of its characters comes from.
+    """A clean text and the half-open ranges of raw characters that its characters come from.
 
-    Attributes:
-        text: the clean text, n characters.
-        ranges: n half-open ranges of raw characters, in order; None where each clean character
-            stands where its raw one did.
+    None in place of the ranges: each clean character stands where its raw one did.
     """
 
     text: str
@@ -156,12 +153,7 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(
         self, model_proto: bytes, do_lower_case: bool = True, files: Sequence[str] = ()
     ) -> None:
-        """Loads a serialized SentencePiece model.
-
-        Args:
-            model_proto: content of a SentencePiece .model file.
-            do_lower_case: whether the clean-up lower-cases.
-            files: paths of the .model and, where there is one, its .vocab.
+        """Loads the content of a SentencePiece .model file; its path is first in `files`.
 
         Raises:
             ValueError: not a SentencePiece model, or a special token is missing.

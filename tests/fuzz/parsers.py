@@ -154,8 +154,14 @@ _MESSAGE = (m.damage_message,) * 2
 
 
 _MUTATIONS = {
-    **{".json": _JSON, ".jsonl": _LINES, ".csv": _TABLE, ".tsv": _TABLE, ".vocab": _TABLE},
-    **{".txt": _TEXT_LINES, "": _TEXT_LINES, ".model": _MESSAGE},
+    ".json": _JSON,
+    ".jsonl": _LINES,
+    ".csv": _TABLE,
+    ".tsv": _TABLE,
+    ".vocab": _TABLE,
+    ".txt": _TEXT_LINES,
+    "": _TEXT_LINES,
+    ".model": _MESSAGE,
     "saved_model.pb": _MESSAGE,
     "keras_metadata.pb": _TEXT_LINES,
 }
@@ -182,13 +188,15 @@ def _whole_json(name: str) -> Callable[[], Any]:
 
 # Configurations, labels, settings.
 
-_CONFIG = {
-    **{"vocab_size": 30, "embedding_size": 4, "hidden_size": 6, "num_hidden_layers": 2},
-    **{"num_hidden_groups": 1, "num_attention_heads": 2, "intermediate_size": 8},
-    **{"inner_group_num": 1, "hidden_act": "gelu", "hidden_dropout_prob": 0},
-    **{"attention_probs_dropout_prob": 0.1, "max_position_embeddings": 16, "type_vocab_size": 2},
-    **{"initializer_range": 0.02, "net_structure_type": 0},
-}
+_CONFIG = json.loads(
+    """{
+    "vocab_size": 30, "embedding_size": 4, "hidden_size": 6, "num_hidden_layers": 2,
+    "num_hidden_groups": 1, "num_attention_heads": 2, "intermediate_size": 8,
+    "inner_group_num": 1, "hidden_act": "gelu", "hidden_dropout_prob": 0,
+    "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 16, "type_vocab_size": 2,
+    "initializer_range": 0.02, "net_structure_type": 0
+    }"""
+)
 _ODD_CONFIG = {"parameter_sharing": "attention", "down_scale_factor": 1, "layers_to_keep": []}
 _QUESTION_LABELS = {
     "task_name": sorted(QUESTION_TASKS)[-1],
@@ -221,14 +229,15 @@ _add(
 
 # Hugging Face: configuration, weights, tokenizer.
 
-_HF_CONFIG = {
-    **{key: value for key, value in _CONFIG.items() if key != "hidden_act"},
-    **{"model_type": "albert", "architectures": ["AlbertForSequenceClassification"]},
-    **{"hidden_act": "gelu_new", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute"},
-    **{"classifier_dropout_prob": 0.1, "finetuning_task": "mrpc", "num_labels": 2},
-    **{"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}},
-    **{"problem_type": "single_label_classification"},
-}
+_HF_CONFIG = _CONFIG | json.loads(
+    """{
+    "model_type": "albert", "architectures": ["AlbertForSequenceClassification"],
+    "hidden_act": "gelu_new", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute",
+    "classifier_dropout_prob": 0.1, "finetuning_task": "mrpc", "num_labels": 2,
+    "id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1},
+    "problem_type": "single_label_classification"
+    }"""
+)
 _TENSORS = {
     "albert.pooler.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
     "albert.pooler.bias": {"dtype": "F16", "shape": [2], "data_offsets": [24, 28]},
@@ -324,40 +333,35 @@ _add(
     mutations=(m.damage_zip,) * 2,
 )
 
-_ADDED = [
-    {"id": number, "content": name, "special": True}
-    for number, name in enumerate(("<pad>", "<unk>", *_SPECIAL))
-]
-_UNIGRAM = {
-    "added_tokens": _ADDED,
-    "normalizer": {
-        "type": "Sequence",
-        "normalizers": [
-            {"type": "NFKD"},
-            {"type": "Lowercase"},
-            {"type": "Precompiled", "precompiled_charsmap": ""},
-        ],
-    },
-    "model": {
-        "type": "Unigram",
-        "unk_id": 1,
-        "vocab": [
-            *([token["content"], 0.0] for token in _ADDED),
-            *(["▁", -1.5], ["▁the", -2.0], ["t", -3.0], ["9,", -104.0], ["9", -4.5]),
-        ],
-    },
-}
-_WORDPIECES = ["[PAD]", "[UNK]", *_SPECIAL, "the", "##e", "cat"]
-_WORDPIECE = {
+# Pieces as they stand in tokenizer.json.
+_UNIGRAM = json.loads(
+    """{
+    "added_tokens": [
+        {"id": 0, "content": "<pad>", "special": true},
+        {"id": 1, "content": "<unk>", "special": true},
+        {"id": 2, "content": "[CLS]", "special": true},
+        {"id": 3, "content": "[SEP]", "special": true},
+        {"id": 4, "content": "[MASK]", "special": true}
+    ],
+    "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "NFKD"}, {"type": "Lowercase"},
+        {"type": "Precompiled", "precompiled_charsmap": ""}
+    ]},
+    "model": {"type": "Unigram", "unk_id": 1, "vocab": [
+        ["<pad>", 0], ["<unk>", 0], ["[CLS]", 0], ["[SEP]", 0], ["[MASK]", 0], ["▁", -1.5],
+        ["▁the", -2.0], ["t", -3.0], ["9,", -104.0], ["9", -4.5]
+    ]}
+    }"""
+)
+_WORDPIECE = json.loads(
+    """{
     "added_tokens": [],
-    "normalizer": {"type": "BertNormalizer", "lowercase": True},
-    "model": {
-        "type": "WordPiece",
-        "unk_token": "[UNK]",
-        "continuing_subword_prefix": "##",
-        "vocab": {token: number for number, token in enumerate(_WORDPIECES)},
-    },
-}
+    "normalizer": {"type": "BertNormalizer", "lowercase": true},
+    "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+        "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "the": 5,
+            "##e": 6, "cat": 7}}
+    }"""
+)
 
 
 def _tokenizer_json() -> Any:
@@ -388,14 +392,15 @@ _add(
 
 # KerasHub presets.
 
-_BACKBONE = {
+_BACKBONE = json.loads(
+    """{
     "registered_name": "keras_hub>AlbertBackbone",
     "config": {
-        **{"vocabulary_size": 31, "embedding_dim": 8, "hidden_dim": 12, "num_layers": 4},
-        **{"num_groups": 2, "num_heads": 3, "intermediate_dim": 20, "num_inner_repetitions": 2},
-        **{"max_sequence_length": 16, "num_segments": 5, "dropout": 0.25},
-    },
-}
+        "vocabulary_size": 31, "embedding_dim": 8, "hidden_dim": 12, "num_layers": 4,
+        "num_groups": 2, "num_heads": 3, "intermediate_dim": 20, "num_inner_repetitions": 2,
+        "max_sequence_length": 16, "num_segments": 5, "dropout": 0.25
+    }}"""
+)
 _HEAD = {"backbone": _BACKBONE, "num_classes": 3, "activation": "linear"}
 _OURS = {"do_lower_case": False, "config": {"initializer_range": 0.3, "gap_size": 2}}
 _PRESET = {
@@ -469,15 +474,13 @@ _VARIABLES = ("variables/variables.index", f"variables/variables.{_DATA}")
 _TF1_ASSETS = ("assets/30k-clean.model", "assets/albert_config.json", *_VARIABLES)
 _TF2_FILES = ("assets/toy.model", *_VARIABLES, "fingerprint.pb", "keras_metadata.pb")
 # What Keras notes of an encoder, among other things.
-_NOTES = {
-    **{"num_layers": 3, "activation": {"class_name": "function", "config": "Text>gelu"}},
-    **{"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "more": [1, {"a": None}]},
-}
+_KERAS_NOTES = """{"class_name": "AlbertEncoder", "config": {"num_layers": 3,
+"activation": {"class_name": "function", "config": "Text>gelu"}, "dropout_rate": 0.1,
+"attention_dropout_rate": 0.1, "more": [1, {"a": null}]}, "x": 1}"""
 _TF2_OTHERS = {
     **{name: partial(_tf2_file, name) for name in _TF2_FILES},
     "saved_model.pb": _small_tf2_graph,
 }
-_KERAS_NOTES = f'{{"class_name": "AlbertEncoder", "config": {json.dumps(_NOTES)}, "x": 1}}'
 
 
 def _tf1_hub() -> None:
@@ -791,10 +794,9 @@ _PLAIN_QUESTIONS = (
     {"id": "a", "context": "Ada wrote it.", "question": "Who?"},
     {"id": 7, "context": "In 1843.", "question": "When?"},
 )
-_PASSAGE = {
-    **{"id": "middle1.txt", "article": "Ada wrote it.", "questions": ["Who _ ?", "When?"]},
-    **{"options": [["Ada", "Bob", "Cy", "Di"], ["1", "2", "3", "4"]], "answers": ["A", "D"]},
-}
+_PASSAGE = b"""{"id": "middle1.txt", "article": "Ada wrote it.",
+"questions": ["Who _ ?", "When?"], "answers": ["A", "D"],
+"options": [["Ada", "Bob", "Cy", "Di"], ["1", "2", "3", "4"]]}"""
 _CHOICES = (
     {"context": "Ada.", "question": "Who?", "options": ["Ada", "Bob"], "label": "A"},
     {"context": "x", "question": "_ y", "options": ["a", "b"], "label": "b"},
@@ -883,7 +885,7 @@ _add(
     "race",
     "train/middle/1.txt",
     lambda: _answers(read_race(".", "train", levels=("middle",))),
-    (json.dumps(_PASSAGE).encode(),),
+    (_PASSAGE,),
     mutations=_JSON,
     named=("1.txt", "/train"),
 )

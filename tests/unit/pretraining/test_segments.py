@@ -1,5 +1,8 @@
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from albert_tf.pretraining.segments import Documents, Pair, SegmentSettings, pair_segments
@@ -74,3 +77,167 @@ def test_sentence_pairs_are_checked():
         for pairs in ("original", "adjacent")
     ]
     assert runs[0] == runs[1]
+
+
+LENGTH = 43
+ADJACENT = SegmentSettings(LENGTH, sentence_pairs="adjacent")
+ORIGINAL = SegmentSettings(LENGTH)
+
+
+@pytest.fixture(scope="module")
+def generated() -> Documents:
+    """1,500 documents of 1 to 40 segments of 1 to 400 tokens, most of them short."""
+    rng = np.random.default_rng(3)
+    counts = rng.integers(1, 41, 1500)
+    lengths = np.ceil(rng.lognormal(2.3, 0.9, counts.sum())).clip(1, 400).astype(int)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    return Documents(np.arange(starts[-1]), starts.tolist(), [0, *np.cumsum(counts).tolist()])
+
+
+def make(documents: Documents, settings: SegmentSettings) -> list[Pair]:
+    return [
+        pair
+        for index in range(documents.count)
+        for pair in pair_segments(documents, index, settings, random.Random(index))
+    ]
+
+
+@pytest.fixture(scope="module")
+def adjacent(generated) -> list[Pair]:
+    return make(generated, ADJACENT)
+
+
+@pytest.fixture(scope="module")
+def original(generated) -> list[Pair]:
+    return make(generated, ORIGINAL)
+
+
+def in_order(pair: Pair) -> tuple[int, int, int, int]:
+    a, b = pair[:2], pair[2:4]
+    return (*b, *a) if pair.label else (*a, *b)
+
+
+def sizes(pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
+    places = np.array(pairs)
+    return places[:, 1] - places[:, 0], places[:, 3] - places[:, 2]
+
+
+def length_features(pairs: Sequence[Pair]) -> np.ndarray:
+    a, b = (size / LENGTH for size in sizes(pairs))
+    longer = np.sign(a - b)
+    return np.stack([a, b, abs(a - b), longer, longer * (a + b), longer * a * b, a * a, b * b], 1)
+
+
+def mark_features(pairs: Sequence[Pair], is_mark: np.ndarray) -> np.ndarray:
+    """Whether the first and the last token of both parts are punctuation, and all products."""
+    places = np.array(pairs)[:, :4] - [0, 1, 0, 1]
+    marks = is_mark[places] * 2.0 - 1
+    pairwise = [marks[:, i] * marks[:, j] for i in range(4) for j in range(i)]
+    return np.concatenate([marks, np.stack(pairwise, 1)], 1)
+
+
+def standard_scores(features: np.ndarray, pairs: Sequence[Pair]) -> float:
+    """Accuracy of a logistic regression on pairs it was not fitted to, in standard errors from 1/2.
+
+    Args:
+        features: [B, F]; every second hundred is held out, mostly other documents.
+        pairs: B pairs.
+    """
+    features = features - features.mean(0)
+    features = np.concatenate([features, np.ones((len(pairs), 1))], 1)
+    labels = np.array([pair.label for pair in pairs])
+    held_out = np.arange(len(pairs)) // 100 % 2 == 1
+    x, y, weights = features[~held_out], labels[~held_out], np.zeros(features.shape[1])
+    ridge = 1e-3 * np.eye(len(weights))
+    for _ in range(20):
+        p = 1 / (1 + np.exp(-x @ weights))
+        hessian = x.T @ (x * (p * (1 - p))[:, None]) + ridge
+        weights -= np.linalg.solve(hessian, x.T @ (p - y) + ridge @ weights)
+    is_right = (features[held_out] @ weights > 0) == labels[held_out]
+    return (is_right.mean() - 0.5) * 2 * held_out.sum() ** 0.5
+
+
+def label_scores(pairs: Sequence[Pair]) -> float:
+    """Share of label 1, in standard errors from 1/2."""
+    return (np.mean([pair.label for pair in pairs]) - 0.5) * 2 * len(pairs) ** 0.5
+
+
+def test_lengths_and_label_shares_tell_nothing(adjacent, original):
+    assert len(adjacent) > 9000
+    assert abs(label_scores(adjacent)) < 3
+    assert abs(standard_scores(length_features(adjacent), adjacent)) < 3
+    assert label_scores(original) > 10
+    assert standard_scores(length_features(original), original) > 10
+
+
+def test_punctuation_at_the_ends_tells_nothing(generated, adjacent, original):
+    rng = np.random.default_rng(4)
+    is_mark = rng.random(len(generated.ids)) < 0.1
+    is_mark[np.array(generated.segment_starts[1:]) - 1] = True
+    assert abs(standard_scores(mark_features(adjacent, is_mark), adjacent)) < 3
+    assert standard_scores(mark_features(original, is_mark), original) > 10
+
+
+def test_parts_are_neighbours_that_lost_their_ends_alone(generated, adjacent):
+    starts = set(generated.segment_starts)
+    limits = np.array(generated.segment_starts)[generated.document_starts]
+    most = ADJACENT.max_tokens
+    for pair in adjacent:
+        first, first_end, second, second_end = in_order(pair)
+        end = second_end + pair.tokens_cut - (second - first_end)  # of the chunk, uncut
+        assert first < first_end <= second < second_end <= end
+        assert {first, second, end} <= starts
+        document = np.searchsorted(limits, first, "right")
+        assert end <= limits[document]
+        assert pair.random_document == -1
+        whole = [second - first, end - second]
+        kept = [first_end - first, second_end - second]
+        if sum(whole) <= most:
+            assert kept == whole
+        else:  # the longer part is cut; the other one only if both are too long
+            a, b = kept[:: -1 if pair.label else 1]
+            assert a + b == most
+            short = min(whole)
+            assert (min(kept) == short) if short <= most // 2 else (a == most - most // 2)
+
+
+@pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
+def test_every_sentence_is_in_a_chunk_and_few_are_in_two(generated, short_seq_prob):
+    starts, from_the_end = generated.segment_starts, 0
+    settings = replace(ADJACENT, short_seq_prob=short_seq_prob)
+    for index in range(generated.count):
+        begin, last = generated.document_starts[index : index + 2]
+        used = np.zeros(last - begin, int)
+        pairs = list(pair_segments(generated, index, settings, random.Random(index)))
+        for pair in pairs:
+            first, first_end, second, second_end = in_order(pair)
+            end = second_end + pair.tokens_cut - (second - first_end)
+            used[starts.index(first, begin) - begin : starts.index(end, begin) - begin] += 1
+        if last - begin == 1:
+            assert pairs == []
+            continue
+        assert used.min() == 1
+        assert used.sum() <= last - begin + 1
+        assert used[2:-2].max(initial=1) == 1
+        from_the_end += in_order(pairs[0])[0] > starts[begin]
+    assert 0.3 < from_the_end / generated.count < 0.6
+
+
+def test_a_sentence_alone_takes_its_neighbour_along():
+    lengths = [5, 90, 6, 7, 80]
+    starts = np.cumsum([0, *lengths]).tolist()
+    documents = Documents(np.arange(starts[-1]), starts, [0, len(lengths)])
+    settings = replace(ADJACENT, short_seq_prob=0.0)
+    found = set()
+    for seed in range(50):
+        pairs = pair_segments(documents, 0, settings, random.Random(seed))
+        found.add(tuple((in_order(pair)[0], in_order(pair)[2]) for pair in pairs))
+    # 5 90 | 6 7 80, cut after the 6 or the 7; from the end 7 80 | 90 6 | 5, which takes 90 along
+    assert found == {((0, 5), (95, 101)), ((0, 5), (95, 108)), ((101, 108), (5, 95), (0, 5))}
+
+
+def test_shortest_length_leaves_a_token_in_each_part_of_neighbours(generated):
+    pairs = make(generated, replace(ADJACENT, max_seq_length=5))
+    a, b = sizes(pairs)
+    assert (a == 1).all()
+    assert (b == 1).all()
