@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.modeling.input_checks import check_ids, with_checked_data
 from albert_tf.modeling.layers import (
+    ConfigLike,
     FactorizedEmbedding,
+    Inputs,
     Projection,
     SavedSettings,
+    Seed,
     TransformerBlock,
     as_config,
     register,
@@ -42,10 +44,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     position_inputs: Sequence[str] = ()
 
     def __init__(
-        self,
-        config: AlbertConfig | dict[str, Any],
-        use_one_hot_embeddings: bool = False,
-        **kwargs: Any,
+        self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.config = as_config(config)
@@ -94,10 +93,7 @@ class AlbertEncoder(ConfiguredModel):
     """
 
     def __init__(
-        self,
-        config: AlbertConfig | dict[str, Any],
-        use_one_hot_embeddings: bool = False,
-        **kwargs: Any,
+        self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         config, dtype = self.config, self.dtype_policy
@@ -123,9 +119,9 @@ class AlbertEncoder(ConfiguredModel):
 
     def call(
         self,
-        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
+        inputs: Inputs,
         training: bool | None = None,
-        dropout_seed: tf.Tensor | None = None,
+        dropout_seed: Seed = None,
         output_attentions: bool = False,
     ) -> dict[str, Any]:
         """Encodes a batch of token sequences.
@@ -242,9 +238,7 @@ class AlbertEncoder(ConfiguredModel):
         blocks = dict(zip(block_places(self.config), self.blocks, strict=True))
         return [blocks[place] for place in block_runs(self.config)[: self._num_block_runs]]
 
-    def _dropout_seed(
-        self, training: bool | None, dropout_seed: tf.Tensor | None
-    ) -> tf.Tensor | None:
+    def _dropout_seed(self, training: bool | None, dropout_seed: Seed) -> tf.Tensor | None:
         """The seed of this call's dropout, or None where nothing is dropped."""
         drops = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob
         if not training or not drops:

@@ -6,9 +6,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.modeling import kernels
-from albert_tf.modeling.layers import ConfiguredLayer, dropout, matrix_initializer, register
+from albert_tf.modeling.layers import (
+    ConfigLike,
+    ConfiguredLayer,
+    Seed,
+    dropout,
+    matrix_initializer,
+    register,
+)
 
 # What a position that cannot be chosen scores; half precision has no such number.
 MASKED_LOGIT = -1e30
@@ -21,7 +27,7 @@ class MaskedLmHead(ConfiguredLayer):
     Source: run_pretraining.py of the original release, get_masked_lm_output.
     """
 
-    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: ConfigLike, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         H, E = self.config.hidden_size, self.config.embedding_size
         self.transform = self._projection(H, E, "transform", self.config.hidden_act)
@@ -72,7 +78,7 @@ class ClassificationHead(ConfiguredLayer):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigLike,
         num_labels: int,
         dropout_prob: float = 0.0,
         initializer_range: float = 0.02,
@@ -97,7 +103,7 @@ class ClassificationHead(ConfiguredLayer):
         )
         self.built = True
 
-    def call(self, pooled_output: tf.Tensor, dropout_seed: tf.Tensor | None = None) -> tf.Tensor:
+    def call(self, pooled_output: tf.Tensor, dropout_seed: Seed = None) -> tf.Tensor:
         """Maps pooled output, float [B, H], to logits, float32 [B, K]; no seed, no dropout."""
         kept = dropout(pooled_output, self.dropout_prob, dropout_seed)
         logits = tf.matmul(kept, self.output_weights, transpose_b=True)
@@ -111,7 +117,7 @@ class SpanHead(ConfiguredLayer):
     Source: squad_utils.py of the original release, create_v1_model.
     """
 
-    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: ConfigLike, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         # [2, H], transposed as in the original; its standard deviation is 0.02 for every model.
         self.output_weights = self.add_weight(
@@ -154,7 +160,7 @@ class SpanBeamHead(ConfiguredLayer):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigLike,
         start_n_top: int = 5,
         end_n_top: int = 5,
         dropout_prob: float = 0.1,
@@ -189,7 +195,7 @@ class SpanBeamHead(ConfiguredLayer):
         sequence_output: tf.Tensor,
         p_mask: tf.Tensor,
         start_positions: tf.Tensor | None = None,
-        dropout_seed: tf.Tensor | None = None,
+        dropout_seed: Seed = None,
     ) -> dict[str, tf.Tensor]:
         """Scores positions where the starts are known, and looks for the best spans elsewhere.
 
@@ -249,7 +255,7 @@ class SpanBeamHead(ConfiguredLayer):
         return _masked_log_softmax(tf.squeeze(logits, -1), p_mask[:, None])
 
     def _cls_logits(
-        self, sequence_output: tf.Tensor, start_log_probs: tf.Tensor, dropout_seed: tf.Tensor | None
+        self, sequence_output: tf.Tensor, start_log_probs: tf.Tensor, dropout_seed: Seed
     ) -> tf.Tensor:
         """Float32 [B]: how little the likely starts and the first token look like an answer."""
         probabilities = tf.cast(tf.exp(start_log_probs), sequence_output.dtype)

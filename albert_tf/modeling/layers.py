@@ -19,8 +19,8 @@ same mask, in a recomputed layer and in a resumed run too; None means no dropout
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -32,10 +32,14 @@ from albert_tf.modeling.fused_kernels import FusingPrecision
 LAYER_NORM_EPSILON = 1e-12
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
 
+ConfigLike: TypeAlias = AlbertConfig | dict[str, Any]  # a dictionary from a saved model
+Inputs: TypeAlias = Mapping[str, tf.Tensor] | tf.Tensor  # by name, or token ids alone
+Seed: TypeAlias = tf.Tensor | None  # int32 [2] of dropout; None drops nothing
+
 register = keras.saving.register_keras_serializable(package="albert_tf")
 
 
-def as_config(config: AlbertConfig | dict[str, Any]) -> AlbertConfig:
+def as_config(config: ConfigLike) -> AlbertConfig:
     """Returns a configuration given as itself or, from a saved model, as its dictionary."""
     return config if isinstance(config, AlbertConfig) else AlbertConfig.from_dict(config)
 
@@ -62,7 +66,7 @@ def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
     return functions[name.lower()]
 
 
-def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
     """Zeroes each entry with probability `rate`, in [0, 1), and scales others by 1 / (1 - rate).
 
     The seed, int32 [2], decides the mask; None returns `x` as it is.
@@ -76,7 +80,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
     return tf.cast(kept, x.dtype)
 
 
-def split_seed(seed: tf.Tensor | None, num: int) -> list[tf.Tensor | None]:
+def split_seed(seed: Seed, num: int) -> list[tf.Tensor | None]:
     """Returns `num` independent seeds, int32 [2] each, drawn from one (Nones from None)."""
     if seed is None:
         return [None] * num
@@ -195,7 +199,7 @@ class ConfiguredLayer(SavedSettings, keras.layers.Layer):
 
     SETTINGS: ClassVar[tuple[str, ...]] = ("config",)
 
-    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: ConfigLike, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = as_config(config)
 
@@ -224,10 +228,7 @@ class FactorizedEmbedding(ConfiguredLayer):
     SETTINGS = ("config", "use_one_hot_embeddings")
 
     def __init__(
-        self,
-        config: AlbertConfig | dict[str, Any],
-        use_one_hot_embeddings: bool = False,
-        **kwargs: Any,
+        self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(config, **kwargs)
         self.use_one_hot_embeddings = use_one_hot_embeddings
@@ -256,7 +257,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         return kernels.embedding_lookup(table, ids)
 
     def call(
-        self, input_ids: tf.Tensor, segment_ids: tf.Tensor, dropout_seed: tf.Tensor | None = None
+        self, input_ids: tf.Tensor, segment_ids: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Embeds a batch of token sequences.
 
@@ -306,7 +307,7 @@ class SelfAttention(ConfiguredLayer):
     Source: modeling.py of the original release, attention_layer and attention_ffn_block.
     """
 
-    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: ConfigLike, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         H = self.config.hidden_size
         self.query = self._projection(H, H, "query")
@@ -316,7 +317,7 @@ class SelfAttention(ConfiguredLayer):
         self.built = True
 
     def call(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: tf.Tensor | None = None
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Lets every position attend to the real tokens of its sequence.
 
@@ -335,7 +336,7 @@ class SelfAttention(ConfiguredLayer):
         return self.output_projection(context), probabilities
 
     def context(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: tf.Tensor | None = None
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """What `call` computes, the context, float [B, S, H], not projected yet."""
         query = self._heads(self.query, x, scale=self.config.head_size**-0.5)
@@ -361,7 +362,7 @@ class SelfAttention(ConfiguredLayer):
 class FeedForward(ConfiguredLayer):
     """Two projections, H to F and back, with the activation between them."""
 
-    def __init__(self, config: AlbertConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: ConfigLike, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         H, F = self.config.hidden_size, self.config.intermediate_size
         self.intermediate = self._projection(H, F, "intermediate", self.config.hidden_act)
@@ -383,7 +384,7 @@ class TransformerBlock(ConfiguredLayer):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigLike,
         attention_of: TransformerBlock | None = None,
         feed_forward_of: TransformerBlock | None = None,
         **kwargs: Any,
@@ -405,7 +406,7 @@ class TransformerBlock(ConfiguredLayer):
         self.built = True
 
     def call(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: tf.Tensor | None = None
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs one block.
 
@@ -426,12 +427,7 @@ class TransformerBlock(ConfiguredLayer):
         return x, probabilities
 
     def _add(
-        self,
-        x: tf.Tensor,
-        projection: Projection,
-        inner: tf.Tensor,
-        norm: LayerNorm,
-        seed: tf.Tensor | None,
+        self, x: tf.Tensor, projection: Projection, inner: tf.Tensor, norm: LayerNorm, seed: Seed
     ) -> tf.Tensor:
         """Returns norm(x + dropout(projection(inner))), float [B, S, H]."""
         rate = self.config.hidden_dropout_prob

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.modeling.heads import (
     MASKED_LOGIT,
@@ -17,7 +16,7 @@ from albert_tf.modeling.heads import (
     SpanBeamHead,
     SpanHead,
 )
-from albert_tf.modeling.layers import register
+from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
 
 # Folded into a call's seed for the head's own dropout; the encoder splits the seed instead.
 _HEAD = 1
@@ -27,19 +26,14 @@ _OF_TOKENS = ("input_ids", "input_mask", "segment_ids")
 class EncoderAndHead(ConfiguredModel):
     """A model of an encoder and one head, which may drop as well."""
 
-    def __init__(
-        self, config: AlbertConfig | dict[str, Any], use_one_hot_embeddings: bool, **kwargs: Any
-    ) -> None:
+    def __init__(self, config: ConfigLike, use_one_hot_embeddings: bool, **kwargs: Any) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         self.encoder = AlbertEncoder(
             self.config, use_one_hot_embeddings, name="encoder", dtype=self.dtype_policy
         )
 
     def encode(
-        self,
-        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
-        training: bool | None,
-        dropout_seed: tf.Tensor | None,
+        self, inputs: Inputs, training: bool | None, dropout_seed: Seed
     ) -> tuple[dict[str, Any], tf.Tensor | None]:
         """Returns the encoder's outputs and the seed of the head's dropout (None: no training)."""
         head_seed = None
@@ -67,7 +61,7 @@ class AlbertForPretraining(EncoderAndHead):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigLike,
         use_one_hot_embeddings: bool = False,
         has_sentence_order_head: bool = True,
         **kwargs: Any,
@@ -90,7 +84,7 @@ class AlbertForPretraining(EncoderAndHead):
         self,
         inputs: Mapping[str, tf.Tensor],
         training: bool | None = None,
-        dropout_seed: tf.Tensor | None = None,
+        dropout_seed: Seed = None,
     ) -> dict[str, Any]:
         """Runs encoder and heads.
 
@@ -130,7 +124,7 @@ class AlbertForClassification(EncoderAndHead):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigLike,
         num_labels: int,
         classifier_dropout_prob: float = 0.1,
         use_one_hot_embeddings: bool = False,
@@ -149,10 +143,7 @@ class AlbertForClassification(EncoderAndHead):
         self.built = True
 
     def call(
-        self,
-        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
-        training: bool | None = None,
-        dropout_seed: tf.Tensor | None = None,
+        self, inputs: Inputs, training: bool | None = None, dropout_seed: Seed = None
     ) -> dict[str, Any]:
         """Runs encoder and classifier.
 
@@ -182,7 +173,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigLike,
         dropout_prob: float = 0.1,
         use_one_hot_embeddings: bool = False,
         **kwargs: Any,
@@ -195,10 +186,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
         self.built = True
 
     def call(
-        self,
-        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
-        training: bool | None = None,
-        dropout_seed: tf.Tensor | None = None,
+        self, inputs: Inputs, training: bool | None = None, dropout_seed: Seed = None
     ) -> dict[str, Any]:
         """Scores the options of every example, or options one by one.
 
@@ -256,9 +244,7 @@ def _by_example(logits: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor
 class _SpanModel(EncoderAndHead):
     """Encoder and a head on the single tokens."""
 
-    def __init__(
-        self, config: AlbertConfig | dict[str, Any], use_one_hot_embeddings: bool, **kwargs: Any
-    ) -> None:
+    def __init__(self, config: ConfigLike, use_one_hot_embeddings: bool, **kwargs: Any) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         # No score depends on the pooler. Marked so, it gets no moments from an optimizer, and
         # checkpoints have none of it, as those of the original.
@@ -275,20 +261,14 @@ class AlbertForQuestionAnswering(_SpanModel):
     """
 
     def __init__(
-        self,
-        config: AlbertConfig | dict[str, Any],
-        use_one_hot_embeddings: bool = False,
-        **kwargs: Any,
+        self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         self.span_head = SpanHead(self.config, name="span_head", dtype=self.dtype_policy)
         self.built = True
 
     def call(
-        self,
-        inputs: Mapping[str, tf.Tensor] | tf.Tensor,
-        training: bool | None = None,
-        dropout_seed: tf.Tensor | None = None,
+        self, inputs: Inputs, training: bool | None = None, dropout_seed: Seed = None
     ) -> dict[str, Any]:
         """Runs encoder and head.
 
@@ -327,7 +307,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigLike,
         start_n_top: int = 5,
         end_n_top: int = 5,
         dropout_prob: float = 0.1,
@@ -359,7 +339,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
         self,
         inputs: Mapping[str, tf.Tensor],
         training: bool | None = None,
-        dropout_seed: tf.Tensor | None = None,
+        dropout_seed: Seed = None,
     ) -> dict[str, Any]:
         """Scores given starts and the ends after them, or looks for the best spans.
 
