@@ -1,5 +1,7 @@
 """Texts that tokenizers, byte counts and cutting trip over."""
 
+from albert_tf.multiple_choice.data import ChoiceExample
+
 HOSTILE_TEXTS = (
     "",
     " ",
@@ -16,3 +18,22 @@ HOSTILE_TEXTS = (
     "word " * 60,
     "x" * 300,
 )
+
+
+def hostile_choices() -> list[ChoiceExample]:
+    """Each text as a question, with 2 to 4 options."""
+    texts, examples = HOSTILE_TEXTS, []
+    for number, question in enumerate(texts):
+        options = tuple(texts[(number + step) % len(texts)] or " " for step in (1, 3, 5, 8))
+        context = texts[(5 * number + 3) % len(texts)]
+        examples.append(ChoiceExample("", context, question, options[: 2 + number % 3]))
+    return examples
+
+
+def choice_texts(examples: list[ChoiceExample]) -> dict[str, list]:
+    """What a model for texts takes: options that are not there are empty."""
+    return {
+        "contexts": [example.context for example in examples],
+        "questions": [example.question for example in examples],
+        "options": [example.options + ("",) * (4 - len(example.options)) for example in examples],
+    }

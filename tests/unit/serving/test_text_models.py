@@ -22,7 +22,6 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
 )
-from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.multiple_choice.export import export_text_choice
 from albert_tf.multiple_choice.features import choice_features
 from albert_tf.multiple_choice.run import masked_logits
@@ -31,7 +30,7 @@ from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
 from albert_tf.squad.export import export_text_spans
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.distribution import create_strategy
-from tests.hostile_texts import HOSTILE_TEXTS
+from tests.hostile_texts import HOSTILE_TEXTS, choice_texts, hostile_choices
 from tests.serving import serve_texts
 from tests.small_model import small_config
 
@@ -39,7 +38,6 @@ from tests.small_model import small_config
 pytestmark = pytest.mark.slow
 
 LENGTH, QA_LENGTH = 30, 13
-CHOICE_INPUTS = ("contexts", "questions", "options")
 LABELS = Labels(("bad", "schön", "so, so"))
 CHOSEN_LABELS = {"texts": LABELS, "pairs": LABELS, "numbers": Labels()}
 PAIRS = list(itertools.product(HOSTILE_TEXTS, HOSTILE_TEXTS[::2]))
@@ -55,15 +53,6 @@ SETTINGS = {"doc_stride": 7, "max_query_length": 9, "n_best_size": 8, "max_answe
 def settings(version: int) -> AnswerSettings:
     threshold = 0.66 if version == 2 else None
     return AnswerSettings(version, LENGTH, threshold=threshold, **SETTINGS)
-
-
-def choice_examples() -> list[ChoiceExample]:
-    texts, examples = HOSTILE_TEXTS, []
-    for number, question in enumerate(texts):
-        options = tuple(texts[(number + step) % len(texts)] or " " for step in (1, 3, 5, 8))
-        context = texts[(5 * number + 3) % len(texts)]
-        examples.append(ChoiceExample("", context, question, options[: 2 + number % 3]))
-    return examples
 
 
 def new_models() -> dict:
@@ -125,20 +114,13 @@ def served(paths, tmp_path_factory):
         "questions": [question.question for question in QUESTIONS],
         "contexts": [question.context for question in QUESTIONS],
     }
-    examples = choice_examples()
     requests = {
         "texts": {"texts": HOSTILE_TEXTS},
         "pairs": {"texts_a": first, "texts_b": second},
         "numbers": {"texts": HOSTILE_TEXTS},
         "spans 1": asked,
         "spans 2": asked,
-        "choices": {
-            "contexts": [example.context for example in examples],
-            "questions": [example.question for example in examples],
-            "options": [
-                example.options + ("",) * (4 - len(example.options)) for example in examples
-            ],
-        },
+        "choices": choice_texts(hostile_choices()),
     }
     refused = [("pairs", {"texts_a": first, "texts_b": second[:1]})]
     answers = serve_texts(
@@ -213,7 +195,7 @@ def test_questions_are_answered_as_in_python(served, models, tokenizer, version)
 
 
 def test_options_are_chosen_as_in_python(served, models, tokenizer):
-    answer, examples = served["choices"], choice_examples()
+    answer, examples = served["choices"], hostile_choices()
     features = choice_features(examples, tokenizer, max_seq_length=LENGTH, max_qa_length=QA_LENGTH)
     logits = predictor(models["choices"]).predict(features.sequences)["logits"].reshape(-1, 4)
     expected = tf.nn.softmax(masked_logits(logits, features.choice_mask)).numpy()
@@ -240,18 +222,23 @@ def test_folders_are_those_of_a_server(paths):
     assert names == list(LABELS.names)
 
 
-def test_no_text_gets_no_answer(paths):
-    model = tf.saved_model.load(paths["spans 2"]).signatures["serving_default"]
-    nothing = tf.constant([], tf.string)
-    outputs = model(questions=nothing, contexts=nothing)
-    assert outputs["answers"].shape == outputs["null_odds"].shape == (0,)
-    assert outputs["n_best_answers"].shape == (0, SETTINGS["n_best_size"])
-
-
-@pytest.mark.parametrize(("name", "inputs"), [("texts", ("texts",)), ("choices", CHOICE_INPUTS)])
-def test_no_text_gets_no_class_and_no_choice(paths, name, inputs):
+@pytest.mark.parametrize(
+    ("name", "shapes", "expected"),
+    [
+        ("texts", {"texts": [0]}, {"predictions": (0,), "probabilities": (0, 3)}),
+        (
+            "choices",
+            {"contexts": [0], "questions": [0], "options": [0, 4]},
+            {"predictions": (0,), "probabilities": (0, 4)},
+        ),
+        (
+            "spans 2",
+            {"questions": [0], "contexts": [0]},
+            {"answers": (0,), "null_odds": (0,), "n_best_answers": (0, SETTINGS["n_best_size"])},
+        ),
+    ],
+)
+def test_no_text_gets_no_answer(paths, name, shapes, expected):
     model = tf.saved_model.load(paths[name]).signatures["serving_default"]
-    shapes = {key: [0, 4] if key == "options" else [0] for key in inputs}
     outputs = model(**{key: tf.constant([], tf.string, shape) for key, shape in shapes.items()})
-    assert outputs["predictions"].shape == (0,)
-    assert outputs["probabilities"].shape == (0, 4 if name == "choices" else 3)
+    assert {key: tuple(outputs[key].shape) for key in expected} == expected

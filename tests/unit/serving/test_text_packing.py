@@ -9,11 +9,10 @@ import tensorflow as tf
 from albert_tf.classification.export import text_inputs
 from albert_tf.classification.features import text_sequences
 from albert_tf.data.text_examples import TextExample
-from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.multiple_choice.export import choice_inputs
 from albert_tf.multiple_choice.features import choice_features
 from albert_tf.tokenization.loading import load_tokenizer
-from tests.hostile_texts import HOSTILE_TEXTS
+from tests.hostile_texts import HOSTILE_TEXTS, choice_texts, hostile_choices
 from tests.python_tokens import PythonTokens
 
 KINDS = ("sentence pieces", "word pieces")
@@ -70,24 +69,10 @@ def test_batches_without_texts_have_a_column(tokenizer):
 
 @pytest.mark.parametrize(("max_seq_length", "max_qa_length"), [(4, 9), (21, 7), (40, 400)])
 def test_options_take_their_places_in_questions(tokenizer, max_seq_length, max_qa_length):
-    texts = HOSTILE_TEXTS
-    examples = []
-    for number, question in enumerate(texts):
-        options = [texts[(number + step) % len(texts)] or " " for step in (1, 3, 5, 8)]
-        context = texts[(5 * number + 3) % len(texts)]
-        examples.append(ChoiceExample("", context, question, tuple(options[: 2 + number % 3])))
+    examples = hostile_choices()
     lengths = {"max_seq_length": max_seq_length, "max_qa_length": max_qa_length}
-    inputs = choice_inputs(
-        PythonTokens(tokenizer),
-        {
-            "contexts": tf.constant([example.context for example in examples]),
-            "questions": tf.constant([example.question for example in examples]),
-            "options": tf.constant(
-                [example.options + ("",) * (4 - len(example.options)) for example in examples]
-            ),
-        },
-        **lengths,
-    )
+    texts = {name: tf.constant(values) for name, values in choice_texts(examples).items()}
+    inputs = choice_inputs(PythonTokens(tokenizer), texts, **lengths)
     features = choice_features(examples, tokenizer, **lengths)
     assert inputs["input_ids"].shape[:2] == (len(examples), 4)
     assert_same(inputs, features.sequences)
