@@ -181,16 +181,13 @@ def load_weights(
     wanted = [name for name in variables if name not in skip]
     encoder = model if isinstance(model, AlbertEncoder) else model.encoder
     matches = match_names(wanted, shapes, encoder.config if init_from_group0 else None)
-    mismatched = [
-        (name, tuple(shapes[stored]), tuple(variables[name].shape))
-        for name, stored in matches.items()
-        if tuple(shapes[stored]) != tuple(variables[name].shape)
-    ]
-    mapped = {
-        name: stored
-        for name, stored in matches.items()
-        if name not in {row[0] for row in mismatched}
-    }
+    mapped, mismatched = {}, []
+    for name, stored in matches.items():
+        there, wanted_shape = tuple(shapes[stored]), tuple(variables[name].shape)
+        if there == wanted_shape:
+            mapped[name] = stored
+        else:
+            mismatched.append((name, there, wanted_shape))
     missing = [name for name in wanted if name not in matches]
     report = LoadReport(
         source=prefix,
