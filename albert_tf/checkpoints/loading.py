@@ -67,12 +67,7 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
     """
     settings = ModelSettings(albert_config_file=albert_config_file)
     source, checkpoint = _source(os.fspath(path), "path", settings)
-    model, report, _ = _loaded(source.config, checkpoint)
-    variables = original_names(model)
-    shapes = {name: tuple(variables[name].shape) for name in report.missing}
-    for name, value in _fresh_values(shapes, source.config).items():
-        variables[name].assign(value)
-    return model
+    return _loaded(source.config, checkpoint)[0]
 
 
 def read_contents(
@@ -98,8 +93,6 @@ def read_contents(
     model, report, task = _loaded(source.config, checkpoint)
     weights = {name: np.asarray(v, np.float32) for name, v in original_names(model).items()}
     del model  # it is as large as they are
-    missing = {name: weights[name].shape for name in report.missing}
-    weights.update(_fresh_values(missing, source.config))
     if with_optimizer:
         weights.update(_slots(report, *open_checkpoint(checkpoint)))
     step = read_global_step(checkpoint)
@@ -128,6 +121,13 @@ def _loaded(
     model = empty_model(config, own, task)
     report = load_weights(model, checkpoint)
     _check_heads(report)
+    # A pooler without a head on it is all that can be missing: it gets the same values in each run.
+    random, variables = np.random.default_rng(0), original_names(model)
+    for name in report.missing:
+        shape = tuple(variables[name].shape)
+        values = random.standard_normal(shape) * config.initializer_range
+        values = values if len(shape) > 1 else np.zeros(shape)
+        variables[name].assign(values.astype(np.float32))
     return model, report, task
 
 
@@ -196,21 +196,6 @@ def build_model(contents: ModelContents) -> keras.Model:
             )
         variable.assign(weights[name])
     return model
-
-
-def _fresh_values(
-    shapes: Mapping[str, Sequence[int]], config: AlbertConfig
-) -> dict[str, np.ndarray]:
-    """Values of what a format does not have and the model does not use, the same in every run.
-
-    A pooler without a head on it is all there can be: anything else that lacks is an error.
-    """
-    random = np.random.default_rng(0)
-    fresh = {}
-    for name, shape in shapes.items():
-        values = random.standard_normal(shape) * config.initializer_range
-        fresh[name] = (values if len(shape) > 1 else np.zeros(shape)).astype(np.float32)
-    return fresh
 
 
 def _slots(
