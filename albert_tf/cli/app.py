@@ -52,8 +52,7 @@ def run_command(
     with exit status 128 plus the number of the signal.
 
     Args:
-        define_flags: defines the flags of the command. `--help` begins with the docstring of its
-            module.
+        define_flags: `--help` begins with the docstring of its module.
         run: the command; reads `flags.FLAGS`.
         takes_arguments: whether `run` is called with the list of arguments after `--`.
         takes_paths: whether `run` is called with the list of all arguments that are not flags.
@@ -101,11 +100,7 @@ def command(
 
 
 def help_text(module: ModuleType) -> str:
-    """Returns the docstring of a command's module, followed by its flags by group.
-
-    Args:
-        module: has a docstring; its flags are defined, in blocks of `flag_group`.
-    """
+    """Returns the docstring of a command's module, followed by the defined flags by group."""
     groups = filter(None, map(flags.FLAGS.module_help, GROUPS))
     return "\n".join([inspect.cleandoc(module.__doc__ or ""), *groups, _HELP_ENDING])
 

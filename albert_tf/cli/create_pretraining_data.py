@@ -105,11 +105,7 @@ def define_flags() -> None:
 
 
 def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:
-    """Turns flags into settings.
-
-    Raises:
-        ValueError: a value is out of range; names the flag.
-    """
+    """Turns flags into settings; raises ValueError, which names the flag."""
     return PretrainingDataSettings(
         SegmentSettings(
             values.max_seq_length,
@@ -131,11 +127,7 @@ def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:
 
 
 def _sentence_loss(values: flags.FlagValues) -> str:
-    """The sentence loss by its own flag and by the original's, which must not contradict.
-
-    Raises:
-        ValueError: they do.
-    """
+    """The sentence loss by its own flag and by the original's, which must not contradict."""
     is_random = values.random_next_sentence
     loss = values.sentence_loss or (NSP if is_random else SOP)
     if values["random_next_sentence"].present and is_random != (loss == NSP):
@@ -147,11 +139,7 @@ def _sentence_loss(values: flags.FlagValues) -> str:
 
 
 def _beam(values: flags.FlagValues, beam_options: Sequence[str]) -> ModuleType | None:
-    """The module that makes records with Beam; None where processes of this machine make them.
-
-    Raises:
-        ValueError: Beam is not installed, or flags of the one are given for the other.
-    """
+    """The module that makes records with Beam; None where processes of this machine make them."""
     if values.runner is None:
         if beam_options:
             raise ValueError(f"{' '.join(beam_options)}: options of Beam need --runner.")

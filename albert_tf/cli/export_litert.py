@@ -26,8 +26,6 @@ from albert_tf.data.files import file_size
 
 if TYPE_CHECKING:
     from albert_tf.checkpoints.model_contents import ModelContents
-    from albert_tf.serving.litert import LiteRTExport
-
 
 _QUANTIZATIONS = ("none", "float16", "int8")
 _LENGTH = 128
@@ -65,13 +63,21 @@ def run() -> None:
     """Exports, and prints the size of the file and how near its outputs are to the model's."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of the comparison compute alike
     # TensorFlow, which --help need not wait for.
-    from albert_tf.checkpoints.loading import read_contents
+    from albert_tf.checkpoints.loading import build_model, read_contents
+    from albert_tf.serving.litert import LiteRTExport
     from albert_tf.training.distribution import log_devices
 
     values = flags.FLAGS
     log_devices()
     contents, _ = read_contents(values.model, **model_parts_from_flags(values))
-    export = _export(values, contents)
+    export = LiteRTExport(
+        build_model(contents),
+        values.output_file,
+        quantization=values.quantization,
+        max_seq_length=_length(values.max_seq_length, contents),
+        batch_size=values.batch_size or None,
+        labels=contents.task.labels if contents.task else None,
+    )
     if is_dry_run(values):
         return
     agreements = export.write()
@@ -82,21 +88,6 @@ def run() -> None:
             f"  {name}: max_difference={found.difference:.2g} largest={found.largest:.2g} "
             f"cosine={found.cosine:.6f}"
         )
-
-
-def _export(values: flags.FlagValues, contents: ModelContents) -> LiteRTExport:
-    """The export that is asked for, checked."""
-    from albert_tf.checkpoints.loading import build_model
-    from albert_tf.serving.litert import LiteRTExport
-
-    return LiteRTExport(
-        build_model(contents),
-        values.output_file,
-        quantization=values.quantization,
-        max_seq_length=_length(values.max_seq_length, contents),
-        batch_size=values.batch_size or None,
-        labels=contents.task.labels if contents.task else None,
-    )
 
 
 def _length(given: int | None, contents: ModelContents) -> int | None:

@@ -114,6 +114,7 @@ def define(groups: Mapping[Group, Flags]) -> None:
     for title, texts in groups.items():
         with flag_group(title):
             for (name, default, choices, at_least, required), text in texts.items():
+                assert name not in flags.FLAGS, name  # absl lets one module define it again
                 kind = default if isinstance(default, type) else type(default)
                 value: Any = None if isinstance(default, type) else default
                 if choices:

@@ -83,11 +83,7 @@ def _records_of(loss: str, default: str) -> Flags:
 
 
 def run(training_flags: list[str]) -> None:
-    """Trains what is missing and writes the table anew after each run.
-
-    Args:
-        training_flags: flags for `run_pretraining.py`.
-    """
+    """Trains what is missing, with further flags, and writes the table anew after each run."""
     from albert_tf.tools.ablations import AblationSettings, run_ablations
 
     values = flags.FLAGS.flag_values_dict()
@@ -121,11 +117,7 @@ def run(training_flags: list[str]) -> None:
 
 
 def _records(values: dict[str, str]) -> dict[str, tuple[list[str], list[str]]]:
-    """Files to train and to evaluate on, for each sentence loss that has some.
-
-    Raises:
-        ValueError: a file is missing, or of two flags that need each other one.
-    """
+    """Files to train and to evaluate on, for each sentence loss that has some."""
     from albert_tf.data.files import match_files
 
     records = {}

@@ -46,16 +46,9 @@ _MASKED_LM_PROB = 0.3
 
 
 class Baselines(NamedTuple):
-    """What answers without a model would score on records.
+    """What the most frequent token and the more frequent label would score on records."""
 
-    Attributes:
-        predictions: masked tokens in the records.
-        token_id: the most frequent of them.
-        masked_lm_accuracy: of always answering with that token.
-        sentence_order_accuracy: of always giving the more frequent label.
-    """
-
-    predictions: int
+    predictions: int  # masked tokens in the records
     token_id: int
     masked_lm_accuracy: float
     sentence_order_accuracy: float

@@ -57,8 +57,8 @@ class Evaluator:
     Args:
         task: data and metrics.
         model: made under `strategy`.
-        strategy: the replicas.
-        batch_size: examples of a batch over all replicas of this process.
+        strategy: the replicas, of which those of this process share `batch_size` examples.
+        batch_size: examples of a batch.
         max_batches: cap on the batches evaluated, reported where it bites; None takes all.
 
     Attributes:
@@ -205,15 +205,11 @@ def _step_of(block: str) -> int:
 
 
 class BestCheckpoint:
-    """Keeps the weights that scored highest as `model.ckpt-best`.
+    """Keeps the weights with the highest score `metric` as `model.ckpt-best`.
 
     `best_trial.txt` remembers the score for runs to come: last step, best step and best value,
     with colons between them, and the name of a score that the original would not choose by. A
     best checkpoint that was chosen by another score is not compared with.
-
-    Args:
-        directory: where the checkpoints are.
-        metric: name of the score; higher is better.
 
     Attributes:
         last_step: step of the last checkpoint offered, -1 before the first.
@@ -224,11 +220,9 @@ class BestCheckpoint:
     def __init__(self, directory: TrainingDirectory, metric: str) -> None:
         self.directory = directory
         self.metric = metric
+        self._name = metric if metric in _NAMED_METRICS else None  # in `best_trial.txt`
+        self._path = os.path.join(directory.path, BEST_FILE)
         self.last_step, self.step, self.value = self._read()
-
-    @property
-    def _path(self) -> str:
-        return os.path.join(self.directory.path, BEST_FILE)
 
     def _read(self) -> tuple[int, int, float]:
         if self.directory.best() is None or not tf.io.gfile.exists(self._path):
@@ -243,11 +237,6 @@ class BestCheckpoint:
             self.metric,
         )
         return found.last_step, -1, -math.inf
-
-    @property
-    def _name(self) -> str | None:
-        """The score in `best_trial.txt`, if it is named there."""
-        return self.metric if self.metric in _NAMED_METRICS else None
 
     def forget(self) -> None:
         """Lets the next checkpoint offered take the best one's place, whatever its score."""

@@ -68,7 +68,10 @@ def build_model(
     device = device_type(strategy)
     _check(precision, device, jit_compile)
     is_rewritten = device == "CPU" and precision == BFLOAT16
-    _rewrite_matrix_products(is_rewritten)
+    if is_rewritten:
+        os.environ[_TAKEN_ALONG_REMOVED] = ",".join(_TAKEN_ALONG)
+    # For every graph that runs from now on.
+    tf.config.optimizer.set_experimental_options({_REWRITE: is_rewritten})
     before = keras.config.dtype_policy()
     if precision != FLOAT32 and not is_rewritten:
         keras.config.set_dtype_policy(_POLICIES[precision])
@@ -115,10 +118,3 @@ def _has_bfloat16_products() -> bool | None:
     if not lines:
         return None
     return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(lines[0].split())
-
-
-def _rewrite_matrix_products(enabled: bool) -> None:
-    """Turns the rewriter on or off, for every graph that runs from now on."""
-    if enabled:
-        os.environ[_TAKEN_ALONG_REMOVED] = ",".join(_TAKEN_ALONG)
-    tf.config.optimizer.set_experimental_options({_REWRITE: enabled})

@@ -103,12 +103,6 @@ def _variable(value: float, dtype: tf.DType, name: str) -> tf.Variable:
 class TrainingStep:
     """What a step computes, and what it changes: model, optimizer and loss scale.
 
-    Args:
-        task: model and losses.
-        config: seed, precision, micro-batches, what is compiled and what is computed twice.
-        optimizer_config: update rule and learning rate.
-        strategy: the replicas.
-
     Attributes:
         model: the task's model with fresh weights, under the strategy.
         optimizer: the optimizer, its moments created.

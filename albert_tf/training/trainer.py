@@ -75,13 +75,7 @@ class TrainingInput:
 
 
 class Trainer:
-    """Trains the model of a task.
-
-    Args:
-        task: data, model, losses.
-        config: how the run is carried out.
-        optimizer_config: update rule and learning rate.
-        strategy: the replicas.
+    """Trains the model of a task on the replicas of a strategy.
 
     Raises:
         ValueError: the batch cannot be shared by the replicas and their micro-batches, or the depth
@@ -89,7 +83,6 @@ class Trainer:
 
     Attributes:
         train_step: makes one update, see `TrainingStep.update`.
-        depth_schedule: the layers that each step applies.
         model: the task's model, under the strategy.
         optimizer: the optimizer, its moments created.
         directory: the checkpoints of the run.
