@@ -173,7 +173,15 @@ class AlbertConfig:
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def check_sequence_length(self, length: int, flag: str = "max_seq_length") -> None:
-        """Raises ValueError, naming the flag, unless 1 <= length <= max_position_embeddings."""
+        """Refuses sequences of which some tokens would have no position embedding.
+
+        Args:
+            length: S, tokens of the longest sequence; at least 1.
+            flag: where it came from, for the message.
+
+        Raises:
+            ValueError: S is larger than `max_position_embeddings`, or less than 1.
+        """
         if not 1 <= length <= self.max_position_embeddings:
             raise ValueError(
                 f"{flag} must be in 1..{self.max_position_embeddings}, the number of position "

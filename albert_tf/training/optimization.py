@@ -288,7 +288,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """Clips the gradients, reduces them across replicas and updates the variables.
 
         Keras calls this in `fit`. Under a strategy the clipping sees the gradients of one replica.
-        A gradient may be None; without variables those of `build` are taken, in that order.
+
+        Args:
+            grads: the gradient of each variable, of its shape; None where there is none.
+            trainable_variables: the variables, in the same order; None takes those the optimiser
+                was built with.
         """
         # Keras takes the norm of the unsummed rows of a sparse gradient: too large.
         dense = [None if g is None else tf.convert_to_tensor(g) for g in grads]
@@ -363,7 +367,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def update_step(
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
-        """Updates one variable, with which the optimiser was built, and its slots."""
+        """Updates one variable and its slots.
+
+        Args:
+            gradient: float, of the variable's shape.
+            variable: one the optimiser was built with.
+            learning_rate: float []; rate of this update.
+        """
         slots = self.slots(variable)
         weight = tf.convert_to_tensor(variable)
         gradient = tf.cast(gradient, weight.dtype)
@@ -381,7 +391,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor | float:
         """Returns what multiplies the learning rate of a variable that is not excluded: 1 here.
 
-        The update, of the weight's shape, has the weight decay in it.
+        Args:
+            weight: the variable's value, float, of any shape.
+            update: what the rate is multiplied with, weight decay included; of the same shape.
         """
         del weight, update
         return 1.0
@@ -412,7 +424,12 @@ class Lamb(AdamWeightDecay):
     """
 
     def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
-        """Returns `|weight| / |update|`, float []; 1 where either norm is 0."""
+        """Returns `|weight| / |update|`, float []; 1 where either norm is 0.
+
+        Args:
+            weight: see `AdamWeightDecay.trust_ratio`.
+            update: see `AdamWeightDecay.trust_ratio`.
+        """
         weight_norm, update_norm = tf.norm(weight), tf.norm(update)
         both = tf.logical_and(weight_norm > 0.0, update_norm > 0.0)
         return tf.where(both, weight_norm / update_norm, 1.0)
