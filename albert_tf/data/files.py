@@ -42,8 +42,8 @@ def random_name(path: str) -> str:
 def make_temporary(path: str, *, is_folder: bool) -> tuple[str, int | None]:
     """Makes an empty file or folder beside `path`, the name it is to get in the end.
 
-    Returns its name, and the descriptor that holds its lock: to be closed when it has been renamed
-    or removed. None where the file system has no locks; it is then never taken for a leftover.
+    Returns its name, and the descriptor that holds its lock, to be closed in the end. None where
+    the file system has no locks: it is then never taken for a leftover.
     """
     while True:
         temporary = f"{path}.tmp-{_HOST}-{uuid.uuid4().hex[:12]}"
@@ -86,10 +86,7 @@ def _remove_unless_locked(path: str) -> None:
 
 
 def _lock(path: str) -> int:
-    """Locks a file or folder until the descriptor that is returned is closed.
-
-    BlockingIOError: it is locked already; other OSErrors: the file system has no such locks.
-    """
+    """Locks a path until the descriptor is closed; BlockingIOError if it is locked already."""
     # Network file systems may lock only what is open for writing, and so no folders.
     descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
     try:
@@ -172,12 +169,9 @@ def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
 
 
 def expand_shards(names: str) -> list[str]:
-    """Expands comma-separated names of files to write.
+    """Expands comma-separated names of files to write; ValueError for a number of 0 files.
 
     "wiki@2" stands for wiki-00000-of-00002 and wiki-00001-of-00002.
-
-    Raises:
-        ValueError: a number of files is 0.
     """
     paths = []
     for name in filter(None, (part.strip() for part in names.split(","))):
@@ -318,12 +312,9 @@ def temporary_folder(
 
     Args:
         path: the name that the folder, or what is written in it, is to get.
-        flag: where it came from, if it came from a flag.
+        flag: where it came from, for the WriteError if it cannot be made.
         is_shared: other machines go on writing in it when this process is killed, so that it is
             never taken for a leftover.
-
-    Raises:
-        WriteError: it cannot be made. Errors of the block go through unchanged.
     """
     return _temporary(path, flag, is_folder=True, is_shared=is_shared)
 
@@ -376,21 +367,13 @@ class _Output(io.RawIOBase):
 
 
 def check_folder(path: str, flag: str) -> None:
-    """Makes sure that a folder, which need not exist, can be written to, or created.
-
-    Raises:
-        ValueError: nothing can be written there; names the flag.
-    """
+    """Refuses a folder that cannot be written or created; the ValueError names the flag."""
     if problem := why_not_writable(path):
         raise ValueError(f"{flag} {path!r} cannot be written to: {problem}")
 
 
 def check_file(path: str, flag: str) -> None:
-    """Makes sure that a file can be written beside what is there, or in its place.
-
-    Raises:
-        ValueError: it cannot be written, or is a folder; names the flag.
-    """
+    """Refuses a folder, and a file that cannot be written; the ValueError names the flag."""
     if not is_remote(path) and os.path.isdir(path):
         raise ValueError(f"{flag}: {path} is a directory. Pass the path of a file in it.")
     folder = os.path.dirname(path) if is_remote(path) else os.path.dirname(os.path.abspath(path))
@@ -446,9 +429,7 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
 def read_utf8(path: str) -> str:
     r"""Reads a text file of this package; lines end in \n, whatever an editor made of them.
 
-    Raises:
-        EncodingError: see `decode_utf8`.
-        OSError: it cannot be read.
+    Raises EncodingError as `decode_utf8` does.
     """
     with open_binary(path, "rb") as file:
         text = decode_utf8(file.read(), path)

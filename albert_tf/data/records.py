@@ -128,11 +128,7 @@ def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> No
 
 
 def example_features(payload: bytes, path: str, number: int) -> Any:
-    """Returns the features of a record by name; path and number, from 1, are for errors.
-
-    Raises:
-        RecordError: it is empty, or no `tf.train.Example`.
-    """
+    """The features of a record by name; RecordError if it is empty or no `tf.train.Example`."""
     if not payload:
         raise RecordError(f"{path}, record {number}: it is empty. Create the records again.")
     try:

@@ -20,9 +20,7 @@ _BYTES_AT_ONCE = 1 << 18
 def can_be_read_twice(path: str, flag: str, what: str) -> bool:
     """Whether a file can be looked through first; "-", the standard input, and pipes can not.
 
-    Raises:
-        ValueError: there is nothing to read under this name; says what should be given, such as "a
-            text file".
+    Raises ValueError: there is nothing of this name; says `what` to give, such as "a text file".
     """
     if path == STANDARD_INPUT:
         return False
@@ -81,12 +79,7 @@ class _StandardOutput(io.BufferedIOBase):
 
 
 def flush_standard_output() -> None:
-    """Writes what was printed and still is in Python's buffer.
-
-    Raises:
-        BrokenPipeError: nobody reads it any more.
-        WriteError: it cannot be written.
-    """
+    """Writes what was printed and still is in Python's buffer; BrokenPipeError: nobody reads it."""
     if sys.stdout is not None:
         with explain_write_errors(_OUTPUT):
             sys.stdout.flush()

@@ -99,8 +99,7 @@ class Table:
     def index(self, column: str, flag: str) -> int:
         """Finds a column by its name, or its number from 0 in a file without a header.
 
-        Raises:
-            ValueError: no column, or several, of this name; says which flag names it.
+        Raises ValueError: no column, or several, of this name; says which flag names it.
         """
         if self.columns is None:
             if is_column_number(column) and int(column) < self.width:
@@ -174,8 +173,7 @@ def read_table(
 def read_text(path: str, flag: str) -> str:
     """Reads a text file, without byte order mark.
 
-    Raises:
-        ValueError: the file is missing, empty or no UTF-8 text; names the flag.
+    Raises ValueError: it is missing, empty or no UTF-8 text; names the flag.
     """
     if not file_exists(path):
         raise ValueError(f"{flag}: there is no file {path!r}.")
@@ -232,8 +230,7 @@ def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row
 def json_objects(path: str, flag: str, text: str, wanted: str) -> list[tuple[int, dict[str, Any]]]:
     """Reads JSON lines; returns the objects with the numbers of their lines. Blanks are left out.
 
-    Raises:
-        ValueError: a line is no JSON object; names the line, and what is `wanted`.
+    Raises ValueError: a line is no JSON object; names the line, and what is `wanted`.
     """
     objects: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(text.split("\n"), start=1):

@@ -38,8 +38,7 @@ class TextExample:
 class Labels:
     """What a task predicts: classes, a class's place being its id, or a number if there are none.
 
-    Raises:
-        ValueError: one class only, or a name twice.
+    Raises ValueError: one class only, or a name twice.
     """
 
     names: tuple[str, ...] = ()
@@ -76,8 +75,7 @@ class Labels:
     def encode(self, labels: Sequence[str]) -> np.ndarray:
         """Turns labels as files have them into int32 class ids or float32 numbers, [N].
 
-        Raises:
-            ValueError: a label is none of the classes, or no number.
+        Raises ValueError: a label is none of the classes, or no number.
         """
         known = {label: self.accepts(label) for label in set(labels)}
         unknown = next((label for label in labels if not known[label]), None)
@@ -289,11 +287,7 @@ _OTHER_NAMES = {
 
 
 def glue_task_name(name: str) -> str:
-    """The name of a task as `GLUE_TASKS` has it, whatever its case and hyphens, and other names.
-
-    Raises:
-        ValueError: no task of GLUE.
-    """
+    """The name of a task in `GLUE_TASKS`, however it is written; ValueError if there is none."""
     for known in GLUE_TASKS:
         if plain_name(name) in (plain_name(known), *_OTHER_NAMES.get(known, ())):
             return known

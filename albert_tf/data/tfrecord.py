@@ -241,10 +241,7 @@ def read_records(path: str) -> Iterator[bytes]:
 
 
 def _read_frames(path: str) -> Iterator[tuple[bytes, bytes, bytes] | None]:
-    """Yields (length and its checksum, payload, checksum) of each record, unchecked.
-
-    None, at the end, stands for a record that does not fit into the file.
-    """
+    """Yields length and its checksum, payload, checksum; in the end None if one is cut short."""
     remaining = file_size(path)
     with open_binary(path, "rb") as file:
         while remaining:
@@ -272,19 +269,12 @@ def _cut_short(path: str, number: int) -> RecordError:
 
 
 def count_records(files: Sequence[str]) -> int:
-    """Number of records in TFRecord files, from the lengths alone (checksums are not compared).
-
-    Raises:
-        RecordError: a file is cut short.
-    """
+    """Number of records, from the lengths alone; RecordError if a file is cut short."""
     return sum(1 for path in files for _ in frame_ends(path))
 
 
 def estimate_records(files: Sequence[str], num_records: int = 100) -> int:
-    """Estimates the number of records by the sizes of the first `num_records`.
-
-    It is exact where all can be read within that.
-    """
+    """Estimates the number of records by the sizes of the first; exact if all are among them."""
     number = size = 0
     for path in files:
         ends = [0]
@@ -296,11 +286,7 @@ def estimate_records(files: Sequence[str], num_records: int = 100) -> int:
 
 
 def frame_ends(path: str) -> Iterator[int]:
-    """Yields where each record of a TFRecord file ends, in bytes, by the lengths alone.
-
-    Raises:
-        RecordError: the file is cut short.
-    """
+    """Yields where each record ends, in bytes, by the lengths alone; RecordError if one is cut."""
     size = file_size(path)
     position = number = 0
     with open_binary(path, "rb") as file:

@@ -224,11 +224,7 @@ def are_masked(path: str, mask_id: int | None = None) -> bool | None:
 
 
 def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
-    """Whether records to evaluate on are masked; all files must be alike.
-
-    Raises:
-        RecordError: names a file of each kind.
-    """
+    """Whether records to evaluate on are masked; RecordError unless all files are alike."""
     first = {are_masked(path, mask_id): path for path in reversed(files)}
     if True in first and False in first:
         raise RecordError(
@@ -239,12 +235,9 @@ def are_masked_alike(files: Sequence[str], mask_id: int) -> bool:
 
 
 def check_masking(files: Sequence[str], mask_id: int | None) -> None:
-    """Refuses records that would be masked twice, or not at all.
+    """Refuses, with a RecordError, records that would be masked twice, or not at all.
 
     `mask_id` is the id of [MASK] where records are masked while training; else None.
-
-    Raises:
-        RecordError: names the file.
     """
     for path in files:
         masked = are_masked(path, mask_id)
@@ -265,9 +258,8 @@ def check_masking(files: Sequence[str], mask_id: int | None) -> None:
 def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
     """Looks for segment ids 1, which only pairs have, in the first record of each file.
 
-    Raises:
-        RecordError: a file of single runs, from which no sentence loss can be learnt, or one whose
-            first record cannot be read.
+    Raises RecordError: a file of single runs, from which no sentence loss can be learnt, or one
+    whose first record cannot be read.
     """
     for path in files if sentence_loss != NONE else ():
         for payload in islice(read_records(path), 1):

@@ -104,10 +104,9 @@ def _find_cut(spans: Sequence[Span]) -> tuple[int, bool] | None:
 
 
 def check_block(block: Block) -> bool:
-    """Whether there is anything but white space in a block.
+    """Whether a block holds anything but white space.
 
-    Raises:
-        ValueError: not UTF-8; names the file, the line and the byte.
+    Raises ValueError if it is not UTF-8; names the file, the line and the byte.
     """
     texts = [_decode(span) for span in block.spans]
     return any(text and not text.isspace() for text in texts)
@@ -156,10 +155,7 @@ def read_documents(block: Block, tokenizer: Tokenizer) -> Documents:
 
 
 def _continuing_characters(tokenizer: Tokenizer) -> frozenset[str]:
-    """Characters that can continue a word and are no pieces themselves; most texts have none.
-
-    With WordPiece every unknown word is one token, so there is nothing to tell apart.
-    """
+    """Characters that can continue a word and are no pieces; none with WordPiece's whole words."""
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return frozenset()
     return frozenset(

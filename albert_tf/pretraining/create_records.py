@@ -298,8 +298,7 @@ def check_text(
 ) -> list[Block]:
     """Reads all text, so that bad input is found before anything is written; returns its blocks.
 
-    Raises:
-        ValueError: a file is no text, or there is none in any.
+    Raises ValueError: a file is no text, or there is none in any.
     """
     blocks = cut_into_blocks(input_files, block_bytes)
     has_text = False

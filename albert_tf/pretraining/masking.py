@@ -262,10 +262,7 @@ def choose_ngrams(
 def _fit(
     begin: np.ndarray, rows: np.ndarray, word: np.ndarray, length: np.ndarray, room: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shortens n-grams down to one word while they hold more tokens than there is room.
-
-    Returns their lengths in words and sizes in tokens; a single word may still be too large.
-    """
+    """Lengths in words and sizes in tokens of n-grams shortened to fit, at most to one word."""
     start = begin[rows, word]
     size = begin[rows, word + length] - start
     while (shrink := (size > room) & (length > 1)).any():

@@ -63,10 +63,7 @@ def uniform(bits: np.ndarray) -> np.ndarray:
 
 
 def below(bits: np.ndarray, limit: int) -> np.ndarray:
-    """Integers in [0, limit) from the lower 32 bits of uint64, limit <= 2**31; int32.
-
-    Values differ in probability by 2**-32 at most.
-    """
+    """Integers in [0, limit), limit <= 2**31, from the lower 32 bits; int32, even up to 2**-32."""
     low_half = bits & np.uint64(2**32 - 1)
     return ((low_half * np.uint64(limit)) >> np.uint64(32)).astype(np.int32)
 

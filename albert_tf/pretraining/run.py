@@ -207,12 +207,7 @@ def _model_settings(settings: PretrainingSettings) -> ModelSettings:
 def _masking(
     settings: PretrainingSettings, model_directory: ModelDirectory
 ) -> OnlineMasking | None:
-    """Masking while training, None for records that are masked already.
-
-    Raises:
-        ValueError: a value is out of range, two settings contradict each other, or there is no
-            tokenizer to tell the id of [MASK].
-    """
+    """Masking while training, None for records that are masked already."""
     prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
     if prob and budget and prob != budget:
         raise ValueError(
@@ -355,10 +350,7 @@ def _train(
 def _evaluation_input(
     task: PretrainingTask, earlier: dict[str, Any] | None, best: BestCheckpoint
 ) -> dict[str, Any]:
-    """What is evaluated on. A best checkpoint that was chosen on something else is not kept.
-
-    `earlier`: what the run was evaluated on before, None where that is not known.
-    """
+    """What is evaluated on now; a best checkpoint that was chosen on something else is not kept."""
     now = task.describe_evaluation()
     is_other = earlier is not None and json.dumps(earlier) != json.dumps(now)
     if is_other and best.step >= 0:
@@ -421,10 +413,7 @@ def _evaluate(
 def _prepared(
     prefixes: Iterable[str], evaluator: Evaluator, sentence_loss: str, given: DepthSchedule
 ) -> Iterator[str]:
-    """The same checkpoints, one by one, the evaluator set to the layers each was trained with.
-
-    Of one trained with another loss a warning comes first.
-    """
+    """The same checkpoints, one by one, the evaluator set to the layers each was trained with."""
     for prefix in prefixes:
         warn_of_another_loss(prefix, sentence_loss)
         with suppress(LoadError):  # which loading it will raise again

@@ -239,10 +239,7 @@ def _adjacent_pair(begin: int, cut: int, end: int, max_tokens: int, rng: random.
 
 
 def _single_runs(starts: Sequence[int], target: int, max_tokens: int) -> Iterator[Pair]:
-    """Runs of whole segments, at least `target` tokens long where the document has so many.
-
-    What is beyond `max_tokens` begins the next run: every token is in one run, none in two.
-    """
+    """Runs of whole segments of at least `target` tokens; what is too long begins the next run."""
     begin, last = starts[0], len(starts) - 1
     while begin < starts[last]:
         end = min(starts[bisect_left(starts, begin + target, 1, last)], begin + max_tokens)

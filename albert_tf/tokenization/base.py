@@ -63,11 +63,7 @@ class Tokenizer(abc.ABC):
     unk_names: ClassVar[tuple[str, ...]] = ("<unk>", "[UNK]")
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
-        """Takes the vocabulary in id order, without repetition.
-
-        Raises:
-            ValueError: a special token is missing.
-        """
+        """Takes the vocabulary in id order, each once; ValueError if a special token is missing."""
         self.tokens = list(tokens)
         self.vocab_size = len(self.tokens)
         self.do_lower_case = do_lower_case
@@ -115,11 +111,7 @@ class Tokenizer(abc.ABC):
         return [ids.get(token, unk_id) for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Looks ids up.
-
-        Raises:
-            IndexError: an id is not in [0, V).
-        """
+        """Looks ids up; IndexError: one is not in [0, V)."""
         tokens = []
         for i in ids:
             if not 0 <= i < self.vocab_size:

@@ -155,8 +155,7 @@ class SentencePieceTokenizer(Tokenizer):
     ) -> None:
         """Loads the content of a SentencePiece .model file; its path is first in `files`.
 
-        Raises:
-            ValueError: not a SentencePiece model, or a special token is missing.
+        Raises ValueError: not a SentencePiece model, or a special token is missing.
         """
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)

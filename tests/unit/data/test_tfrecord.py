@@ -74,11 +74,8 @@ def test_a_long_record_among_short_ones_takes_little_memory(tmp_path):
     assert peak < 50 << 20  # twice that if all were padded to its length
 
 
-def test_nothing_to_frame():
-    assert frame_records([]) == []
-
-
 def test_reading_gives_back_what_was_written(tmp_path):
+    assert frame_records([]) == []
     data = write(tmp_path / "file", 300)  # more than are checked at a time
     assert list(read_records(str(tmp_path / "file"))) == data
 
@@ -96,20 +93,12 @@ def test_cut_file_is_named_with_the_record(tmp_path, missing):
     data = write(path, 9)
     path.write_bytes(path.read_bytes()[: -min(missing, len(data[-1]) + 15)])
     message = "cut, record 9: the file ends inside this record"
-    with pytest.raises(RecordError, match=message):
-        list(read_records(str(path)))
-    with pytest.raises(RecordError, match=message):
-        count_records([str(path)])
-
-
-def test_records_before_damage_are_read(tmp_path):
-    path = tmp_path / "cut"
-    data = write(path, 9)
-    path.write_bytes(path.read_bytes()[:-1])
     records = read_records(str(path))
     assert [next(records) for _ in range(8)] == data[:8]
-    with pytest.raises(RecordError, match="cut, record 9"):
+    with pytest.raises(RecordError, match=message):
         next(records)
+    with pytest.raises(RecordError, match=message):
+        count_records([str(path)])
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])
@@ -186,9 +175,6 @@ def test_bytes_equal_those_of_protobuf():
     example = tf.train.Example()
     example.features.feature["ids"].int64_list.value.extend(data["ids"][0].tolist())
     assert message == example.SerializeToString()
-
-
-def test_no_rows_give_no_messages():
     assert encode_examples({"ids": np.zeros((0, 7), np.int32)}, SPECS[:1]) == []
 
 

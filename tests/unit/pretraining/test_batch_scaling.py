@@ -21,14 +21,11 @@ def test_a_smaller_batch_takes_more_steps_at_a_lower_rate():
     assert (used.optimizer, used.poly_power) == (GIVEN.optimizer, GIVEN.poly_power)
 
 
-def test_a_larger_batch_takes_fewer_steps_at_a_higher_rate():
+def test_a_larger_batch_takes_fewer_steps_at_a_higher_rate_and_the_same_as_many():
     used = scale_to_batch_size(GIVEN, batch_size=2250, reference=1000)
     assert used.learning_rate == pytest.approx(0.006)
     assert (used.num_train_steps, used.num_warmup_steps) == (445, 30)
     assert scale_to_batch_size(OptimizerConfig(), 10**9, 1).num_train_steps == 1
-
-
-def test_the_reference_itself_changes_nothing():
     assert scale_to_batch_size(GIVEN, 48, 48) == GIVEN
 
 
