@@ -129,7 +129,7 @@ def define(groups: Mapping[Group, Flags]) -> None:
 # Of every command that takes long or writes much.
 DRY_RUN: Flags = {
     Flag("dry_run", False): "Run the checks of a real run, log its training plan, and stop. "
-    "Nothing is written.",
+    "Nothing is written, except models that are unpacked or downloaded into their caches.",
 }
 DRY_RUN_PASSED = "All checks passed. Nothing was written (--dry_run)."
 
