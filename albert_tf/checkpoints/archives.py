@@ -113,6 +113,11 @@ def _cache_name(path: str) -> str:
 
 def _extract(path: str, flag: str, directory: str) -> None:
     """Writes the files of an archive; only into the directory, and without what a Mac adds."""
+    if not hasattr(tarfile, "data_filter"):
+        raise LoadError(
+            f"{flag}={path} cannot be unpacked safely by this Python: 3.10.12, 3.11.4 or a later "
+            "version is needed. Unpack it with tar, and give the directory."
+        )
     try:
         with open_binary(path, "rb") as file, tarfile.open(fileobj=file, mode="r:*") as archive:
             room = _MOST_TIMES * file_size(path) + _MOST_BYTES

@@ -125,6 +125,13 @@ def test_a_member_larger_than_a_model_can_be_is_not_written(tmp_path, cache):
     assert list((cache / "unpacked").iterdir()) == []
 
 
+def test_a_python_that_cannot_check_members_unpacks_nothing(released, cache, monkeypatch):
+    monkeypatch.delattr(tarfile, "data_filter")  # as before 3.10.12 and 3.11.4
+    with pytest.raises(LoadError, match=r"3\.10\.12.*Unpack it"):
+        local_directory(released, "--model")
+    assert not list(cache.glob("*/*"))
+
+
 def test_no_room_for_it(released, cache):
     with file_size_limit(1000), pytest.raises(LoadError, match="ALBERT_TF_CACHE_DIR"):
         local_directory(released, "--model")
