@@ -77,7 +77,10 @@ for path, inputs in pickle.load(open(requests, "rb")):
     answers.append({k: v.numpy() for k, v in outputs.items()})
     assert served.keys() == answers[-1].keys()
     for k, values in served.items():
-        np.testing.assert_array_equal(values, answers[-1][k])
+        if values.dtype.kind == "f":  # a session fuses other operations: the last bits differ
+            np.testing.assert_allclose(values, answers[-1][k], rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(values, answers[-1][k])
         assert len(values) == len(next(iter(inputs.values()))), k
 assert "albert_tf" not in sys.modules
 pickle.dump(answers, open(results, "wb"))
