@@ -72,8 +72,8 @@ def test_whatever_becomes_of_an_input_is_told(monkeypatch):
     ]
     parser = Parser("fake", "file.txt", read, (b"seed",), independent=read_otherwise)
     monkeypatch.setattr(engine, "PARSERS", {"fake": parser})
-    monkeypatch.setattr(engine, "MAX_PROCESSOR_SECONDS", 0.5)
-    monkeypatch.setattr(engine, "MAX_SECONDS", 8.0)
+    monkeypatch.setattr(engine, "MAX_PROCESSOR_SECONDS", 1.0)
+    monkeypatch.setattr(engine, "MAX_SECONDS", 12.0)
     monkeypatch.setattr(engine, "MAX_BYTES", 50 << 20)
     monkeypatch.setattr(engine, "damaged", lambda parser, good, n: kinds[n].encode())
     found = [outcome.kind for outcome in engine.run(["fake"], range(len(kinds)))]
