@@ -100,6 +100,7 @@ def make_environment(checkout: Path, python: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.slow
 def test_it_is_made_once_and_installed_into_until_the_requirements_are_there(checkout):
     first = make_environment(checkout, sys.executable)
     assert first.returncode == 0, first.stderr

@@ -87,6 +87,7 @@ class TestTraining:
         assert labels == tuple(LABELS[i] for i in probabilities.argmax(axis=1))
         assert np.ptp(probabilities, axis=0).max() > 1e-3  # rows differ, so their order shows
 
+    @pytest.mark.slow
     def test_exports_one_for_texts_that_says_the_same(self, trained):
         (path,) = (trained.folder / "export" / "text").iterdir()
         texts = [text for _, text in trained.rows["test"]]
@@ -218,6 +219,7 @@ def test_regression_from_json_lines_with_layers_that_share_attention_only(tmp_pa
     assert [line.split("\t")[1] for line in submitted] == predicted
 
 
+@pytest.mark.slow
 def test_the_published_command_on_a_hub_module(tmp_path, golden):
     run = ClassifierRun(tmp_path, golden)
     none = dict.fromkeys(run.flags())

@@ -39,7 +39,9 @@ METRICS = {1: "f1", 2: "best_f1"}
 RULE = "=" * 50 + "\n"
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(1, marks=pytest.mark.slow), 2], ids=["v1", "v2"]
+)
 def trained(request, tmp_path_factory, golden):
     run = SquadRun(tmp_path_factory.mktemp("trained"), golden, version=request.param)
     run.printed = run.must_work(

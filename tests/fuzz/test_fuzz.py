@@ -64,6 +64,7 @@ def read_otherwise():
     return {b"another answer": b"", b"read": UNKNOWN}.get(content, content)
 
 
+@pytest.mark.slow
 def test_whatever_becomes_of_an_input_is_told(monkeypatch):
     """The inputs are called by what becomes of them."""
     kinds = [

@@ -119,7 +119,7 @@ def test_evaluation_reports_what_the_original_does(reference, model):
 
 @pytest.mark.parametrize(
     "jit_compile",
-    [pytest.param(False, id="graph", marks=pytest.mark.slow), pytest.param(True, id="xla")],
+    [pytest.param(False, id="graph"), pytest.param(True, id="xla", marks=pytest.mark.slow)],
 )
 def test_compiled_steps_give_the_same_numbers(golden, jit_compile):
     reference = Reference(golden, "config_4")  # two inner groups, ReLU, embeddings narrower than H

@@ -22,7 +22,7 @@ RUNS = [
     ("lamb", 2, 1, False, False),
     pytest.param("adamw", 2, 1, False, True, marks=pytest.mark.slow),
     pytest.param("lamb", 1, 2, False, False, marks=pytest.mark.slow),
-    ("adamw", 2, 3, False, False),
+    pytest.param("adamw", 2, 3, False, False, marks=pytest.mark.slow),
     pytest.param("lamb", 1, 3, True, True, marks=pytest.mark.slow),
     pytest.param("lamb", 2, 3, True, False, marks=pytest.mark.slow),
 ]

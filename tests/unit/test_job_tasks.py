@@ -219,10 +219,10 @@ def test_padding_moves_the_loss_of_version_2_nowhere():
     ("name", "steps", "share"),
     [
         ("classes", 150, 0.8),
-        ("number", 150, None),
-        ("spans", 200, 0.8),
+        pytest.param("number", 150, None, marks=pytest.mark.slow),
+        pytest.param("spans", 200, 0.8, marks=pytest.mark.slow),
         ("beams", 200, 0.8),
-        ("choices", 150, 0.9),
+        pytest.param("choices", 150, 0.9, marks=pytest.mark.slow),
     ],
 )
 def test_training_learns(name, steps, share, tmp_path):
@@ -264,7 +264,7 @@ def test_training_learns(name, steps, share, tmp_path):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("classes", {"classifier_dropout_prob": 0.0}),
+        pytest.param("classes", {"classifier_dropout_prob": 0.0}, marks=pytest.mark.slow),
         # How losses weigh examples is tested above, how steps add sums of classes.
         pytest.param("number", {"classifier_dropout_prob": 0.0}, marks=pytest.mark.slow),
         pytest.param("beams", {"dropout_prob": 0.0}, marks=pytest.mark.slow),
@@ -289,7 +289,11 @@ def test_split_batches_report_what_whole_ones_do(name, options, tmp_path):
 
 @pytest.mark.parametrize(
     ("replicas", "is_fused"),
-    [pytest.param(1, False, marks=pytest.mark.slow), (1, True), (2, False)],
+    [
+        pytest.param(1, False, marks=pytest.mark.slow),
+        (1, True),
+        pytest.param(2, False, marks=pytest.mark.slow),
+    ],
 )
 def test_a_resumed_run_repeats_the_unbroken_one(replicas, is_fused, tmp_path, monkeypatch):
     if is_fused:
@@ -313,7 +317,7 @@ def test_the_seed_decides_a_run(tmp_path):
     assert not np.array_equal(*(run["output_weights"] for run in runs))
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_training_has_one_graph_for_all_lengths(replicas, tmp_path):
     """One made for the length that happens to come first rounds otherwise than one for all.
 
@@ -338,7 +342,7 @@ def test_training_has_one_graph_for_all_lengths(replicas, tmp_path):
     assert trainer.train_step.experimental_get_tracing_count() <= 2
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("micro_batches", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_pooler_of_spans_is_kept_without_moments(micro_batches, tmp_path):
     """As in the checkpoints of the original, where no gradient reaches it."""
     fresh = weights(make_trainer(tmp_path, make_task("spans")))

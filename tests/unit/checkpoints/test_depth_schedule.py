@@ -120,9 +120,8 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    "way", ["plain", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != "plain")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_a_training_is_a_shallow_one_that_goes_on_deeper(tmp_path, monkeypatch, way):
     """And one that is broken off before the change resumes bit-exactly across it."""
     monkeypatch.setattr(run_log, "draw_curves", lambda records: b"")  # a picture takes a second

@@ -120,9 +120,8 @@ def test_a_command_without_output_does_not_need_any(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "program", ["export_checkpoints.py", pytest.param("export_to_tfhub.py", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["export_checkpoints.py", "export_to_tfhub.py"])
 def test_an_export_in_a_fresh_process_shows_lines_of_its_own_alone(golden, tmp_path, program):
     done = subprocess.run(
         [

@@ -43,9 +43,10 @@ def without_machine(plan):
 
 @pytest.mark.parametrize(
     "kind",
-    ["classifier", *(pytest.param(k, marks=pytest.mark.slow) for k in ("squad", "race"))],
+    ["classifier", "squad", "race"],
     indirect=True,
 )
+@pytest.mark.slow
 def test_the_plan_is_that_of_the_real_run_and_nothing_is_written(command, tmp_path, capsys, caplog):
     caplog.set_level("INFO", logger="absl")
     module, run, actions = command

@@ -149,6 +149,7 @@ def test_every_epoch_has_every_example_once(count, batch_size):
         assert all(len(set(column)) > 3 for column in zip(*passes, strict=True))
 
 
+@pytest.mark.slow
 def test_orders_do_not_come_round_again():
     order = np.array(order_of(29, 29 * 50, 12)).reshape(600, 29)
     assert len({tuple(epoch) for epoch in order}) == 600

@@ -173,7 +173,10 @@ def test_the_head_drops_also_where_the_encoder_does_not(name):
     np.testing.assert_array_equal(model(inputs(), dropout_seed=SEED)[head], plain[head])
 
 
-@pytest.mark.parametrize("name", ["classification", "choices", "answers"])
+@pytest.mark.parametrize(
+    "name",
+    ["classification", *(pytest.param(n, marks=pytest.mark.slow) for n in ("choices", "answers"))],
+)
 def test_learns_in_a_functional_model_and_survives_a_file(name, tmp_path):
     keras.utils.set_random_seed(1)
     kind, settings, inputs, heads = MODELS[name]

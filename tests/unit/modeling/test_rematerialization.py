@@ -89,6 +89,7 @@ class TestInTheEncoder:
         np.testing.assert_allclose(same_loss, loss, rtol=1e-5, atol=1e-5)
         assert_same_gradients(model, gradients, expected)
 
+    @pytest.mark.slow
     def test_xla_does_not_merge_what_is_recomputed(self):
         model = AlbertForPretraining(small_config(**SHALLOW))
 

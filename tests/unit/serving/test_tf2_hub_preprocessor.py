@@ -19,6 +19,9 @@ from albert_tf.tokenization.loading import load_tokenizer
 from tests.programs import strangers_python
 from tests.small_model import small_config
 
+# Other processes load it; the unit tests of tokenizers as graphs hold the same ids.
+pytestmark = pytest.mark.slow
+
 FILES = {"spm": "small_1000.model", "wordpiece": "vocab.txt"}
 LENGTH = 13
 TEXTS = ["The lighthouse, in 1,205: Émile's ½ ñandú", "", "中国 " * 40, " far\t", "9," * 5]
@@ -120,7 +123,7 @@ pickle.dump(seen(path), open(sys.argv[2], "wb"))
 """
 
 
-@pytest.fixture(scope="module", params=["spm", pytest.param("wordpiece", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["spm", "wordpiece"])
 def kind(request) -> str:
     return request.param
 
@@ -226,7 +229,6 @@ def test_the_vocabulary_is_among_the_assets(golden, results, kind):
     assert results["asset"] == (golden / "tokenizer" / FILES[kind]).read_bytes()
 
 
-@pytest.mark.slow
 def test_works_in_tf_keras_and_feeds_an_encoder(folder, tokenizer, results):
     model = AlbertForPretraining(
         small_config(vocab_size=1000, num_hidden_groups=1, inner_group_num=1)

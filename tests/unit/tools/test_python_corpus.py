@@ -177,6 +177,7 @@ def runs(text: str) -> set[tuple[str, ...]]:
 
 
 class TestCorpus:
+    @pytest.mark.slow
     def test_of_this_python(self, tmp_path):
         write_corpus(tmp_path)
         training = (tmp_path / "training.txt").read_text(encoding="utf-8")
@@ -213,6 +214,7 @@ def made(tmp_path_factory):
     return folder, *write_chapters(folder)
 
 
+@pytest.mark.slow
 class TestChapters:
     def test_the_files_have_what_is_returned(self, made):
         folder, *parts = made

@@ -107,6 +107,7 @@ def test_however_a_batch_is_split_the_weights_are_the_same(tmp_path):
             )
 
 
+@pytest.mark.slow
 def test_micro_batches_draw_masks_of_their_own(tmp_path):
     """With equal masks, a half given twice would lose twice what it loses alone."""
     half = {name: values[:4] for name, values in ragged_batches()[0].items()}

@@ -94,7 +94,7 @@ def test_goes_back_and_skips_the_batches_that_led_there(records, rolled_back, tm
     assert description["divergence"] == {"roll_backs": 1, "skipped_batches": 3}
 
 
-@pytest.mark.parametrize("kept", [3, 6])
+@pytest.mark.parametrize("kept", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_run_killed_before_or_after_going_back_ends_the_same(rolled_back, tmp_path, kept):
     task, folder, state = rolled_back
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)

@@ -60,7 +60,13 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(settings, id=name, marks=[pytest.mark.slow] * ("replicas" in settings))
+        for name, settings in RUNS.items()
+    ],
+)
 def test_fused_steps_train_as_plain_ones(settings, tmp_path, monkeypatch):
     """Within 1e-5, as other orders of the same sums."""
     plain_trainer = make_trainer(tmp_path, **settings)
@@ -77,6 +83,7 @@ def test_fused_steps_train_as_plain_ones(settings, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("fuses_all")
+@pytest.mark.slow
 def test_half_precision_is_that_of_the_step_alone(tmp_path):
     """Products are bfloat16 in the step; evaluations and exports see a model of float32."""
     batch = pretraining_batch(ROWS, seed=1)

@@ -97,7 +97,7 @@ def evaluated_steps(folder, task, log_type, last_evaluated=-1, during=lambda: No
     return steps, trainer
 
 
-@pytest.mark.parametrize("step", [6, 5])
+@pytest.mark.parametrize("step", [6, pytest.param(5, marks=pytest.mark.slow)])
 def test_no_evaluation_starts_after_a_signal(task, tmp_path, step):
     """At step 6 a checkpoint is due anyway; that of step 5 is never to be evaluated."""
 
@@ -191,6 +191,7 @@ def test_no_function_of_tensorflow_is_left_by_a_signal():
     assert (done.returncode, done.stdout) == (143, "returned\ntidied up\n")
 
 
+@pytest.mark.slow
 def test_skipped_records_are_counted_and_remembered_over_a_stop(tmp_path):
     """Resuming leaves out what the unbroken run leaves out, and goes on counting."""
     file = write_records(tmp_path / "records", pretraining_columns(30, seed=0))
@@ -207,7 +208,8 @@ def test_skipped_records_are_counted_and_remembered_over_a_stop(tmp_path):
         assert description["skipped_records"] == [f"{file}\t25\t-1"]
 
 
-@pytest.mark.parametrize("skips_damaged", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("skips_damaged", [False, True])
 def test_records_that_are_removed_end_the_run_with_their_name(tmp_path, skips_damaged):
     (tmp_path / "[of the *]").mkdir()
     files = [

@@ -68,7 +68,7 @@ class TestScale:
 @pytest.mark.parametrize(
     ("replicas", "settings"),
     [
-        (2, {}),
+        pytest.param(2, {}, marks=pytest.mark.slow),
         pytest.param(
             1,
             {"gradient_accumulation_steps": 3, "jit_compile": True, "remat": True},
@@ -110,6 +110,7 @@ def train(folder, records):
     return trainer
 
 
+@pytest.mark.slow
 def test_a_resumed_run_repeats_the_unbroken_one(tmp_path):
     """What the overflows left is in the checkpoint of step 4, in the middle of them."""
     records = write_records(tmp_path / "records", pretraining_columns(17, seed=0))

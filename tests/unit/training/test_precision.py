@@ -56,30 +56,38 @@ def make_trainer(folder, precision, **config):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Losses of three steps, the graph that ran and the weights, by precision."""
+    """Losses of three steps, the trainer and the weights, by precision."""
     results = {}
     for precision in PRECISIONS:
         folder = tmp_path_factory.mktemp(precision)
         trainer = make_trainer(folder, precision)
-        _, before = graphs_while(tf.function(lambda: tf.constant(1.0)))
-        reports, found = graphs_while(
-            lambda trainer=trainer: reports_of(
-                trainer, [pretraining_batch(6, seed) for seed in range(3)]
-            )
-        )
-        # TensorFlow also has a graph for each operation that ever ran by itself in this process,
-        # and graphs of earlier tests.
-        earlier = {graph.SerializeToString(deterministic=True) for graph in before}
-        nodes = [
-            node
-            for graph in found
-            if graph.SerializeToString(deterministic=True) not in earlier
-            for node in graph.node
-            if len(graph.node) > 20
-        ]
+        reports = reports_of(trainer, [pretraining_batch(6, seed) for seed in range(3)])
         checkpoint = str(folder / "model.ckpt-3")
         write_checkpoint(checkpoint, original_names(trainer.model), 3)
-        results[precision] = reports, nodes, trainer, checkpoint
+        results[precision] = reports, trainer, checkpoint
+    tf.config.optimizer.set_experimental_options({REWRITE: False})
+    return results
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    """The nodes of the graphs that a step ran, by precision."""
+    results, earlier = {}, set()
+    # TensorFlow also has a graph for each operation that ever ran by itself in this process, and
+    # graphs of earlier tests: many, which makes these tests slow.
+    _, found = graphs_while(tf.function(lambda: tf.constant(1.0)))
+    for precision in PRECISIONS:
+        earlier |= {graph.SerializeToString(deterministic=True) for graph in found}
+        trainer = make_trainer(tmp_path_factory.mktemp(precision), precision)
+        _, found = graphs_while(
+            lambda trainer=trainer: reports_of(trainer, [pretraining_batch(6, 0)])
+        )
+        results[precision] = [
+            node
+            for graph in found
+            if len(graph.node) > 20 and graph.SerializeToString(deterministic=True) not in earlier
+            for node in graph.node
+        ]
     tf.config.optimizer.set_experimental_options({REWRITE: False})
     return results
 
@@ -108,7 +116,9 @@ def test_half_precision_trains_as_single_precision_does(runs, precision):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_weights_moments_and_checkpoints_are_float32(runs, precision):
-    _, _, trainer, checkpoint = runs[precision]
+    _, trainer, checkpoint = runs[precision]
+    if precision == "bfloat16":
+        assert trainer.model.dtype_policy.name == "float32"  # the graph is rewritten instead
     slots = [s for v in trainer._training.variables for s in trainer.optimizer.slots(v).values()]
     assert {v.dtype for v in [*trainer._training.variables, *slots]} == {"float32"}
     twin = AlbertForPretraining(CONFIG)
@@ -121,21 +131,22 @@ def types_of(node):
     return {value.type for value in node.attr.values() if value.WhichOneof("value") == "type"}
 
 
-def test_the_rewritten_graph_has_bfloat16_in_its_matrix_products_alone(runs):
+@pytest.mark.slow
+def test_the_rewritten_graph_has_bfloat16_in_its_matrix_products_alone(graphs):
     """TensorFlow's own choice would be softmax, layer norms and sums of gradients as well."""
-    _, nodes, trainer, _ = runs["bfloat16"]
-    assert trainer.model.dtype_policy.name == "float32"
+    nodes = graphs["bfloat16"]
     half = {node.op for node in nodes if tf.bfloat16.as_datatype_enum in types_of(node)}
     assert half - MOVING == PRODUCTS
     is_half = [tf.bfloat16.as_datatype_enum in types_of(n) for n in nodes if n.op in PRODUCTS]
     # The two of the encoder's blocks at least, forward and backward, are all rewritten.
     assert len(is_half) > 3 * 2 * 8
     assert np.mean(is_half) > 0.9
-    assert not any(tf.bfloat16.as_datatype_enum in types_of(n) for n in runs["float32"][1])
+    assert not any(tf.bfloat16.as_datatype_enum in types_of(n) for n in graphs["float32"])
 
 
-def test_float16_softmax_norms_and_losses_are_float32(runs):
-    nodes = [n for n in runs["float16"][1] if tf.half.as_datatype_enum in types_of(n)]
+@pytest.mark.slow
+def test_float16_softmax_norms_and_losses_are_float32(graphs):
+    nodes = [n for n in graphs["float16"] if tf.half.as_datatype_enum in types_of(n)]
     half = {node.op for node in nodes}
     assert half >= PRODUCTS
     for op in ("Softmax", "Mean", "Sum", "Rsqrt", "Pow"):

@@ -45,6 +45,7 @@ def masked_lm_losses(trainer, batches):
     return [step["sums"]["masked_lm_loss"].sum for step in reports_of(trainer, batches)]
 
 
+@pytest.mark.slow
 def test_masks_differ_between_replicas_and_steps_and_come_back_with_the_seed(tmp_path):
     """With equal masks, the same half on two replicas would be that half on one, twice."""
     half = {name: values[:3] for name, values in pretraining_batch(6, seed=1).items()}
@@ -75,6 +76,7 @@ def copy_up_to(step, run, copy):
     forget_after(step, copy)
 
 
+@pytest.mark.slow
 def test_a_run_whose_input_changed_resumes_in_its_new_order(tmp_path):
     """The new order has a seed of its own, which a second resume must find again."""
     records = write_records(tmp_path / "records", pretraining_columns(23, seed=0))

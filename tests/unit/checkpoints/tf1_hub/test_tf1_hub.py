@@ -40,6 +40,7 @@ def test_urls_and_saved_models_are_modules(module):
     assert not tf1_hub.is_here("albert_base")
 
 
+@pytest.mark.slow
 def test_reading_starts_no_device_and_imports_no_hub(module):
     """Devices can be split only before the first is used; importing TF-Hub takes seconds."""
     program = (
