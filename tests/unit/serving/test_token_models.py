@@ -29,6 +29,9 @@ from tests.killed import Writer
 from tests.serving import batch, serve
 from tests.small_model import dropping_config
 
+# Other processes serve them; tests/golden holds the outputs of exports in this one.
+pytestmark = pytest.mark.slow
+
 CLASSES, NUMBER = Labels(("negative", "neutral", "пози\ttive")), Labels()
 LABELS = {"classes": CLASSES, "number": NUMBER}
 LENGTH, STARTS, ENDS = 7, 3, 4
