@@ -140,7 +140,7 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes twice as long to make, and files have many
 class JsonValue:
     """A value in a JSON file, asked for by key and type; JsonError where it is of another type.
 
@@ -156,12 +156,12 @@ class JsonValue:
 
     def __getitem__(self, key: str) -> JsonValue:
         """The value of a key that an object has to have."""
-        members = self.members()
-        if key not in members:
+        values = self._checked("an object", isinstance(self.value, dict))
+        if key not in values:
             raise JsonError(
-                f"{self.where}: {self._inner(key)} is missing. The keys are {shown([*members])}."
+                f"{self.where}: {self._inner(key)} is missing. The keys are {shown([*values])}."
             )
-        return members[key]
+        return JsonValue(values[key], self.where, self._inner(key))
 
     def get(self, key: str) -> JsonValue | None:
         """The value of a key; None where it is missing or null."""

@@ -33,7 +33,7 @@ OUTPUTS = {
 
 # What stands for a question none of whose spans can be an answer, as in the original release.
 _FALLBACKS = {1: {"empty": (0.0, 0.0, -1, -1)}, 2: {"": (-1e6, -1e6, -1, -1)}}
-_QUESTIONS_AT_ONCE = 32  # whose spans are in memory; long contexts have many windows
+_WINDOWS_AT_ONCE = 1024  # whose spans are in memory
 
 
 @dataclass(frozen=True)
@@ -188,15 +188,24 @@ class AnswerSelector:
                 f"{np.sum(~self._is_added)} of {len(self._is_added)} windows have no outputs yet."
             )
         questions = self.data.questions
-        candidates = [
+        found = [
             self._distinct(self.data.contexts[questions[number].paragraph], spans)
             for number, spans in self._spans_by_question()
+        ]
+        sums = [start + end for texts in found for start, end, *_ in texts.values()]
+        shares = _softmax(np.array(sums), np.cumsum([0, *map(len, found)]))
+        probability = iter(shares.tolist())
+        candidates = [
+            [AnswerCandidate(text, next(probability), *entry) for text, entry in texts.items()]
+            for texts in found
         ]
         ids = [question.qas_id for question in questions]
         return SquadAnswers(ids, candidates, self._null_odds())
 
-    def _distinct(self, context: str, spans: Iterable[tuple]) -> list[AnswerCandidate]:
-        """The first `n_best_size` different texts, or what stands for none."""
+    def _distinct(
+        self, context: str, spans: Iterable[tuple]
+    ) -> dict[str, tuple[float, float, int, int]]:
+        """The first `n_best_size` different texts, or what stands for none: scores, range."""
         found: dict[str, tuple[float, float, int, int]] = {}
         for start, end, *scores in spans:
             piece = context[start : end + 1]
@@ -207,21 +216,16 @@ class AnswerSelector:
             found[text] = (*scores, start, start + len(text))
             if len(found) == self.n_best_size:
                 break
-        found = found or _FALLBACKS[self.version]
-        sums = np.array([start + end for start, end, *_ in found.values()])
-        shares = np.exp(sums - sums.max())
-        probabilities = (shares / shares.sum()).tolist()
-        return [
-            AnswerCandidate(text, probability, *entry)
-            for (text, entry), probability in zip(found.items(), probabilities, strict=True)
-        ]
+        return found or _FALLBACKS[self.version]
 
     def _spans_by_question(self) -> Iterator[tuple[int, Iterable[tuple]]]:
         """Yields each question and its spans, the best first: first and last character, scores."""
         count = len(self.data.questions)
         windows = np.searchsorted(self.features.question_indices, np.arange(count + 1))
-        for begin in range(0, count, _QUESTIONS_AT_ONCE):
-            end = min(begin + _QUESTIONS_AT_ONCE, count)
+        begin = 0
+        while begin < count:
+            limit = windows[begin] + _WINDOWS_AT_ONCE
+            end = max(begin + 1, int(np.searchsorted(windows, limit, side="right")) - 1)
             questions, *spans = self._spans(np.arange(windows[begin], windows[end]))
             # Stable: of equals the first window, start and end is first.
             order = np.lexsort((-(spans[2] + spans[3]), questions))
@@ -229,6 +233,7 @@ class AnswerSelector:
             bounds = np.searchsorted(questions[order], np.arange(begin, end + 1)).tolist()
             for number, (low, high) in enumerate(pairwise(bounds), begin):
                 yield number, zip(*(column[low:high] for column in columns), strict=True)
+            begin = end
 
     def _spans(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """The possible spans of some windows: question, first and last character, scores."""
@@ -277,6 +282,13 @@ class AnswerSelector:
         if "null_odds" in self._kept:
             np.minimum.at(odds, self.features.question_indices, self._kept["null_odds"])
         return odds
+
+
+def _softmax(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """The softmax of each of the groups of values that lie between bounds; none is empty."""
+    lengths, first = np.diff(bounds), bounds[:-1]
+    shares = np.exp(values - np.repeat(np.maximum.reduceat(values, first), lengths))
+    return shares / np.repeat(np.add.reduceat(shares, first), lengths)
 
 
 def write_answers(output_dir: str, answers: SquadAnswers, threshold: float | None = None) -> None:

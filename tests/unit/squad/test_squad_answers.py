@@ -262,7 +262,7 @@ def test_many_questions_are_taken_in_parts(data, features, monkeypatch):
     selector.add(np.arange(len(features)), logits)
     whole = selector.answers().candidates
     for count in (1, 2, 5):
-        monkeypatch.setattr("albert_tf.squad.answers._QUESTIONS_AT_ONCE", count)
+        monkeypatch.setattr("albert_tf.squad.answers._WINDOWS_AT_ONCE", count)
         assert selector.answers().candidates == whole
 
 
