@@ -34,7 +34,13 @@ extensions = [
     "sphinx.ext.viewcode",
 ]
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "docs/api/**", "notebooks/*.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/api/**",
+    "notebooks/*.md",
+    "albert_tf/pretrained/*/*.md",
+]
 exclude_patterns = ["docs/_build"]
 templates_path = [str(ROOT / "docs" / "templates")]
 
@@ -59,6 +65,7 @@ nitpick_ignore_regex = [
     ("py:obj", ".*"),
     ("py:.*", r"(?!albert_tf\b).*"),
     ("py:.*", r"albert_tf\..*\b(_\w+|Model)"),
+    ("py:.*", r"albert_tf\..*\.[A-Z]"),  # type variables
 ]
 
 # Looks.

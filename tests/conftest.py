@@ -1,5 +1,6 @@
 """Where the reference data of the original release lie, for every test."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
+with contextlib.suppress(ImportError):
+    import triton  # noqa: F401  PyTorch's: imported after TensorFlow it ends the process
 import pytest
 import tensorflow as tf
 

@@ -34,8 +34,11 @@ _numbers = itertools.count()
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
-        f"albert_tf.{job}.run"
-        for job in ("pretraining", "classification", "squad", "multiple_choice")
+        "triton",  # where there is one: PyTorch's, which must not come after TensorFlow
+        *(
+            f"albert_tf.{job}.run"
+            for job in ("pretraining", "classification", "squad", "multiple_choice")
+        ),
     ]
 )
 

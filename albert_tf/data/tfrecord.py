@@ -1,4 +1,4 @@
-"""TFRecord files of `tf.train.Example`s, many at a time, with NumPy and without TensorFlow.
+"""TFRecord files of `tf.train.Example` protos, many at a time, with NumPy and without TensorFlow.
 
 A record is: its length (uint64), a checksum of that, the payload, a checksum of the payload; all
 little-endian. The checksum is CRC-32C, rotated and shifted by a constant. An Example holds

@@ -40,7 +40,7 @@ def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
 
 
 def text_of(entry: JsonValue, name: str) -> str:
-    """The text called `name`, or `name`_text in the older form of CMRC 2018.
+    """The text called `name`, or by its name in the older form of CMRC 2018.
 
     Lone surrogates are replaced by U+FFFD. Raises JsonError if there is none.
     """

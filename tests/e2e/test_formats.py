@@ -141,4 +141,4 @@ def test_pretraining_without_a_configuration_says_what_to_give(tmp_path):
     run = PretrainingRun(tmp_path)
     result = run(albert_config_file=None)
     assert result.code == 1
-    assert "There is no configuration: give --albert_config_file" in result.output
+    assert "--albert_config_file" in result.output
