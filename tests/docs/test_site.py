@@ -52,7 +52,7 @@ def test_every_page_is_there(site):
     modules = [path for path in (ROOT / "albert_tf").rglob("*.py") if path.stem[:2] != "__"]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
     pages += [Path("docs/api/modules") / f"{name}.html" for name in names]
-    assert len(names) > 150
+    assert len(names) > 100
     assert [str(page) for page in pages if not (site / page).exists()] == []
 
 
