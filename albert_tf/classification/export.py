@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
-from albert_tf.classification.features import check_room
+from albert_tf.data.sequences import check_room
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.saved_model import (

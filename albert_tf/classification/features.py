@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.data.jobs import progress
-from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.sequences import TokenSequences, check_room
 from albert_tf.data.text_examples import Labels, TextExample
 from albert_tf.tokenization.base import Tokenizer
 
@@ -52,41 +52,28 @@ def text_sequences(
 ) -> TokenSequences:
     """Tokenizes N texts or pairs and cuts what is too long; logs how many were cut.
 
-    A pair loses the last token of the longer text, of the second if both are as long, until it
-    fits together with [CLS] and two [SEP]. A second text of which no token is left is none.
-
     Returns:
-        N sequences: [CLS] a [SEP], or [CLS] a [SEP] b [SEP], of `max_seq_length` tokens at most.
+        N sequences of `max_seq_length` tokens at most, see `TokenSequences.from_segments`.
 
     Raises:
         ValueError: no room for a token of each text, or a text that is no text.
-
-    Source: `convert_single_example` of the original's classifier_utils.
     """
     check_room(any(example.text_b is not None for example in examples), max_seq_length)
     parts, cut = [], 0
     for start in progress(range(0, len(examples), _EXAMPLES_AT_ONCE), "tokenizing"):
         tokens, lengths = _encoded(examples[start : start + _EXAMPLES_AT_ONCE], tokenizer)
-        kept = _kept_lengths(lengths, max_seq_length)
-        cut += int(np.any(kept < lengths, axis=1).sum())
-        parts.append(
-            TokenSequences.from_segments(
-                _cut(tokens, lengths, kept), kept, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
-            )
+        sequences = TokenSequences.from_segments(
+            tokens,
+            lengths,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            max_length=max_seq_length,
         )
+        cut += int((sequences.lengths < lengths.sum(axis=1) + 2 + (lengths[:, 1] > 0)).sum())
+        parts.append(sequences)
     if cut:
         logging.info("truncated=%d of=%d max_seq_length=%d", cut, len(examples), max_seq_length)
     return TokenSequences.concatenate(parts)
-
-
-def check_room(is_pair: bool, max_seq_length: int) -> None:
-    """Raises ValueError unless a sequence has room for a token of each text."""
-    needed = 5 if is_pair else 3
-    if max_seq_length < needed:
-        raise ValueError(
-            f"--max_seq_length must be at least {needed} for {'pairs of ' * is_pair}texts: "
-            f"[CLS], [SEP] and a token of each text. Received: {max_seq_length}"
-        )
 
 
 def _encoded(
@@ -101,27 +88,3 @@ def _encoded(
     lengths[is_there] = np.fromiter(map(len, ids), np.int64, len(ids))
     tokens = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
     return tokens, lengths.reshape(-1, 2)
-
-
-def _kept_lengths(lengths: np.ndarray, max_seq_length: int) -> np.ndarray:
-    """How many tokens of each text stay, int64 [N, 2]: what popping one by one leads to."""
-    first, second = lengths.T
-    room = np.where(second > 0, max_seq_length - 3, max_seq_length - 2)
-    # A text loses nothing to one that is shorter than half of the room.
-    half = np.where(second > 0, room // 2, 0)
-    return np.stack(
-        [
-            np.minimum(first, np.maximum(room - second, room - half)),
-            np.minimum(second, np.maximum(room - first, half)),
-        ],
-        axis=1,
-    )
-
-
-def _cut(tokens: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Takes the first `kept` tokens of texts of `lengths` tokens that stand one after the other."""
-    flat = lengths.ravel()
-    starts = np.cumsum(flat) - flat
-    # One number a text, compared with the place of each of its tokens.
-    ends = np.repeat(starts + kept.ravel(), flat)
-    return tokens[np.arange(len(tokens)) < ends]

@@ -15,11 +15,12 @@ from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.classification.data import LABEL, TEXT_A, CustomData, GlueData
 from albert_tf.classification.export import export_classifier, export_text_classifier
-from albert_tf.classification.features import check_room, text_features
+from albert_tf.classification.features import text_features
 from albert_tf.classification.predict_texts import TextClassifier, check_file, predict_file
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
+from albert_tf.data.sequences import check_room
 from albert_tf.data.tables import is_column_number
 from albert_tf.data.text_examples import (
     DEV,

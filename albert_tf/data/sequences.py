@@ -38,13 +38,34 @@ class TokenSequences:
 
     @classmethod
     def from_segments(
-        cls, tokens: np.ndarray, lengths: np.ndarray, *, cls_id: int, sep_id: int
+        cls,
+        tokens: np.ndarray,
+        lengths: np.ndarray,
+        *,
+        cls_id: int,
+        sep_id: int,
+        max_length: int | None = None,
     ) -> TokenSequences:
         """Lays segments out as [CLS] a [SEP], or [CLS] a [SEP] b [SEP] where b is not empty.
 
-        `tokens`, int32 [T], are a of the first row, b of the first row, a of the second ...;
-        `lengths`, integer [N, 2], those of a and of b. b and the [SEP] after it are segment 1.
+        A pair that is too long loses the last token of the longer segment, of b if both are as
+        long, until it fits. A b of which no token is left is none.
+
+        Args:
+            tokens: int32 [T]; a of the first row, b of the first row, a of the second ...
+            lengths: integer [N, 2]; tokens of a and of b.
+            cls_id: id of [CLS].
+            sep_id: id of [SEP].
+            max_length: tokens of a sequence at most; None cuts nothing.
+
+        Returns:
+            N sequences; b and the [SEP] after it are segment 1.
+
+        Source: `convert_single_example` of the original's classifier_utils.
         """
+        if max_length is not None:
+            kept = _kept_lengths(lengths, max_length)
+            tokens, lengths = _cut(tokens, lengths, kept), kept
         first = lengths[:, 0] + 2
         second = lengths[:, 1] + (lengths[:, 1] > 0)
         starts = _starts_of(first + second)
@@ -96,8 +117,42 @@ class TokenSequences:
         }
 
 
+def check_room(is_pair: bool, max_length: int, name: str = "--max_seq_length") -> None:
+    """Raises ValueError unless a sequence has room for a token of each text."""
+    needed = 5 if is_pair else 3
+    if max_length < needed:
+        raise ValueError(
+            f"{name} must be at least {needed} for {'pairs of ' * is_pair}texts: "
+            f"[CLS], [SEP] and a token of each text. Received: {max_length}"
+        )
+
+
 def _starts_of(lengths: np.ndarray) -> np.ndarray:
     """Int64 [N + 1]: where pieces of these lengths begin, and where the last one ends."""
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
+
+
+def _kept_lengths(lengths: np.ndarray, max_seq_length: int) -> np.ndarray:
+    """How many tokens of each text stay, int64 [N, 2]: what popping one by one leads to."""
+    first, second = lengths.T
+    room = np.where(second > 0, max_seq_length - 3, max_seq_length - 2)
+    # A text loses nothing to one that is shorter than half of the room.
+    half = np.where(second > 0, room // 2, 0)
+    return np.stack(
+        [
+            np.minimum(first, np.maximum(room - second, room - half)),
+            np.minimum(second, np.maximum(room - first, half)),
+        ],
+        axis=1,
+    )
+
+
+def _cut(tokens: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Takes the first `kept` tokens of texts of `lengths` tokens that stand one after the other."""
+    flat = lengths.ravel()
+    starts = np.cumsum(flat) - flat
+    # One number a text, compared with the place of each of its tokens.
+    ends = np.repeat(starts + kept.ravel(), flat)
+    return tokens[np.arange(len(tokens)) < ends]

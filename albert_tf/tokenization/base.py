@@ -2,13 +2,17 @@
 
 import abc
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from albert_tf.data.sequences import TokenSequences, check_room
+
 K = TypeVar("K")
 V = TypeVar("V")
+Batch = dict[str, np.ndarray]
 
 
 class FilledTable(dict[K, V]):
@@ -76,6 +80,78 @@ class Tokenizer(abc.ABC):
         self.mask_id = self._special_id("[MASK]")
         self.starts_word = np.array([self._starts_word(token) for token in self.tokens], bool)
 
+    def __call__(
+        self,
+        texts: Iterable[str],
+        text_pairs: Iterable[str] | None = None,
+        max_length: int | None = None,
+        padding: Literal["longest", "max_length"] = "longest",
+        offsets: bool = False,
+    ) -> Batch:
+        """Makes a batch that every model takes as it is, [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
+
+        Args:
+            texts: B texts, one or more.
+            text_pairs: B second texts.
+            max_length: tokens of a sequence at most, special ones included; what is longer is cut,
+                see `TokenSequences.from_segments`. None cuts nothing.
+            padding: to the "longest" sequence of the batch, or to "max_length".
+            offsets: whether to tell where in its raw text each token comes from, see `Encoding`;
+                takes several times as long.
+
+        Returns:
+            int32 [B, S] each, zero in padding: `input_ids`; `input_mask`, 1 = real token; and
+            `segment_ids`, 1 = second text. With `offsets` also `offsets`, int32 [B, S, 2]: the
+            first character and one past the last; 0, 0 of special tokens and padding.
+
+        Raises:
+            TypeError: an argument is no list of texts.
+            ValueError: there is no text, another number of second texts, or `max_length` is
+                missing or has no room for a token of each text.
+        """
+        first = _as_texts("texts", texts)
+        second = None if text_pairs is None else _as_texts("text_pairs", text_pairs)
+        if second is not None and len(second) != len(first):
+            raise ValueError(
+                f"text_pairs must have one text for each of texts, {len(first)}. "
+                f"Received: {len(second)}"
+            )
+        if padding not in ("longest", "max_length"):
+            raise ValueError(f"padding must be 'longest' or 'max_length'. Received: {padding!r}")
+        if max_length is not None:
+            check_room(second is not None, max_length, "max_length")
+        elif padding == "max_length":
+            raise ValueError("padding='max_length' needs max_length. Received: max_length=None")
+        rows = [(text,) for text in first] if second is None else zip(first, second, strict=True)
+        ordered = list(chain.from_iterable(rows))
+        encodings = list(map(self.encode_with_offsets, ordered)) if offsets else []
+        ids = [found.ids for found in encodings] if offsets else self.encode_batch(ordered)
+        lengths = np.zeros([len(first), 2], np.int64)
+        lengths[:, : 1 if second is None else 2].flat = [len(part) for part in ids]
+
+        def padded(values: Iterable[Sequence[int]], cls_id: int, sep_id: int) -> Batch:
+            tokens = np.fromiter(chain.from_iterable(values), np.int32, int(lengths.sum()))
+            sequences = TokenSequences.from_segments(
+                tokens, lengths, cls_id=cls_id, sep_id=sep_id, max_length=max_length
+            )
+            longest = int(sequences.lengths.max())
+            length = longest if padding == "longest" else max_length or longest
+            return sequences.padded(np.arange(len(sequences)), length)
+
+        batch = padded(ids, self.cls_id, self.sep_id)
+        if offsets:
+            # Laid out as the ids are, with a zero in the place of special tokens.
+            starts, ends = (
+                padded(values, 0, 0)["input_ids"]
+                for values in zip(*((found.starts, found.ends) for found in encodings), strict=True)
+            )
+            batch["offsets"] = np.stack([starts, ends], axis=-1)
+        return batch
+
+    def __len__(self) -> int:
+        """V, the number of tokens."""
+        return self.vocab_size
+
     @abc.abstractmethod
     def clean(self, text: str) -> str:
         """Gives the text as the vocabulary sees it; `tokenize` and `encode` begin with this."""
@@ -134,3 +210,18 @@ class Tokenizer(abc.ABC):
             f"with {reprlib.repr(self.tokens)}). An ALBERT vocabulary has [CLS], [SEP], [MASK], "
             "<pad> or [PAD], and <unk> or [UNK]; check --spm_model_file and --vocab_file."
         )
+
+
+def _as_texts(name: str, values: object) -> list[str]:
+    """The texts of an argument; see `Tokenizer.__call__`."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a list of texts. Received: {reprlib.repr(values)}")
+    texts = list(values)
+    if not texts:
+        raise ValueError(f"{name} must have at least one text. Received: {texts}")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"{name} must be a list of texts. Received: {name}[{index}] is {reprlib.repr(text)}"
+            )
+    return texts
