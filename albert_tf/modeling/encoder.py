@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from albert_tf.modeling.input_checks import check_ids, with_checked_data
+from albert_tf.modeling.input_checks import check_ids, original_inputs, with_checked_data
 from albert_tf.modeling.layers import (
     ConfigLike,
     FactorizedEmbedding,
@@ -52,6 +52,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls the model, with checked ids; see `call`."""
+        inputs = original_inputs(inputs)
         check_ids(inputs, self.config, self.position_inputs)
         return super().__call__(inputs, *args, **kwargs)
 
@@ -129,7 +130,8 @@ class AlbertEncoder(ConfiguredModel):
         Args:
             inputs: `input_ids`, int32 [B, S], alone or in a dictionary with any of `input_mask`
                 (int32 [B, S]; 1 = real token, 0 = padding; all ones if left out) and
-                `segment_ids` (int32 [B, S]; zeros if left out). Other keys are ignored.
+                `segment_ids` (int32 [B, S]; zeros if left out), or `attention_mask` and
+                `token_type_ids`, their names at Hugging Face. Other keys are ignored.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; decides every dropout mask of this call. Left out, a training
                 call takes the next seed of the encoder's own generator.
@@ -144,7 +146,7 @@ class AlbertEncoder(ConfiguredModel):
 
         Raises:
             ValueError: there are no `input_ids`, they are not integers or too many for the
-                position table, or an input has the name another library gives it.
+                position table, or an input is given twice or by a name of a third library.
         """
         if not isinstance(inputs, Mapping):
             inputs = {"input_ids": inputs}
@@ -248,22 +250,7 @@ class AlbertEncoder(ConfiguredModel):
         return dropout_seed
 
 
-# What other libraries call the inputs. Ignored like any other key, they would leave padding
-# unmasked or every token in the first segment, and nothing would show.
-_FOREIGN_NAMES = {
-    "input_word_ids": "input_ids",
-    "token_ids": "input_ids",
-    "attention_mask": "input_mask",
-    "padding_mask": "input_mask",
-    "token_type_ids": "segment_ids",
-    "input_type_ids": "segment_ids",
-}
-
-
 def _check_inputs(inputs: Mapping[str, tf.Tensor]) -> None:
-    for name in inputs:
-        if name in _FOREIGN_NAMES:
-            raise ValueError(f"The input {name!r} is named {_FOREIGN_NAMES[name]!r} here.")
     if "input_ids" not in inputs:
         raise ValueError(f"The encoder needs 'input_ids'. Received: {sorted(inputs)}")
     # Floating point could hold ids, but under a mixed-precision policy they would come rounded.

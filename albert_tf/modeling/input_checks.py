@@ -20,6 +20,36 @@ from albert_tf.config import AlbertConfig
 
 _DATA = ("x", "validation_data")  # arguments of the methods of Keras that take data
 Check = Callable[[Any], None]
+# What other libraries call the inputs. Ignored like any other key, they would leave padding
+# unmasked or every token in the first segment, and nothing would show.
+_FOREIGN_NAMES = {
+    "input_word_ids": "input_ids",
+    "token_ids": "input_ids",
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+}
+_ALIASES = {"attention_mask", "token_type_ids"}  # those of Hugging Face are taken
+
+
+def original_inputs(inputs: Any) -> Any:
+    """Returns inputs by the names of the original release, which Hugging Face's become.
+
+    Raises:
+        ValueError: one thing is given by both names, or by a name of another library.
+    """
+    if not isinstance(inputs, Mapping):
+        return inputs
+    for name in inputs:
+        own = _FOREIGN_NAMES.get(name)
+        if own and name not in _ALIASES:
+            raise ValueError(f"The input {name!r} is named {own!r} here.")
+        if own in inputs:
+            raise ValueError(f"{name!r} is another name of {own!r}. Give one of them.")
+    if not inputs.keys() & _ALIASES:
+        return inputs
+    return {_FOREIGN_NAMES.get(name, name): value for name, value in inputs.items()}
 
 
 def check_ids(inputs: Any, config: AlbertConfig, position_inputs: Sequence[str] = ()) -> None:
@@ -39,6 +69,7 @@ def check_ids(inputs: Any, config: AlbertConfig, position_inputs: Sequence[str] 
         ValueError: an id or a position is not in its range, or there are too few position
             embeddings for the sequences; names the input and the value.
     """
+    inputs = original_inputs(inputs)
     if not isinstance(inputs, Mapping):
         inputs = {"input_ids": inputs}
     ids = _known(inputs.get("input_ids"))

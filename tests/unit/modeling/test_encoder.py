@@ -74,11 +74,24 @@ class TestInputs:
         assert_same(encoder(ids), encoder(full))
         assert_same(encoder({"input_ids": ids, "label": ids}), encoder(full))
 
+    def test_names_of_hugging_face_are_taken(self, encoder):
+        inputs = encoder_inputs()
+        theirs = dict(
+            zip(("input_ids", "attention_mask", "token_type_ids"), inputs.values(), strict=True)
+        )
+        assert list(inputs) == ["input_ids", "input_mask", "segment_ids"]
+        assert_same(encoder(theirs), encoder(inputs))
+        predicted = encoder.predict(theirs, verbose=0)
+        np.testing.assert_array_equal(
+            predicted["pooled_output"], encoder.predict(inputs, verbose=0)["pooled_output"]
+        )
+
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"attention_mask": [[1]]}, "'attention_mask' is named 'input_mask' here"),
-            ({"token_type_ids": [[0]]}, "'token_type_ids' is named 'segment_ids' here"),
+            ({"padding_mask": [[1]]}, "'padding_mask' is named 'input_mask' here"),
+            ({"input_type_ids": [[0]]}, "'input_type_ids' is named 'segment_ids' here"),
+            ({"input_mask": [[1]], "attention_mask": [[1]]}, "'attention_mask' is another name"),
             ({"input_ids": [[0.0, 1.0]]}, r"must be integers .*float32"),
             ({"input_ids": [[0] * 17]}, r"must be in 1..16"),
         ],
