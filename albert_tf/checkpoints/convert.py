@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import keras
@@ -38,6 +39,7 @@ from albert_tf.data.files import (
     why_not_writable,
     write_error,
 )
+from albert_tf.modeling.models import AlbertForClassification, AlbertForMultipleChoice
 from albert_tf.tokenization.base import Tokenizer
 
 TOLERANCE = 1e-5  # most difference of an output; of a larger one than 1, share of the largest value
@@ -376,7 +378,10 @@ def model_outputs(
     Returns:
         Outputs by their names, float32; those of padding are zero, as they mean nothing.
     """
-    compute = tf.function(model.__call__, autograph=False) if as_graph else model
+    has_logits_alone = isinstance(model, AlbertForClassification | AlbertForMultipleChoice)
+    compute = partial(model, **({"output_hidden_states": True} if has_logits_alone else {}))
+    if as_graph:
+        compute = tf.function(compute, autograph=False)
     outputs = compute({name: tf.constant(values) for name, values in batch.items()})
     return _comparable({name: outputs[name] for name in _OUTPUTS if name in outputs}, batch)
 

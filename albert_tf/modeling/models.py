@@ -33,7 +33,11 @@ class EncoderAndHead(ConfiguredModel):
         )
 
     def encode(
-        self, inputs: Inputs, training: bool | None, dropout_seed: Seed
+        self,
+        inputs: Inputs,
+        training: bool | None,
+        dropout_seed: Seed,
+        output_attentions: bool = False,
     ) -> tuple[dict[str, Any], tf.Tensor | None]:
         """Returns the encoder's outputs and the seed of the head's dropout (None: no training)."""
         head_seed = None
@@ -41,7 +45,13 @@ class EncoderAndHead(ConfiguredModel):
             if dropout_seed is None:
                 dropout_seed = tf.cast(self.encoder.dropout_seeds.next(), tf.int32)
             head_seed = tf.random.experimental.stateless_fold_in(dropout_seed, _HEAD)
-        return self.encoder(inputs, training=training, dropout_seed=dropout_seed), head_seed
+        outputs = self.encoder(
+            inputs,
+            training=training,
+            dropout_seed=dropout_seed,
+            output_attentions=output_attentions,
+        )
+        return outputs, head_seed
 
 
 @register
@@ -143,7 +153,12 @@ class AlbertForClassification(EncoderAndHead):
         self.built = True
 
     def call(
-        self, inputs: Inputs, training: bool | None = None, dropout_seed: Seed = None
+        self,
+        inputs: Inputs,
+        training: bool | None = None,
+        dropout_seed: Seed = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> dict[str, Any]:
         """Runs encoder and classifier.
 
@@ -151,12 +166,15 @@ class AlbertForClassification(EncoderAndHead):
             inputs: what the encoder takes.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+            output_hidden_states: whether to return the encoder's outputs as well.
+            output_attentions: whether to return `attention_probs` as well; see `AlbertEncoder`.
 
         Returns:
-            The encoder's outputs, and `logits` float32 [B, K].
+            `logits`, float32 [B, K], and what else was asked for.
         """
-        outputs, head_seed = self.encode(inputs, training, dropout_seed)
-        return {**outputs, "logits": self.classifier(outputs["pooled_output"], head_seed)}
+        outputs, head_seed = self.encode(inputs, training, dropout_seed, output_attentions)
+        logits = self.classifier(outputs["pooled_output"], head_seed)
+        return {**_wanted(outputs, output_hidden_states), "logits": logits}
 
 
 @register
@@ -186,7 +204,12 @@ class AlbertForMultipleChoice(EncoderAndHead):
         self.built = True
 
     def call(
-        self, inputs: Inputs, training: bool | None = None, dropout_seed: Seed = None
+        self,
+        inputs: Inputs,
+        training: bool | None = None,
+        dropout_seed: Seed = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> dict[str, Any]:
         """Scores the options of every example, or options one by one.
 
@@ -196,18 +219,32 @@ class AlbertForMultipleChoice(EncoderAndHead):
                 [B, S] are B options, scored alone: options can be sorted by length this way.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+            output_hidden_states: whether to return the encoder's outputs as well.
+            output_attentions: whether to return `attention_probs` as well; see `AlbertEncoder`.
 
         Returns:
-            The encoder's outputs, of B * C sequences, and `logits` float32 [B, C], -1e30 for an
-            option that is missing; from [B, S] `logits` float32 [B].
+            `logits`, float32 [B, C], -1e30 for an option that is missing, or from [B, S] float32
+            [B]; and what else was asked for, of B * C sequences.
 
         Source: race_utils.py of the original release, create_model.
         """
         if not isinstance(inputs, Mapping):
             inputs = {"input_ids": inputs}
-        outputs, head_seed = self.encode(_one_by_one(inputs), training, dropout_seed)
-        logits = self.classifier(outputs["pooled_output"], head_seed)
-        return {**outputs, "logits": _by_example(logits, inputs)}
+        outputs, head_seed = self.encode(
+            _one_by_one(inputs), training, dropout_seed, output_attentions
+        )
+        logits = _by_example(self.classifier(outputs["pooled_output"], head_seed), inputs)
+        return {**_wanted(outputs, output_hidden_states), "logits": logits}
+
+
+def _wanted(outputs: dict[str, Any], output_hidden_states: bool) -> dict[str, Any]:
+    """All of the encoder's outputs, or only the attention where it is among them.
+
+    With the logits alone `compile` takes one loss, as of any Keras model.
+    """
+    if output_hidden_states:
+        return outputs
+    return {name: value for name, value in outputs.items() if name == "attention_probs"}
 
 
 def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

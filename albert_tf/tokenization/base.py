@@ -127,7 +127,8 @@ class Tokenizer(abc.ABC):
         encodings = list(map(self.encode_with_offsets, ordered)) if offsets else []
         ids = [found.ids for found in encodings] if offsets else self.encode_batch(ordered)
         lengths = np.zeros([len(first), 2], np.int64)
-        lengths[:, : 1 if second is None else 2].flat = [len(part) for part in ids]
+        counts = np.reshape([len(part) for part in ids], [len(first), -1])
+        lengths[:, : counts.shape[1]] = counts
 
         def padded(values: Iterable[Sequence[int]], cls_id: int, sep_id: int) -> Batch:
             tokens = np.fromiter(chain.from_iterable(values), np.int32, int(lengths.sum()))
