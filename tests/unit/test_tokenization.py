@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albert_tf.classification.features import text_sequences
+from albert_tf.data.text_examples import TextExample
 from albert_tf.tokenization.base import Encoding, Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import (
@@ -388,3 +390,68 @@ def test_tensorflow_is_not_imported(model_file):
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == "False"
+
+
+class TestCall:
+    TEXTS = ("The lighthouse, in 1,205: Émile's ñandú", "", "far far away it was", "中国 light")
+    SECONDS = ("was it far?", "the light", "", "9, 84 and the lighthouse")
+
+    def test_gives_the_sequences_of_the_classifier(self, tokenizer):
+        for seconds in (None, self.SECONDS):
+            pairs = zip(self.TEXTS, seconds or [None] * len(self.TEXTS), strict=True)
+            examples = [TextExample("", *pair) for pair in pairs]
+            for length in (5, 9, 12, 40):
+                expected = text_sequences(examples, tokenizer, length)
+                rows = np.arange(len(self.TEXTS))
+                for padding, size in (("longest", expected.lengths.max()), ("max_length", length)):
+                    batch = tokenizer(self.TEXTS, seconds, max_length=length, padding=padding)
+                    assert list(batch) == ["input_ids", "input_mask", "segment_ids"]
+                    for name, values in expected.padded(rows, size).items():
+                        assert batch[name].dtype == np.int32
+                        np.testing.assert_array_equal(batch[name], values)
+
+    def test_without_a_length_nothing_is_cut(self, tokenizer):
+        text = "far light " * 300
+        (ids,) = tokenizer([text])["input_ids"]
+        assert ids.tolist() == [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
+
+    @pytest.mark.parametrize("length", [None, 9])
+    def test_offsets_are_those_of_each_text(self, tokenizer, length):
+        batch = tokenizer(self.TEXTS, self.SECONDS, max_length=length, offsets=True)
+        plain = tokenizer(self.TEXTS, self.SECONDS, max_length=length)
+        for row, texts in enumerate(zip(self.TEXTS, self.SECONDS, strict=True)):
+            for segment, text in enumerate(texts):
+                encoding = tokenizer.encode_with_offsets(text)
+                ids = batch["input_ids"][row]
+                special = np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id])
+                is_real = batch["input_mask"][row] == 1
+                inside = (batch["segment_ids"][row] == segment) & is_real & ~special
+                found = batch["offsets"][row][inside].tolist()
+                whole = [list(pair) for pair in zip(encoding.starts, encoding.ends, strict=True)]
+                assert found == whole[: len(found)]
+                assert length is not None or len(found) == len(whole)
+                assert not batch["offsets"][row][special | ~is_real].any()
+        for name, values in plain.items():
+            np.testing.assert_array_equal(batch[name], values)
+
+    def test_its_length_is_that_of_the_vocabulary(self, tokenizer):
+        assert len(tokenizer) == len(tokenizer.tokens) == tokenizer.vocab_size
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "message"),
+        [
+            (("a text",), TypeError, "texts must be a list of texts.*'a text'"),
+            (({"text": "a"},), TypeError, "texts must be a list of texts"),
+            ((["a", None],), TypeError, r"texts\[1\] is None"),
+            ((["a"], [3]), TypeError, r"text_pairs\[0\] is 3"),
+            (([],), ValueError, "texts must have at least one text"),
+            ((["a"], ["b", "c"]), ValueError, "text_pairs .* 1.* Received: 2"),
+            ((["a"], None, 2), ValueError, "max_length must be at least 3"),
+            ((["a"], ["b"], 4), ValueError, "max_length must be at least 5 for pairs"),
+            ((["a"], None, None, "max_length"), ValueError, "needs max_length"),
+            ((["a"], None, 9, "max"), ValueError, "padding must be .*'max'"),
+        ],
+    )
+    def test_mistakes_are_named(self, tokenizer, arguments, error, message):
+        with pytest.raises(error, match=message):
+            tokenizer(*arguments)

@@ -70,8 +70,10 @@ def test_few_sequences(predictor, count):
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_batches_have_their_own_lengths_and_each_row_once(replicas):
+    model, strategy = make_model(replicas)
     predictor = Predictor(
-        *make_model(replicas),
+        model.encoder,
+        strategy,
         outputs=("sequence_output", "pooled_output"),
         max_seq_length=MAX_LENGTH,
         tokens_per_batch=40,

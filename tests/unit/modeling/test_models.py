@@ -1,6 +1,7 @@
 """Models of whole jobs: gradients everywhere, files, other processes."""
 
 import subprocess
+from functools import partial
 
 import keras
 import numpy as np
@@ -19,6 +20,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
 )
 from albert_tf.training.distribution import create_strategy
+from albert_tf.training.optimization import Lamb
 from tests.programs import strangers_python
 from tests.small_model import (
     BATCH,
@@ -165,6 +167,8 @@ def test_a_saved_model_keeps_settings_and_weights(name, tmp_path):
 def test_the_head_drops_also_where_the_encoder_does_not(name):
     kind, settings, inputs, (head, *_) = MODELS[name]
     model = kind(small_config(), **settings)
+    if name != "beams":  # whose outputs are those of the encoder anyway
+        model = partial(model, output_hidden_states=True)
     plain = model(inputs())
     dropped, again = (model(inputs(), training=True, dropout_seed=SEED) for _ in range(2))
     np.testing.assert_array_equal(dropped["sequence_output"], plain["sequence_output"])
@@ -258,11 +262,51 @@ def test_checkpoints_of_tensorflow_hold_everything(tmp_path):
         np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
 
 
+@pytest.mark.parametrize("name", ["classification", "choices"])
+def test_what_is_not_asked_for_is_left_out(name):
+    kind, settings, inputs, _ = MODELS[name]
+    model = kind(small_config(), **settings)
+    logits = model(inputs())
+    assert logits.keys() == {"logits"}
+    attention = model(inputs(), output_attentions=True)
+    assert attention.keys() == {"logits", "attention_probs"}
+    everything = model(inputs(), output_hidden_states=True, output_attentions=True)
+    assert everything.keys() > {*attention, "pooled_output", "sequence_output", "encoder_outputs"}
+    for outputs in (attention, everything):
+        np.testing.assert_array_equal(outputs["logits"], logits["logits"])
+
+
+@pytest.mark.parametrize("name", ["classification", "choices"])
+def test_one_loss_and_metric_compile_as_of_any_keras_model(name, tmp_path):
+    kind, settings, inputs, _ = MODELS[name]
+    model = kind(small_config(**SHALLOW), **settings)
+    x = {key: np.asarray(value) for key, value in inputs().items()}
+    labels = np.arange(len(x["input_ids"])) % 2
+    model.compile(
+        optimizer=Lamb(0.01),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    weights = np.linspace(0.5, 1.5, len(labels))
+    history = model.fit(x, labels, sample_weight=weights, epochs=2, verbose=0).history
+    assert history.keys() == {"accuracy", "loss"}
+    loss, accuracy = model.evaluate(x, labels, verbose=0)
+    expected = model.predict(x, verbose=0)["logits"]
+    assert accuracy == np.float32(np.mean(expected.argmax(axis=-1) == labels))
+    chosen = tf.nn.log_softmax(expected).numpy()[np.arange(len(labels)), labels]
+    np.testing.assert_allclose(loss, -chosen.mean(), rtol=1e-5)
+    model.save(tmp_path / "model.keras")
+    twin = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(twin.predict(x, verbose=0)["logits"], expected)
+
+
 class TestClassification:
     def test_the_encoder_draws_what_it_draws_alone(self):
         model = AlbertForClassification(dropping_config(), 5, classifier_dropout_prob=0.0)
         alone = model.encoder(encoder_inputs(), training=True, dropout_seed=SEED)
-        within = model(encoder_inputs(), training=True, dropout_seed=SEED)
+        within = model(
+            encoder_inputs(), training=True, dropout_seed=SEED, output_hidden_states=True
+        )
         np.testing.assert_array_equal(within["pooled_output"], alone["pooled_output"])
         np.testing.assert_array_equal(within["logits"], model.classifier(alone["pooled_output"]))
 
