@@ -152,6 +152,7 @@ def test_types_and_defaults_are_those_of_the_original_and_help_lists_all(name, o
     assert "verbosity" not in listed  # other modules' flags are left to --helpfull
 
 
+@pytest.mark.slow
 def test_flags_that_change_nothing_say_so_and_a_long_warm_up_warns(tmp_path):
     run = PretrainingRun(tmp_path)
     printed = run.must_work(

@@ -19,7 +19,7 @@ from tests.golden.reference import Reference, numbered
 KEY_BIAS = "self/key/bias"  # softmax does not see it: its gradient is rounding noise
 # Update rule, replicas, micro-batches of each, XLA, rematerialisation.
 RUNS = [
-    ("lamb", 2, 1, False, False),
+    pytest.param("lamb", 2, 1, False, False, marks=pytest.mark.slow),
     pytest.param("adamw", 2, 1, False, True, marks=pytest.mark.slow),
     pytest.param("lamb", 1, 2, False, False, marks=pytest.mark.slow),
     pytest.param("adamw", 2, 3, False, False, marks=pytest.mark.slow),

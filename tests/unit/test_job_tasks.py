@@ -218,7 +218,7 @@ def test_padding_moves_the_loss_of_version_2_nowhere():
 @pytest.mark.parametrize(
     ("name", "steps", "share"),
     [
-        ("classes", 150, 0.8),
+        pytest.param("classes", 150, 0.8, marks=pytest.mark.slow),
         pytest.param("number", 150, None, marks=pytest.mark.slow),
         pytest.param("spans", 200, 0.8, marks=pytest.mark.slow),
         ("beams", 200, 0.8),

@@ -171,6 +171,7 @@ class TestDropout:
     ],
 )
 class TestAsKerasModel:
+    @pytest.mark.slow
     def test_learns_inside_a_functional_model_and_survives_a_file(self, config, tmp_path):
         keras.utils.set_random_seed(1)
         model = classifier(AlbertEncoder(config))
