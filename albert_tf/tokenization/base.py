@@ -105,7 +105,7 @@ class Tokenizer(abc.ABC):
             first character and one past the last; 0, 0 of special tokens and padding.
 
         Raises:
-            TypeError: an argument is no list of texts.
+            TypeError: an argument is no list of texts, or `max_length` no whole number.
             ValueError: there is no text, another number of second texts, or `max_length` is
                 missing or has no room for a token of each text.
         """
@@ -119,6 +119,8 @@ class Tokenizer(abc.ABC):
         if padding not in ("longest", "max_length"):
             raise ValueError(f"padding must be 'longest' or 'max_length'. Received: {padding!r}")
         if max_length is not None:
+            if isinstance(max_length, bool) or not isinstance(max_length, int | np.integer):
+                raise TypeError(f"max_length must be a whole number. Received: {max_length!r}")
             check_room(second is not None, max_length, "max_length")
         elif padding == "max_length":
             raise ValueError("padding='max_length' needs max_length. Received: max_length=None")

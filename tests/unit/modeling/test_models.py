@@ -262,6 +262,18 @@ def test_checkpoints_of_tensorflow_hold_everything(tmp_path):
         np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_names_of_hugging_face_are_taken(name):
+    kind, settings, inputs, heads = MODELS[name]
+    model = kind(small_config(), **settings)
+    theirs = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    renamed = {theirs.get(key, key): value for key, value in inputs().items()}
+    assert renamed.keys() >= set(theirs.values())
+    expected, outputs = model(inputs()), model(renamed)
+    for head in heads:
+        np.testing.assert_array_equal(outputs[head], expected[head])
+
+
 @pytest.mark.parametrize("name", ["classification", "choices"])
 def test_what_is_not_asked_for_is_left_out(name):
     kind, settings, inputs, _ = MODELS[name]
