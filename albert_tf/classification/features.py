@@ -11,7 +11,7 @@ from absl import logging
 
 from albert_tf.data.jobs import progress
 from albert_tf.data.sequences import TokenSequences, check_room
-from albert_tf.data.text_examples import Labels, TextExample
+from albert_tf.data.text_examples import Labels, TextExample, given_labels
 from albert_tf.tokenization.base import Tokenizer
 
 _EXAMPLES_AT_ONCE = 4096  # ids are Python integers for so long, eight times as large
@@ -35,13 +35,7 @@ def text_features(
     Raises:
         ValueError: as `text_sequences`, a label is none of the task's, or only some rows have one.
     """
-    found = [example.label for example in examples if example.label is not None]
-    if 0 < len(found) < len(examples):
-        missing = next(example.guid for example in examples if example.label is None)
-        raise ValueError(
-            f"{len(found)} of {len(examples)} rows have a label; the first without one is "
-            f"{missing!r}. Label all of them, or none."
-        )
+    found = given_labels([(example.guid, example.label) for example in examples], "rows")
     label_ids = labels.encode(found) if found else None
     sequences = text_sequences(examples, tokenizer, max_seq_length)
     return TextFeatures(sequences, label_ids, [example.guid for example in examples])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
 from albert_tf.data.strict_json import listed, shown
 
+T = TypeVar("T")
 TRAIN, DEV, TEST = "train", "dev", "test"
 
 # What rows without a label have in its place, unless it is a class. "-" is how SNLI and its like
@@ -19,6 +20,18 @@ NO_LABEL = ("", "-")
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def given_labels(labels: Sequence[tuple[str, T | None]], what: str) -> list[T]:
+    """Returns the labels of named examples, all or none; ValueError if only some have one."""
+    given = [label for _, label in labels if label is not None]
+    if 0 < len(given) < len(labels):
+        missing = next(name for name, label in labels if label is None)
+        raise ValueError(
+            f"{len(given)} of {len(labels)} {what} have a label; the first without one is "
+            f"{missing!r}. Label all of them, or none."
+        )
+    return given
 
 
 @dataclass(frozen=True, slots=True)

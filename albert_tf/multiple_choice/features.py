@@ -12,6 +12,7 @@ from absl import logging
 
 from albert_tf.data.jobs import progress
 from albert_tf.data.sequences import TokenSequences
+from albert_tf.data.text_examples import given_labels
 from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -98,13 +99,9 @@ def choice_features(
         their first tokens, and the context all of its tokens.
     """
     check_lengths(max_seq_length, max_qa_length)
-    labels = [example.label for example in examples if example.label is not None]
-    if 0 < len(labels) < len(examples):
-        missing = next(example.example_id for example in examples if example.label is None)
-        raise ValueError(
-            f"{len(labels)} of {len(examples)} questions have a label; the first without one is "
-            f"{missing!r}. Label all of them, or none."
-        )
+    labels = given_labels(
+        [(example.example_id, example.label) for example in examples], "questions"
+    )
     room = max_seq_length - _SPECIAL
     rows: dict[str, int] = {}
     context_rows = [rows.setdefault(example.context, len(rows)) for example in examples]
