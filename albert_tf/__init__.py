@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from albert_tf.checkpoints.loading import load
     from albert_tf.checkpoints.original.files import write_checkpoint
     from albert_tf.checkpoints.original.names import original_names
+    from albert_tf.checkpoints.save import save
     from albert_tf.config import PRESETS, AlbertConfig
     from albert_tf.modeling.encoder import AlbertEncoder
     from albert_tf.modeling.models import (
@@ -46,6 +47,7 @@ __all__ = [
     "load_tokenizer",
     "load_weights",
     "original_names",
+    "save",
     "write_checkpoint",
 ]
 
@@ -67,6 +69,7 @@ _MODULES = {
     "load_tokenizer": "checkpoints.load_tokenizer",
     "load_weights": "checkpoints.load_weights",
     "original_names": "checkpoints.original.names",
+    "save": "checkpoints.save",
     "write_checkpoint": "checkpoints.original.files",
 }
 

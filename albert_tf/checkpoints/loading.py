@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
+from absl import logging
 
 from albert_tf.checkpoints.formats import trained_task
 from albert_tf.checkpoints.load_weights import (
@@ -25,10 +26,10 @@ from albert_tf.checkpoints.model_source import (
 )
 from albert_tf.checkpoints.original.files import read_variables
 from albert_tf.checkpoints.original.names import SLOT_NAMES, original_names
-from albert_tf.checkpoints.report import LoadError, LoadReport
-from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
+from albert_tf.checkpoints.report import ENCODER_PREFIX, LoadError, LoadReport
+from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, QUESTION_TASKS, TrainedTask
 from albert_tf.config import AlbertConfig
-from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
@@ -44,6 +45,7 @@ _CLASSIFIER = "output_weights"
 _MASKED_LM_HEAD = "cls/predictions/"
 _SENTENCE_ORDER_HEAD = "cls/seq_relationship/"
 _BEAM_SETTINGS = ("start_n_top", "end_n_top")
+M = TypeVar("M", bound=ConfiguredModel)
 
 
 def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> keras.Model:
@@ -67,7 +69,74 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
     """
     settings = ModelSettings(albert_config_file=albert_config_file)
     source, checkpoint = _source(os.fspath(path), "path", settings)
-    return _loaded(source.config, checkpoint)[0]
+    model, _, task = _loaded(source.config, checkpoint)
+    model.trained_task = task
+    model.tokenizer = source.tokenizer
+    return model
+
+
+def load_class(
+    model_class: type[M],
+    path: str | os.PathLike,
+    albert_config_file: str | None,
+    allow_partial: bool,
+    settings: dict[str, Any],
+) -> M:
+    """Makes a model of one class, see `ConfiguredModel.load`."""
+    source, checkpoint = _source(
+        os.fspath(path), "path", ModelSettings(albert_config_file=albert_config_file)
+    )
+    task = trained_task(checkpoint)
+    is_other = task is not None and _has_other_head(model_class, settings.get("labels"), task)
+    _, shapes = open_checkpoint(checkpoint)
+    stored = {}
+    if not is_other:
+        stored = _stored_settings(model_class, source.config, _without_scope(shapes), task)
+    if settings.keys() & {"labels", "num_labels"}:
+        stored = {name: stored[name] for name in stored.keys() - {"labels", "num_labels"}}
+    model = model_class(source.config, **{**stored, **settings})
+    of_head = [name for name in original_names(model) if not name.startswith(ENCODER_PREFIX)]
+    report = load_weights(
+        model,
+        checkpoint,
+        allow_partial=allow_partial,
+        skip=dict.fromkeys(of_head if is_other else (), "of another task"),
+    )
+    new = {*report.missing, *report.skipped, *(name for name, _, _ in report.mismatched)}
+    if {_head_of(name) for name in new} & {_head_of(name) for name in report.mapped} - {None}:
+        _check_heads(report)
+    if needed := sorted(new.difference(report.unused)):
+        logging.warning(
+            "%s.load(%r): new weights, random until they are trained: %s",
+            model_class.__name__,
+            path,
+            ", ".join(needed),
+        )
+    model.tokenizer = source.tokenizer
+    model.trained_task = task if not is_other and report.mapped.keys() & {*of_head} else None
+    return model
+
+
+def _has_other_head(model_class: type, labels: Sequence[str] | None, task: TrainedTask) -> bool:
+    """Whether the head of a trained model answers something else than is wanted."""
+    if model_class is AlbertForMultipleChoice:
+        return task.name != MULTIPLE_CHOICE
+    if model_class is not AlbertForClassification:
+        return False  # other heads have variables of their own
+    return task.name in QUESTION_TASKS or (labels is not None and task.labels.names != (*labels,))
+
+
+def _head_of(name: str) -> str | None:
+    """The head that a variable belongs to: its scope; None for the encoder."""
+    if name.startswith(ENCODER_PREFIX):
+        return None
+    heads = (_MASKED_LM_HEAD, _SENTENCE_ORDER_HEAD)
+    return next((head for head in heads if name.startswith(head)), "")
+
+
+def _without_scope(shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Shapes of a checkpoint; names of a TF-Hub module as the original has them outside of it."""
+    return {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
 
 
 def read_contents(
@@ -112,13 +181,11 @@ def _source(path: str, flag: str, settings: ModelSettings) -> tuple[ModelSource,
 
 def _loaded(
     config: AlbertConfig, checkpoint: str
-) -> tuple[keras.Model, LoadReport, TrainedTask | None]:
+) -> tuple[ConfiguredModel, LoadReport, TrainedTask | None]:
     """Makes the model of the heads that the weights have, and fills it with them."""
     task = trained_task(checkpoint)
     _, shapes = open_checkpoint(checkpoint)
-    # Those of a TF-Hub module have the names that the original has outside of its scope.
-    own = {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
-    model = empty_model(config, own, task)
+    model = empty_model(config, _without_scope(shapes), task)
     report = load_weights(model, checkpoint)
     _check_heads(report)
     # A pooler without a head on it is all that can be missing: it gets the same values in each run.
@@ -148,7 +215,7 @@ def _check_heads(report: LoadReport) -> None:
 
 def empty_model(
     config: AlbertConfig, shapes: Mapping[str, Sequence[int]], task: TrainedTask | None = None
-) -> keras.Model:
+) -> ConfiguredModel:
     """Makes the model that weights belong to, with random ones.
 
     Args:
@@ -156,23 +223,41 @@ def empty_model(
         shapes: of its weights, by the original's names; the heads are known by them.
         task: what it was trained for, if that is known.
     """
+    model_class = _class_of(shapes, task)
+    return model_class(config, **_stored_settings(model_class, config, shapes, task))
+
+
+def _class_of(
+    shapes: Mapping[str, Sequence[int]], task: TrainedTask | None
+) -> type[ConfiguredModel]:
     if _has(_BEAM_HEAD, shapes):
-        settings = task.settings if task else {}
-        start_n_top, end_n_top = (int(settings.get(key, 5)) for key in _BEAM_SETTINGS)
-        longest = config.max_position_embeddings
-        return AlbertForQuestionAnsweringWithBeamSearch(
-            config, start_n_top=min(start_n_top, longest), end_n_top=min(end_n_top, longest)
-        )
+        return AlbertForQuestionAnsweringWithBeamSearch
     if _has(_SPAN_HEAD, shapes):
-        return AlbertForQuestionAnswering(config)
+        return AlbertForQuestionAnswering
     if _CLASSIFIER in shapes:
-        if task is not None and task.name == MULTIPLE_CHOICE:
-            return AlbertForMultipleChoice(config)
-        return AlbertForClassification(config, num_labels=int(shapes[_CLASSIFIER][0]))
-    if _has(_MASKED_LM_HEAD, shapes):
-        has_sentence_order_head = _has(_SENTENCE_ORDER_HEAD, shapes)
-        return AlbertForPretraining(config, has_sentence_order_head=has_sentence_order_head)
-    return AlbertEncoder(config)
+        is_choice = task is not None and task.name == MULTIPLE_CHOICE
+        return AlbertForMultipleChoice if is_choice else AlbertForClassification
+    return AlbertForPretraining if _has(_MASKED_LM_HEAD, shapes) else AlbertEncoder
+
+
+def _stored_settings(
+    model_class: type[ConfiguredModel],
+    config: AlbertConfig,
+    shapes: Mapping[str, Sequence[int]],
+    task: TrainedTask | None,
+) -> dict[str, Any]:
+    """What the constructor of a class takes beside the configuration, as the weights have it."""
+    if model_class is AlbertForQuestionAnsweringWithBeamSearch:
+        known = task.settings if task else {}
+        longest = config.max_position_embeddings
+        return {name: min(int(known.get(name, 5)), longest) for name in _BEAM_SETTINGS}
+    if model_class is AlbertForClassification and _CLASSIFIER in shapes:
+        number = int(shapes[_CLASSIFIER][0])
+        labels = task.labels.names if task and len(task.labels.names) == number else None
+        return {"num_labels": number, "labels": labels or None}
+    if model_class is AlbertForPretraining and _has(_MASKED_LM_HEAD, shapes):
+        return {"has_sentence_order_head": _has(_SENTENCE_ORDER_HEAD, shapes)}
+    return {}
 
 
 def _has(scope: str | tuple[str, ...], shapes: Mapping[str, Sequence[int]]) -> bool:

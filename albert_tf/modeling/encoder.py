@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import keras
 import tensorflow as tf
@@ -25,6 +26,8 @@ from albert_tf.modeling.layers import (
 from albert_tf.modeling.parameter_sharing import BlockPlace, block_places, block_runs
 from albert_tf.modeling.rematerialization import Run, run_rematerialized
 
+M = TypeVar("M", bound="ConfiguredModel")
+
 
 class ConfiguredModel(SavedSettings, keras.Model):
     """A model whose constructor takes an `AlbertConfig`, saved and restored with it.
@@ -37,11 +40,16 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
     Attributes:
         position_inputs: names of the inputs that are positions in their sequence.
+        tokenizer: the one that lies with the model, set by `load`; None where there is none.
+        trained_task: what the heads were trained for, a `TrainedTask` set by `load`; None where
+            nothing says it. Neither is saved in `.keras` files; `albert_tf.save` writes both.
     """
 
     SETTINGS: ClassVar[tuple[str, ...]] = ("config", "use_one_hot_embeddings")
 
     position_inputs: Sequence[str] = ()
+    tokenizer: Any = None
+    trained_task: Any = None
 
     def __init__(
         self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
@@ -55,6 +63,35 @@ class ConfiguredModel(SavedSettings, keras.Model):
         inputs = original_inputs(inputs)
         check_ids(inputs, self.config, self.position_inputs)
         return super().__call__(inputs, *args, **kwargs)
+
+    @classmethod
+    def load(
+        cls: type[M],
+        path: str | os.PathLike,
+        *,
+        albert_config_file: str | None = None,
+        allow_partial: bool = False,
+        **settings: Any,
+    ) -> M:
+        """Makes a model of this class with the weights that lie at a path, whatever its format.
+
+        A head for which there are no weights, or those of another task, is new: its weights are
+        random, and a warning says so.
+
+        Args:
+            path: see `albert_tf.load`.
+            albert_config_file: the configuration, where the path has none.
+            allow_partial: accept an encoder that is not filled, such as one without a pooler.
+            **settings: of the constructor, such as `labels`. Default: those of the stored model.
+
+        Raises:
+            ValueError: see `albert_tf.load`; an incomplete encoder or head; a new head's labels
+                are not given.
+        """
+        # The one import that leads up, from the class that a user names to the reader of files.
+        from albert_tf.checkpoints.loading import load_class
+
+        return load_class(cls, path, albert_config_file, allow_partial, settings)
 
     fit = with_checked_data(keras.Model.fit)
     evaluate = with_checked_data(keras.Model.evaluate)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 
 _DATA = ("x", "validation_data")  # arguments of the methods of Keras that take data
-Check = Callable[[Any], None]
+Check = Callable[[Any, Any], None]  # of inputs and labels
 # What other libraries call the inputs. Ignored like any other key, they would leave padding
 # unmasked or every token in the first segment, and nothing would show.
 _FOREIGN_NAMES = {
@@ -85,6 +85,22 @@ def check_ids(inputs: Any, config: AlbertConfig, position_inputs: Sequence[str] 
         _check_range(name, positions, length, f"the positions of {length} tokens")
 
 
+def check_labels(labels: Any, num_labels: int) -> None:
+    """Raises ValueError unless the ids of classes, int [B], whose values are known are in range.
+
+    Numbers of a regression, whose `num_labels` is 1, pass; so do labels of several outputs.
+    """
+    known = _known(_class_ids(labels))
+    if num_labels > 1:
+        _check_range("y", known, num_labels, "the classes (num_labels)")
+
+
+def _class_ids(labels: Any) -> Any:
+    """The labels of a classifier, which Keras takes alone or by the name of the output."""
+    labels = labels.get("logits") if isinstance(labels, Mapping) else labels
+    return labels if hasattr(labels, "__array__") or tf.is_tensor(labels) else None
+
+
 def _known(values: Any) -> np.ndarray | None:
     """The integers that are given, None where there are none whose values are known."""
     if values is None or isinstance(values, keras.KerasTensor):
@@ -111,9 +127,10 @@ def _check_range(name: str, values: np.ndarray | None, size: int, meaning: str) 
 def with_checked_data(method: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a method of `keras.Model` that checks the ids of its data on the host.
 
-    Arrays and tensors, given as `x` or `validation_data`, are checked before the first step.
+    Arrays and tensors, given as `x`, `y` or `validation_data`, are checked before the first step.
     Batches of a `tf.data.Dataset`, a generator or a `keras.utils.PyDataset` are checked as they are
-    read. Anything else, distributed data sets for instance, is passed on as it is.
+    read. Anything else, distributed data sets for instance, is passed on as it is. Labels are
+    checked as well, where the model has `num_labels` classes.
     """
     signature = inspect.signature(method)
 
@@ -121,9 +138,10 @@ def with_checked_data(method: Callable[..., Any]) -> Callable[..., Any]:
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         found: list[ValueError] = []
 
-        def check(inputs: Any) -> None:
+        def check(inputs: Any, labels: Any) -> None:
             try:
                 check_ids(inputs, self.config, self.position_inputs)
+                check_labels(labels, getattr(self, "num_labels", 1))
             except ValueError as error:
                 found.append(error)
                 raise
@@ -132,6 +150,7 @@ def with_checked_data(method: Callable[..., Any]) -> Callable[..., Any]:
         for name in _DATA:
             if name in bound.arguments:
                 bound.arguments[name] = _checked(bound.arguments[name], check)
+        check_labels(bound.arguments.get("y"), getattr(self, "num_labels", 1))
         try:
             return method(*bound.args, **bound.kwargs)
         except tf.errors.OpError:
@@ -150,20 +169,20 @@ def _checked(data: Any, check: Check) -> Any:
         return _CheckedPyDataset(data, check)
     if isinstance(data, types.GeneratorType):
         return _checked_batches(data, check)
-    inputs = _inputs_of(data)
+    inputs, labels = _parts_of(data)
     if isinstance(inputs, Mapping) or hasattr(inputs, "__array__"):
-        check(inputs)
+        check(inputs, labels)
     return data
 
 
-def _inputs_of(element: Any) -> Any:
-    """The model's inputs in what a data set gives: alone, or with targets and weights."""
-    return keras.utils.unpack_x_y_sample_weight(element)[0]
+def _parts_of(element: Any) -> tuple[Any, Any]:
+    """The model's inputs and the labels in what a data set gives, with weights or without."""
+    return keras.utils.unpack_x_y_sample_weight(element)[:2]
 
 
 def _checked_batches(batches: Iterator[Any], check: Check) -> Iterator[Any]:
     for batch in batches:
-        check(_inputs_of(batch))
+        check(*_parts_of(batch))
         yield batch
 
 
@@ -172,15 +191,18 @@ def _checked_dataset(dataset: tf.data.Dataset, check: Check) -> tf.data.Dataset:
 
     def pass_on(*element: Any) -> Any:
         element = element if is_tuple else element[0]
-        inputs = _inputs_of(element)
+        inputs, labels = _parts_of(element)
         inputs = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
         dense = {name: x for name, x in inputs.items() if isinstance(x, tf.Tensor)}
+        labels = _class_ids(labels)
+        given = [labels] if isinstance(labels, tf.Tensor) else []
 
         def check_batch(*values: np.ndarray) -> np.bool_:
-            check(dict(zip(dense, values, strict=True)))
+            check(dict(zip(dense, values, strict=False)), values[-1] if given else None)
             return np.True_
 
-        with tf.control_dependencies([tf.numpy_function(check_batch, dense.values(), tf.bool)]):
+        values = [*dense.values(), *given]
+        with tf.control_dependencies([tf.numpy_function(check_batch, values, tf.bool)]):
             return tf.nest.map_structure(tf.identity, element, expand_composites=True)
 
     return dataset.map(pass_on)
@@ -196,7 +218,7 @@ class _CheckedPyDataset(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         batch = self._dataset[index]
-        self._check(_inputs_of(batch))
+        self._check(*_parts_of(batch))
         return batch
 
     @property

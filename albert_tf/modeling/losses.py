@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from albert_tf.modeling import fused_kernels
+from albert_tf.modeling.layers import register
 
 MASKED_LM_EPSILON = 1e-5
 
@@ -108,3 +110,41 @@ def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSu
     is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     hits = weights * tf.cast(is_right, weights.dtype)
     return LossSum(tf.reduce_sum(hits), tf.reduce_sum(weights))
+
+
+@register
+class HeadLoss(keras.losses.Loss):
+    """The loss of one output in `compile`: a mean over examples or tokens, by their weights.
+
+    Args:
+        kind: "cross_entropy" of scores [..., K] and int labels [...]; "binary", of scores [B] and
+            0 or 1 [B]; "squared_error", of predictions [B, 1] and numbers [B].
+        factor: share of the mean in the total loss.
+        name: see `keras.losses.Loss`, as `**kwargs`.
+    """
+
+    def __init__(
+        self,
+        kind: str = "cross_entropy",
+        factor: float = 1.0,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("reduction", "mean_with_sample_weight")
+        super().__init__(name=name or kind, **kwargs)
+        self.kind = kind
+        self.factor = factor
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Returns a loss for each label, float32 [...]."""
+        if self.kind == "cross_entropy":
+            labels = tf.reshape(tf.cast(y_true, tf.int32), tf.shape(y_pred)[:-1])
+            return self.factor * cross_entropy(y_pred, labels)
+        values, labels = tf.reshape(y_pred, [-1]), tf.reshape(y_true, [-1])
+        if self.kind == "squared_error":
+            return self.factor * tf.square(values - labels)
+        return self.factor * tf.nn.sigmoid_cross_entropy_with_logits(labels, values)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "kind": self.kind, "factor": self.factor}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -17,6 +17,7 @@ from albert_tf.modeling.heads import (
     SpanHead,
 )
 from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
+from albert_tf.modeling.losses import HeadLoss
 
 # Folded into a call's seed for the head's own dropout; the encoder splits the seed instead.
 _HEAD = 1
@@ -52,6 +53,13 @@ class EncoderAndHead(ConfiguredModel):
             output_attentions=output_attentions,
         )
         return outputs, head_seed
+
+    def default_loss(self) -> dict[str, HeadLoss]:
+        """Returns the loss of each output that is trained, for `compile(loss=...)`.
+
+        Their sum is what the commands train with. `fit` takes labels by the same names.
+        """
+        return {"logits": HeadLoss()}
 
 
 @register
@@ -118,6 +126,17 @@ class AlbertForPretraining(EncoderAndHead):
             outputs["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
         return outputs
 
+    def default_loss(self) -> dict[str, HeadLoss]:
+        """See `EncoderAndHead`.
+
+        Labels are `masked_lm_ids` [B, P] and `next_sentence_labels` [B]; the sample weights of
+        `masked_lm_logits` are `masked_lm_weights` [B, P], of `sentence_order_logits` ones [B].
+        """
+        losses = {"masked_lm_logits": HeadLoss()}
+        if self.has_sentence_order_head:
+            losses["sentence_order_logits"] = HeadLoss()
+        return losses
+
 
 @register
 class AlbertForClassification(EncoderAndHead):
@@ -125,22 +144,46 @@ class AlbertForClassification(EncoderAndHead):
 
     Args:
         config: the model's configuration.
-        num_labels: K, number of classes; 1 for a regression.
+        num_labels: K, number of classes; 1 for a regression. Default: that of `labels`.
         classifier_dropout_prob: dropout of the pooled output in training.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
+        labels: names of the classes, in the order of their ids; None where they have none.
+
+    Raises:
+        ValueError: neither labels nor their number is given, or they contradict each other.
     """
 
-    SETTINGS = ("config", "use_one_hot_embeddings", "num_labels", "classifier_dropout_prob")
+    SETTINGS = (
+        "config",
+        "use_one_hot_embeddings",
+        "num_labels",
+        "classifier_dropout_prob",
+        "labels",
+    )
 
     def __init__(
         self,
         config: ConfigLike,
-        num_labels: int,
+        num_labels: int | None = None,
         classifier_dropout_prob: float = 0.1,
         use_one_hot_embeddings: bool = False,
+        labels: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
+        if labels is not None:
+            labels = _label_names(labels)
+            num_labels = len(labels) if num_labels is None else num_labels
+            if num_labels != len(labels):
+                raise ValueError(
+                    f"labels has {len(labels)} names for num_labels={num_labels} classes: {labels}"
+                )
+        if num_labels is None:
+            raise ValueError(
+                'labels is needed for a new head: names of the classes, as in labels=["no", "yes"];'
+                " or num_labels, which is 1 for a regression."
+            )
+        self.labels = labels
         self.num_labels = num_labels
         self.classifier_dropout_prob = classifier_dropout_prob
         self.classifier = ClassificationHead(
@@ -175,6 +218,19 @@ class AlbertForClassification(EncoderAndHead):
         outputs, head_seed = self.encode(inputs, training, dropout_seed, output_attentions)
         logits = self.classifier(outputs["pooled_output"], head_seed)
         return {**_wanted(outputs, output_hidden_states), "logits": logits}
+
+    def default_loss(self) -> dict[str, HeadLoss]:
+        """See `EncoderAndHead`; of numbers (K = 1) the squared error."""
+        return {"logits": HeadLoss("squared_error" if self.num_labels == 1 else "cross_entropy")}
+
+
+def _label_names(labels: Sequence[str]) -> tuple[str, ...]:
+    names = () if isinstance(labels, str) else tuple(labels)
+    if len(names) < 2 or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
+        raise ValueError(
+            f"labels must be a list of at least two different texts. Received: {labels!r}"
+        )
+    return names
 
 
 @register
@@ -322,6 +378,10 @@ class AlbertForQuestionAnswering(_SpanModel):
         start_logits, end_logits = self.span_head(outputs["sequence_output"])
         return {**outputs, "start_logits": start_logits, "end_logits": end_logits}
 
+    def default_loss(self) -> dict[str, HeadLoss]:
+        """See `EncoderAndHead`; labels are `start_positions` and `end_positions` [B]."""
+        return {name: HeadLoss(factor=0.5) for name in ("start_logits", "end_logits")}
+
 
 @register
 class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
@@ -406,6 +466,15 @@ class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
             outputs["sequence_output"], inputs["p_mask"], start_positions, head_seed
         )
         return {**outputs, **spans}
+
+    def default_loss(self) -> dict[str, HeadLoss]:
+        """See `EncoderAndHead`.
+
+        Labels are `start_positions`, `end_positions` [B] and, of `cls_logits`, 1 for a question
+        without an answer, else 0 [B]. `start_positions` are an input as well.
+        """
+        losses = {name: HeadLoss(factor=0.5) for name in ("start_log_probs", "end_log_probs")}
+        return {**losses, "cls_logits": HeadLoss("binary", factor=0.5)}
 
     def _check_inputs(self, inputs: Mapping[str, tf.Tensor], training: bool | None) -> None:
         has_names = isinstance(inputs, Mapping) and "input_ids" in inputs

@@ -21,6 +21,7 @@ from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.squad.features import SquadFeatures
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.distribution import create_strategy, split_batch
+from albert_tf.training.optimization import create_optimizer
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.trainer import Trainer, TrainingDivergedError
 from tests.small_model import dropping_config, small_config
@@ -450,3 +451,51 @@ def test_refuses_lengths_versions_and_training_without_data(task, arguments):
         task(PLAIN, *arguments, max_seq_length=LENGTH).train_dataset(4, seed=1)
     with pytest.raises(ValueError, match=r"--squad_version must be 1 or 2\. Received: 3"):
         SquadTask(PLAIN, 3, max_seq_length=LENGTH)
+
+
+OUTPUTS_OF = {
+    "spans": {"start_logits": "start_positions", "end_logits": "end_positions"},
+    "beams": {
+        "start_log_probs": "start_positions",
+        "end_log_probs": "end_positions",
+        "cls_logits": "is_impossible",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("classes", "beams") else pytest.mark.slow)
+        for name in COLUMNS
+    ],
+)
+def test_fit_trains_to_the_weights_of_the_command(name, tmp_path):
+    rate = "classifier_dropout_prob" if name in LABELS else "dropout_prob"
+    trainer = make_trainer(tmp_path, make_task(name, **{rate: 0.0}), learning_rate=0.001)
+    trainer.initialize()
+    model = trainer.task.build_model()
+    for ours, theirs in zip(model.variables, trainer.model.variables, strict=True):
+        ours.assign(theirs)
+    batches = [*trainer.task.train_dataset(4, seed=5).take(3)]
+    for batch in batches:
+        trainer.train_step(split_batch(trainer.strategy, batch))
+
+    labels = OUTPUTS_OF.get(name, {"logits": "label_ids"})
+
+    def data():
+        for batch in batches:
+            y = {output: batch[feature] for output, feature in labels.items()}
+            yield batch, y, dict.fromkeys(labels, batch["example_weights"])
+
+    model.compile(create_optimizer(trainer.optimizer_config), loss=model.default_loss())
+    initial = {path: variable.numpy() for path, variable in original_names(model).items()}
+    model.fit(data(), steps_per_epoch=len(batches), verbose=0)
+    for (path, ours), theirs in zip(
+        original_names(model).items(), original_names(trainer.model).values(), strict=True
+    ):
+        if path in ("start_logits/dense/bias", "end_logits/dense_1/bias"):
+            continue  # their gradient is 0: Adam makes steps of what rounding leaves of it
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6, err_msg=path)
+        if ours.trainable and len(ours.shape) > 1:
+            assert np.abs(ours.numpy() - initial[path]).max() > 1e-4, path

@@ -29,7 +29,7 @@ MODELS = {
     "pretraining": (lambda: AlbertForPretraining(CONFIG), None),
     "masked lm": (lambda: AlbertForPretraining(CONFIG, has_sentence_order_head=False), None),
     "classifier": (
-        lambda: AlbertForClassification(CONFIG, 3),
+        lambda: AlbertForClassification(CONFIG, labels=["a", "b", "c"]),
         TrainedTask("mnli", Labels(("a", "b", "c"))),
     ),
     "regression": (lambda: AlbertForClassification(CONFIG, 1), None),

@@ -57,6 +57,29 @@ def test_losses_and_metrics_are_named_after_what_is_learnt(sentence_loss):
         np.testing.assert_array_equal(losses[name].weight, weight, err_msg=name)
 
 
+def test_compiled_with_its_own_losses_a_model_has_the_total_loss():
+    *_, total = numbers("sop")
+    features = dict(pretraining_batch(7, seed=2))
+    task = PretrainingTask(
+        small_config(), max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS
+    )
+    keras.utils.set_random_seed(5)
+    model = task.build_model()
+    model.compile(loss=model.default_loss())
+    labels = {
+        "masked_lm_logits": features["masked_lm_ids"],
+        "sentence_order_logits": features["next_sentence_labels"],
+    }
+    weights = {
+        "masked_lm_logits": features["masked_lm_weights"],
+        "sentence_order_logits": features["example_weights"],
+    }
+    loss = model.evaluate(
+        features, labels, sample_weight=weights, batch_size=7, return_dict=True, verbose=0
+    )["loss"]
+    np.testing.assert_allclose(loss, total, rtol=1e-5)
+
+
 def test_next_sentence_prediction_computes_what_sentence_order_does():
     """It is the records that differ."""
     for ours, theirs in zip(numbers("nsp"), numbers("sop"), strict=True):

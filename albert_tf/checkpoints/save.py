@@ -1,0 +1,116 @@
+"""A model in memory as a directory that every command takes: `save(model, directory)`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import keras
+import numpy as np
+from absl import logging
+
+from albert_tf.checkpoints.convert import check_target, new_directory
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
+from albert_tf.checkpoints.original import directory as original
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, UNNAMED, TrainedTask
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.encoder import ConfiguredModel
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
+from albert_tf.tokenization.base import Tokenizer
+
+
+def save(
+    model: keras.Model,
+    directory: str | os.PathLike,
+    *,
+    tokenizer: Tokenizer | None = None,
+    max_seq_length: int | None = None,
+    is_pair: bool | None = None,
+) -> None:
+    """Writes a model so that `load`, every command and `convert_checkpoint.py` take it.
+
+    The directory has the weights under the original's names (`model.ckpt-best`), the configuration,
+    the tokenizer and, of a fine-tuned model, `labels.json`: as --output_dir of the command of its
+    task it can be evaluated, applied and exported. The optimizer is not saved; `model.save` of
+    Keras does that, in a `.keras` file.
+
+    Args:
+        model: an `AlbertEncoder` or any `AlbertFor...`.
+        directory: new or empty. It is complete in the end, or as it was.
+        tokenizer: what the model's token ids mean. Default: `model.tokenizer`.
+        max_seq_length: tokens that texts are cut to when the model is applied. Default: that of its
+            training, where known, else the number of its positions.
+        is_pair: whether a classifier takes pairs of texts. Default: as known, else either.
+
+    Raises:
+        TypeError: the model is none of this package.
+        ValueError: the directory is not empty, or something does not fit the model.
+        WriteError: it cannot be written.
+    """
+    directory = os.fspath(directory)
+    if not isinstance(model, ConfiguredModel):
+        raise TypeError(
+            "model must be an AlbertEncoder or AlbertFor... model. Received: "
+            f"{type(model).__name__}"
+        )
+    config = model.config
+    tokenizer = tokenizer or model.tokenizer
+    if tokenizer is None:
+        logging.warning("save: no tokenizer is given, and the model has none: none is written")
+    elif tokenizer.vocab_size != config.vocab_size:
+        raise ValueError(
+            f"tokenizer has {tokenizer.vocab_size} tokens, but the model {config.vocab_size}."
+        )
+    if max_seq_length is not None:
+        config.check_sequence_length(max_seq_length, "max_seq_length")
+    task = _task_of(model)
+    if task is not None:
+        length = max_seq_length or task.max_seq_length or config.max_position_embeddings
+        task = dataclasses.replace(
+            task,
+            max_seq_length=length,
+            is_pair=task.is_pair if is_pair is None else is_pair,
+        )
+    check_target(directory, "directory")
+    lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
+    contents = ModelContents(
+        config,
+        {name: np.asarray(value, np.float32) for name, value in original_names(model).items()},
+        tokenizer,
+        tokenizer.do_lower_case if tokenizer else lower_case,
+        task=task,
+    )
+    with new_directory(directory, "directory") as made:
+        original.write(made, contents)
+
+
+def _task_of(model: ConfiguredModel) -> TrainedTask | None:
+    """What the heads answer: as the model was loaded, else as its class and its labels say."""
+    known: TrainedTask | None = model.trained_task
+    if isinstance(model, AlbertForClassification):
+        if model.labels is None and model.num_labels > 1:
+            logging.warning("save: the model has no names of its labels: no labels.json is written")
+            return None
+        labels = Labels(model.labels or ())
+        is_known = known is not None and known.labels == labels
+        return known if is_known else TrainedTask(UNNAMED, labels, None)
+    if isinstance(model, AlbertForMultipleChoice):
+        return known or TrainedTask(MULTIPLE_CHOICE)
+    if isinstance(model, AlbertForQuestionAnswering):
+        return known or TrainedTask(SQUAD_TASKS[1])
+    if isinstance(model, AlbertForQuestionAnsweringWithBeamSearch):
+        beams = {"start_n_top": model.start_n_top, "end_n_top": model.end_n_top}
+        kept = known.settings if known else {}
+        return TrainedTask(
+            SQUAD_TASKS[2],
+            max_seq_length=known.max_seq_length if known else None,
+            settings={**kept, **beams},
+        )
+    return None

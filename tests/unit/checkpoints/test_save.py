@@ -1,0 +1,152 @@
+"""`save`, and the `load` of a class: heads that are kept, new heads, and what is refused."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data.text_examples import Labels
+from tests.small_model import encoder_inputs, pretraining_inputs, small_config
+
+HEADS = {
+    "classes": (albert_tf.AlbertForClassification, {"labels": ["no", "maybe", "yes"]}),
+    "number": (albert_tf.AlbertForClassification, {"num_labels": 1}),
+    "choices": (albert_tf.AlbertForMultipleChoice, {}),
+    "spans": (albert_tf.AlbertForQuestionAnswering, {}),
+    "beams": (
+        albert_tf.AlbertForQuestionAnsweringWithBeamSearch,
+        {"start_n_top": 3, "end_n_top": 2},
+    ),
+    "pretraining": (albert_tf.AlbertForPretraining, {"has_sentence_order_head": False}),
+    "encoder": (albert_tf.AlbertEncoder, {}),
+}
+TASKS = {
+    "classes": TrainedTask("custom", Labels(("no", "maybe", "yes")), None, max_seq_length=9),
+    "number": TrainedTask("custom", Labels(), None, max_seq_length=9),
+    "choices": TrainedTask("race", max_seq_length=9),
+    "spans": TrainedTask("squad1.1", max_seq_length=9),
+    "beams": TrainedTask("squad2.0", max_seq_length=9, settings={"start_n_top": 3, "end_n_top": 2}),
+}
+
+
+def make(name):
+    kind, settings = HEADS[name]
+    return kind(small_config(), **settings)
+
+
+def outputs(model, name):
+    return model(pretraining_inputs() if name == "pretraining" else encoder_inputs())
+
+
+def same_outputs(one, other, name):
+    expected = outputs(other, name)
+    for key, values in outputs(one, name).items():
+        np.testing.assert_array_equal(values, expected[key], err_msg=key)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_what_is_saved_is_loaded(name, tmp_path, caplog):
+    model = make(name)
+    albert_tf.save(model, tmp_path / "saved", max_seq_length=9)
+    caplog.clear()
+    for again in (albert_tf.load(tmp_path / "saved"), type(model).load(tmp_path / "saved")):
+        assert type(again) is type(model)
+        same_outputs(again, model, name)
+        assert again.trained_task == TASKS.get(name)
+        settings = set(model.SETTINGS) - {"config"}
+        assert {key: getattr(again, key) for key in settings} == {
+            key: getattr(model, key) for key in settings
+        }
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+    albert_tf.save(again, tmp_path / "twice")
+    assert albert_tf.load(tmp_path / "twice").trained_task == TASKS.get(name)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_class_puts_a_new_head_on_any_encoder_and_says_so(name, tmp_path, caplog):
+    encoder = make("encoder")
+    albert_tf.save(encoder, tmp_path / "encoder")
+    kind, settings = HEADS[name]
+    caplog.clear()
+    model = kind.load(tmp_path / "encoder", **settings)
+    same_outputs(getattr(model, "encoder", model), encoder, "encoder")
+    said = [r.getMessage() for r in caplog.records if "random until they are trained" in r.message]
+    assert len(said) == (name != "encoder")
+    assert model.trained_task is None
+
+
+def test_a_head_is_kept_for_its_labels_and_new_for_others(tmp_path):
+    model = make("classes")
+    albert_tf.save(model, tmp_path / "classes")
+    kind = albert_tf.AlbertForClassification
+    same_outputs(kind.load(tmp_path / "classes", labels=["no", "maybe", "yes"]), model, "classes")
+    for labels in (["no", "yes", "maybe"], ["no", "yes"]):
+        other = kind.load(tmp_path / "classes", labels=labels)
+        assert other.labels == tuple(labels)
+        assert other.trained_task is None
+        ours, theirs = (m.classifier.output_weights.numpy()[:2] for m in (other, model))
+        assert (ours != theirs).any()
+    assert kind.load(tmp_path / "classes", num_labels=1).num_labels == 1
+
+
+def test_a_score_of_options_is_no_regression(tmp_path):
+    model = make("choices")
+    albert_tf.save(model, tmp_path / "choices")
+    other = albert_tf.AlbertForClassification.load(tmp_path / "choices", num_labels=1)
+    ours, theirs = (m.classifier.output_weights.numpy() for m in (other, model))
+    assert (ours != theirs).any()
+    with pytest.raises(ValueError, match="labels is needed"):
+        albert_tf.AlbertForClassification.load(tmp_path / "choices")
+
+
+def test_unnamed_classes_take_the_names_that_are_given(tmp_path):
+    model = albert_tf.AlbertForClassification(small_config(), num_labels=2)
+    albert_tf.save(model, tmp_path / "unnamed")
+    named = albert_tf.AlbertForClassification.load(tmp_path / "unnamed", labels=["a", "b"])
+    same_outputs(named, model, "classes")
+    assert named.labels == ("a", "b")
+
+
+def test_the_tokenizer_goes_with_the_model(tmp_path):
+    model = albert_tf.AlbertForClassification.load("mini", labels=["no", "yes"])
+    texts = ["A short one.", "Another one, which is longer."]
+    batch = model.tokenizer(texts)
+    albert_tf.save(model, tmp_path / "kept", is_pair=False)
+    kept = albert_tf.load(tmp_path / "kept")
+    np.testing.assert_array_equal(kept(kept.tokenizer(texts))["logits"], model(batch)["logits"])
+    assert kept.trained_task.is_pair is False
+    assert kept.trained_task.max_seq_length == kept.config.max_position_embeddings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"labels": "ab"}, "labels must be a list"),
+        ({"labels": ["one"]}, "labels must be a list of at least two"),
+        ({"labels": ["a", "a"]}, "different texts"),
+        ({"labels": ["a", None]}, "labels must be a list"),
+        ({"labels": ["a", "b"], "num_labels": 3}, "2 names for num_labels=3"),
+        ({}, "labels is needed"),
+    ],
+)
+def test_wrong_labels_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        albert_tf.AlbertForClassification(small_config(), **arguments)
+
+
+def test_nothing_is_overwritten_and_only_whole_models_are_saved(tmp_path):
+    model = make("encoder")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("keep")
+    with pytest.raises(ValueError, match=r"directory=.*full exists already"):
+        albert_tf.save(model, tmp_path / "full")
+    with pytest.raises(ValueError, match="max_seq_length"):
+        albert_tf.save(model, tmp_path / "new", max_seq_length=1000)
+    with pytest.raises(ValueError, match=r"tokenizer has .* tokens, but the model 31"):
+        albert_tf.save(model, tmp_path / "new", tokenizer=albert_tf.load_tokenizer("mini"))
+    with pytest.raises(TypeError, match="model must be"):
+        albert_tf.save(model.pooler, tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["notes.txt"]
