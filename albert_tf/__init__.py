@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from albert_tf.checkpoints.original.files import write_checkpoint
     from albert_tf.checkpoints.original.names import original_names
     from albert_tf.checkpoints.save import save
+    from albert_tf.classification.run import ClassificationSettings, run_classification
     from albert_tf.config import PRESETS, AlbertConfig
     from albert_tf.modeling.encoder import AlbertEncoder
     from albert_tf.modeling.models import (
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
         AlbertForQuestionAnswering,
         AlbertForQuestionAnsweringWithBeamSearch,
     )
+    from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
+    from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+    from albert_tf.squad.run import SquadSettings, run_squad
+    from albert_tf.training.job_result import JobResult
     from albert_tf.training.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
 
 
@@ -40,7 +45,12 @@ __all__ = [
     "AlbertForPretraining",
     "AlbertForQuestionAnswering",
     "AlbertForQuestionAnsweringWithBeamSearch",
+    "ClassificationSettings",
+    "JobResult",
     "Lamb",
+    "MultipleChoiceSettings",
+    "PretrainingSettings",
+    "SquadSettings",
     "WarmupPolynomialDecay",
     "__version__",
     "load",
@@ -48,6 +58,10 @@ __all__ = [
     "load_weights",
     "original_names",
     "save",
+    "run_classification",
+    "run_multiple_choice",
+    "run_pretraining",
+    "run_squad",
     "write_checkpoint",
 ]
 
@@ -70,6 +84,15 @@ _MODULES = {
     "load_weights": "checkpoints.load_weights",
     "original_names": "checkpoints.original.names",
     "save": "checkpoints.save",
+    "ClassificationSettings": "classification.run",
+    "JobResult": "training.job_result",
+    "MultipleChoiceSettings": "multiple_choice.run",
+    "PretrainingSettings": "pretraining.run",
+    "SquadSettings": "squad.run",
+    "run_classification": "classification.run",
+    "run_multiple_choice": "multiple_choice.run",
+    "run_pretraining": "pretraining.run",
+    "run_squad": "squad.run",
     "write_checkpoint": "checkpoints.original.files",
 }
 

@@ -9,6 +9,7 @@ behind another colon the name of a score that the original would not choose by.
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -46,6 +47,17 @@ def read_run_config(output_dir: str) -> dict[str, Any]:
         return {}
     config = content.get("config") if isinstance(content, dict) else None
     return config if isinstance(config, dict) else {}  # other programs have such a file too
+
+
+def new_record(phase: str, step: int, metrics: Mapping[str, float], seconds: float) -> Record:
+    """Returns the record of metrics that were measured `seconds` after 1970 began."""
+    values = {name: float(value) for name, value in metrics.items()}
+    return {"step": step, "phase": phase, "time": iso_time(seconds), **values}
+
+
+def iso_time(seconds: float) -> str:
+    """Returns the local time so many seconds after 1970 began."""
+    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
 def to_line(record: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ from albert_tf.finetuning.metrics import (
 from albert_tf.finetuning.setup import StepSettings, check_answers
 from albert_tf.training.curves import png
 from albert_tf.training.evaluation import BestCheckpoint
+from albert_tf.training.job_result import JobResult, OnLog
 from albert_tf.training.settings import unless_given
 
 _HEADER = ("index", "prediction")
@@ -52,8 +53,19 @@ _COLUMNS = ("text_a_column", "text_b_column", "label_column")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(StepSettings):
-    """Settings of `run_classifier`. Each is the flag of its name."""
+class ClassificationSettings(StepSettings):
+    """Settings of `run_classification`; each is the flag of its name of `run_classifier.py`.
+
+    `output_dir` is required, and at least one action: `do_train`, `do_eval`, `do_predict`,
+    `predict_file` or `export_dir`. A training needs `task_name` and the data: `data_dir` for a task
+    of GLUE, or for "custom" `train_file`, `dev_file` and `test_file`; and a model to start from:
+    `albert_hub_module_handle`, or `init_checkpoint` with its files. Everything else has a default;
+    docs/flags.md describes all flags.
+
+    Raises:
+        TypeError: a name is no setting, or a value has another type than its setting.
+        ValueError: a value is beyond the limits of its setting.
+    """
 
     task_name: str | None = None
     data_dir: str | None = None
@@ -70,7 +82,7 @@ class ClassifierSettings(StepSettings):
     classifier_dropout_prob: float = unless_given(0.1)
 
 
-class ClassifierJob(flow.Job[ClassifierSettings]):
+class ClassifierJob(flow.Job[ClassificationSettings]):
     """Classifies texts or pairs of texts, or predicts a number; see `Job`.
 
     Attributes:
@@ -82,13 +94,13 @@ class ClassifierJob(flow.Job[ClassifierSettings]):
     DROPOUT = "classifier_dropout_prob"
 
     @classmethod
-    def check(cls, settings: ClassifierSettings) -> None:
+    def check(cls, settings: ClassificationSettings) -> None:
         """See `Job`."""
         super().check(settings)
         check_answers(settings.predict_output_file, settings.predict_file, "--predict_file")
 
     @classmethod
-    def task_name(cls, settings: ClassifierSettings, trained: TrainedTask | None) -> str:
+    def task_name(cls, settings: ClassificationSettings, trained: TrainedTask | None) -> str:
         """See `Job`."""
         name = settings.task_name or (trained.name if trained else "")
         if not name:
@@ -99,7 +111,9 @@ class ClassifierJob(flow.Job[ClassifierSettings]):
         return name.lower() if name.lower() == CustomData.name else glue_task_name(name)
 
     @classmethod
-    def trained_settings(cls, settings: ClassifierSettings, trained: TrainedTask) -> dict[str, Any]:
+    def trained_settings(
+        cls, settings: ClassificationSettings, trained: TrainedTask
+    ) -> dict[str, Any]:
         """See `Job`; of columns none, where they have numbers and those given names, or so."""
         known = {**super().trained_settings(settings, trained), **trained.columns}
         known["regression"] = trained.labels.is_regression
@@ -111,7 +125,7 @@ class ClassifierJob(flow.Job[ClassifierSettings]):
 
     def __init__(
         self,
-        settings: ClassifierSettings,
+        settings: ClassificationSettings,
         name: str,
         trained: TrainedTask | None,
         source: ModelSource,
@@ -313,6 +327,23 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
         file.write(png(figure))
 
 
-def run(settings: ClassifierSettings) -> None:
-    """Does what the settings say; see `flow.run`."""
-    flow.run(ClassifierJob, settings)
+def run_classification(settings: ClassificationSettings, on_log: OnLog | None = None) -> JobResult:
+    """Trains, evaluates and applies a classifier, as `run_classifier.py` does.
+
+    Args:
+        settings: what is to be done; the command's flags.
+        on_log: called with each record of `JobResult.history` as it is logged, a dict of its own:
+            for W&B, MLflow and the like. An error in it ends the job; what was saved stays.
+
+    Returns:
+        The scores, the best checkpoint and what was logged.
+
+    Raises:
+        ValueError: something is missing, wrong, or does not belong to the rest; nothing was
+            written. Later, a training that diverged, or a file that cannot be read.
+        OSError: another run uses `output_dir`, or a file cannot be read or written.
+        KeyboardInterrupt: Ctrl-C, or a notebook's stop; the steps so far were saved, and the same
+            call resumes. Other signals raise `SystemExit`, after saving, too. In threads other than
+            the main one there are no signals.
+    """
+    return flow.run(ClassifierJob, settings, on_log)

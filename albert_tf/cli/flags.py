@@ -23,6 +23,7 @@ from albert_tf.config import (
     TrainerConfig,
 )
 from albert_tf.data.sequences import PADDINGS
+from albert_tf.finetuning.recipes import RECIPES
 from albert_tf.training.settings import depends
 
 # The groups of `--help`, in the order in which they are printed.
@@ -326,7 +327,7 @@ def define_fine_tuning_flags(
     define(
         {
             "Actions": {
-                Flag("recipe", "none", choices=("none", "auto", "v1", "v2")): "Use the published "
+                Flag("recipe", "none", choices=RECIPES): "Use the published "
                 "settings of the task for all flags that are not given. v1, v2: those of models "
                 "of that version. auto: those of the version that the model's configuration "
                 "indicates. none: the defaults listed here.",

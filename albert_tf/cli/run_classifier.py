@@ -95,7 +95,7 @@ def run() -> None:
     """Does what the flags say."""
     from albert_tf.classification import run  # TensorFlow, which --help need not wait for
 
-    run.run(settings_from_flags(run.ClassifierSettings))
+    run.run_classification(settings_from_flags(run.ClassificationSettings))
 
 
 main = command(define_flags, run)

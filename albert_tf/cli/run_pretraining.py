@@ -114,7 +114,7 @@ def run() -> None:
     """Does what the flags say."""
     from albert_tf.pretraining import run  # TensorFlow, which --help need not wait for
 
-    run.run(settings_from_flags(run.PretrainingSettings))
+    run.run_pretraining(settings_from_flags(run.PretrainingSettings))
 
 
 main = command(define_flags, run)

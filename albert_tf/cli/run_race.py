@@ -84,7 +84,7 @@ def run() -> None:
     """Does what the flags say."""
     from albert_tf.multiple_choice import run  # TensorFlow, which --help need not wait for
 
-    run.run(settings_from_flags(run.MultipleChoiceSettings))
+    run.run_multiple_choice(settings_from_flags(run.MultipleChoiceSettings))
 
 
 main = command(define_flags, run)

@@ -131,7 +131,7 @@ def run() -> None:
     """Does what the flags say."""
     from albert_tf.squad import run  # TensorFlow, which --help need not wait for
 
-    run.run(settings_from_flags(run.SquadSettings))
+    run.run_squad(settings_from_flags(run.SquadSettings))
 
 
 main = command(define_flags, run)

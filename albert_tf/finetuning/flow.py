@@ -10,6 +10,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic
 
 import keras
@@ -51,8 +52,10 @@ from albert_tf.training.evaluation import (
     load_complete,
     train_and_evaluate,
 )
+from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog, scored_result
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
+from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.settings import resolve
 from albert_tf.training.trainer import Trainer
@@ -79,6 +82,7 @@ class Job(ABC, Generic[S]):
 
         outputs: of the model, that are evaluated and applied.
         results: takes the scores; there before checkpoints are evaluated.
+        scores_of_answers: set by `apply` where the right answers are known.
     """
 
     ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
@@ -93,6 +97,7 @@ class Job(ABC, Generic[S]):
     model: keras.Model
     strategy: tf.distribute.Strategy
     results: EvaluationResults
+    scores_of_answers: Mapping[str, float] = MappingProxyType({})
 
     @classmethod
     def check(cls, settings: S) -> None:
@@ -168,12 +173,20 @@ class Job(ABC, Generic[S]):
         return self._predictors[batch_size]
 
 
-def run(kind: type[Job[S]], settings: S) -> None:
+@process_state_kept()
+def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResult:
     """Does what the settings say; everything is checked before the first file is written.
+
+    Args:
+        kind: the job.
+        settings: what is to be done.
+        on_log: called by the chief with each record, see `JobResult.history`, as it is logged. An
+            error in it ends the job; what was saved stays.
 
     Raises:
         ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
         DirectoryLockedError: another run uses --output_dir.
+        TrainingInterrupted, KeyboardInterrupt: a signal asked for the end; see `Trainer.train`.
     """
     check_devices(settings)
     actions = [name for name in kind.ACTIONS if getattr(settings, name)]
@@ -194,16 +207,21 @@ def run(kind: type[Job[S]], settings: S) -> None:
         trainer.model if trainer else build_model(task.build_model, settings.precision, strategy),
         strategy,
     )
+    result = JobResult(settings.output_dir)
     if trainer:
-        _train(job, trainer, task, directory)
+        result = _train(job, trainer, task, directory, on_log)
     elif job.evaluates and is_chief(strategy):
-        _evaluate(job, directory, is_own=is_own)
+        result = _evaluate(job, directory, on_log, is_own=is_own)
     is_applied = not {*actions} <= {"do_train", "do_eval"}
     if settings.dry_run:  # what is to be applied may not be there yet
         is_applied = is_applied and not (settings.do_train or job.evaluates)
     if is_applied and is_chief(strategy):
-        _apply(job, directory)
+        result = _apply(job, directory, result, on_log)
     wait_for_workers(strategy)
+    if settings.dry_run or not is_chief(strategy):
+        return JobResult(settings.output_dir)
+    best = TrainingDirectory(settings.output_dir).best()
+    return dataclasses.replace(result, best_checkpoint=best)
 
 
 def _open(kind: type[Job[S]], settings: S) -> tuple[Job[S], ModelDirectory, bool]:
@@ -231,7 +249,13 @@ def _open(kind: type[Job[S]], settings: S) -> tuple[Job[S], ModelDirectory, bool
     return job, directory, is_own
 
 
-def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, directory: ModelDirectory) -> None:
+def _train(
+    job: Job[S],
+    trainer: Trainer,
+    task: InMemoryTask,
+    directory: ModelDirectory,
+    on_log: OnLog | None,
+) -> JobResult:
     """Trains, or goes on with a training that ended early; evaluates every checkpoint."""
     settings, start = job.settings, job.source.checkpoint
     with trainer.locked(evaluates=job.evaluates, dry_run=settings.dry_run):
@@ -253,7 +277,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, directory: ModelDi
         if job.evaluates and trainer.is_chief:
             job.results = job.RESULTS(settings.output_dir, trainer.step)
         if settings.dry_run:
-            return
+            return JobResult(settings.output_dir)
         if trainer.is_chief:
             prepare_output(directory, job.task, is_training=True)
         log = RunLog(
@@ -261,6 +285,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, directory: ModelDi
             trainer.optimizer_config.num_train_steps,
             trainer.step,
             write=trainer.is_chief,
+            on_log=on_log,
         )
         log.write_config(
             {
@@ -280,9 +305,14 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, directory: ModelDi
                 trainer.train(log)
         finally:
             log.close()
+    if not job.evaluates:
+        return JobResult(settings.output_dir, trainer.step, history=log.records)
+    return scored_result(settings.output_dir, log.records, job.best_metric, best.step)
 
 
-def _evaluate(job: Job[S], directory: ModelDirectory, *, is_own: bool) -> None:
+def _evaluate(
+    job: Job[S], directory: ModelDirectory, on_log: OnLog | None, *, is_own: bool
+) -> JobResult:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     settings = job.settings
     training = TrainingDirectory(settings.output_dir)
@@ -296,11 +326,13 @@ def _evaluate(job: Job[S], directory: ModelDirectory, *, is_own: bool) -> None:
             prefixes = [_chosen(job, choice)]
         load_complete(job.model, prefixes[0])
         if settings.dry_run:
-            return
+            return JobResult(settings.output_dir)
         prepare_output(directory, job.task, is_training=False)
         job.results = job.RESULTS(settings.output_dir)
+        log = EvaluationLog(on_log)
         record = partial(job.record, best=best, keeps_best=is_own and choice == "all")
-        evaluate_checkpoints(prefixes, job.model, job.evaluate, record)
+        evaluate_checkpoints(prefixes, job.model, log, job.evaluate, record)
+    return scored_result(settings.output_dir, log.records, job.best_metric, best.step)
 
 
 def _chosen(job: Job[S], choice: str | None) -> str:
@@ -312,14 +344,23 @@ def _chosen(job: Job[S], choice: str | None) -> str:
     return choose_checkpoint(directory, choice, other, flag=CHECKPOINT_FLAG)
 
 
-def _apply(job: Job[S], directory: ModelDirectory) -> None:
-    """Predicts and exports with one checkpoint."""
+def _apply(
+    job: Job[S], directory: ModelDirectory, result: JobResult, on_log: OnLog | None
+) -> JobResult:
+    """Predicts and exports with one checkpoint; adds its scores where nothing was evaluated."""
     settings = job.settings
     prefix = _chosen(job, settings.checkpoint)
     step = load_complete(job.model, prefix)
     logging.info("Applying %s, step %d", prefix, step)
     if settings.dry_run:
-        return
+        return result
     if settings.do_predict and not (settings.do_train or job.evaluates):
         prepare_output(directory, job.task, is_training=False)
     job.apply(step)
+    if result.scores:
+        return result
+    log = EvaluationLog(on_log)
+    if job.scores_of_answers:
+        log.evaluation(step, job.scores_of_answers)
+    applied = scored_result(settings.output_dir, log.records, job.best_metric, step)
+    return dataclasses.replace(applied, step=step, history=result.history + applied.history)

@@ -15,6 +15,7 @@ from albert_tf.config import PRESETS, AlbertConfig
 
 SIZES = ("base", "large", "xlarge", "xxlarge")
 VERSIONS = ("v1", "v2")
+RECIPES = ("none", "auto", *VERSIONS)  # of --recipe
 
 # MNLI's mismatched sets and the diagnostic set are for models that were trained on MNLI.
 _SAME_SETTINGS = {"mismnli": "mnli", "ax": "mnli"}

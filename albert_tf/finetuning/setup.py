@@ -24,10 +24,11 @@ from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask, desc
 from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory
 from albert_tf.config import AlbertConfig, FineTuningOptimizerConfig
 from albert_tf.data.files import check_file, check_folder, real_name
-from albert_tf.finetuning.recipes import recipe_for, size_of, version_of
+from albert_tf.data.sequences import PADDINGS
+from albert_tf.finetuning.recipes import RECIPES, recipe_for, size_of, version_of
 from albert_tf.serving.saved_model import TEXT_FOLDER
 from albert_tf.training.distribution import is_tpu
-from albert_tf.training.settings import TrainingSettings, missing, unless_given
+from albert_tf.training.settings import TrainingSettings, limited, missing, unless_given
 
 CHECKPOINT_FLAG = "--checkpoint"
 
@@ -39,16 +40,16 @@ _SPAN_HEADS = {"squad1.1": "cls/squad/output_weights", "squad2.0": "answer_class
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningSettings(TrainingSettings):
-    """Settings of the commands that fine-tune. Each is the flag of its name."""
+    """Settings of the commands that fine-tune; see `TrainingSettings`."""
 
     do_train: bool = False
     do_predict: bool = False
-    recipe: str = "none"
+    recipe: str = limited("none", choices=RECIPES)
     checkpoint: str | None = None
-    predict_batch_size: int = 8
+    predict_batch_size: int = limited(8, at_least=1)
     export_dir: str | None = None
     export_text_model: bool = False
-    padding: str = "longest"
+    padding: str = limited("longest", choices=PADDINGS)
     max_seq_length: int = unless_given(512)
     albert_hub_module_handle: str | None = None
     do_lower_case: bool | None = unless_given(None)
@@ -64,7 +65,7 @@ class StepSettings(FineTuningSettings):
     """The same of commands that have a development set and a number of training steps."""
 
     do_eval: bool = False
-    eval_batch_size: int = 8
+    eval_batch_size: int = limited(8, at_least=1)
     train_step: int = unless_given(FineTuningOptimizerConfig.num_train_steps)
     warmup_step: int = unless_given(FineTuningOptimizerConfig.num_warmup_steps)
 

@@ -29,6 +29,7 @@ from albert_tf.multiple_choice.export import export_choice, export_text_choice
 from albert_tf.multiple_choice.features import choice_features
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
+from albert_tf.training.job_result import JobResult, OnLog
 from albert_tf.training.settings import unless_given
 
 # What wants each split.
@@ -37,7 +38,14 @@ _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoiceSettings(StepSettings):
-    """Settings of `run_race`. Each is the flag of its name."""
+    """Settings of `run_multiple_choice`; each is the flag of its name of `run_race.py`.
+
+    `output_dir` is required. The actions are `do_train` and `do_eval`, both True by default,
+    `do_predict` and `export_dir`. They need the data: `data_dir` for RACE, or `train_choices`,
+    `dev_choices` and `test_choices`; a training needs a model to start from:
+    `albert_hub_module_handle`, or `init_checkpoint` with its files. Everything else has a default;
+    docs/flags.md describes all flags. Raises what `ClassificationSettings` raises.
+    """
 
     task_name: str = MULTIPLE_CHOICE
     do_train: bool = True
@@ -182,6 +190,7 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
             results = self._scores(TEST, logits, batch_size)
             best = BestCheckpoint(TrainingDirectory(output_dir), self.best_metric)
             write_predict_results(output_dir, step, results, best.value)
+            self.scores_of_answers = results
             for name, value in sorted(results.items()):
                 logging.info("%s = %s", name, value)
 
@@ -261,6 +270,14 @@ def write_predict_results(
         file.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def run(settings: MultipleChoiceSettings) -> None:
-    """Does what the settings say; see `flow.run`."""
-    flow.run(MultipleChoiceJob, settings)
+def run_multiple_choice(settings: MultipleChoiceSettings, on_log: OnLog | None = None) -> JobResult:
+    """Trains, evaluates and applies a model of multiple choice, as `run_race.py` does.
+
+    Args:
+        settings: what is to be done; the command's flags.
+        on_log: see `run_classification`, which also says what is raised.
+
+    Returns:
+        The scores, the best checkpoint and what was logged.
+    """
+    return flow.run(MultipleChoiceJob, settings, on_log)

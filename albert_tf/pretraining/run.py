@@ -51,10 +51,12 @@ from albert_tf.training.evaluation import (
     train_and_evaluate,
     write_results,
 )
+from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog, scored_result
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
+from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.run_log import RunLog
-from albert_tf.training.settings import TrainingSettings, resolve, unless_given
+from albert_tf.training.settings import TrainingSettings, limited, resolve, unless_given
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 
@@ -65,7 +67,14 @@ _EVALUATION = "evaluation"  # in the settings of a run
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(TrainingSettings):
-    """Settings of `run_pretraining`. Each is the flag of its name."""
+    """Settings of `run_pretraining`; each is the flag of its name of `run_pretraining.py`.
+
+    `output_dir` and `input_file`, the records, are required. The actions are `do_train`, True by
+    default, and `do_eval`. A new training needs `albert_config_file`, or `init_checkpoint` with its
+    configuration; `max_seq_length` and `max_predictions_per_seq` are those of the records.
+    Everything else has a default; docs/flags.md describes all flags. Raises what
+    `ClassificationSettings` raises.
+    """
 
     input_file: str
     eval_input_file: str | None = None
@@ -74,22 +83,22 @@ class PretrainingSettings(TrainingSettings):
     max_seq_length: int = 512
     max_predictions_per_seq: int = 20
     sentence_loss: str = SOP
-    shuffle_buffer_size: int = 1000
+    shuffle_buffer_size: int = limited(1000, at_least=1)
     skip_damaged_records: bool = False
     masked_lm_prob: float = 0.0
     masked_lm_budget: float = 0.0
     ngram: int = unless_given(3)
     favor_shorter_ngram: bool = unless_given(True)
     do_whole_word_mask: bool = unless_given(True)
-    eval_batch_size: int = 64
-    max_eval_steps: int = 100
+    eval_batch_size: int = limited(64, at_least=1)
+    max_eval_steps: int = limited(100, at_least=1)
     eval_checkpoint: str = "newest"
     watch_secs: float = 0.0
     depth_schedule: str = ""
     num_train_steps: int = OptimizerConfig.num_train_steps
     num_warmup_steps: int = OptimizerConfig.num_warmup_steps
     num_decay_steps: int | None = None
-    scale_from_batch_size: int | None = None
+    scale_from_batch_size: int | None = limited(None, at_least=1)
 
 
 def scale_to_batch_size(
@@ -161,11 +170,16 @@ def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
     )
 
 
-def run(settings: PretrainingSettings) -> None:
-    """Does what the settings say; everything is checked before the first file is written.
+@process_state_kept()
+def run_pretraining(settings: PretrainingSettings, on_log: OnLog | None = None) -> JobResult:
+    """Pretrains and evaluates a model, as `run_pretraining.py` does.
 
-    Raises:
-        ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
+    Args:
+        settings: what is to be done; the command's flags.
+        on_log: see `run_classification`, which also says what is raised.
+
+    Returns:
+        The scores, the best checkpoint and what was logged.
     """
     check_devices(settings)
     if not (settings.do_train or settings.do_eval):
@@ -181,12 +195,18 @@ def run(settings: PretrainingSettings) -> None:
     task = _task(settings, config, _masking(settings, model_directory), strategy)
     if settings.do_train:
         trainer = Trainer(task, trainer_config, optimizer_config, strategy)
-        _train(settings, task, trainer, model_directory)
+        result = _train(settings, task, trainer, model_directory, on_log)
     else:
         untrained = build_model(task.build_model, settings.precision, strategy)
+        last_step = optimizer_config.num_train_steps
+        result = JobResult(settings.output_dir)
         if is_chief(strategy):
-            _evaluate(settings, task, untrained, strategy, optimizer_config.num_train_steps)
+            result = _evaluate(settings, task, untrained, strategy, last_step, on_log)
     wait_for_workers(strategy)
+    if settings.dry_run or not is_chief(strategy):
+        return JobResult(settings.output_dir)
+    best = TrainingDirectory(settings.output_dir).best()
+    return dataclasses.replace(result, best_checkpoint=best)
 
 
 def _model_settings(settings: PretrainingSettings) -> ModelSettings:
@@ -284,7 +304,8 @@ def _train(
     task: PretrainingTask,
     trainer: Trainer,
     model_directory: ModelDirectory,
-) -> None:
+    on_log: OnLog | None,
+) -> JobResult:
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
     evaluator = None
     if settings.do_eval:
@@ -313,14 +334,20 @@ def _train(
                 keeps_best=settings.do_eval,
             ).log()
         if dry_run:
-            return
+            return JobResult(settings.output_dir)
         evaluation = read_run_config(settings.output_dir).get(_EVALUATION)
         if trainer.is_chief:
             model_directory.write()
         if evaluator is not None:
             evaluation = _evaluation_input(task, evaluation, best)
         num_train_steps = trainer.optimizer_config.num_train_steps
-        log = RunLog(settings.output_dir, num_train_steps, trainer.step, write=trainer.is_chief)
+        log = RunLog(
+            settings.output_dir,
+            num_train_steps,
+            trainer.step,
+            write=trainer.is_chief,
+            on_log=on_log,
+        )
         log.write_config(
             {
                 "model": task.config.to_dict(),
@@ -345,6 +372,9 @@ def _train(
                 train_and_evaluate(trainer, log, evaluate, record, best.last_step)
         finally:
             log.close()
+    if evaluator is None:
+        return JobResult(settings.output_dir, trainer.step, history=log.records)
+    return scored_result(settings.output_dir, log.records, BEST_METRIC, best.step)
 
 
 def _evaluation_input(
@@ -376,7 +406,8 @@ def _evaluate(
     model: keras.Model,
     strategy: tf.distribute.Strategy,
     last_step: int,
-) -> None:
+    on_log: OnLog | None,
+) -> JobResult:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     evaluator = Evaluator(task, model, strategy, settings.eval_batch_size, settings.max_eval_steps)
     schedule = DepthSchedule.parse(settings.depth_schedule, task.config)
@@ -398,7 +429,7 @@ def _evaluate(
                 prefixes = iter(directory.checkpoints())  # there may be none yet
             for prefix in islice(_prepared(prefixes, evaluator, task.sentence_loss, schedule), 1):
                 load_complete(evaluator.model, prefix)
-            return
+            return JobResult(settings.output_dir)
         make_output_dir(settings.output_dir)
 
         def record(step: int, results: Mapping[str, float]) -> None:
@@ -407,7 +438,9 @@ def _evaluate(
                 best.offer(step, results, evaluator.model)
 
         prepared = _prepared(prefixes, evaluator, task.sentence_loss, schedule)
-        evaluate_checkpoints(prepared, evaluator.model, evaluator.evaluate, record)
+        log = EvaluationLog(on_log)
+        evaluate_checkpoints(prepared, evaluator.model, log, evaluator.evaluate, record)
+    return scored_result(settings.output_dir, log.records, BEST_METRIC, best.step)
 
 
 def _prepared(

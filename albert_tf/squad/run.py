@@ -34,7 +34,8 @@ from albert_tf.squad.features import SquadFeatures, check_lengths, squad_feature
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
-from albert_tf.training.settings import unless_given
+from albert_tf.training.job_result import JobResult, OnLog
+from albert_tf.training.settings import limited, unless_given
 
 # What a model that is applied must share with its training, by version of SQuAD.
 _KEPT_FLAGS = {
@@ -76,7 +77,14 @@ class SquadEvaluationResults(EvaluationResults):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSettings(FineTuningSettings):
-    """Settings of `run_squad`. Each is the flag of its name."""
+    """Settings of `run_squad`; each is the flag of its name of `run_squad.py`.
+
+    `output_dir` is required, and at least one action: `do_train`, `do_predict`, `predict_json` or
+    `export_dir`. A training needs `squad_version`, `train_file` and a model to start from:
+    `albert_hub_module_handle`, or `init_checkpoint` with its files. `predict_file` is what
+    `do_predict` answers, and what checkpoints are evaluated on. Everything else has a default;
+    docs/flags.md describes all flags. Raises what `ClassificationSettings` raises.
+    """
 
     squad_version: int | None = None
     train_file: str | None = None
@@ -86,7 +94,7 @@ class SquadSettings(FineTuningSettings):
     max_seq_length: int = unless_given(384)
     doc_stride: int = unless_given(128)
     max_query_length: int = unless_given(64)
-    num_workers: int | None = None
+    num_workers: int | None = limited(None, at_least=1)
     n_best_size: int = 20
     max_answer_length: int = 30
     start_n_top: int = unless_given(5)
@@ -382,6 +390,7 @@ class SquadJob(flow.Job[SquadSettings]):
         answers = self.answers()
         scores = self.scores(answers) if self.has_references else {}
         self._write(step, answers, scores)
+        self.scores_of_answers = scores
         logging.info("Answered %d questions of %s", len(answers), self.predict.path)
         for line in result_lines(step, scores) if scores else []:
             logging.info(line)
@@ -401,6 +410,14 @@ def best_metric(questions: Sequence[Question], version: int) -> str:
     return "char_f1" if is_chinese(questions) else "f1"
 
 
-def run(settings: SquadSettings) -> None:
-    """Does what the settings say; see `flow.run`."""
-    flow.run(SquadJob, settings)
+def run_squad(settings: SquadSettings, on_log: OnLog | None = None) -> JobResult:
+    """Trains, evaluates and applies a model that answers questions, as `run_squad.py` does.
+
+    Args:
+        settings: what is to be done; the command's flags.
+        on_log: see `run_classification`, which also says what is raised.
+
+    Returns:
+        The scores, the best checkpoint and what was logged.
+    """
+    return flow.run(SquadJob, settings, on_log)

@@ -26,6 +26,7 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.files import read_utf8, write_then_rename
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import check_batch_size, local_replicas, split_batch
+from albert_tf.training.job_result import EvaluationLog
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.task import EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer
@@ -285,7 +286,11 @@ def train_and_evaluate(
 
 
 def evaluate_checkpoints(
-    prefixes: Iterable[str], model: keras.Model, evaluate: Evaluate, record: Record
+    prefixes: Iterable[str],
+    model: keras.Model,
+    log: EvaluationLog,
+    evaluate: Evaluate,
+    record: Record,
 ) -> None:
     """Loads one checkpoint after the other into the model and evaluates it.
 
@@ -306,6 +311,7 @@ def evaluate_checkpoints(
         results = evaluate()
         for line in result_lines(step, results):
             logging.info(line)
+        log.evaluation(step, results)
         record(step, results)
 
 

@@ -3,7 +3,8 @@
 Schedulers send SIGTERM or SIGUSR1 some seconds before they take a machine away, Ctrl-C sends
 SIGINT, and a terminal that is closed SIGHUP. The exit status is 128 and the signal's number, as of
 a process that the signal ended: what follows a command that was finished must not follow one that
-was not.
+was not. Where Python's own handler would have raised KeyboardInterrupt, as in a notebook or at the
+prompt, that is raised once the step is saved.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _LOOK_AGAIN = signal.SIGALRM  # sent by this process to itself
 _SECONDS_BETWEEN_LOOKS = 0.02
 
 _deferred: BaseException | None = None  # to be raised outside of TensorFlow
+_next_look: tuple[threading.Timer, Any] | None = None  # and the earlier handler of `_LOOK_AGAIN`
 
 
 class _Stopped(SystemExit):
@@ -63,15 +65,28 @@ def _raise_outside_tensorflow(error: BaseException, frame: FrameType | None) -> 
 
     Its C++ code calls Python functions, and some of it crashes when one raises.
     """
-    global _deferred
+    global _deferred, _next_look
     _deferred = error
     if not _is_in_tensorflow(frame):
         _raise_deferred()
-    signal.signal(_LOOK_AGAIN, _look_again)
+    _stop_looking()
+    earlier = signal.signal(_LOOK_AGAIN, _look_again)
     main_thread = threading.main_thread().ident
     timer = threading.Timer(_SECONDS_BETWEEN_LOOKS, signal.pthread_kill, (main_thread, _LOOK_AGAIN))
     timer.daemon = True
     timer.start()
+    _next_look = timer, earlier
+
+
+def _stop_looking() -> None:
+    """Gives `_LOOK_AGAIN` its earlier handler, after making sure that it is not sent any more."""
+    global _next_look
+    if _next_look is not None:
+        timer, earlier = _next_look
+        timer.cancel()
+        timer.join()
+        _next_look = None
+        signal.signal(_LOOK_AGAIN, earlier)
 
 
 def _look_again(number: int, frame: FrameType | None) -> None:
@@ -82,6 +97,9 @@ def _look_again(number: int, frame: FrameType | None) -> None:
 def _raise_deferred() -> None:
     """Raises what is to be raised outside of TensorFlow, if there is such a thing."""
     global _deferred
+    if threading.current_thread() is not threading.main_thread():
+        return  # signals belong to the main thread
+    _stop_looking()
     error, _deferred = _deferred, None
     if isinstance(error, _Stopped):
         # Only now: while TensorFlow is imported, nothing that is written is shown.
@@ -125,7 +143,8 @@ def _tell(line: str) -> None:
 class TrainingInterrupted(SystemExit):
     """A signal asked for the end of the training; what was trained is saved.
 
-    Ends the process with status 128 and the signal's number unless it is caught.
+    Ends the process with status 128 and the signal's number unless it is caught. Of Ctrl-C see
+    `Interruption.stopped`.
     """
 
 
@@ -142,6 +161,7 @@ class Interruption:
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self._is_idle = False  # nothing is to be saved
+        self._raises_keyboard_interrupt = False
         self._earlier: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -159,6 +179,8 @@ class Interruption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
+        earlier = self._earlier.get(self.signal)
+        self._raises_keyboard_interrupt = earlier is signal.default_int_handler
         self._hand_back()
         if self._is_idle:
             _raise_outside_tensorflow(TrainingInterrupted(128 + number), frame)
@@ -183,14 +205,15 @@ class Interruption:
         if self.signal is not None:
             raise self.stopped(step)
 
-    def stopped(self, step: int) -> TrainingInterrupted:
-        """What to raise once `step` is saved; tells of it. Another worker may have been asked."""
+    def stopped(self, step: int) -> BaseException:
+        """What to raise once `step` is saved; tells of it. Another worker may have been asked.
+
+        It is KeyboardInterrupt where the signal would have raised it, else TrainingInterrupted.
+        """
         number = self.signal or signal.SIGTERM
         by = "" if self.signal else " of another worker"
-        logging.info(
-            "%s%s: stopped after step %d, which is saved. Run the same command to resume.",
-            number.name,
-            by,
-            step,
-        )
+        what = f"{number.name}{by}: stopped after step {step}, which is saved."
+        logging.info("%s Run the same command to resume.", what)
+        if self._raises_keyboard_interrupt:
+            return KeyboardInterrupt(f"{what} The same call resumes.")
         return TrainingInterrupted(128 + number)

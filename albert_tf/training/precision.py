@@ -25,11 +25,11 @@ from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 
 Model = TypeVar("Model", bound=keras.Model)
 _POLICIES = {BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
-_REWRITE = "auto_mixed_precision_onednn_bfloat16"
+REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 # The rewriter's "infer list": what it would take along beside or between matrix products. Read by
 # TensorFlow whenever it optimises a graph.
-_TAKEN_ALONG_REMOVED = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
+TAKEN_ALONG_REMOVED = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
 _TAKEN_ALONG = (
     *("Add", "AddN", "AddV2", "AvgPool", "AvgPool3D", "AvgPool3DGrad", "AvgPoolGrad"),
     *("BiasAdd", "BiasAddGrad", "BiasAddV1", "Elu", "EluGrad", "Erf", "Erfc", "FloorDiv"),
@@ -69,9 +69,8 @@ def build_model(
     _check(precision, device, jit_compile)
     is_rewritten = device == "CPU" and precision == BFLOAT16
     if is_rewritten:
-        os.environ[_TAKEN_ALONG_REMOVED] = ",".join(_TAKEN_ALONG)
-    # For every graph that runs from now on.
-    tf.config.optimizer.set_experimental_options({_REWRITE: is_rewritten})
+        os.environ[TAKEN_ALONG_REMOVED] = ",".join(_TAKEN_ALONG)
+    set_rewritten(is_rewritten)
     before = keras.config.dtype_policy()
     if precision != FLOAT32 and not is_rewritten:
         keras.config.set_dtype_policy(_POLICIES[precision])
@@ -80,6 +79,12 @@ def build_model(
             return build()
     finally:
         keras.config.set_dtype_policy(before)
+
+
+def set_rewritten(is_rewritten: bool) -> None:
+    """Says whether the graphs that run from now on are put into bfloat16 on a CPU."""
+    if is_rewritten != bool(tf.config.optimizer.get_experimental_options().get(REWRITE)):
+        tf.config.optimizer.set_experimental_options({REWRITE: is_rewritten})
 
 
 def device_type(strategy: tf.distribute.Strategy) -> str:

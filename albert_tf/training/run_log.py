@@ -10,7 +10,6 @@ appears twice.
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
 import os
@@ -30,6 +29,8 @@ from albert_tf.checkpoints.run_records import (
     METRICS_FILE,
     RUN_CONFIG_FILE,
     Record,
+    iso_time,
+    new_record,
     read_records,
     read_run_config,
     to_line,
@@ -38,6 +39,7 @@ from albert_tf.data.files import explain_write_errors, write_then_rename
 from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
 from albert_tf.training.distribution import device_names
+from albert_tf.training.job_result import OnLog
 from albert_tf.version import __version__
 
 CURVES_FILE = "training_curves.png"
@@ -53,6 +55,7 @@ class RunLog:
         total_steps: step at which training ends.
         start_step: finished steps of the checkpoint the run resumes from; 0 for a new run.
         write: False on every worker but the chief: nothing is written or shown.
+        on_log: called with each record after it is written; an error in it ends the run.
         clock: returns the time in seconds since 1970.
     """
 
@@ -63,11 +66,13 @@ class RunLog:
         start_step: int = 0,
         *,
         write: bool = True,
+        on_log: OnLog | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._output_dir = output_dir
         self._total_steps = total_steps
         self._write = write
+        self._on_log = on_log
         self._clock = clock
         self._interval_step = start_step
         self._interval_start = clock()
@@ -84,6 +89,11 @@ class RunLog:
             unit="step",
             disable=None if write else True,  # None: shown on a terminal, and nowhere else
         )
+
+    @property
+    def records(self) -> list[Record]:
+        """The records of the whole run, as `metrics.jsonl` has them."""
+        return list(self._records.values())
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Writes `run_config.json`: `config` and the circumstances of this start.
@@ -108,7 +118,7 @@ class RunLog:
                         value,
                     )
         content = {
-            "time": _iso_time(self._clock()),
+            "time": iso_time(self._clock()),
             "start_step": self._interval_step,
             "command_line": sys.argv,
             "versions": {
@@ -217,9 +227,9 @@ class RunLog:
         metrics: Mapping[str, float],
         shown_only: Mapping[str, float] | None = None,
     ) -> None:
-        values = {name: float(value) for name, value in metrics.items()}
+        record = new_record(phase, step, metrics, self._clock())
+        values = _metrics(record)
         self._log_line(phase, step, {**values, **(shown_only or {})})
-        record = {"step": step, "phase": phase, "time": _iso_time(self._clock()), **values}
         is_repeated = (phase, step) in self._records
         self._records[phase, step] = record
         if is_repeated:
@@ -229,6 +239,8 @@ class RunLog:
             with explain_write_errors(path), tf.io.gfile.GFile(path, "a") as file:
                 file.write(to_line(record))
         self._write_summaries(phase, step, values)
+        if self._on_log:
+            self._on_log(dict(record))
 
     def _log_line(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         pairs = " ".join(f"{name}={value:.6g}" for name, value in values.items())
@@ -268,7 +280,7 @@ class RunLog:
         self._replace_file(METRICS_FILE, "".join(map(to_line, self._records.values())))
 
     def _draw_curves(self) -> None:
-        self._replace_file(CURVES_FILE, draw_curves(list(self._records.values())))
+        self._replace_file(CURVES_FILE, draw_curves(self.records))
         self._drawn_at = self._clock()
 
     def _replace_file(self, name: str, content: str | bytes) -> None:
@@ -290,7 +302,3 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metrics(record: Record) -> dict[str, float]:
     return {key: value for key, value in record.items() if isinstance(value, float)}
-
-
-def _iso_time(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

@@ -3,23 +3,114 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+import inspect
+import numbers
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
+import numpy as np
 from absl import logging
 
 from albert_tf.config import OptimizerConfig, TrainerConfig
 
-_DEFAULT = "default"  # in the metadata of a field
+_DEFAULT, _AT_LEAST, _CHOICES = "default", "at_least", "choices"  # in the metadata of a field
+# What is taken for a setting of a type.
+_KINDS: dict[type, Any] = {
+    str: str,
+    bool: (bool, np.bool_),
+    int: numbers.Integral,
+    float: numbers.Real,
+}
 T = TypeVar("T")
 
 
-def unless_given(default: T) -> T:
+def unless_given(default: T, *, at_least: float | None = None) -> T:
     """Returns a field that is None where nobody gave it, until `resolve` fills it.
 
     It is for settings in which a recipe or a trained model has a say; `default` comes last.
     """
-    return cast(T, dataclasses.field(default=None, metadata={_DEFAULT: default}))
+    metadata = {_DEFAULT: default, _AT_LEAST: at_least}
+    return cast(T, dataclasses.field(default=None, metadata=metadata))
+
+
+def limited(default: T, *, at_least: float | None = None, choices: Sequence[str] = ()) -> T:
+    """Returns a field whose values have a lower bound, or are one of several names."""
+    metadata = {_AT_LEAST: at_least, _CHOICES: choices}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def limits_of(field: dataclasses.Field[Any]) -> tuple[float | None, tuple[str, ...]]:
+    """Returns the lower bound of a setting and the names it may be; None and () for none."""
+    return field.metadata.get(_AT_LEAST), tuple(field.metadata.get(_CHOICES, ()))
+
+
+def check_settings(settings: Any) -> None:
+    """Checks types and limits of settings; paths become str, numbers of NumPy Python's.
+
+    Args:
+        settings: a frozen dataclass, as it is made. Types other than str, bool, int and float are
+            not checked.
+
+    Raises:
+        TypeError: a value is not of the annotated type.
+        ValueError: it is beyond the limits.
+    """
+    hints = _types(cast(Any, type(settings)))
+    for field in dataclasses.fields(settings):
+        value, hint = getattr(settings, field.name), hints[field.name]
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        if value is None and (depends(field) or type(None) in kinds):
+            continue
+        if kinds[0] in _KINDS:
+            value = _typed(field.name, value, kinds[0])
+        object.__setattr__(settings, field.name, value)
+        at_least, choices = limits_of(field)
+        if at_least is not None and not value >= at_least:
+            raise ValueError(f"--{field.name} must be at least {at_least}. Received: {value}")
+        if choices and value not in choices:
+            raise ValueError(
+                f"--{field.name} must be one of {', '.join(choices)}. Received: {value!r}"
+            )
+
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _typed(name: str, value: Any, expected: type) -> Any:
+    """The value as one of the type; TypeError, which names the setting, unless it is one."""
+    if expected is str and isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    is_other = isinstance(value, bool) and expected is not bool  # which is an int to Python
+    if is_other or not isinstance(value, _KINDS[expected]):
+        raise TypeError(
+            f"--{name} must be of type {expected.__name__}. Received: {value!r}, of type "
+            f"{type(value).__name__}"
+        )
+    return expected(value)
+
+
+class _Signature:
+    """What `inspect.signature` shows of settings: their types, and the defaults that come last."""
+
+    def __get__(self, settings: Any, kind: type) -> inspect.Signature:
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty
+                    if default_of(field) is dataclasses.MISSING
+                    else default_of(field),
+                    annotation=_types(kind)[field.name],
+                )
+                for field in dataclasses.fields(cast(Any, kind))
+            ]
+        )
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
@@ -56,7 +147,12 @@ def resolve(settings: T, *sources: Mapping[str, Any]) -> T:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """Settings of the commands that train. Each is the flag of its name; `--help` explains it."""
+    """Settings of the commands that train. Each is the flag of its name; docs/flags.md explains it.
+
+    Raises what `check_settings` raises.
+    """
+
+    __signature__ = _Signature()
 
     output_dir: str
     dry_run: bool = False
@@ -76,18 +172,21 @@ class TrainingSettings:
     start_warmup_step: int = OptimizerConfig.start_warmup_step
     precision: str = TrainerConfig.precision
     distribution_strategy: str = "auto"
-    num_logical_cpu_devices: int = 1
+    num_logical_cpu_devices: int = limited(1, at_least=1)
     use_tpu: bool = False
     tpu_name: str | None = None
     tpu_zone: str | None = None
     gcp_project: str | None = None
-    num_tpu_cores: int | None = unless_given(None)
+    num_tpu_cores: int | None = unless_given(None, at_least=1)
     albert_config_file: str | None = None
     init_checkpoint: str | None = None
     allow_partial_checkpoint: bool = False
     init_from_group0: bool = False
     spm_model_file: str | None = None
     vocab_file: str | None = None
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     def trainer_config(self, depth_schedule: str = "") -> TrainerConfig:
         """Returns how the training is carried out; raises ValueError, which names the flag."""

@@ -16,12 +16,14 @@ happened before.
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
@@ -130,7 +132,10 @@ class TrainingStep:
         self._config = config
         self._clip_norm = optimizer_config.clip_norm
         self._strategy = strategy
-        keras.utils.set_random_seed(config.seed)
+        # What keras.utils.set_random_seed sets, without Keras's own seed, which is not put back.
+        random.seed(config.seed)
+        np.random.seed(config.seed)
+        tf.random.set_seed(config.seed)
         self.model = build_model(
             task.build_model, config.precision, strategy, jit_compile=config.jit_compile
         )

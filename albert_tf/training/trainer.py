@@ -191,7 +191,8 @@ class Trainer:
             LostWorkerError: another worker has ended.
             TrainingDivergedError: a number is not finite, or the loss jumped, and training does not
                 go back, or did so in vain; nothing was saved since.
-            TrainingInterrupted: a signal asked for the end; the steps so far were saved.
+            TrainingInterrupted, KeyboardInterrupt: a signal asked for the end; the steps so far
+                were saved.
             RecordError: a record cannot be read; the message names it. The steps before it were
                 saved.
             SaveError: a checkpoint cannot be written.

@@ -9,7 +9,7 @@ from absl import logging
 
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.classification.data import CustomData, log_labels, sorted_labels
-from albert_tf.classification.run import ClassifierJob, ClassifierSettings
+from albert_tf.classification.run import ClassificationSettings, ClassifierJob
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, TextExample
 from albert_tf.training.settings import resolve
 
@@ -319,7 +319,7 @@ NAMED = {"text_a_column": "question", "text_b_column": "answer", "label_column":
     ],
 )
 def test_columns_are_those_given_and_else_those_of_the_model(trained, given, expected):
-    settings = ClassifierSettings(output_dir="out", **given)
+    settings = ClassificationSettings(output_dir="out", **given)
     task = TrainedTask("custom", Labels(("a", "b")), False, trained)
     settings = resolve(settings, ClassifierJob.trained_settings(settings, task))
     assert {name: getattr(settings, name) for name in expected} == expected

@@ -1,23 +1,22 @@
 """Settings of the commands that train: where a value comes from, and runs without flags."""
 
 import dataclasses
+import inspect
 import math
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from albert_tf.classification.run import ClassifierSettings
-from albert_tf.classification.run import run as run_classifier
+from albert_tf.classification.run import ClassificationSettings, run_classification
 from albert_tf.cli.flags import settings_from_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.finetuning.setup import recipe_settings
-from albert_tf.multiple_choice.run import MultipleChoiceSettings
-from albert_tf.multiple_choice.run import run as run_race
-from albert_tf.pretraining.run import PretrainingSettings
-from albert_tf.pretraining.run import run as run_pretraining
-from albert_tf.squad.run import SquadSettings
-from albert_tf.squad.run import run as run_squad
-from albert_tf.training.settings import default_of, missing, resolve
+from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
+from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+from albert_tf.squad.run import SquadSettings, run_squad
+from albert_tf.training.settings import default_of, limits_of, missing, resolve
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun
 from tests.command_flags import flags_of
@@ -26,7 +25,7 @@ from tests.pretraining_run import PretrainingRun
 from tests.squad_run import SquadRun
 
 SETTINGS = {
-    "run_classifier": ClassifierSettings,
+    "run_classifier": ClassificationSettings,
     "run_squad": SquadSettings,
     "run_race": MultipleChoiceSettings,
     "run_pretraining": PretrainingSettings,
@@ -45,6 +44,96 @@ def test_every_setting_has_a_flag_of_its_name_and_default(command):
             elif field.name not in DECIDED_LATER:
                 is_nan = isinstance(flag, float) and math.isnan(flag)
                 assert math.isnan(default) if is_nan else default == flag, field.name
+
+
+def limits_of_flag(flag):
+    parser = flag.parser
+    return getattr(parser, "lower_bound", None), tuple(getattr(parser, "enum_values", None) or ())
+
+
+# Whose limits the functions check that take them.
+CHECKED_LATER = {
+    "distribution_strategy",
+    "on_divergence",
+    "optimizer",
+    "precision",
+    "sentence_loss",
+}
+
+
+@pytest.mark.parametrize("command", SETTINGS)
+def test_every_setting_has_the_limits_of_its_flag(command):
+    with flags_of(command) as values:
+        for field in dataclasses.fields(SETTINGS[command]):
+            if field.name not in CHECKED_LATER:
+                assert limits_of(field) == limits_of_flag(values[field.name]), field.name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("do_train", "yes", "bool"),
+        ("do_train", 1, "bool"),
+        ("do_train", None, "bool"),
+        ("train_batch_size", "32", "int"),
+        ("train_batch_size", 32.0, "int"),
+        ("train_batch_size", True, "int"),
+        ("learning_rate", "1e-4", "float"),
+        ("train_file", ["train.csv"], "str"),
+        ("train_file", b"train.csv", "str"),
+        ("output_dir", None, "str"),
+        ("do_lower_case", "True", "bool"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_name(name, value, expected):
+    with pytest.raises(TypeError, match=f"--{name} must be of type {expected}. Received: "):
+        ClassificationSettings(**{"output_dir": "out", name: value})
+
+
+def test_an_unknown_setting_is_refused_with_its_name():
+    with pytest.raises(TypeError, match="train_batch_sise"):
+        ClassificationSettings(output_dir="out", train_batch_sise=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (ClassificationSettings, "eval_batch_size", 0),
+        (ClassificationSettings, "padding", "shortest"),
+        (SquadSettings, "num_workers", -1),
+        (SquadSettings, "num_tpu_cores", 0),
+    ],
+)
+def test_a_value_beyond_the_limits_is_refused_with_its_name(kind, name, value):
+    with pytest.raises(ValueError, match=f"--{name} must be .*Received: {value!r}"):
+        kind(output_dir="out", **{name: value})
+
+
+def test_paths_and_numbers_become_what_flags_would_be():
+    settings = ClassificationSettings(
+        output_dir=Path("out"),
+        train_file=Path("a") / "b.csv",
+        train_batch_size=np.int64(3),
+        learning_rate=1,
+        do_train=np.bool_(True),
+        max_seq_length=None,
+    )
+    values = [
+        getattr(settings, name)
+        for name in ("output_dir", "train_file", "train_batch_size", "learning_rate", "do_train")
+    ]
+    assert values == ["out", os.path.join("a", "b.csv"), 3, 1.0, True]
+    assert [type(value) for value in values] == [str, str, int, float, bool]
+    assert "max_seq_length" in missing(settings)
+
+
+def test_signatures_show_types_and_defaults():
+    parameters = inspect.signature(SquadSettings).parameters
+    assert [str(parameters[name]) for name in ("output_dir", "doc_stride", "squad_version")] == [
+        "output_dir: str",
+        "doc_stride: int = 128",
+        "squad_version: int | None = None",
+    ]
 
 
 def test_flags_that_were_not_given_leave_settings_open():
@@ -83,9 +172,9 @@ OTHERS = ("run_pretraining", "run_squad", "run_race")
 )
 def test_a_job_runs_without_flags(command, tmp_path, golden):
     run, small = {
-        "run_classifier": (run_classifier, lambda: ClassifierRun(tmp_path, golden)),
+        "run_classifier": (run_classification, lambda: ClassifierRun(tmp_path, golden)),
         "run_squad": (run_squad, lambda: SquadRun(tmp_path, golden)),
-        "run_race": (run_race, lambda: ChoiceRun(tmp_path, golden)),
+        "run_race": (run_multiple_choice, lambda: ChoiceRun(tmp_path, golden)),
         "run_pretraining": (run_pretraining, lambda: PretrainingRun(tmp_path)),
     }[command]
     values = small().flags(do_train=True, seed=3)

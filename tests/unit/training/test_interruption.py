@@ -4,6 +4,9 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+import time
+import types
 from contextlib import ExitStack
 
 import pytest
@@ -56,14 +59,11 @@ def unbroken(task, tmp_path_factory):
 
 
 def test_the_step_is_saved_and_the_run_goes_on_bit_equal(task, unbroken, tmp_path):
-    class Log(SignallingLog):
-        number = signal.SIGINT
-
     handlers = [signal.getsignal(number) for number in SIGNALS]
     trainer = make_trainer(tmp_path, task, STEPS)
     with pytest.raises(TrainingInterrupted) as raised:
-        train(trainer, Log)
-    assert raised.value.code == 128 + signal.SIGINT
+        train(trainer, SignallingLog)
+    assert raised.value.code == 128 + signal.SIGTERM
     assert trainer.step == 5  # no multiple of the steps between checkpoints
     assert trainer.directory.newest().endswith("model.ckpt-5")
     assert handlers == [signal.getsignal(number) for number in SIGNALS]
@@ -165,6 +165,36 @@ def test_a_signal_tidies_up_and_a_second_one_kills(number):
         assert (done.returncode, done.stdout) == (status, "tidied up\n")
         (line,) = done.stderr.split("\n")[1:-1]
         assert line.startswith(number.name)
+
+
+def test_ctrl_c_raises_what_it_would_have_raised():
+    """Python's own handler KeyboardInterrupt, that of a command SystemExit."""
+    with Interruption() as interruption:
+        signal.raise_signal(signal.SIGINT)
+    assert isinstance(interruption.stopped(3), KeyboardInterrupt)
+    with end_on_signals(), Interruption() as interruption:
+        signal.raise_signal(signal.SIGINT)
+    assert interruption.stopped(3).code == 128 + signal.SIGINT
+
+
+def test_a_signal_that_had_to_wait_leaves_no_handler_behind():
+    tensorflow = types.ModuleType("tensorflow")
+    exec("def call(function): return function()", vars(tensorflow))
+
+    def evaluate():
+        with Interruption() as interruption, interruption.nothing_to_save(3):
+            tensorflow.call(lambda: signal.raise_signal(signal.SIGTERM))
+            time.sleep(10)
+
+    earlier = signal.signal(signal.SIGALRM, lambda number, frame: None)
+    try:
+        handler = signal.getsignal(signal.SIGALRM)
+        with pytest.raises(TrainingInterrupted):
+            evaluate()
+        assert signal.getsignal(signal.SIGALRM) is handler
+        assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
+    finally:
+        signal.signal(signal.SIGALRM, earlier)
 
 
 def test_no_function_of_tensorflow_is_left_by_a_signal():

@@ -39,7 +39,7 @@ HLO_OPERATIONS |= {"rsqrt": {"f32"}}
 def process_as_before():
     yield
     tf.config.optimizer.set_experimental_options({REWRITE: False})
-    os.environ.pop(module._TAKEN_ALONG_REMOVED, None)
+    os.environ.pop(module.TAKEN_ALONG_REMOVED, None)
     assert keras.config.dtype_policy().name == "float32"
 
 

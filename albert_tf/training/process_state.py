@@ -1,0 +1,45 @@
+"""What a job changes in its process, and puts back when it ends.
+
+Put back are signal handlers (see `interruption`), the random states of Python and NumPy, the seed
+of TensorFlow, Keras's dtype policy, and what `--precision` sets. What TensorFlow cannot take back:
+
+*   `num_logical_cpu_devices` above 1 splits the CPU for as long as the process lives, and must
+    come before TensorFlow has computed anything, or be the number it was split into before.
+*   Several workers (TF_CONFIG) and TPUs stay connected, and workers must be connected before
+    TensorFlow has computed anything.
+*   TensorFlow's global seed gets its value back, but the sequence it decides starts over.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.training.precision import REWRITE, TAKEN_ALONG_REMOVED, set_rewritten
+
+_UNSEEDED = 87654321  # what TensorFlow uses where there is no seed
+
+
+@contextmanager
+def process_state_kept() -> Iterator[None]:
+    """Puts back on leaving what the module's docstring lists."""
+    python, numpy = random.getstate(), np.random.get_state()
+    seed, _ = tf.compat.v1.get_seed(0)
+    variable = os.environ.get(TAKEN_ALONG_REMOVED)
+    is_rewritten = bool(tf.config.optimizer.get_experimental_options().get(REWRITE))
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        tf.random.set_seed(None if seed == _UNSEEDED else seed)
+        if variable is None:
+            os.environ.pop(TAKEN_ALONG_REMOVED, None)
+        else:
+            os.environ[TAKEN_ALONG_REMOVED] = variable
+        set_rewritten(is_rewritten)

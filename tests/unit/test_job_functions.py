@@ -1,0 +1,239 @@
+"""The jobs as functions: what they return and tell, and how they leave the process."""
+
+import dataclasses
+import inspect
+import json
+import logging
+import math
+import os
+import random
+import signal
+import threading
+import warnings
+
+import absl.logging
+import keras
+import matplotlib
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.classification import run
+from albert_tf.training.precision import REWRITE
+from albert_tf.training.run_log import RunLog
+from tests.choice_run import ChoiceRun
+from tests.classifier_run import ClassifierRun, blocks
+from tests.pretraining_run import PretrainingRun
+from tests.squad_run import SquadRun
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM)
+
+
+def process_state():
+    """What a job must leave as it was."""
+    loggers = [logging.getLogger(name) for name in (None, "absl", "tensorflow", "matplotlib")]
+    return {
+        "signals": [signal.getsignal(number) for number in SIGNALS],
+        "loggers": [(one.level, list(one.handlers), list(one.filters)) for one in loggers],
+        "verbosity": absl.logging.get_verbosity(),
+        "warnings": list(warnings.filters),
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "keras": (keras.config.floatx(), keras.config.dtype_policy().name, keras.config.epsilon()),
+        "random": (random.getstate(), str(np.random.get_state())),
+        "tensorflow": (
+            tf.compat.v1.get_seed(0),
+            bool(tf.config.optimizer.get_experimental_options().get(REWRITE)),
+            tf.config.optimizer.get_jit(),
+            tf.config.get_soft_device_placement(),
+            tf.distribute.has_strategy(),
+            tf.executing_eagerly(),
+        ),
+        "matplotlib": matplotlib.get_backend(),
+        "threads": [thread for thread in threading.enumerate() if not thread.daemon],
+    }
+
+
+def logged(folder):
+    """The records of metrics.jsonl."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def fewer_pictures(monkeypatch):
+    """Those of the first run are drawn; they take longer than the runs."""
+    monkeypatch.setattr(RunLog, "_draw_curves", lambda log: None)
+    monkeypatch.setattr(run, "write_confusion_matrix", lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, golden):
+    return ClassifierRun(tmp_path_factory.mktemp("job"), golden)
+
+
+@pytest.fixture(scope="module")
+def trained(small):
+    """The result of a training that evaluates, what it told, and the state of the process."""
+    records = []
+    tf.random.set_seed(17)
+    before = process_state()
+    settings = albert_tf.ClassificationSettings(**small.flags(do_train=True, do_eval=True))
+    result = albert_tf.run_classification(settings, on_log=records.append)
+    return result, records, before, process_state()
+
+
+def test_a_job_tells_and_returns_what_its_files_say(small, trained):
+    result, records, before, after = trained
+    assert result.history == records == logged(small.output)
+    assert [(record["phase"], record["step"]) for record in records if record["step"] % 2 == 0] == [
+        (phase, step) for step in (2, 4, 6) for phase in ("train", "eval")
+    ]
+    best = max(
+        (record for record in records if record["phase"] == "eval"),
+        key=lambda record: record["eval_accuracy"],
+    )
+    assert result.step == best["step"]
+    assert (result.output_dir, result.best_checkpoint) == (
+        str(small.output),
+        str(small.output / "model.ckpt-best"),
+    )
+    (block,) = [
+        block
+        for block in blocks(small.output / "eval_results.txt")
+        if int(block["global_step"]) == result.step
+    ]
+    assert {name: np.float32(block[name]) for name in result.scores} == result.scores
+    assert block.keys() == result.scores.keys() | {"global_step", "best"}
+    assert after == before
+
+
+def test_a_finished_run_returns_its_result_again(small, trained):
+    records = []
+    settings = albert_tf.ClassificationSettings(**small.flags(do_train=True, do_eval=True))
+    assert albert_tf.run_classification(settings, records.append) == trained[0]
+    assert records == []
+    dry = dataclasses.replace(settings, dry_run=True)
+    assert albert_tf.run_classification(dry) == albert_tf.JobResult(str(small.output))
+
+
+def test_evaluations_of_another_call_are_told_and_scored(small, trained, tmp_path):
+    """Scores are those of the data of this call, in another precision, in another thread."""
+    records, results = [], []
+    flags = small.flags(do_eval=True, dev_file=small.folder / "test.csv", precision="bfloat16")
+    settings = albert_tf.ClassificationSettings(**{**flags, "checkpoint": "best"})
+    before = process_state()
+    thread = threading.Thread(
+        target=lambda: results.append(albert_tf.run_classification(settings, records.append))
+    )
+    thread.start()
+    thread.join()
+    (result,) = results
+    assert process_state() == before
+    (record,) = result.history
+    assert records == [record]
+    assert record["phase"] == "eval"
+    assert {**record, **result.scores, "step": result.step} == record
+    assert result.step == trained[0].step
+    assert result.scores["loss"] != trained[0].scores["loss"]
+
+
+def test_a_training_in_a_thread_is_that_of_the_main_thread(small, trained, tmp_path):
+    flags = small.flags(do_train=True, output_dir=tmp_path / "output", train_step=2)
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(
+            albert_tf.run_classification(albert_tf.ClassificationSettings(**flags))
+        )
+    )
+    thread.start()
+    thread.join()
+    (result,) = results
+    losses = [record["loss"] for record in trained[1] if record["phase"] == "train"]
+    assert [record["loss"] for record in result.history] == losses[:2]
+
+
+def test_a_job_that_ends_early_keeps_what_was_saved_and_is_resumed(small, tmp_path):
+    """By an error of the caller, which loses what was trained since, and by Ctrl-C."""
+
+    def on_log(record):
+        if record["step"] == 3:
+            raise RuntimeError("no connection")
+
+    def interrupt(record):
+        if record["step"] == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    flags = small.flags(do_train=True, output_dir=tmp_path / "output", train_step=6)
+    settings = albert_tf.ClassificationSettings(**flags)
+    before = process_state()
+    with pytest.raises(RuntimeError, match="no connection"):
+        albert_tf.run_classification(settings, on_log)
+    assert process_state() == before
+    with pytest.raises(KeyboardInterrupt, match="step 5, which is saved"):
+        albert_tf.run_classification(settings, interrupt)
+    assert process_state() == before
+    assert (tmp_path / "output" / "model.ckpt-5.index").exists()
+    result = albert_tf.run_classification(settings)
+    assert (result.step, result.scores, result.best_checkpoint) == (6, {}, None)
+    assert [record["step"] for record in result.history] == [1, 2, 3, 4, 5, 6]
+
+
+def test_predictions_are_scored_where_the_answers_are_known(tmp_path, golden):
+    small = SquadRun(tmp_path, golden)
+    flags = small.flags(init_checkpoint=small.pretrained(), do_train=True, num_train_epochs=0.7)
+    trained = albert_tf.run_squad(albert_tf.SquadSettings(**flags))
+    assert (trained.step, trained.scores, trained.best_checkpoint) == (2, {}, None)
+    records = []
+    settings = albert_tf.SquadSettings(**small.flags(do_predict=True))
+    result = albert_tf.run_squad(settings, records.append)
+    assert result.history == records
+    assert result.step == 2
+    lines = (small.output / "eval_results.txt").read_text().splitlines()
+    assert f"f1 = {result.scores['f1']}" in lines
+
+
+@pytest.mark.slow
+def test_multiple_choice_returns_its_scores(tmp_path, golden):
+    small = ChoiceRun(tmp_path, golden)
+    records = []
+    settings = albert_tf.MultipleChoiceSettings(**small.flags())
+    result = albert_tf.run_multiple_choice(settings, records.append)
+    assert result.history == records == logged(small.output)
+    assert result.scores["eval_accuracy"] == max(
+        record["eval_accuracy"] for record in records if record["phase"] == "eval"
+    )
+    settings = albert_tf.MultipleChoiceSettings(
+        **small.flags(do_train=False, do_eval=False, do_predict=True)
+    )
+    predicted = albert_tf.run_multiple_choice(settings)
+    assert (predicted.step, set(result.scores) - set(predicted.scores)) == (result.step, set())
+
+
+def test_pretraining_returns_what_it_logged(tmp_path):
+    small = PretrainingRun(tmp_path)
+    records = []
+    settings = albert_tf.PretrainingSettings(**small.flags(num_train_steps=5, do_eval=True))
+    before = process_state()
+    result = albert_tf.run_pretraining(settings, records.append)
+    assert process_state() == before
+    assert result.history == records == logged(small.output)
+    assert (result.step, result.best_checkpoint) == (5, str(small.output / "model.ckpt-best"))
+    assert {**result.scores, "global_step": 5} == small.results()
+    evaluated = albert_tf.run_pretraining(
+        dataclasses.replace(settings, do_train=False, max_eval_steps=1)
+    )
+    (record,) = evaluated.history
+    assert (record["step"], record["loss"]) == (5, evaluated.scores["loss"])
+    assert evaluated.scores["loss"] != result.scores["loss"]
+
+
+def test_signatures_are_told_in_full():
+    for name in ("classification", "squad", "multiple_choice", "pretraining"):
+        function = getattr(albert_tf, f"run_{name}")
+        assert list(inspect.signature(function).parameters) == ["settings", "on_log"]
+    assert math.isnan(
+        inspect.signature(albert_tf.ClassificationSettings)
+        .parameters["threshold_to_export"]
+        .default
+    )
