@@ -57,11 +57,11 @@ __all__ = [
     "load_tokenizer",
     "load_weights",
     "original_names",
-    "save",
     "run_classification",
     "run_multiple_choice",
     "run_pretraining",
     "run_squad",
+    "save",
     "write_checkpoint",
 ]
 
