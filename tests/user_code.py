@@ -1,0 +1,36 @@
+"""What users write, for the type checker: signatures and results of the public names are typed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from typing_extensions import assert_type
+
+import albert_tf
+
+
+def tokenize() -> None:
+    tokenizer = albert_tf.load_tokenizer("mini")
+    assert_type(tokenizer(["a"], ["b"], max_length=8), dict[str, np.ndarray])
+    tokenizer(["a"], max_length="8")  # type: ignore[arg-type]
+
+
+def load_and_save() -> None:
+    model = albert_tf.AlbertForClassification.load("mini", labels=["no", "yes"])
+    assert_type(model, albert_tf.AlbertForClassification)
+    assert_type(albert_tf.AlbertEncoder.load("mini"), albert_tf.AlbertEncoder)
+    albert_tf.save(model, "kept", max_seq_length=64)
+    albert_tf.save(model, 3)  # type: ignore[arg-type]
+
+
+def run() -> None:
+    def on_log(record: Mapping[str, Any]) -> None:
+        print(record["step"])
+
+    settings = albert_tf.ClassificationSettings(output_dir="out", do_eval=True, max_seq_length=64)
+    result = albert_tf.run_classification(settings, on_log=on_log)
+    assert_type(result, albert_tf.JobResult)
+    assert_type(result.scores, dict[str, float])
+    assert_type(result.best_checkpoint, str | None)
+    albert_tf.ClassificationSettings(output_dir="out", do_eval="yes")  # type: ignore[arg-type]
+    albert_tf.run_squad(settings)  # type: ignore[arg-type]
