@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import reprlib
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -86,23 +87,32 @@ def check_ids(inputs: Any, config: AlbertConfig, position_inputs: Sequence[str] 
 
 
 def check_labels(labels: Any, num_labels: int) -> None:
-    """Raises ValueError unless the ids of classes, int [B], whose values are known are in range.
+    """Raises ValueError unless labels whose values are known are ids of classes.
 
-    Numbers of a regression, whose `num_labels` is 1, pass; so do labels of several outputs.
+    Passed are numbers of a regression, whose `num_labels` is 1, labels of several outputs, and
+    labels of more than one number each, which are for losses of another kind.
     """
-    known = _known(_class_ids(labels))
-    if num_labels > 1:
-        _check_range("y", known, num_labels, "the classes (num_labels)")
+    labels = _class_ids(labels)
+    known = None if labels is None or num_labels == 1 else _known(labels, any_type=True)
+    if known is None or known.size != len(known):
+        return
+    if known.dtype.kind not in "biuf" or (known.dtype.kind == "f" and (known % 1 != 0).any()):
+        raise ValueError(
+            f"y must be ids of classes, whole numbers in 0..{num_labels - 1}. Received: "
+            f"{reprlib.repr(known.tolist())}"
+        )
+    _check_range("y", known.astype(np.int64), num_labels, "the classes (num_labels)")
 
 
 def _class_ids(labels: Any) -> Any:
     """The labels of a classifier, which Keras takes alone or by the name of the output."""
     labels = labels.get("logits") if isinstance(labels, Mapping) else labels
+    labels = np.array(labels) if isinstance(labels, list) else labels
     return labels if hasattr(labels, "__array__") or tf.is_tensor(labels) else None
 
 
-def _known(values: Any) -> np.ndarray | None:
-    """The integers that are given, None where there are none whose values are known."""
+def _known(values: Any, *, any_type: bool = False) -> np.ndarray | None:
+    """The integers (or all) that are given, None where there are none whose values are known."""
     if values is None or isinstance(values, keras.KerasTensor):
         return None
     if tf.is_tensor(values) and not isinstance(values, tf.Tensor):
@@ -110,7 +120,7 @@ def _known(values: Any) -> np.ndarray | None:
     if isinstance(values, tf.Tensor) and tf.is_symbolic_tensor(values):
         return None
     array = np.asarray(values)
-    return array if np.issubdtype(array.dtype, np.integer) else None
+    return array if any_type or np.issubdtype(array.dtype, np.integer) else None
 
 
 def _check_range(name: str, values: np.ndarray | None, size: int, meaning: str) -> None:

@@ -125,6 +125,28 @@ def test_the_data_to_validate_with_are_checked(model, form):
         model.fit(*data(), validation_data=validation, verbose=0)
 
 
+@pytest.mark.parametrize("form", [as_arrays, as_tensors, as_dataset, as_generator, as_py_dataset])
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 3, 1], r"y must be in 0\.\.2\b.*num_labels.*y=3$"),
+        ([0, -1, 1], r"y=-1$"),
+        ([0.0, 0.5, 1.0], r"y must be ids of classes.*0\.5"),
+    ],
+)
+def test_labels_that_the_head_does_not_have_are_refused(model, form, labels, message):
+    inputs, _ = data()
+    with pytest.raises(ValueError, match=message):
+        use(model, "fit", *form(inputs, np.array(labels)))
+    if form is as_arrays:
+        with pytest.raises(ValueError, match=message):
+            model.fit(*data(), validation_data=(inputs, np.array(labels)), verbose=0)
+        with pytest.raises(ValueError, match=message):
+            model.fit(inputs, labels, verbose=0)
+        with pytest.raises(ValueError, match=r"y must be ids of classes.*'yes'"):
+            model.fit(inputs, ["no", "yes", "no"], verbose=0)
+
+
 def test_a_data_set_keeps_its_structure_and_its_predictions(model):
     inputs, labels = data()
     expected = model.predict(inputs, verbose=0)
