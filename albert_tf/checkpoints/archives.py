@@ -16,6 +16,7 @@ import zlib
 
 from absl import logging
 
+from albert_tf.checkpoints.names import CACHE_VARIABLE, TAR, cached, fetch, is_released
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import is_shipped, shipped_directory
 from albert_tf.data.files import (
@@ -24,10 +25,10 @@ from albert_tf.data.files import (
     is_remote,
     open_binary,
     reason_of,
+    remove,
     temporary_folder,
 )
 
-CACHE_VARIABLE = "ALBERT_TF_CACHE_DIR"
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
 _READ_ERRORS = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError)
 _CHUNK = 1 << 20  # bytes
@@ -36,7 +37,7 @@ _CHUNK = 1 << 20  # bytes
 _MOST_TIMES, _MOST_BYTES = 100, 100 << 20
 
 
-def _fetch(url: str, flag: str) -> str:
+def _resolve(url: str, flag: str) -> str:
     """The directory of a module by its URL, which `tensorflow_hub` keeps in TFHUB_CACHE_DIR."""
     import tensorflow_hub  # seconds to import, and needed for URLs only
 
@@ -50,9 +51,10 @@ def _fetch(url: str, flag: str) -> str:
 
 
 def is_indirect(path: str) -> bool:
-    """Whether a model lies elsewhere: a URL, a tar file, or the name of one of this package."""
-    is_packed = path.endswith(_ENDINGS) and file_exists(path)
-    return _is_url(path) or is_packed or is_shipped(path)
+    """Whether a model lies elsewhere: a URL, a tar file, or the name of a model."""
+    if _is_url(path) or is_shipped(path) or is_released(path):
+        return True
+    return path.endswith(_ENDINGS) and file_exists(path)
 
 
 def _is_url(path: str) -> bool:
@@ -63,44 +65,48 @@ def local_directory(path: str, flag: str) -> str:
     """Returns the directory of a model that is given by a URL, a name or as a tar file.
 
     A tar file is unpacked once, below the directory that the environment variable
-    ALBERT_TF_CACHE_DIR names, or `~/.cache/albert_tf`.
+    ALBERT_TF_HOME names, or `~/.cache/albert_tf`. That of a released model is not kept then.
 
     Raises:
         LoadError: it cannot be fetched, is damaged or unsafe, or there is no room for it.
     """
     if is_shipped(path):
         return shipped_directory(path, flag)
+    try:
+        return _descended(_found(path, flag))
+    except OSError as error:
+        raise LoadError(
+            f"{flag}={path} cannot be kept in {cached()!r}: {reason_of(error)}. Free disk space "
+            f"there, or set the environment variable {CACHE_VARIABLE} to another directory."
+        ) from error
+
+
+def _found(path: str, flag: str) -> str:
+    """Where the files of a model lie, after it was fetched or unpacked if need be."""
+    if is_released(path):
+        found = fetch(path, flag)
+        if not found.endswith(TAR):
+            return found
+        directory = _unpacked(found, flag, found.removesuffix(TAR))
+        remove(found)
+        return directory
     if _is_url(path):
-        return _descended(_fetch(path, flag))
-    return _descended(_unpacked(path, flag))
+        return _resolve(path, flag)
+    return _unpacked(path, flag, cached("unpacked", _cache_name(path)))
 
 
-def _unpacked(path: str, flag: str) -> str:
-    directory = cached("unpacked", _cache_name(path))
+def _unpacked(path: str, flag: str, directory: str) -> str:
     if os.path.isdir(directory):
         return directory
     logging.info("%s=%s is unpacked to %s", flag, path, directory)
     try:
         with temporary_folder(directory) as temporary:
             _extract(path, flag, temporary)
-            try:
-                os.rename(temporary, directory)
-            except OSError:  # another process may have been faster with the same content
-                if not os.path.isdir(directory):
-                    raise
-    except OSError as error:
-        raise LoadError(
-            f"{flag}={path} cannot be unpacked to {directory!r}: {reason_of(error)}. Free disk "
-            f"space there, or set the environment variable {CACHE_VARIABLE} to another directory."
-        ) from error
+            os.rename(temporary, directory)
+    except OSError:  # another process may have been faster with the same content
+        if not os.path.isdir(directory):
+            raise
     return directory
-
-
-def cached(*names: str) -> str:
-    """Returns where in the cache something lies, or is to be put."""
-    default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    cache = os.environ.get(CACHE_VARIABLE) or os.path.join(default, "albert_tf")
-    return os.path.join(cache, *names)
 
 
 def _cache_name(path: str) -> str:

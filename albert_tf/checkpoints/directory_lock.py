@@ -71,7 +71,7 @@ def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]
     """Holds the lock of one kind; a file that it creates is removed in the end."""
     name = os.path.join(path, f".{kind}.lock")
     try:
-        file = _open_locked(name, os.O_CREAT if create else 0)
+        file = open_locked(name, os.O_CREAT if create else 0)
     except FileNotFoundError:
         raise
     except BlockingIOError as error:
@@ -98,12 +98,15 @@ def _locked_file(path: str, kind: str, *, create: bool = True) -> Iterator[None]
         os.close(file)
 
 
-def _open_locked(name: str, flags: int) -> int:
-    """The descriptor of a locked file; BlockingIOError where another run has locked it."""
+def open_locked(name: str, flags: int, *, waits: bool = False) -> int:
+    """Returns the descriptor of a locked file, to be closed in the end.
+
+    BlockingIOError where another run has locked it, unless this is to wait for that.
+    """
     while True:
         file = os.open(name, os.O_RDWR | flags, 0o666)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             if _is_at(file, name):  # else its holder has removed it since it was opened
                 return file
         except OSError:

@@ -26,7 +26,8 @@ from albert_tf.checkpoints.model_directory import (
     essential_differences,
     find_tokenizer_file,
 )
-from albert_tf.checkpoints.shipped import HINT, NAMES
+from albert_tf.checkpoints.names import suggestion
+from albert_tf.checkpoints.shipped import NAMES
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.tokenization.base import Tokenizer
@@ -46,8 +47,8 @@ _SHAPELESS = ("num_attention_heads", "hidden_act")
 _AT_THEIR_DEPTH = (OUTPUT_FLAG, EVAL_FLAG)
 _WAYS = f"""Name a model by one of:
   {CHECKPOINT_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
-    module, {NAMES[0]}, bundled with albert_tf, or a checkpoint with {CONFIG_FILE} and
-    tokenizer next to it;
+    module, the name of a released model such as base_v2, {NAMES[0]}, bundled with
+    albert_tf, or a checkpoint with {CONFIG_FILE} and tokenizer next to it;
   {HANDLE_FLAG}, of commands that fine-tune: the same, but for a checkpoint;
   {CONFIG_FLAG} and --spm_model_file or --vocab_file, with {CHECKPOINT_FLAG} for its weights;
   {OUTPUT_FLAG}: a directory where this command has trained before."""
@@ -59,7 +60,7 @@ class ModelSettings:
 
     Attributes:
         albert_config_file: path of an `albert_config.json`.
-        albert_hub_module_handle: a directory of any format, a tar file, a URL or "mini".
+        albert_hub_module_handle: a directory of any format, a tar file, a URL or a name.
         init_checkpoint: the same, or a checkpoint's prefix or one of its files.
         eval_checkpoint: as `init_checkpoint`, to be evaluated.
         output_dir: where a training keeps its model; need not exist.
@@ -186,7 +187,7 @@ def stored_model(path: str | None, flag: str) -> StoredModel | None:
         raise ValueError(
             f"{flag}={path} is not a directory. Pass the directory or the URL of a TF-Hub module, "
             f"or a directory with {CONFIG_FILE}, tokenizer and checkpoint; a checkpoint's prefix "
-            f"belongs to {CHECKPOINT_FLAG}. {HINT}"
+            f"belongs to {CHECKPOINT_FLAG}. {suggestion(path)}"
         )
     return recognise(path, flag)
 

@@ -17,25 +17,26 @@ NAMES = ("mini",)
 CHECKSUMS = "SHA256SUMS"
 CARD = "README.md"
 
-# For messages that there is no model of a name.
-HINT = f"The model bundled with albert_tf is called {NAMES[0]!r}."
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "pretrained")
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
 
 
 def is_shipped(name: str) -> bool:
     """Whether a name means a model of this package; an existing path of that name is another."""
-    if name not in NAMES:
+    return name in NAMES and not is_path(name)
+
+
+def is_path(name: str) -> bool:
+    """Whether a path or checkpoint has the name of a model; says in the log that it counts."""
+    if not (os.path.exists(name) or os.path.exists(f"{name}.index")):
         return False
-    if os.path.exists(name) or os.path.exists(f"{name}.index"):
-        logging.log_first_n(
-            logging.WARNING,
-            "%r refers to the existing path %s, not to the model bundled with albert_tf",
-            1,
-            name,
-            os.path.abspath(name),
-        )
-        return False
+    logging.log_first_n(
+        logging.WARNING,
+        "%r refers to the existing path %s, not to the model of that name",
+        1,
+        name,
+        os.path.abspath(name),
+    )
     return True
 
 

@@ -18,10 +18,10 @@ from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
+from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.original.names import is_slot
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.shipped import HINT
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.classification.features import text_sequences
@@ -99,7 +99,7 @@ def describe(path: str) -> Iterator[str]:
     """
     exists = tf.io.gfile.exists
     if not (is_indirect(path) or exists(path) or exists(f"{path}.index")):
-        raise ValueError(f"There is no file or directory {path!r}. {HINT}")
+        raise ValueError(f"There is no file or directory {path!r}. {suggestion(path)}")
     saved_model = find_saved_model(path)
     if saved_model is not None:
         yield from describe_saved_model(saved_model)

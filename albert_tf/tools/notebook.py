@@ -16,11 +16,10 @@ from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.run_records import METRICS_FILE, read_records
 from albert_tf.checkpoints.shipped import NAMES
+from albert_tf.config import PRESETS
 from albert_tf.data.streams import discarded_standard_error
 from albert_tf.training.curves import Panels, draw_curves, png
 
-_RELEASED = "https://storage.googleapis.com/albert_models/albert_{}_v2.tar.gz"
-_SIZES = ("base", "large", "xlarge", "xxlarge")
 _TPU_FILES = ("/dev/accel0", "/dev/vfio/0")  # one of them is there on a machine with a TPU
 _MOST_TOKENS = 60  # of a context in a picture
 _INCHES_A_TOKEN = 0.19
@@ -53,18 +52,18 @@ def choose_device() -> dict[str, object]:
 def choose_model(model: str) -> str:
     """Returns what every flag and function takes for a model.
 
-    For the size of a released model (version 2) that is its URL, fetched, or, without a network,
-    the name of the model that comes with albert_tf; any name, path or URL is returned as it is.
+    For the size of a released model that is the name of version 2, downloaded, or, without a
+    network, of the model that comes with albert_tf; any name, path or URL is returned as it is.
     """
-    if model not in _SIZES:
+    name = f"{model}_v2"
+    if name not in PRESETS:
         return model
-    url = _RELEASED.format(model)
     try:
-        local_directory(url, "MODEL")
+        local_directory(name, "MODEL")
     except LoadError as error:
         print(f"{error}\nUsing {NAMES[0]} instead, the small model bundled with albert_tf.")
         return NAMES[0]
-    return url
+    return name
 
 
 def draw_metrics(output_dir: str, panels: Panels) -> bytes:

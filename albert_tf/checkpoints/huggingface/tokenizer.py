@@ -24,8 +24,8 @@ from typing import Any
 from absl import logging
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from albert_tf.checkpoints.archives import cached
 from albert_tf.checkpoints.huggingface.weights import read_content
+from albert_tf.checkpoints.names import cached
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename

@@ -18,9 +18,9 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.model_contents import WeightsReader
+from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.checkpoints.shipped import HINT
 from albert_tf.data.files import (
     explain_write_errors,
     folder_names,
@@ -65,7 +65,8 @@ def find_checkpoint(path: str, flag: str = "--init_checkpoint") -> str:
         return prefix
     if not tf.io.gfile.isdir(path):
         raise LoadError(
-            f"There is no checkpoint {path!r} ({flag}): no file {prefix + '.index'!r}. {HINT}"
+            f"There is no checkpoint {path!r} ({flag}): no file {prefix + '.index'!r}. "
+            f"{suggestion(path)}"
         )
     named = named_checkpoint(path)
     if named and tf.io.gfile.exists(os.path.join(path, named) + ".index"):

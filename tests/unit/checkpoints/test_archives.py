@@ -18,7 +18,7 @@ from tests.killed import Writer
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """A cache that is empty."""
-    monkeypatch.setenv("ALBERT_TF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -133,7 +133,7 @@ def test_a_python_that_cannot_check_members_unpacks_nothing(released, cache, mon
 
 
 def test_no_room_for_it(released, cache):
-    with file_size_limit(1000), pytest.raises(LoadError, match="ALBERT_TF_CACHE_DIR"):
+    with file_size_limit(1000), pytest.raises(LoadError, match="ALBERT_TF_HOME"):
         local_directory(released, "--model")
     assert list((cache / "unpacked").iterdir()) == []
 
@@ -149,6 +149,7 @@ def test_what_a_killed_process_left_of_it_goes_with_the_next(released, cache):
 def test_what_lies_elsewhere(released, tmp_path):
     assert is_indirect(released)
     assert is_indirect("https://tfhub.dev/google/albert_base/3")
+    assert is_indirect("https://h.example/module.tar.gz")
     assert not is_indirect(str(tmp_path))
     assert not is_indirect(str(tmp_path / "absent.tar.gz"))
     assert is_indirect("mini")

@@ -55,11 +55,11 @@ class TestChoiceOfModel:
     def test_a_size_is_a_released_model_and_others_are_taken_as_they_are(self, monkeypatch):
         fetched = []
         monkeypatch.setattr(notebook, "local_directory", lambda url, flag: fetched.append(url))
-        url = choose_model("xlarge")
-        assert url.endswith("/albert_xlarge_v2.tar.gz")
-        for other in ("mini", "some/path", "https://tfhub.dev/google/albert_base/3"):
+        name = choose_model("xlarge")
+        assert name == "xlarge_v2"
+        for other in ("mini", "base_v1", "some/path", "https://tfhub.dev/google/albert_base/3"):
             assert choose_model(other) == other
-        assert fetched == [url]
+        assert fetched == [name]
 
     def test_without_a_network_it_is_the_model_of_the_package(self, monkeypatch, capsys):
         def fail(url, flag):
@@ -67,7 +67,7 @@ class TestChoiceOfModel:
 
         monkeypatch.setattr(notebook, "local_directory", fail)
         assert choose_model("base") == "mini"
-        assert "albert_base_v2.tar.gz" in capsys.readouterr().out
+        assert "MODEL=base_v2" in capsys.readouterr().out
 
 
 def test_attention_has_a_map_for_each_head(tokenizer):

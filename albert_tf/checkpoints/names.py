@@ -1,0 +1,284 @@
+"""Released models by name: found in a cache, or downloaded into it.
+
+The original release: "base_v2", or its address on TF-Hub. It is the same tar file whatever name it
+is asked by. Hugging Face: "albert/albert-base-v2", or any other id; its own library keeps those.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import errno
+import functools
+import hashlib
+import http.client
+import os
+import re
+import tempfile
+import urllib.request
+from typing import IO
+
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf.checkpoints.directory_lock import open_locked
+from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.shipped import NAMES, is_path
+from albert_tf.config import PRESETS
+from albert_tf.data.files import (
+    WriteError,
+    explain_write_errors,
+    folder_names,
+    random_name,
+    reason_of,
+)
+
+CACHE_VARIABLE = "ALBERT_TF_HOME"
+_FORMER_VARIABLE = "ALBERT_TF_CACHE_DIR"
+TAR = ".tar.gz"
+_GZIP = b"\x1f\x8b"  # how a .tar.gz begins, and the page of a proxy does not
+
+# Source: README.md of the original release.
+_ADDRESS = "https://storage.googleapis.com/albert_models/albert_{}" + TAR
+_TF_HUB = {
+    f"https://tfhub.dev/google/albert_{size}/{number}": f"{size}_{version}"
+    for size in ("base", "large", "xlarge", "xxlarge")
+    for number, version in ((1, "v1"), (2, "v2"), (3, "v2"))
+}
+_HUGGING_FACE = {
+    f"albert/albert-{name.replace('_', '-')}": name for name in PRESETS if not name.endswith("_zh")
+}
+# Of "owner/name", but not of a path of a checkpoint or file that is not there.
+_ID = re.compile(
+    r"(?!.*(ckpt|\.(bin|gz|h5|index|json|model|safetensors|tar|tgz)$))"
+    r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*"
+)
+# Files at the top of a repository; a pytorch_model.bin only where there is no other.
+_WEIGHTS = ".safetensors"
+_FILES = ("*.json", "*.model", "*.txt", f"*{_WEIGHTS}")
+_TORCH_FILES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
+
+_PARTIAL, _NOT_SATISFIABLE = 206, 416  # HTTP status
+_TIMEOUT = 30  # seconds without a byte
+_CHUNK = 1 << 20  # bytes
+
+
+def cached(*names: str) -> str:
+    """Returns where in the cache something lies, or is to be put."""
+    default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = os.environ.get(CACHE_VARIABLE) or os.environ.get(_FORMER_VARIABLE)
+    return os.path.join(cache or os.path.join(default, "albert_tf"), *names)
+
+
+def is_released(name: str) -> bool:
+    """Whether a name or address means a released model; an existing path of that name is another.
+
+    In "owner/name", a folder `owner` says that it is a path, of something that is not there.
+    """
+    if not (_release(name) or _repository(name)) or is_path(name):
+        return False
+    return name in _HUGGING_FACE or "://" in name or not os.path.lexists(name.split("/")[0])
+
+
+def _release(name: str) -> str | None:
+    """The name in `PRESETS` of a model of the original release."""
+    if name in PRESETS:
+        return name
+    return _TF_HUB.get(name) or next((n for n in PRESETS if name == _ADDRESS.format(n)), None)
+
+
+def _repository(name: str) -> str | None:
+    """The id of a model on Hugging Face, which once had ids without an owner."""
+    full = f"albert/{name}"
+    return full if full in _HUGGING_FACE else name if _ID.fullmatch(name) else None
+
+
+def suggestion(name: str) -> str:
+    """Returns a sentence on the names that there are, for messages that there is no such model."""
+    near = difflib.get_close_matches(name, (*NAMES, *PRESETS, *_HUGGING_FACE))
+    if near:
+        return f"Did you mean {' or '.join(map(repr, near))}?"
+    return (
+        f"The model bundled with albert_tf is called {NAMES[0]!r}; released models have names such "
+        "as 'base_v2'."
+    )
+
+
+def fetch(name: str, flag: str) -> str:
+    """Returns the directory of a released model, or the tar file that is to be unpacked to it.
+
+    Args:
+        name: one for which `is_released` is true.
+        flag: the flag it came from, for messages.
+
+    Raises:
+        LoadError: it cannot be downloaded, or what was downloaded is not the file of the server.
+        OSError: it cannot be written.
+    """
+    if repository := _repository(name):
+        return _from_hugging_face(repository, name, flag)
+    module = _tf_hub_module(name)
+    directory = cached("released", f"albert_{_release(name)}")
+    found = next((p for p in (module, directory, directory + TAR) if os.path.exists(p)), None)
+    return found or _download(_ADDRESS.format(_release(name)), directory + TAR, f"{flag}={name}")
+
+
+def _tf_hub_module(url: str) -> str:
+    """Where `tensorflow_hub` keeps what it has downloaded; "" where it has nothing."""
+    default = os.path.join(tempfile.gettempdir(), "tfhub_modules")
+    folder = os.environ.get("TFHUB_CACHE_DIR") or default
+    directory = os.path.join(folder, hashlib.sha1(url.encode()).hexdigest())
+    return directory if os.path.isdir(directory) and os.listdir(directory) else ""
+
+
+@functools.cache
+def _snapshot(repository: str) -> str:
+    """The directory of a model in Hugging Face's cache, compared with the server once a process."""
+    from huggingface_hub import snapshot_download
+
+    directory = snapshot_download(repository, allow_patterns=[*_FILES], ignore_patterns="*/*")
+    if not any(file.endswith(_WEIGHTS) for file in folder_names(directory)):
+        snapshot_download(repository, allow_patterns=[*_TORCH_FILES])
+    return directory
+
+
+def _from_hugging_face(repository: str, name: str, flag: str) -> str:
+    equal = _HUGGING_FACE.get(repository)
+    otherwise = f" The same model from the original release is {equal!r}." if equal else ""
+    try:
+        return _snapshot(repository)
+    except ImportError as error:
+        raise LoadError(
+            f"{flag}={name} is not an existing path, and models of Hugging Face are downloaded by "
+            f"huggingface_hub, which cannot be imported ({reason_of(error)}). Install it: "
+            f'pip install "albert_tf[hf]".{otherwise}'
+        ) from error
+    except Exception as error:  # whatever the network, the server or the library does
+        raise LoadError(
+            f"{flag}={name} is not an existing path, and cannot be downloaded from Hugging Face: "
+            f"{reason_of(error)}\n"
+            f"Download its files elsewhere: {_page(repository)}\n"
+            f"Then pass the directory that holds them. {otherwise.strip() or suggestion(name)}"
+        ) from error
+
+
+def _page(repository: str) -> str:
+    from huggingface_hub import constants
+
+    return f"{constants.ENDPOINT}/{repository}"
+
+
+def _download(url: str, path: str, given: str) -> str:
+    """Downloads a tar file, going on where a `.part` file ends; other processes wait for it."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    part, descriptor = _open_part(path)
+    try:
+        with os.fdopen(descriptor, "r+b") as file:
+            if any(map(os.path.exists, (path, path.removesuffix(TAR)))):
+                # Another process has downloaded it meanwhile, and perhaps unpacked it.
+                os.remove(part)
+                return path
+            logging.info("%s is downloaded from %s to %s", given, url, path)
+            size, md5 = _receive(url, file, path, given)
+            if problem := _problem(file, size, md5):
+                os.remove(part)
+                raise LoadError(
+                    f"{given}: what {url} sent is not the released file: {problem}. It was "
+                    "removed; try again, or download the file elsewhere and pass its path."
+                )
+            os.fsync(file.fileno())
+            os.replace(part, path)
+            return path
+    finally:
+        if part != f"{path}.part" and os.path.exists(part):
+            os.remove(part)
+
+
+def _open_part(path: str) -> tuple[str, int]:
+    """Name and locked descriptor of the file for what was received so far."""
+    part = f"{path}.part"
+    try:
+        try:
+            return part, open_locked(part, os.O_CREAT)
+        except BlockingIOError:
+            logging.info("Another process is downloading %s: waiting for it", path)
+            return part, open_locked(part, os.O_CREAT, waits=True)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        part = random_name(path)  # the file system has no locks: one for each process
+        return part, os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+
+
+def _receive(url: str, file: IO[bytes], path: str, given: str) -> tuple[int | None, str | None]:
+    """Receives what a file lacks; asks again as long as each answer brings it further.
+
+    Returns:
+        What the server says of the whole file: size in bytes, and MD5 as base64; None if it does
+        not say.
+    """
+    left = file.seek(0, os.SEEK_END)  # by an earlier process
+    while True:
+        start = file.seek(0, os.SEEK_END)
+        try:
+            return _receive_more(url, file, path)
+        except WriteError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            if left and getattr(error, "code", None) == _NOT_SATISFIABLE:
+                left = file.truncate(0)  # it has all there is, or more: begin anew
+            elif file.tell() <= start:
+                raise LoadError(
+                    f"{given} cannot be downloaded: {reason_of(error) or type(error).__name__}\n"
+                    f"Download the file elsewhere: {url}\n"
+                    f"Then pass its path in place of the name, or move it to {path}"
+                ) from error
+            logging.info("%s: received %d bytes, then: %s", url, file.tell(), reason_of(error))
+
+
+def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str | None]:
+    """The same in one answer; raises what broke it off."""
+    start = file.tell()
+    # Google's storage decompresses files for clients that do not take gzip, against their MD5.
+    headers = {"Accept-Encoding": "gzip", **({"Range": f"bytes={start}-"} if start else {})}
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+        size: int | None = response.length
+        if response.status == _PARTIAL:
+            given = response.headers["Content-Range"] or ""
+            found = re.fullmatch(rf"bytes {start}-\d+/(\d+)", given)
+            if not found:
+                raise OSError(f"the server sent {given!r} instead of bytes {start}-")
+            size = int(found[1])
+        else:  # a server without ranges sends everything
+            file.truncate(file.seek(0))
+        name = os.path.basename(url)
+        with tqdm(
+            total=size, initial=file.tell(), desc=name, unit="B", unit_scale=True, disable=None
+        ) as bar:
+            while block := response.read1(_CHUNK):
+                with explain_write_errors(path):
+                    file.write(block)
+                    file.flush()
+                bar.update(len(block))
+        if size is not None and file.tell() < size:
+            raise OSError(f"the connection ended after {file.tell()} of {size} bytes")
+        md5 = re.search(r"md5=([\w+/]+=*)", str(response.headers.get_all("x-goog-hash")))
+        return size, md5[1] if md5 else None
+
+
+def _problem(file: IO[bytes], size: int | None, md5: str | None) -> str | None:
+    """Why a file is not the one that the server has; None if it is, as far as the server said."""
+    file.seek(0)
+    if file.read(len(_GZIP)) != _GZIP:
+        return "it is no .tar.gz"
+    file.seek(0)
+    received = hashlib.md5(usedforsecurity=False)
+    while block := file.read(_CHUNK):
+        received.update(block)
+    if size is not None and file.tell() != size:
+        return f"expected {size} bytes, received {file.tell()}"
+    encoded = base64.b64encode(received.digest()).decode()
+    if md5 not in (None, encoded):
+        return f"expected MD5 {md5}, received {encoded}"
+    return None

@@ -1,0 +1,439 @@
+"""Released models by name, downloaded from servers of all kinds."""
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import albert_tf
+from albert_tf.checkpoints import names
+from albert_tf.checkpoints.archives import is_indirect, local_directory
+from albert_tf.checkpoints.formats import find_weights, recognise
+from albert_tf.checkpoints.model_contents import HANDLE_FLAG
+from albert_tf.checkpoints.model_source import stored_model
+from albert_tf.checkpoints.names import is_released
+from albert_tf.checkpoints.report import LoadError
+from tests.full_disk import file_size_limit
+
+ROOT = Path(albert_tf.__file__).parents[1]
+GOOGLE = "https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz"
+MINI = ROOT / "albert_tf" / "pretrained" / "mini"
+FLAG = "--model"
+
+
+class Server:
+    """A server of one file, or of the repository of a model on Hugging Face.
+
+    Attributes:
+        asked: what each request asked for: its `Range`, or None.
+        cuts: after how many bytes the next answers end; later ones are whole.
+        ranges: whether it heeds `Range`.
+        length: what it says of the length, where that is wrong.
+        hash: what it says of the MD5.
+        release: an event that answers wait for after their first byte.
+    """
+
+    def __init__(self, content, folder=None):
+        self.content, self.folder = content, folder
+        self.asked, self.cuts = [], []
+        self.ranges, self.length, self.release = True, None, None
+        digest = hashlib.md5(content).digest()
+        self.hash = f"crc32c=AAAAAA==,md5={base64.b64encode(digest).decode()}"
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *arguments):
+                pass
+
+            def do_GET(self):
+                server.answer(self)
+
+            do_HEAD = do_GET  # noqa: N815
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self):
+        self._http.shutdown()
+        self._http.server_close()
+
+    def answer(self, request):
+        if self.folder:
+            return self._answer_for_hugging_face(request)
+        asked = request.headers["Range"]
+        self.asked.append(asked)
+        start = int(asked[len("bytes=") : -1]) if asked and self.ranges else 0
+        size = len(self.content)
+        if start >= size:
+            return request.send_error(416)
+        body = self.content[start:]
+        headers = {"Content-Length": self.length or len(body)}
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
+        if self.hash:
+            headers["x-goog-hash"] = self.hash
+        body = body[: self.cuts.pop(0)] if self.cuts else body
+        if self.release:
+            self._send(request, 206 if start else 200, headers, body[:1])
+            self.release.wait(60)
+            return request.wfile.write(body[1:])
+        return self._send(request, 206 if start else 200, headers, body)
+
+    def _send(self, request, status, headers, body):
+        request.send_response(status)
+        for name, value in headers.items():
+            request.send_header(name, str(value))
+        request.end_headers()
+        if request.command == "GET":
+            request.wfile.write(body)
+
+    def _answer_for_hugging_face(self, request):
+        """The listing of its files, and each of them, as the API of Hugging Face has them."""
+        path, commit = request.path.partition("?")[0], "0" * 40
+        self.asked.append(f"{request.command} {path}")
+        files = {file.name: file.read_bytes() for file in sorted(self.folder.iterdir())}
+        ids = {name: hashlib.sha1(content).hexdigest() for name, content in files.items()}
+        if not path.startswith(("/albert/albert-base-v2/", "/api/models/albert/albert-base-v2")):
+            headers = {"X-Error-Code": "RepoNotFound", "Content-Length": 0}
+            return self._send(request, 404, headers, b"")
+        if path.startswith("/api/"):
+            names = [{"rfilename": name} for name in files]
+            answer = {"id": "albert/albert-base-v2", "sha": commit, "siblings": names}
+            if "/tree/" in path:
+                answer = [
+                    {"type": "file", "path": name, "size": len(content), "oid": ids[name]}
+                    for name, content in files.items()
+                ]
+            body = json.dumps(answer).encode()
+            return self._send(request, 200, {"Content-Length": len(body)}, body)
+        name = path.rpartition("/")[2]
+        headers = {"ETag": f'"{ids[name]}"', "X-Repo-Commit": commit}
+        headers["Content-Length"] = len(files[name])
+        return self._send(request, 200, headers, files[name])
+
+
+@pytest.fixture(scope="module")
+def content(golden, tmp_path_factory) -> bytes:
+    """A tar file with one folder, as the released ones."""
+    path = tmp_path_factory.mktemp("released") / "albert.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(golden / "hub" / "albert_directory", "albert_base")
+    return path.read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch) -> Path:
+    """Caches that are empty, and a working directory without models."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "modules"))
+    names._snapshot.cache_clear()
+    return tmp_path / "home" / "released"
+
+
+@pytest.fixture
+def server(content, monkeypatch):
+    server = Server(content)
+    monkeypatch.setattr(names, "_ADDRESS", f"{server.url}/albert_{{}}.tar.gz")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def part(home, content) -> Path:
+    """Half of the file, which another process has received."""
+    home.mkdir(parents=True)
+    path = home / "albert_base_v2.tar.gz.part"
+    path.write_bytes(content[: len(content) // 2])
+    return path
+
+
+def refusal(name: str = "base_v2") -> str:
+    with pytest.raises(LoadError) as error:
+        local_directory(name, FLAG)
+    return str(error.value)
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", sorted(albert_tf.PRESETS))
+    def test_each_preset_is_one(self, name):
+        assert is_released(name)
+        assert is_indirect(name)
+
+    @pytest.mark.parametrize(
+        ("name", "release"),
+        [
+            ("https://tfhub.dev/google/albert_xlarge/1", "xlarge_v1"),
+            ("https://tfhub.dev/google/albert_base/2", "base_v2"),
+            ("https://tfhub.dev/google/albert_base/3", "base_v2"),
+            (GOOGLE, "base_v2"),
+            ("https://storage.googleapis.com/albert_models/albert_xxlarge_zh.tar.gz", "xxlarge_zh"),
+            ("https://tfhub.dev/google/albert_base/4", None),
+            ("https://tfhub.dev/google/elmo/3", None),
+            ("mini", None),
+            ("base", None),
+        ],
+    )
+    def test_addresses(self, name, release):
+        assert names._release(name) == release
+        assert is_released(name) == (release is not None)
+
+    @pytest.mark.parametrize(
+        ("name", "repository"),
+        [
+            ("albert/albert-xxlarge-v1", "albert/albert-xxlarge-v1"),
+            ("albert-base-v2", "albert/albert-base-v2"),
+            ("someone/albert-base-v2-SST-2", "someone/albert-base-v2-SST-2"),
+            ("albert-base-v3", None),
+            ("albert-base-zh", None),
+            ("output/model.ckpt-best", None),
+            ("output/albert.tar.gz", None),
+            ("./output", None),
+            ("gs://bucket/model", None),
+            ("a/b/c", None),
+        ],
+    )
+    def test_ids_of_hugging_face(self, name, repository):
+        assert names._repository(name) == repository
+        assert is_released(name) == (repository is not None)
+
+    def test_a_path_counts_before_a_name(self, golden, tmp_path):
+        shutil.copytree(golden / "hub" / "albert_directory", tmp_path / "base_v2")
+        assert recognise("base_v2", FLAG).path == "base_v2"
+        shutil.copytree(tmp_path / "base_v2", tmp_path / "albert" / "albert-base-v2")
+        assert not is_released("albert/albert-base-v2")
+        assert is_released("albert/albert-base-v1")  # a folder `albert` may be a clone
+        assert not is_released("albert/another")
+
+    @pytest.mark.parametrize(
+        ("name", "near"),
+        [("base_v3", "'base_v2'"), ("albert-base-v22", "'albert/albert-base-v2'"), ("x", "'mini'")],
+    )
+    def test_an_unknown_name_is_an_error_with_near_ones(self, name, near):
+        for flag in (HANDLE_FLAG, FLAG):
+            with pytest.raises(ValueError, match=f"{flag}.*{near}|{near}"):
+                stored_model(name, flag)
+
+
+class TestDownload:
+    @pytest.mark.parametrize("hub", [False, True])
+    def test_a_model_is_downloaded_once_whatever_its_name(self, server, home, hub):
+        name = "https://tfhub.dev/google/albert_base/3" if hub else "base_v2"
+        stored = recognise(name, FLAG)
+        assert stored.path == str(home / "albert_base_v2" / "albert_base")
+        assert stored.config.num_attention_heads == 4
+        assert stored.tokenizer_file
+        for other in (server.url + "/albert_base_v2.tar.gz", "base_v2"):
+            assert recognise(other, FLAG).path == stored.path
+        assert find_weights("base_v2") == stored.checkpoint
+        assert server.asked == [None]
+        assert os.listdir(home) == ["albert_base_v2"]
+
+    def test_wherever_a_model_is_named(self, server):
+        model = albert_tf.load("base_v2")
+        assert albert_tf.load_tokenizer("base_v2").vocab_size == model.config.vocab_size
+        assert stored_model("base_v2", HANDLE_FLAG).checkpoint
+
+    def test_a_cut_connection_is_resumed(self, server, home, content):
+        server.cuts = [1000, 1, 5000]
+        local_directory("base_v2", FLAG)
+        assert server.asked == [None, "bytes=1000-", "bytes=1001-", "bytes=6001-"]
+        assert os.listdir(home) == ["albert_base_v2"]
+
+    def test_a_later_process_resumes_too(self, server, part):
+        half = part.stat().st_size
+        local_directory("base_v2", FLAG)
+        assert server.asked == [f"bytes={half}-"]
+        assert not part.exists()
+
+    def test_a_server_without_ranges_sends_everything(self, server, part):
+        server.ranges = False
+        local_directory("base_v2", FLAG)
+        assert len(server.asked) == 1
+
+    @pytest.mark.parametrize("more", [b"", b"more than there is"])
+    def test_all_that_there_is_was_received_before(self, server, part, content, more):
+        part.write_bytes(content + more)
+        local_directory("base_v2", FLAG)
+        assert server.asked == [f"bytes={len(content + more)}-", None]
+
+    def test_a_server_that_says_nothing_of_the_content(self, server):
+        server.hash = None
+        local_directory("base_v2", FLAG)
+
+    def test_a_part_of_another_file_is_found_out(self, server, part):
+        part.write_bytes(part.read_bytes()[:-1] + b"x")
+        assert "MD5" in refusal()
+        assert not part.exists()
+        local_directory("base_v2", FLAG)
+
+    def test_another_hash_is_an_error_and_leaves_nothing(self, server, home):
+        server.hash = "md5=AAAAAAAAAAAAAAAAAAAAAA=="
+        message = refusal()
+        assert "--model=base_v2" in message
+        assert "AAAAAAAAAAAAAAAAAAAAAA==" in message
+        assert not os.listdir(home)
+
+    def test_the_page_of_a_proxy_is_no_model(self, server, home):
+        server.content, server.hash = b"<html>Log in</html>", None
+        assert "no .tar.gz" in refusal()
+        assert not os.listdir(home)
+
+    def test_a_wrong_size_is_an_error(self, server, home, content):
+        server.length, server.hash = len(content) + 7, None
+        assert len(refusal().splitlines()) == 3
+        assert server.asked == [None, f"bytes={len(content)}-"]
+        server.length = None
+        local_directory("base_v2", FLAG)
+
+    def test_another_range_than_asked_for(self, server, part, monkeypatch):
+        before = part.read_bytes()
+        send = server._send
+        monkeypatch.setattr(
+            server,
+            "_send",
+            lambda request, status, headers, body: send(
+                request, status, {**headers, "Content-Range": "bytes 0-9/10"}, body
+            ),
+        )
+        assert "bytes 0-9/10" in refusal()
+        assert part.read_bytes() == before
+
+    def test_no_room_for_it(self, server, home):
+        with file_size_limit(1000):
+            assert "ALBERT_TF_HOME" in refusal()
+        assert not (home / "albert_base_v2").exists()
+        local_directory("base_v2", FLAG)
+
+
+class TestWithoutNetwork:
+    @pytest.fixture(autouse=True)
+    def _nothing_answers(self, server):
+        server.stop()
+
+    def test_an_error_says_what_to_do_in_three_lines(self, server, home):
+        what, where, then = refusal().splitlines()
+        assert what.startswith("--model=base_v2 ")
+        assert where.endswith(f"{server.url}/albert_base_v2.tar.gz")
+        assert then.endswith(str(home / "albert_base_v2.tar.gz"))
+
+    def test_a_file_that_was_put_there_is_used(self, home, content):
+        refusal()
+        (home / "albert_base_v2.tar.gz").write_bytes(content)
+        assert recognise("base_v2", FLAG).checkpoint
+
+    def test_what_tensorflow_hub_has_is_used(self, golden, tmp_path):
+        address = "https://tfhub.dev/google/albert_large/3"
+        folder = tmp_path / "modules" / hashlib.sha1(address.encode()).hexdigest()
+        folder.mkdir(parents=True)
+        assert "large_v2.tar.gz" in refusal(address)
+        shutil.copytree(golden / "hub" / "module", folder, dirs_exist_ok=True)
+        assert recognise(address, FLAG).path == str(folder)
+        assert recognise(address, FLAG).format == "tf1_hub"
+
+    def test_the_former_name_of_the_variable_counts(self, tmp_path, monkeypatch):
+        monkeypatch.delenv("ALBERT_TF_HOME")
+        monkeypatch.setenv("ALBERT_TF_CACHE_DIR", str(tmp_path / "former"))
+        assert str(tmp_path / "former") in refusal()
+
+
+_FETCH = """
+import sys
+from albert_tf.checkpoints import names
+from albert_tf.checkpoints.archives import local_directory
+names._ADDRESS = sys.argv[1]
+print(local_directory(sys.argv[2], "--model"))
+assert "tensorflow" not in sys.modules
+"""
+
+
+def fetching(address: str, name: str, **environment: str) -> subprocess.Popen:
+    """A process that fetches a model and prints its directory."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _FETCH, address, name],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_two_processes_at_once_and_one_that_was_killed(server, home):
+    server.release = threading.Event()
+    killed = fetching(names._ADDRESS, "base_v2")
+    part = home / "albert_base_v2.tar.gz.part"
+    while not (part.exists() and part.stat().st_size):
+        assert killed.poll() is None
+    killed.kill()
+    killed.communicate()
+    both = [fetching(names._ADDRESS, "base_v2") for _ in range(2)]
+    while len(server.asked) < 2:
+        assert None in [process.poll() for process in both]
+    server.release.set()
+    for process in both:
+        output, errors = process.communicate()
+        assert output == f"{home / 'albert_base_v2' / 'albert_base'}\n", errors
+    assert server.asked == [None, "bytes=1-"]
+    assert os.listdir(home) == ["albert_base_v2"]
+
+
+class TestHuggingFace:
+    def test_its_library_downloads_and_keeps_what_is_needed(self, tmp_path):
+        folder = shutil.copytree(MINI, tmp_path / "repository")
+        (folder / "pytorch_model.bin").write_bytes(b"the same weights")
+        (folder / "tf_model.h5").write_bytes(b"once more")
+        server = Server(b"", folder)
+        environment = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hf")}
+        directories = set()
+        for name in ("albert-base-v2", "albert/albert-base-v2"):
+            output, errors = fetching("", name, **environment).communicate()
+            assert output, errors
+            directories.add(output)
+        wrong, errors = fetching("", "albert/absent", **environment).communicate()
+        assert not wrong
+        assert f"{server.url}/albert/absent" in errors
+        server.stop()
+        output, _ = fetching("", "albert-base-v2", **environment).communicate()
+        assert {output} == directories
+        stored = recognise(output.strip(), FLAG)
+        assert stored.format == "huggingface"
+        assert stored.checkpoint.endswith("model.safetensors")
+        assert stored.tokenizer_file
+        assert str(tmp_path / "hf") in stored.path
+        assert not any(path.endswith((".bin", ".h5")) for path in server.asked)
+
+    def test_weights_of_pytorch_where_there_are_no_others(self, tmp_path):
+        folder = shutil.copytree(MINI, tmp_path / "repository")
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        server = Server(b"", folder)
+        environment = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hf")}
+        output, errors = fetching("", "albert-base-v2", **environment).communicate()
+        server.stop()
+        assert output, errors
+        assert "pytorch_model.bin" in os.listdir(output.strip())
+
+    def test_without_its_library_the_extra_and_the_equal_name_are_said(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+        message = refusal("albert/albert-large-v1")
+        assert "albert_tf[hf]" in message
+        assert "'large_v1'" in message
+        assert "albert_tf[hf]" in refusal("someone/something")
+
+    def test_without_a_network_the_error_has_three_lines(self, tmp_path):
+        environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+        _, errors = fetching("", "albert-base-v2", **environment).communicate()
+        what, where, then = errors.partition("LoadError: ")[2].strip().splitlines()
+        assert "--model=albert-base-v2" in what
+        assert where.endswith("http://127.0.0.1:9/albert/albert-base-v2")
+        assert "'base_v2'" in then
