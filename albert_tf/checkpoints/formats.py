@@ -89,7 +89,7 @@ def recognise(path: str, flag: str) -> StoredModel:
 
     Args:
         path: a directory of any format, a checkpoint or a file of weights, a released tar file, or
-            the URL of a TF-Hub module or archive, or the name of a model of this package.
+            the URL of a TF-Hub module or archive, or the name of a model.
         flag: the flag the path came from, for messages.
 
     Raises:

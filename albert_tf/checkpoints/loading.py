@@ -53,7 +53,8 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
 
     Args:
         path: a directory of any format that `convert_checkpoint.py` knows, a checkpoint, a released
-            tar file, the URL of a TF-Hub module, or "mini", the model that comes with this package.
+            tar file, the URL of a TF-Hub module, or a name: of a released model, such as "base_v2"
+            or "albert/albert-base-v2", or "mini", the model that comes with this package.
         albert_config_file: its configuration, where the path has none.
 
     Returns:

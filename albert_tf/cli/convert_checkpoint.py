@@ -33,7 +33,7 @@ def define_flags() -> None:
             "Model": {
                 Flag("model", required=True): "Required. Model to convert, of any supported "
                 "format: a directory, a checkpoint, a released tar file, the URL of a TF-Hub "
-                "module, or mini. It is not modified.",
+                "module, or a name such as base_v2 or mini. It is not modified.",
                 Flag("checkpoint_name"): "Checkpoint in --model, if it has several. Default: the "
                 "newest.",
                 **MODEL_PARTS,

@@ -38,7 +38,8 @@ def define_flags() -> None:
             "Model": {
                 Flag("model", required=True): "Required. Encoder, pretrained model, classifier or "
                 "model for SQuAD 1.1, of any supported format: a directory, a checkpoint, a "
-                "released tar file, the URL of a TF-Hub module, or mini.",
+                "released tar file, the URL of a TF-Hub module, or a name such as base_v2 or "
+                "mini.",
                 **MODEL_PARTS,
             },
             "Export": {

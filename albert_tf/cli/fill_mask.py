@@ -26,8 +26,8 @@ def define_flags() -> None:
         {
             "Model": {
                 Flag("model_dir", required=True): "Required. Model of any supported format: a "
-                "directory, a checkpoint, a released tar file, a TF-Hub URL, or mini, which is "
-                "part of albert_tf.",
+                "directory, a checkpoint, a released tar file, a TF-Hub URL, or a name such as "
+                "base_v2, or mini, which is part of albert_tf.",
                 Flag("do_lower_case", True): "Lower-case the text. If not set, the setting stored "
                 "with the model is used.",
             },

@@ -138,7 +138,7 @@ DRY_RUN_PASSED = "All checks passed. Nothing was written (--dry_run)."
 WEIGHTS: Flags = {
     Flag("init_checkpoint"): "Initial weights, used while --output_dir has no checkpoint: a "
     "checkpoint prefix, one of its files, or a model of any supported format (a directory, a "
-    "released tar file, a TF-Hub URL, or mini). Default: random weights.",
+    "released tar file, a TF-Hub URL, or a name such as base_v2 or mini). Default: random weights.",
     Flag("allow_partial_checkpoint", False): "Accept an --init_checkpoint that does not cover the "
     "whole encoder; missing weights stay random. Without this flag they are an error.",
     Flag("init_from_group0", False): "Initialize a model that shares fewer parameters, or has "
@@ -358,7 +358,8 @@ def define_fine_tuning_flags(
             "Model": {
                 Flag("albert_hub_module_handle"): "Model to start from, with its configuration "
                 "and tokenizer: the directory or URL of a TF-Hub module, a model of another "
-                "format, a released tar file, or mini, which is part of albert_tf.",
+                "format, a released tar file, or a name such as base_v2, or mini, which is part "
+                "of albert_tf.",
                 Flag("albert_config_file"): "Model configuration (albert_config.json). Default: "
                 "the one of --albert_hub_module_handle, next to --init_checkpoint, or in "
                 "--output_dir.",
