@@ -29,6 +29,11 @@ if TYPE_CHECKING:
         AlbertForQuestionAnsweringWithBeamSearch,
     )
     from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
+    from albert_tf.pretraining.create_data import (
+        PretrainingDataSettings,
+        create_pretraining_data,
+        train_sentencepiece,
+    )
     from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
     from albert_tf.squad.run import SquadSettings, run_squad
     from albert_tf.training.job_result import JobResult
@@ -49,10 +54,12 @@ __all__ = [
     "JobResult",
     "Lamb",
     "MultipleChoiceSettings",
+    "PretrainingDataSettings",
     "PretrainingSettings",
     "SquadSettings",
     "WarmupPolynomialDecay",
     "__version__",
+    "create_pretraining_data",
     "load",
     "load_tokenizer",
     "load_weights",
@@ -62,6 +69,7 @@ __all__ = [
     "run_pretraining",
     "run_squad",
     "save",
+    "train_sentencepiece",
     "write_checkpoint",
 ]
 
@@ -87,7 +95,10 @@ _MODULES = {
     "ClassificationSettings": "classification.run",
     "JobResult": "training.job_result",
     "MultipleChoiceSettings": "multiple_choice.run",
+    "PretrainingDataSettings": "pretraining.create_data",
     "PretrainingSettings": "pretraining.run",
+    "create_pretraining_data": "pretraining.create_data",
+    "train_sentencepiece": "pretraining.create_data",
     "SquadSettings": "squad.run",
     "run_classification": "classification.run",
     "run_multiple_choice": "multiple_choice.run",

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 import sentencepiece
 from absl import app, flags
 
-from albert_tf.pretraining.create_records import create_pretraining_data
-from albert_tf.pretraining.instances import PretrainingDataSettings
+from albert_tf.pretraining.create_records import create_records
+from albert_tf.pretraining.instances import InstanceSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.segments import SegmentSettings
 from albert_tf.tokenization.loading import load_tokenizer
@@ -39,15 +39,13 @@ def seconds_of(action: Callable[[], int]) -> tuple[float, int]:
 
 def create(output_file: str) -> int:
     """Makes the records; returns the number of tokens read from the text."""
-    settings = PretrainingDataSettings(
+    settings = InstanceSettings(
         SegmentSettings(_LENGTH.value),
         MaskingSettings(max_predictions_per_seq=_PREDICTIONS.value),
         dupe_factor=1,
     )
     tokenizer = load_tokenizer(spm_model_file=_MODEL.value)
-    report = create_pretraining_data(
-        [_TEXT.value], [output_file], tokenizer, settings, _WORKERS.value
-    )
+    report = create_records([_TEXT.value], [output_file], tokenizer, settings, _WORKERS.value)
     return report.counts["text_tokens"]
 
 

@@ -13,32 +13,13 @@ masked --dupe_factor times, or once with --masked_lm_prob=0 for masking during t
         --dupe_factor=1 --masked_lm_prob=0
 """
 
+import dataclasses
 from collections.abc import Sequence
-from types import ModuleType
-
-from absl import flags, logging
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, NGRAMS, Flag, define, is_dry_run
-from albert_tf.data.files import expand_shards, match_files
-from albert_tf.data.jobs import available_cores
-from albert_tf.pretraining.create_records import (
-    check_outputs,
-    check_text,
-    create_pretraining_data,
-    masking_limit_warning,
-)
-from albert_tf.pretraining.instances import PretrainingDataSettings
-from albert_tf.pretraining.masking import MaskingSettings
-from albert_tf.pretraining.segments import (
-    NSP,
-    ORIGINAL,
-    SENTENCE_LOSSES,
-    SENTENCE_PAIRS,
-    SOP,
-    SegmentSettings,
-)
-from albert_tf.tokenization.loading import load_tokenizer
+from albert_tf.cli.flags import DRY_RUN, NGRAMS, Flag, define, settings_from_flags
+from albert_tf.pretraining.create_data import PretrainingDataSettings, create_pretraining_data
+from albert_tf.pretraining.segments import ORIGINAL, SENTENCE_LOSSES, SENTENCE_PAIRS
 
 
 def define_flags() -> None:
@@ -104,93 +85,10 @@ def define_flags() -> None:
     )
 
 
-def settings_from_flags(values: flags.FlagValues) -> PretrainingDataSettings:
-    """Turns flags into settings; raises ValueError, which names the flag."""
-    return PretrainingDataSettings(
-        SegmentSettings(
-            values.max_seq_length,
-            values.short_seq_prob,
-            _sentence_loss(values),
-            values.sentence_pairs,
-        ),
-        MaskingSettings(
-            masked_lm_prob=values.masked_lm_prob,
-            max_predictions_per_seq=values.max_predictions_per_seq,
-            ngram=values.ngram,
-            favor_shorter_ngram=values.favor_shorter_ngram,
-            do_whole_word_mask=values.do_whole_word_mask,
-            do_permutation=values.do_permutation,
-        ),
-        values.dupe_factor,
-        values.random_seed,
-    )
-
-
-def _sentence_loss(values: flags.FlagValues) -> str:
-    """The sentence loss by its own flag and by the original's, which must not contradict."""
-    is_random = values.random_next_sentence
-    loss = values.sentence_loss or (NSP if is_random else SOP)
-    if values["random_next_sentence"].present and is_random != (loss == NSP):
-        raise ValueError(
-            f"--random_next_sentence={is_random} contradicts --sentence_loss={loss}: it is true for"
-            f" {NSP} and false for the others. Use --sentence_loss only."
-        )
-    return loss
-
-
-def _beam(values: flags.FlagValues, beam_options: Sequence[str]) -> ModuleType | None:
-    """The module that makes records with Beam; None where processes of this machine make them."""
-    if values.runner is None:
-        if beam_options:
-            raise ValueError(f"{' '.join(beam_options)}: options of Beam need --runner.")
-        return None
-    if values.num_workers is not None:
-        raise ValueError(
-            f"--num_workers={values.num_workers} is for processes of this machine; with --runner "
-            "pass the runner's own option after a --, such as -- --direct_num_workers=2."
-        )
-    try:
-        from albert_tf.pretraining import beam
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"--runner={values.runner} needs Apache Beam ({error}). Install it with: "
-            'pip install "albert_tf[beam]" (and "apache-beam[gcp]" for Dataflow); in a checkout: '
-            "pip install -r requirements/beam.txt."
-        ) from error
-    return beam
-
-
 def run(beam_options: Sequence[str]) -> None:
     """Makes the records that the flags ask for, and reports what was made."""
-    values = flags.FLAGS
-    beam = _beam(values, beam_options)
-    output_files = expand_shards(values.output_file)
-    settings = settings_from_flags(values)
-    tokenizer = load_tokenizer(
-        spm_model_file=values.spm_model_file,
-        vocab_file=values.vocab_file,
-        do_lower_case=values.do_lower_case,
-    )
-    files = match_files(values.input_file, "--input_file")
-    logging.info("input_files=%d output=%s", len(files), values.output_file)
-    if warning := masking_limit_warning(settings.segments.max_seq_length, settings.masking):
-        logging.warning(warning)
-    if is_dry_run(values):
-        check_outputs(files, output_files)
-        if beam:  # whose workers check the text
-            beam.beam_options(values.runner, beam_options)
-        else:
-            check_text(files, values.num_workers or available_cores())
-        return
-    what = files, output_files, tokenizer, settings
-    if beam:
-        report = beam.create_pretraining_data(values.runner, beam_options, *what)
-    else:
-        report = create_pretraining_data(*what, num_workers=values.num_workers)
-    for line in report.lines():
-        logging.info(line)
-    for line in report.warnings():
-        logging.warning(line)
+    settings = settings_from_flags(PretrainingDataSettings)
+    create_pretraining_data(dataclasses.replace(settings, beam_options=beam_options))
 
 
 main = command(define_flags, run, takes_arguments=True)

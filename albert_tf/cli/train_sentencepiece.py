@@ -6,14 +6,11 @@ The settings are those of the released English models.
         --vocab_size=30000
 """
 
-from collections.abc import Iterator, Sequence
-
-from absl import flags, logging
+from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run
-from albert_tf.data.files import check_file, match_files, open_binary
-from albert_tf.tokenization.sentence_piece import NO_TEXT, model_files, train_sentence_piece
+from albert_tf.cli.flags import DRY_RUN, Flag, define
+from albert_tf.pretraining.create_data import train_sentencepiece
 
 
 def define_flags() -> None:
@@ -40,29 +37,13 @@ def define_flags() -> None:
 def run() -> None:
     """Learns the vocabulary that the flags ask for."""
     values = flags.FLAGS
-    files = match_files(values.input_file)
-    for path in model_files(values.model_prefix):
-        check_file(path, "--model_prefix")
-    if not any(map(str.strip, _lines(files))):
-        raise ValueError(NO_TEXT)
-    if is_dry_run(values):
-        return
-    train_sentence_piece(
-        _lines(files), values.model_prefix, values.vocab_size, values.do_lower_case
-    )
-    logging.info(
-        "vocab_size=%d model=%s.model input_files=%d",
-        values.vocab_size,
+    train_sentencepiece(
+        values.input_file,
         values.model_prefix,
-        len(files),
+        values.vocab_size,
+        values.do_lower_case,
+        dry_run=values.dry_run,
     )
-
-
-def _lines(paths: Sequence[str]) -> Iterator[str]:
-    for path in paths:
-        with open_binary(path, "rb") as file:
-            for line in file:
-                yield line.decode(errors="replace")
 
 
 main = command(define_flags, run)

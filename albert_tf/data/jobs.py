@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +10,7 @@ from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -57,7 +58,7 @@ def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
         yield lambda method, items: (method(shared, item) for item in items)
         return
     # Spawned, not forked: forking a process with threads, such as TensorFlow's, can hang.
-    with _signals_blocked():
+    with _apart():
         pool = ProcessPoolExecutor(number, get_context("spawn"), _keep, (shared,))
     try:
         yield lambda method, items: _run_ahead(pool, method, items, number * _JOBS_AHEAD)
@@ -80,7 +81,7 @@ def _run_ahead(
 ) -> Iterator[Any]:
     waiting: deque[Future] = deque()
     for item in items:
-        with _signals_blocked():  # it is here that processes are started
+        with _apart():  # it is here that processes are started
             waiting.append(pool.submit(_call, method, item))
         if len(waiting) >= limit:
             yield waiting.popleft().result()
@@ -89,17 +90,21 @@ def _run_ahead(
 
 
 @contextmanager
-def _signals_blocked() -> Iterator[None]:
+def _apart() -> Iterator[None]:
     """Processes started inside get no signal of a terminal or scheduler: this one ends them.
 
-    SIGTERM excepted, by which the pool itself ends the others when one has died.
+    SIGTERM excepted, by which the pool itself ends the others when one has died. Nor do they run
+    the program again, as `multiprocessing` has them do, which needs a guard in every script.
     """
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
     blocked = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, _CANCEL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        sys.modules["__main__"] = program
 
 
 def _keep(shared: Any) -> None:

@@ -39,7 +39,7 @@ from albert_tf.pretraining.create_records import (
     shuffled_jobs,
     shuffled_order,
 )
-from albert_tf.pretraining.instances import PretrainingDataSettings
+from albert_tf.pretraining.instances import InstanceSettings
 from albert_tf.pretraining.segments import NO_RECORD
 from albert_tf.tokenization.base import Tokenizer
 
@@ -90,17 +90,17 @@ class Chunks(NamedTuple):
     starts: list[int]
 
 
-def create_pretraining_data(
+def create_records(
     runner: str,
     options: Sequence[str],
     input_files: Sequence[str],
     output_files: Sequence[str],
     tokenizer: Tokenizer,
-    settings: PretrainingDataSettings,
+    settings: InstanceSettings,
     block_bytes: int = BLOCK_BYTES,
     shuffle_bytes: int = SHUFFLE_BYTES,
 ) -> CreationReport:
-    """Writes what `create_records.create_pretraining_data` writes, with an Apache Beam runner.
+    """Writes what `create_records.create_records` writes, with an Apache Beam runner.
 
     Args:
         runner: Beam's name of the runner, such as "DataflowRunner".
@@ -163,7 +163,7 @@ def create_pretraining_data(
 
 
 def _plan(
-    input_files: Sequence[str], block_bytes: int, settings: PretrainingDataSettings
+    input_files: Sequence[str], block_bytes: int, settings: InstanceSettings
 ) -> Iterator[Task]:
     blocks = cut_into_blocks(input_files, block_bytes)
     ranks = [[0] * settings.dupe_factor for _ in blocks]

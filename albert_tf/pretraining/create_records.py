@@ -39,7 +39,7 @@ from albert_tf.pretraining.corpus import (
     read_documents,
 )
 from albert_tf.pretraining.instances import (
-    PretrainingDataSettings,
+    InstanceSettings,
     make_examples,
     masking_vocabulary,
     mix_seed,
@@ -55,7 +55,7 @@ SHUFFLE_BYTES = 256 << 20  # about 95,000 records of 512 tokens
 class CreationReport:
     """What was asked for, counts of what was read and made (see `count_instances`), and seconds."""
 
-    settings: PretrainingDataSettings
+    settings: InstanceSettings
     counts: Counter[str]
     seconds: float
 
@@ -88,7 +88,7 @@ class CreationReport:
             f"tokens_cut={_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])}",
             f"masking: {masking}",
             f"sentence pairs: {pairs}",
-            f"speed: tokens_per_second={c['tokens'] / self.seconds:,.0f} "
+            f"speed: tokens_per_second={c['tokens'] / max(self.seconds, 1e-9):,.0f} "
             f"seconds={self.seconds:,.1f}",
         ]
 
@@ -201,7 +201,7 @@ class RecordMaker:
     """
 
     tokenizer: Tokenizer
-    settings: PretrainingDataSettings
+    settings: InstanceSettings
     folder: str | None = None
 
     def make(self, job: Job) -> tuple[list[bytes], Counter[str]]:
@@ -241,11 +241,11 @@ class RecordMaker:
         return documents
 
 
-def create_pretraining_data(
+def create_records(
     input_files: Sequence[str],
     output_files: Sequence[str],
     tokenizer: Tokenizer,
-    settings: PretrainingDataSettings,
+    settings: InstanceSettings,
     num_workers: int | None = None,
     block_bytes: int = BLOCK_BYTES,
     shuffle_bytes: int = SHUFFLE_BYTES,
@@ -348,7 +348,7 @@ def _token_folder(output_file: str, passes: int) -> Iterator[str | None]:
         yield folder
 
 
-def shuffled_jobs(blocks: Sequence[Block], settings: PretrainingDataSettings) -> list[Job]:
+def shuffled_jobs(blocks: Sequence[Block], settings: InstanceSettings) -> list[Job]:
     """Every pass over every block, in the order in which records are put together."""
     jobs = [
         Job(pass_number, block_number, block)

@@ -22,7 +22,7 @@ _BATCH = 512  # instances masked and serialised together; part of what a seed me
 
 
 @dataclass(frozen=True)
-class PretrainingDataSettings:
+class InstanceSettings:
     """Everything that decides the instances, next to documents and vocabulary.
 
     Attributes:
@@ -108,7 +108,7 @@ def plain_feature_specs(specs: Sequence[FeatureSpec]) -> tuple[FeatureSpec, ...]
 
 def make_examples(
     documents: Documents,
-    settings: PretrainingDataSettings,
+    settings: InstanceSettings,
     vocabulary: Vocabulary,
     seed: Sequence[int],
 ) -> Iterator[tuple[list[bytes], Counter[str]]]:
@@ -146,7 +146,7 @@ def mix_seed(numbers: Sequence[int]) -> list[int]:
 def make_features(
     ids: np.ndarray,
     pairs: Sequence[Pair],
-    settings: PretrainingDataSettings,
+    settings: InstanceSettings,
     vocabulary: Vocabulary,
     rng: np.random.Generator,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:

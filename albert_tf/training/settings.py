@@ -1,4 +1,4 @@
-"""What a user sets of a training, by the names of the flags."""
+"""What a user sets of a command, by the names of the flags."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_settings(settings: Any) -> None:
         if value is None and (depends(field) or type(None) in kinds):
             continue
         if kinds[0] in _KINDS:
-            value = _typed(field.name, value, kinds[0])
+            value = as_type(field.name, value, kinds[0])
         object.__setattr__(settings, field.name, value)
         at_least, choices = limits_of(field)
         if at_least is not None and not value >= at_least:
@@ -81,8 +81,8 @@ def _types(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _typed(name: str, value: Any, expected: type) -> Any:
-    """The value as one of the type; TypeError, which names the setting, unless it is one."""
+def as_type(name: str, value: Any, expected: type) -> Any:
+    """Returns a value as str, bool, int or float; TypeError, which names it, unless it is one."""
     if expected is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
     is_other = isinstance(value, bool) and expected is not bool  # which is an int to Python
@@ -146,13 +146,21 @@ def resolve(settings: T, *sources: Mapping[str, Any]) -> T:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
-    """Settings of the commands that train. Each is the flag of its name; docs/flags.md explains it.
+class Settings:
+    """Settings of a command. Each is the flag of its name; docs/flags.md explains it.
 
     Raises what `check_settings` raises.
     """
 
     __signature__ = _Signature()
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings(Settings):
+    """Settings of the commands that train."""
 
     output_dir: str
     dry_run: bool = False
@@ -184,9 +192,6 @@ class TrainingSettings:
     init_from_group0: bool = False
     spm_model_file: str | None = None
     vocab_file: str | None = None
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def trainer_config(self, depth_schedule: str = "") -> TrainerConfig:
         """Returns how the training is carried out; raises ValueError, which names the flag."""

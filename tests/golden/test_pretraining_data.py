@@ -17,7 +17,7 @@ from albert_tf.pretraining import online_masking
 from albert_tf.pretraining.corpus import cut_into_blocks, read_documents
 from albert_tf.pretraining.instances import (
     PREDICTION_FEATURES,
-    PretrainingDataSettings,
+    InstanceSettings,
     make_features,
     masking_vocabulary,
     pretraining_feature_specs,
@@ -160,8 +160,8 @@ def flags_of_file(file: str) -> dict:
     return next(entry["flags"] for entry in WRITTEN if entry["file"] == file)
 
 
-def settings_of(flags: dict) -> PretrainingDataSettings:
-    return PretrainingDataSettings(
+def settings_of(flags: dict) -> InstanceSettings:
+    return InstanceSettings(
         segment_settings(flags),
         masking_settings(flags),
         flags["dupe_factor"],

@@ -99,6 +99,8 @@ def test_no_module_imports_itself_by_a_detour():
     "code",
     [
         "import albert_tf.pretraining.create_records",
+        "import albert_tf; albert_tf.PretrainingDataSettings; albert_tf.create_pretraining_data",
+        "import albert_tf; albert_tf.train_sentencepiece",
         "import albert_tf.squad.features",
         "import albert_tf.cli.run_squad as c; c.define_flags()",
         "import albert_tf.cli.run_pretraining as c; c.define_flags()",

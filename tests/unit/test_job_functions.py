@@ -8,6 +8,8 @@ import math
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -20,11 +22,13 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.classification import run
+from albert_tf.data.tfrecord import count_records
 from albert_tf.training.precision import REWRITE
 from albert_tf.training.run_log import RunLog
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun, blocks
 from tests.pretraining_run import PretrainingRun
+from tests.programs import ROOT
 from tests.squad_run import SquadRun
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM)
@@ -237,3 +241,80 @@ def test_signatures_are_told_in_full():
         .parameters["threshold_to_export"]
         .default
     )
+
+
+def test_text_becomes_a_vocabulary_and_records(tmp_path, golden):
+    """Without a guard in the script, whose other processes must not run it again."""
+    text = golden / "pretraining_data" / "corpus.txt"
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "import albert_tf\n"
+        "print('started')\n"
+        f"albert_tf.train_sentencepiece({str(text)!r}, 'vocab', vocab_size=300)\n"
+        "settings = albert_tf.PretrainingDataSettings(\n"
+        f"    input_file={str(text)!r}, output_file='new@2', spm_model_file='vocab.model',\n"
+        "    max_seq_length=32, dupe_factor=1, num_workers=2\n"
+        ")\n"
+        "print(albert_tf.create_pretraining_data(settings).counts['instances'])\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    files = [str(tmp_path / f"new-0000{number}-of-00002") for number in (0, 1)]
+    assert done.stdout == f"started\n{count_records(files)}\n"
+
+
+def test_a_dry_run_of_data_functions_checks_and_writes_nothing(tmp_path, golden):
+    text = golden / "pretraining_data" / "corpus.txt"
+    settings = albert_tf.PretrainingDataSettings(
+        input_file=text,
+        output_file=tmp_path / "records",
+        vocab_file=golden / "tokenizer" / "vocab.txt",
+        num_workers=1,
+        dry_run=True,
+    )
+    report = albert_tf.create_pretraining_data(settings)
+    assert report.counts.total() == 0
+    assert report.lines()
+    albert_tf.train_sentencepiece(text, tmp_path / "vocab", dry_run=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"beam_options": "--region=x"}, TypeError, "beam_options must be a list"),
+        ({"beam_options": ["--region=x"]}, ValueError, "--region=x: .* need --runner"),
+        ({"max_seq_length": "512"}, TypeError, "--max_seq_length must be of type int"),
+        ({"sentence_pairs": "near"}, ValueError, "--sentence_pairs must be one of"),
+        ({"random_next_sentence": True, "sentence_loss": "sop"}, ValueError, "contradicts"),
+        ({"num_workers": 0}, ValueError, "--num_workers must be at least 1"),
+    ],
+)
+def test_wrong_settings_of_records_are_refused(changes, error, message):
+    with pytest.raises(error, match=message):
+        albert_tf.create_pretraining_data(
+            albert_tf.PretrainingDataSettings(input_file="a", output_file="b", **changes)
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"vocab_size": "300"}, TypeError, "--vocab_size must be of type int"),
+        ({"vocab_size": 0}, ValueError, "--vocab_size must be at least 1"),
+        ({"do_lower_case": "no"}, TypeError, "--do_lower_case must be of type bool"),
+        ({"input_file": ["text.txt"]}, TypeError, "--input_file must be of type str"),
+    ],
+)
+def test_wrong_settings_of_a_vocabulary_are_refused(changes, error, message, tmp_path):
+    arguments = {"input_file": "text.txt", "model_prefix": tmp_path / "vocab", **changes}
+    with pytest.raises(error, match=message):
+        albert_tf.train_sentencepiece(**arguments)

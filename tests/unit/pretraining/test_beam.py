@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from albert_tf.pretraining import beam
-from albert_tf.pretraining.create_records import create_pretraining_data, shuffled
-from albert_tf.pretraining.instances import PretrainingDataSettings
+from albert_tf.pretraining.create_records import create_records, shuffled
+from albert_tf.pretraining.instances import InstanceSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.segments import SegmentSettings
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
 ROOT = Path(__file__).parents[3]
-SETTINGS = PretrainingDataSettings(
+SETTINGS = InstanceSettings(
     SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9), dupe_factor=2, random_seed=7
 )
 BLOCK_BYTES, CHUNK_BYTES = 6000, 90_000
@@ -45,7 +45,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def create_local(inputs: list[str], folder: Path, tokenizer: Tokenizer, files: int):
-    return create_pretraining_data(
+    return create_records(
         inputs, outputs(folder, files), tokenizer, SETTINGS, 1, BLOCK_BYTES, CHUNK_BYTES
     )
 
@@ -73,7 +73,7 @@ def test_bytes_and_counts_are_those_of_the_local_path(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the processes of workers
     local = create_local(inputs, tmp_path / "local", tokenizer, 3)
     sizes = BLOCK_BYTES, CHUNK_BYTES
-    report = beam.create_pretraining_data(
+    report = beam.create_records(
         runner, options, inputs, outputs(tmp_path / "beam", 3), tokenizer, SETTINGS, *sizes
     )
     assert content(tmp_path / "beam") == content(tmp_path / "local")
@@ -90,9 +90,7 @@ def test_files_without_records_and_other_folders(tmp_path, tokenizer):
     local = content(tmp_path / "local")
     assert local["8.tfrecord"] == b"" != local["0.tfrecord"]
     remote = [f"file://{tmp_path}/{k % 2}/{k}.tfrecord" for k in range(9)]
-    beam.create_pretraining_data(
-        "directrunner", (), [f"file://{text[0]}"], remote, tokenizer, SETTINGS
-    )
+    beam.create_records("directrunner", (), [f"file://{text[0]}"], remote, tokenizer, SETTINGS)
     assert content(tmp_path / "0") | content(tmp_path / "1") == local
 
 
@@ -123,7 +121,7 @@ def fails(message, inputs, folder, tokenizer, options=(), runner="DirectRunner")
     (folder / "out" / "0").write_text("before")
     path = str(folder / "out" / "0")
     with pytest.raises(ValueError, match=message):
-        beam.create_pretraining_data(runner, options, inputs, [path], tokenizer, SETTINGS)
+        beam.create_records(runner, options, inputs, [path], tokenizer, SETTINGS)
     assert content(folder / "out") == {"0": b"before"}
 
 
@@ -155,8 +153,8 @@ def test_unknown_options_and_runners(runner, options, message, inputs, tmp_path,
 def test_output_that_cannot_be_written(inputs, tmp_path, tokenizer):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match=r"--output_file: .*file.* cannot be written"):
-        beam.create_pretraining_data(
+        beam.create_records(
             "DirectRunner", (), inputs, [str(tmp_path / "file" / "0")], tokenizer, SETTINGS
         )
     with pytest.raises(ValueError, match="--output_file would overwrite the input"):
-        beam.create_pretraining_data("DirectRunner", (), inputs, inputs, tokenizer, SETTINGS)
+        beam.create_records("DirectRunner", (), inputs, inputs, tokenizer, SETTINGS)

@@ -8,7 +8,7 @@ import pytest
 from albert_tf.data.records import parse_batch
 from albert_tf.pretraining.corpus import cut_into_blocks, read_documents
 from albert_tf.pretraining.instances import (
-    PretrainingDataSettings,
+    InstanceSettings,
     make_examples,
     make_features,
     masking_vocabulary,
@@ -24,7 +24,7 @@ VOCABULARY = Vocabulary(50, 1, 2, 3, 4, np.append(np.arange(50) % 2 == 0, False)
 
 def test_layout_of_a_single_run():
     ids = np.arange(10, 30, dtype=np.int32)
-    settings = PretrainingDataSettings(SegmentSettings(9), NO_MASKING)
+    settings = InstanceSettings(SegmentSettings(9), NO_MASKING)
     runs = [Pair(3, 10, 10, 10, 0, -1, 0), Pair(10, 12, 12, 12, 0, -1, 0)]
     features, _ = make_features(ids, runs, settings, VOCABULARY, np.random.default_rng(0))
     assert features["input_ids"].tolist() == [
@@ -42,7 +42,7 @@ def test_layout_of_a_single_run():
 
 def test_unknown_pieces_are_stored_as_unknown():
     ids = np.array([50, 50, 50, 50], np.int32)
-    settings = PretrainingDataSettings(
+    settings = InstanceSettings(
         SegmentSettings(7), MaskingSettings(masked_lm_prob=0.99, max_predictions_per_seq=5)
     )
     pairs = [Pair(0, 2, 2, 4, 0, -1, 0)]
@@ -60,7 +60,7 @@ def documents(golden: Path) -> tuple[Documents, Vocabulary]:
     return read_documents(block, tokenizer), masking_vocabulary(tokenizer)
 
 
-SETTINGS = PretrainingDataSettings(SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9))
+SETTINGS = InstanceSettings(SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9))
 
 
 def make(documents: tuple[Documents, Vocabulary], *seed: int) -> list[bytes]:
@@ -130,4 +130,4 @@ def test_vocabulary_limits_the_ids():
 
 def test_dupe_factor_is_checked():
     with pytest.raises(ValueError, match="--dupe_factor must be at least 1: 0"):
-        PretrainingDataSettings(dupe_factor=0)
+        InstanceSettings(dupe_factor=0)

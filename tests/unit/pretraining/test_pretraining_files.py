@@ -11,18 +11,18 @@ from albert_tf.pretraining import create_records as pretraining_files
 from albert_tf.pretraining.create_records import (
     CreationReport,
     chunk_numbers,
-    create_pretraining_data,
+    create_records,
     masking_limit_warning,
     shuffled,
     shuffled_order,
 )
-from albert_tf.pretraining.instances import PretrainingDataSettings
+from albert_tf.pretraining.instances import InstanceSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.segments import SegmentSettings
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 
-SETTINGS = PretrainingDataSettings(
+SETTINGS = InstanceSettings(
     SegmentSettings(48), MaskingSettings(max_predictions_per_seq=9), dupe_factor=2, random_seed=7
 )
 OF_NEIGHBOURS = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjacent"))
@@ -42,13 +42,13 @@ def create(
     corpus: str,
     folder: Path,
     tokenizer: Tokenizer,
-    settings: PretrainingDataSettings = SETTINGS,
+    settings: InstanceSettings = SETTINGS,
     files: int = 3,
     **options: int,
 ) -> tuple[list[str], CreationReport]:
     outputs = [str(folder / f"{number}.tfrecord") for number in range(files)]
     options = {"num_workers": 1, "block_bytes": 7000} | options
-    return outputs, create_pretraining_data([corpus], outputs, tokenizer, settings, **options)
+    return outputs, create_records([corpus], outputs, tokenizer, settings, **options)
 
 
 def content(outputs: list[str]) -> list[bytes]:
@@ -100,7 +100,7 @@ def test_remote_paths_are_read_and_written(corpus, tmp_path, tokenizer):
     """Through `tf.io.gfile`, for which file:// stands in for gs:// here."""
     local, _ = create(corpus, tmp_path / "a", tokenizer)
     remote = [f"file://{tmp_path}/b/{number}" for number in range(3)]
-    create_pretraining_data([f"file://{corpus}"], remote, tokenizer, SETTINGS, 1, 7000)
+    create_records([f"file://{corpus}"], remote, tokenizer, SETTINGS, 1, 7000)
     assert [(tmp_path / "b" / str(n)).read_bytes() for n in range(3)] == content(local)
     assert count_records(remote) == count_records(local)
 
@@ -124,7 +124,7 @@ def test_documents_are_counted_once(corpus, tmp_path, tokenizer):
 
 def fails(message: str, inputs: list[str], outputs: list[str], tokenizer: Tokenizer) -> None:
     with pytest.raises(ValueError, match=message):
-        create_pretraining_data(inputs, outputs, tokenizer, SETTINGS, 1)
+        create_records(inputs, outputs, tokenizer, SETTINGS, 1)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ COUNTS = Counter(
 
 
 def test_report_says_what_was_made():
-    settings = PretrainingDataSettings(dupe_factor=5)
+    settings = InstanceSettings(dupe_factor=5)
     text = "\n".join(CreationReport(settings, COUNTS, 10.0).lines())
     for part in (
         "documents=1,234",
@@ -290,7 +290,7 @@ def test_report_says_what_was_made():
 
 
 def test_report_says_what_was_not_made_and_how_to_train_on_plain_records():
-    settings = PretrainingDataSettings(
+    settings = InstanceSettings(
         SegmentSettings(sentence_loss="none"), MaskingSettings(masked_lm_prob=0)
     )
     report = CreationReport(settings, COUNTS, 10.0)
@@ -302,10 +302,10 @@ def test_report_says_what_was_not_made_and_how_to_train_on_plain_records():
 
 
 def test_warnings_only_where_there_is_something():
-    assert not list(CreationReport(PretrainingDataSettings(), COUNTS, 1.0).warnings())
+    assert not list(CreationReport(InstanceSettings(), COUNTS, 1.0).warnings())
     masking = MaskingSettings(do_permutation=True, max_predictions_per_seq=7)
     counts = COUNTS + Counter(documents_cut=2, random_parts_of_only_document=1, tokens_cut=200_000)
-    report = CreationReport(PretrainingDataSettings(masking=masking), counts, 1.0)
+    report = CreationReport(InstanceSettings(masking=masking), counts, 1.0)
     one_document, lost, cut, permutation = report.warnings()
     assert one_document.startswith("1 of 40 random second parts")
     assert lost.startswith("62.50% of the tokens did not fit into --max_seq_length")
