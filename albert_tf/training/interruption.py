@@ -3,8 +3,8 @@
 Schedulers send SIGTERM or SIGUSR1 some seconds before they take a machine away, Ctrl-C sends
 SIGINT, and a terminal that is closed SIGHUP. The exit status is 128 and the signal's number, as of
 a process that the signal ended: what follows a command that was finished must not follow one that
-was not. Where Python's own handler would have raised KeyboardInterrupt, as in a notebook or at the
-prompt, that is raised once the step is saved.
+was not. Outside of commands, in a notebook or at the prompt, Ctrl-C raises KeyboardInterrupt once
+the step is saved.
 """
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ class Interruption:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
         earlier = self._earlier.get(self.signal)
-        self._raises_keyboard_interrupt = earlier is signal.default_int_handler
+        is_ctrl_c = self.signal is signal.SIGINT
+        self._raises_keyboard_interrupt = is_ctrl_c and earlier not in (_end, signal.SIG_DFL)
         self._hand_back()
         if self._is_idle:
             _raise_outside_tensorflow(TrainingInterrupted(128 + number), frame)
@@ -208,7 +209,7 @@ class Interruption:
     def stopped(self, step: int) -> BaseException:
         """What to raise once `step` is saved; tells of it. Another worker may have been asked.
 
-        It is KeyboardInterrupt where the signal would have raised it, else TrainingInterrupted.
+        It is KeyboardInterrupt for Ctrl-C outside of commands, else TrainingInterrupted.
         """
         number = self.signal or signal.SIGTERM
         by = "" if self.signal else " of another worker"

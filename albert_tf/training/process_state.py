@@ -1,8 +1,11 @@
 """What a job changes in its process, and puts back when it ends.
 
 Put back are signal handlers (see `interruption`), the random states of Python and NumPy, the seed
-of TensorFlow, Keras's dtype policy, and what `--precision` sets. What TensorFlow cannot take back:
+of TensorFlow, Keras's dtype policy, and what `--precision` sets. Logging and warnings are left
+alone. What TensorFlow cannot take back:
 
+*   It finds its devices. Settings that must come before, such as numbers of threads or the growth
+    of GPU memory, must come before the first job.
 *   `num_logical_cpu_devices` above 1 splits the CPU for as long as the process lives, and must
     come before TensorFlow has computed anything, or be the number it was split into before.
 *   Several workers (TF_CONFIG) and TPUs stay connected, and workers must be connected before

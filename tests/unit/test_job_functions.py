@@ -144,6 +144,7 @@ def test_evaluations_of_another_call_are_told_and_scored(small, trained, tmp_pat
 
 def test_a_training_in_a_thread_is_that_of_the_main_thread(small, trained, tmp_path):
     flags = small.flags(do_train=True, output_dir=tmp_path / "output", train_step=2)
+    flags["num_logical_cpu_devices"] = 2  # as before: the CPU is split once a process
     results = []
     thread = threading.Thread(
         target=lambda: results.append(
