@@ -2,12 +2,13 @@
 
 import abc
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from albert_tf.data.arguments import check_whole_number, texts_and_pairs
 from albert_tf.data.sequences import TokenSequences, check_room
 
 K = TypeVar("K")
@@ -109,18 +110,11 @@ class Tokenizer(abc.ABC):
             ValueError: there is no text, another number of second texts, or `max_length` is
                 missing or has no room for a token of each text.
         """
-        first = _as_texts("texts", texts)
-        second = None if text_pairs is None else _as_texts("text_pairs", text_pairs)
-        if second is not None and len(second) != len(first):
-            raise ValueError(
-                f"text_pairs must have one text for each of texts, {len(first)}. "
-                f"Received: {len(second)}"
-            )
+        first, second = texts_and_pairs(texts, text_pairs)
         if padding not in ("longest", "max_length"):
             raise ValueError(f"padding must be 'longest' or 'max_length'. Received: {padding!r}")
         if max_length is not None:
-            if isinstance(max_length, bool) or not isinstance(max_length, int | np.integer):
-                raise TypeError(f"max_length must be a whole number. Received: {max_length!r}")
+            check_whole_number("max_length", max_length)
             check_room(second is not None, max_length, "max_length")
         elif padding == "max_length":
             raise ValueError("padding='max_length' needs max_length. Received: max_length=None")
@@ -213,18 +207,3 @@ class Tokenizer(abc.ABC):
             f"with {reprlib.repr(self.tokens)}). An ALBERT vocabulary has [CLS], [SEP], [MASK], "
             "<pad> or [PAD], and <unk> or [UNK]; check --spm_model_file and --vocab_file."
         )
-
-
-def _as_texts(name: str, values: object) -> list[str]:
-    """The texts of an argument; see `Tokenizer.__call__`."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a list of texts. Received: {reprlib.repr(values)}")
-    texts = list(values)
-    if not texts:
-        raise ValueError(f"{name} must have at least one text. Received: {texts}")
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(
-                f"{name} must be a list of texts. Received: {name}[{index}] is {reprlib.repr(text)}"
-            )
-    return texts

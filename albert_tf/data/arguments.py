@@ -1,0 +1,70 @@
+"""Checks of what is passed to the public functions: lists of texts, whole numbers, paths."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from collections.abc import Iterable, Mapping, Sized
+
+import numpy as np
+
+
+def as_texts(name: str, values: object) -> list[str]:
+    """Returns the texts of an argument, at least one; TypeError or ValueError names it."""
+    texts = as_list(name, values, "texts")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"{name} must be a list of texts. Received: {name}[{index}] is {reprlib.repr(text)}"
+            )
+    return texts
+
+
+def as_list(name: str, values: object, what: str) -> list:
+    """Returns an argument as a list that is not empty; `what` it holds stands in errors."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a list of {what}. Received: {reprlib.repr(values)}")
+    found = list(values)
+    if not found:
+        raise ValueError(
+            f"{name} must have at least one {what.removesuffix('s')}. Received: {found}"
+        )
+    return found
+
+
+def texts_and_pairs(texts: object, text_pairs: object) -> tuple[list[str], list[str] | None]:
+    """Returns the arguments `texts` and `text_pairs`, B texts each; None where there are none."""
+    first = as_texts("texts", texts)
+    second = None if text_pairs is None else as_texts("text_pairs", text_pairs)
+    if second is not None:
+        check_same_length("text_pairs", second, "texts", first)
+    return first, second
+
+
+def check_same_length(name: str, values: Sized, other: str, others: Sized) -> None:
+    """Raises ValueError unless there are as many values in both arguments."""
+    if len(values) != len(others):
+        raise ValueError(
+            f"{name} must have one entry for each of {other}, {len(others)}. "
+            f"Received: {len(values)}"
+        )
+
+
+def check_whole_number(name: str, value: object, at_least: int | None = None) -> None:
+    """Raises TypeError or ValueError unless an argument is a whole number, and large enough."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number. Received: {value!r}")
+    if at_least is not None and value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}. Received: {value}")
+
+
+def as_path(name: str, value: object) -> str:
+    """Returns the path or name of a model as text; TypeError or ValueError names the argument."""
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise TypeError(
+            f"{name} must be the path or the name of a model. Received: {reprlib.repr(value)}"
+        )
+    if not path:
+        raise ValueError(f"{name} must be the path or the name of a model. Received: {value!r}")
+    return path
