@@ -15,11 +15,11 @@ import numpy as np
 from absl import app, flags
 
 from albert_tf.classification.data import GlueData
-from albert_tf.classification.features import text_sequences
 from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.text_examples import DEV
 from albert_tf.finetuning.predictor import Predictor
+from albert_tf.finetuning.texts import text_sequences
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.distribution import create_strategy

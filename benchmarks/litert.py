@@ -21,11 +21,11 @@ from absl import app, flags
 from ai_edge_litert.interpreter import Interpreter
 
 from albert_tf.checkpoints.loading import build_model, read_contents
-from albert_tf.classification.features import text_sequences
 from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.streams import open_input, read_lines
 from albert_tf.data.text_examples import TextExample
+from albert_tf.finetuning.texts import text_sequences
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.serving.litert import QUANTIZATIONS, LiteRTExport, agreement, outputs_of
 from benchmarks.timing import best_seconds

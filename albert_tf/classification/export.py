@@ -129,7 +129,7 @@ def export_text_classifier(
     """Writes a SavedModel into a new subfolder of `export_dir`/text; see `export_classifier`.
 
     It needs TensorFlow and the operations of TensorFlow Text, and tokenizes and cuts texts as
-    `classification.features.text_sequences` does. Its signature `serving_default` takes `texts`,
+    `finetuning.texts.text_sequences` does. Its signature `serving_default` takes `texts`,
     string [B], UTF-8, or of a classifier of pairs `texts_a` and `texts_b`, and gives
     `probabilities`, float32 [B, K], `predictions`, int32 [B], the likeliest class, and
     `predicted_labels`, string [B]; of a regression the number alone, as `probabilities`, float32

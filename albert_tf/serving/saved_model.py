@@ -200,7 +200,7 @@ def first_tokens(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 def cut_pairs(
     first: tf.RaggedTensor, second: tf.RaggedTensor, max_seq_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Cuts texts as `classification.features.text_sequences` does: the longer of two loses its end.
+    """Cuts texts as `finetuning.texts.text_sequences` does: the longer of two loses its end.
 
     The second is empty where there is none; `max_seq_length` includes the special tokens.
     """

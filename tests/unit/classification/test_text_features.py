@@ -5,9 +5,10 @@ import logging
 import numpy as np
 import pytest
 
-from albert_tf.classification import features as module
-from albert_tf.classification.features import text_features, text_sequences
+from albert_tf.classification.features import text_features
 from albert_tf.data.text_examples import Labels, TextExample
+from albert_tf.finetuning import texts as module
+from albert_tf.finetuning.texts import text_sequences
 from albert_tf.tokenization.loading import load_tokenizer
 
 LABELS = Labels(("no", "yes", "maybe"))

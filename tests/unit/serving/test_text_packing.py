@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.classification.export import text_inputs
-from albert_tf.classification.features import text_sequences
 from albert_tf.data.text_examples import TextExample
+from albert_tf.finetuning.texts import text_sequences
 from albert_tf.multiple_choice.export import choice_inputs
 from albert_tf.multiple_choice.features import choice_features
 from albert_tf.tokenization.loading import load_tokenizer
