@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from albert_tf.checkpoints.original.files import write_checkpoint
     from albert_tf.checkpoints.original.names import original_names
     from albert_tf.checkpoints.save import save
+    from albert_tf.classification.predict_texts import TextClassifier, TextPrediction
     from albert_tf.classification.run import ClassificationSettings, run_classification
     from albert_tf.config import PRESETS, AlbertConfig
+    from albert_tf.finetuning.encode_texts import TextEncoder
     from albert_tf.modeling.encoder import AlbertEncoder
     from albert_tf.modeling.models import (
         AlbertForClassification,
@@ -28,13 +30,16 @@ if TYPE_CHECKING:
         AlbertForQuestionAnswering,
         AlbertForQuestionAnsweringWithBeamSearch,
     )
+    from albert_tf.multiple_choice.choose import ChosenOption, MultipleChoice
     from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
     from albert_tf.pretraining.create_data import (
         PretrainingDataSettings,
         create_pretraining_data,
         train_sentencepiece,
     )
+    from albert_tf.pretraining.fill_mask import FillMask
     from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+    from albert_tf.squad.ask import QuestionAnswer, QuestionAnswerer
     from albert_tf.squad.run import SquadSettings, run_squad
     from albert_tf.training.job_result import JobResult
     from albert_tf.training.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
@@ -50,13 +55,21 @@ __all__ = [
     "AlbertForPretraining",
     "AlbertForQuestionAnswering",
     "AlbertForQuestionAnsweringWithBeamSearch",
+    "ChosenOption",
     "ClassificationSettings",
+    "FillMask",
     "JobResult",
     "Lamb",
+    "MultipleChoice",
     "MultipleChoiceSettings",
     "PretrainingDataSettings",
     "PretrainingSettings",
+    "QuestionAnswer",
+    "QuestionAnswerer",
     "SquadSettings",
+    "TextClassifier",
+    "TextEncoder",
+    "TextPrediction",
     "WarmupPolynomialDecay",
     "__version__",
     "create_pretraining_data",
@@ -85,6 +98,14 @@ _MODULES = {
     "AlbertForSpanBeams": "modeling.models",  # former name
     "AlbertForSpans": "modeling.models",  # former name
     "AdamWeightDecay": "training.optimization",
+    "ChosenOption": "multiple_choice.choose",
+    "FillMask": "pretraining.fill_mask",
+    "MultipleChoice": "multiple_choice.choose",
+    "QuestionAnswer": "squad.ask",
+    "QuestionAnswerer": "squad.ask",
+    "TextClassifier": "classification.predict_texts",
+    "TextEncoder": "finetuning.encode_texts",
+    "TextPrediction": "classification.predict_texts",
     "Lamb": "training.optimization",
     "WarmupPolynomialDecay": "training.optimization",
     "load": "checkpoints.loading",

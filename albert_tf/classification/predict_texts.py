@@ -9,66 +9,207 @@ follows the last `=` of its field.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
-import numpy as np
 from absl import logging
 
-from albert_tf.classification.features import text_sequences
+from albert_tf.checkpoints.text_models import check_model, find_model
+from albert_tf.data.arguments import as_texts, texts_and_pairs
 from albert_tf.data.files import decode_utf8
-from albert_tf.data.streams import can_be_read_twice, open_input, open_output, read_lines
+from albert_tf.data.sequences import check_room
+from albert_tf.data.streams import (
+    can_be_read_twice,
+    open_input,
+    open_output,
+    read_lines,
+    regrouped,
+)
+from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import Labels, TextExample, label_cell
 from albert_tf.finetuning.metrics import predictions, probabilities
-from albert_tf.finetuning.predictor import Predictor
+from albert_tf.finetuning.predictor import TEXTS_AT_ONCE, Predictor, new_predictor
+from albert_tf.finetuning.texts import text_examples, text_sequences
+from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
 
 
 class TextPrediction(NamedTuple):
-    """What a classifier says of one text or pair."""
+    """What a classifier says of one text or pair.
 
-    label: str  # the likeliest class, or the number as a decimal
-    # float32 [K], in the order of the labels; of a regression the number, [1]
-    probabilities: np.ndarray
+    Attributes:
+        label: the likeliest class; of a regression the number as text.
+        probabilities: of each class by its label, in the order of the labels; of a regression none.
+        value: the number of a regression; None of classes.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+    value: float | None = None
 
 
 class TextClassifier:
-    """A fine-tuned model that takes texts; tokenizer, labels and length are those of its training.
+    """Predicts the labels, or the numbers, of texts or pairs of texts.
 
-    Attributes:
-        num_texts: predicted since the classifier was made.
+    It tokenizes, cuts and batches as `run_classifier --predict_file` does: the same texts get the
+    same numbers.
+
+    Args:
+        model: a classifier or a regression.
+        tokenizer: that of the model.
+        labels: names of the K classes, in the order of the model's outputs; none for a regression.
+        pairs: whether the model takes pairs of texts; None takes both.
+        max_seq_length: tokens of a sequence at most; what is longer is cut as in training. None:
+            512, or what the model has positions for.
+        batch_size: sequences of that length at once; of shorter ones more.
+
+    Raises:
+        TypeError: an argument is of another type.
+        ValueError: the tokenizer or the labels do not fit the model, or a number is out of range.
     """
 
     def __init__(
         self,
+        model: AlbertForClassification,
         tokenizer: Tokenizer,
-        predictor: Predictor,
-        labels: Labels,
-        max_seq_length: int,
-        is_pair: bool,
+        *,
+        labels: Sequence[str] | None = None,
+        pairs: bool | None = None,
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
     ) -> None:
-        self.tokenizer = tokenizer
-        self.predictor = predictor
-        self.labels = labels
-        self.max_seq_length = max_seq_length
-        self.is_pair = is_pair
-        self.num_texts = 0
+        check_model(model, AlbertForClassification, tokenizer)
+        predictor = new_predictor(
+            model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
+        )
+        check_room(bool(pairs), predictor.max_seq_length, "max_seq_length")
+        self._set(predictor, tokenizer, _labels_of(labels, model.num_labels), pairs)
 
-    def predict(self, examples: Sequence[TextExample]) -> list[TextPrediction]:
-        """Returns what the model says of each example, in their order; their labels are not read.
+    def _set(
+        self, predictor: Predictor, tokenizer: Tokenizer, labels: Labels, pairs: bool | None
+    ) -> None:
+        self._predictor = predictor
+        self._tokenizer = tokenizer
+        self._labels = labels
+        self.pairs = pairs
+        self.num_texts = 0  # predicted so far
+
+    @classmethod
+    def _of(
+        cls, predictor: Predictor, tokenizer: Tokenizer, labels: Labels, pairs: bool | None
+    ) -> TextClassifier:
+        """Makes one of what a command has already."""
+        classifier = cls.__new__(cls)
+        classifier._set(predictor, tokenizer, labels, pairs)
+        return classifier
+
+    @classmethod
+    def load(
+        cls,
+        where: str | os.PathLike,
+        *,
+        labels: Sequence[str] | None = None,
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
+    ) -> TextClassifier:
+        """Makes one of a fine-tuned model.
+
+        Args:
+            where: a model of any format, see `load`; the directory of a training means its best
+                checkpoint, else the newest.
+            labels: see `TextClassifier`; None takes those of the training (labels.json).
+            max_seq_length: as well.
+            batch_size: see `TextClassifier`.
 
         Raises:
-            ValueError: the model's output is not finite.
+            TypeError: an argument is of another type.
+            ValueError: there is no model, it has no classifier, tokenizer or labels, or they do not
+                fit each other.
         """
-        sequences = text_sequences(examples, self.tokenizer, self.max_seq_length)
+        found = find_model(where)
+        model = found.load(AlbertForClassification, "a model with a classifier or a regression")
+        task = found.task
+        if labels is None:
+            if task is None:
+                raise ValueError(
+                    f"labels must name the {model.num_labels} outputs of {found.where!r}, which "
+                    "does not; an empty list is for a regression. Received: None"
+                )
+            labels = task.labels.names
+        if max_seq_length is None and task is not None:
+            max_seq_length = task.max_seq_length
+        return cls(
+            model,
+            found.tokenizer,
+            labels=labels,
+            pairs=task.is_pair if task else None,
+            max_seq_length=max_seq_length,
+            batch_size=batch_size,
+        )
+
+    def __call__(
+        self, texts: Iterable[str], text_pairs: Iterable[str] | None = None
+    ) -> list[TextPrediction]:
+        """Predicts what each text is.
+
+        Args:
+            texts: N texts, one or more.
+            text_pairs: N second texts, for a model of pairs.
+
+        Returns:
+            N predictions, in the order of the texts.
+
+        Raises:
+            TypeError: an argument is no list of texts.
+            ValueError: there is no text, another number of second texts, none where the model takes
+                pairs, some where it does not, or the model's output is not finite.
+        """
+        first, second = texts_and_pairs(texts, text_pairs)
+        if self.pairs is not None and self.pairs != (second is not None):
+            raise ValueError(
+                "text_pairs must have the second texts: the model was trained on pairs of texts. "
+                "Received: None"
+                if self.pairs
+                else "text_pairs must be None: the model was trained on single texts. Received: "
+                f"{len(second or [])} texts"
+            )
+        self.num_texts = 0
+        return [
+            prediction
+            for group in regrouped([text_examples(first, second)], TEXTS_AT_ONCE)
+            for prediction in self._predict(group)
+        ]
+
+    def _predict(self, examples: Sequence[TextExample]) -> list[TextPrediction]:
+        """Predicts some examples together; their labels are not read."""
+        sequences = text_sequences(examples, self._tokenizer, self._predictor.max_seq_length)
         description = f"predicting from text {self.num_texts + 1}"
-        logits = self.predictor.predict(sequences, description)["logits"]
+        logits = self._predictor.predict(sequences, description)["logits"]
         self.num_texts += len(examples)
-        if self.labels.is_regression:
-            names = [str(number) for number in logits[:, 0]]
-        else:
-            names = [self.labels.names[i] for i in predictions(logits, self.labels)]
-        return list(map(TextPrediction, names, probabilities(logits, self.labels)))
+        if self._labels.is_regression:
+            return [TextPrediction(str(number), {}, float(number)) for number in logits[:, 0]]
+        names = self._labels.names
+        rows = probabilities(logits, self._labels).tolist()
+        return [
+            TextPrediction(names[i], dict(zip(names, row, strict=True)))
+            for i, row in zip(predictions(logits, self._labels), rows, strict=True)
+        ]
+
+
+def _labels_of(names: object, num_outputs: int) -> Labels:
+    """The argument `labels` for a model of K outputs; raises TypeError or ValueError."""
+    if names is None and num_outputs == 1:
+        return Labels()
+    is_empty = isinstance(names, list | tuple) and not names
+    labels = Labels(() if is_empty else tuple(as_texts("labels", names)))
+    if labels.num_outputs != num_outputs:
+        wanted = "none for a regression" if num_outputs == 1 else f"{num_outputs} names"
+        raise ValueError(
+            f"labels must have a name for each output of the model: {wanted}. Received: "
+            f"{listed(labels.names)}"
+        )
+    return labels
 
 
 def check_file(path: str, is_pair: bool) -> None:
@@ -97,10 +238,14 @@ def predict_file(path: str, classifier: TextClassifier, output_path: str | None 
         ValueError: see `predict_lines`. What was predicted before a line that cannot be used is on
             the standard output; a file is not written.
     """
-    check_file(path, classifier.is_pair)
+    is_pair = bool(classifier.pairs)
+    check_file(path, is_pair)
     try:
         with open_input(path) as file, open_output(output_path) as out:
-            predict_lines(read_lines(file), classifier, out, source=_source(path))
+            lines: Iterable[Sequence[bytes]] = read_lines(file)
+            if can_be_read_twice(path, "--predict_file", "a text file"):
+                lines = regrouped(lines, TEXTS_AT_ONCE)
+            predict_lines(lines, classifier, out, source=_source(path))
     finally:
         logging.info("Predicted %d texts", classifier.num_texts)
 
@@ -124,9 +269,8 @@ def predict_lines(
         ValueError: a line is not UTF-8, or not two texts with a tab between them where pairs are
             classified; names the line. Those before it are predicted and written.
     """
-    for examples in _parsed(lines, classifier.is_pair, source):
-        predicted = classifier.predict(examples)
-        out.writelines(_format(prediction, classifier.labels) for prediction in predicted)
+    for examples in _parsed(lines, bool(classifier.pairs), source):
+        out.writelines(map(_format, classifier._predict(examples)))
         out.flush()
 
 
@@ -166,11 +310,8 @@ def _parse(line: bytes, number: int, is_pair: bool, source: str) -> TextExample:
     return TextExample(guid, *texts)
 
 
-def _format(prediction: TextPrediction, labels: Labels) -> bytes:
+def _format(prediction: TextPrediction) -> bytes:
     """A line of the output, its end included."""
     fields = [label_cell(prediction.label)]
-    fields += [
-        f"{label_cell(name)}={probability:.6f}"
-        for name, probability in zip(labels.names, prediction.probabilities, strict=False)
-    ]
+    fields += [f"{label_cell(name)}={p:.6f}" for name, p in prediction.probabilities.items()]
     return ("\t".join(fields) + "\n").encode(errors="backslashreplace")

@@ -224,7 +224,7 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
             self._predict()
         if settings.predict_file:
             predictor = self.predictor(settings.predict_batch_size)
-            classifier = TextClassifier(self.tokenizer, predictor, labels, length, self.is_pair)
+            classifier = TextClassifier._of(predictor, self.tokenizer, labels, self.is_pair)
             predict_file(settings.predict_file, classifier, settings.predict_output_file)
         threshold = settings.threshold_to_export
         if settings.export_dir and settings.export_text_model:

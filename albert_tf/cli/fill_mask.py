@@ -41,16 +41,21 @@ def define_flags() -> None:
 def run() -> None:
     """Prints each text and, for each of its blanks, a line of tokens with their probabilities."""
     # TensorFlow, which --help need not wait for.
-    from albert_tf.pretraining.fill_mask import MaskFiller
+    from albert_tf.pretraining.fill_mask import FillMask, read_model
     from albert_tf.training.distribution import log_devices
 
     log_devices()
     values = flags.FLAGS
-    filler = MaskFiller(values.model_dir, lower_case_from_flags(values))
-    for text in values.text or filter(None, map(str.strip, sys.stdin)):
-        print(text)
-        for candidates in filler.fill(text, values.top_k):
-            print("  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates))
+    fill_mask = FillMask(
+        *read_model(values.model_dir, "--model_dir", lower_case_from_flags(values))
+    )
+    # The standard input is answered line by line, as it comes.
+    groups = [values.text] if values.text else ([t] for t in map(str.strip, sys.stdin) if t)
+    for texts in groups:
+        for text, blanks in zip(texts, fill_mask(texts, values.top_k), strict=True):
+            print(text)
+            for candidates in blanks:
+                print("  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates))
 
 
 main = command(define_flags, run)

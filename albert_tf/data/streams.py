@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, cast
+from itertools import chain, islice
+from typing import IO, Any, TypeVar, cast
 
 from albert_tf.data.files import explain_write_errors, file_exists, open_binary, write_then_rename
 
+T = TypeVar("T")
 STANDARD_INPUT = "-"
 _OUTPUT = "the standard output"
 _LINES_AT_ONCE = 1024
@@ -125,3 +127,10 @@ def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
             yield lines[start : start + _LINES_AT_ONCE]
     if any(rest):
         yield [b"".join(rest)]
+
+
+def regrouped(groups: Iterable[Sequence[T]], size: int) -> Iterator[list[T]]:
+    """Yields the items in groups of one size; only the last may be smaller."""
+    items = chain.from_iterable(groups)
+    while group := list(islice(items, size)):
+        yield group

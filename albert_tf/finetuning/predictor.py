@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import keras
 import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+from albert_tf.config import AlbertConfig
+from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
 from albert_tf.training.distribution import local_replicas
 
+# Texts of a list, or lines of a file, that are predicted together: as they are the same, so are the
+# batches, and the numbers to the last bit.
+TEXTS_AT_ONCE = 1024
+
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
+Model = Callable[..., Mapping[str, tf.Tensor]]
 
 # A batch ends early where the next row is shorter than this share of its longest, once it holds
 # this share of the tokens it may: few rows are then padded much, and none alone.
@@ -40,7 +46,7 @@ class Predictor:
 
     def __init__(
         self,
-        model: keras.Model,
+        model: Model,
         strategy: tf.distribute.Strategy,
         *,
         outputs: Sequence[str] = ("logits",),
@@ -140,6 +146,44 @@ class Predictor:
         if not shape.is_fully_defined():
             raise ValueError(f"The shape of {name!r} depends on the batch: {shape}. Use batches().")
         return np.zeros([num_rows, *shape], np.float32)
+
+
+def new_predictor(
+    model: Model,
+    config: AlbertConfig,
+    *,
+    outputs: Sequence[str] = ("logits",),
+    max_seq_length: int | None,
+    batch_size: int,
+    longest: int = 512,
+) -> Predictor:
+    """Returns what runs a model in memory, as many tokens at once as the commands do.
+
+    Args:
+        model: see `Predictor`.
+        config: that of the model.
+        outputs: see `Predictor`.
+        max_seq_length: length that no sequence exceeds; None: `longest`, or what the model has
+            positions for.
+        batch_size: sequences of that length that are a batch.
+        longest: the default of `max_seq_length`.
+
+    Raises:
+        TypeError: a number is not whole.
+        ValueError: a number is out of range; names the argument.
+    """
+    check_whole_number("batch_size", batch_size, 1)
+    if max_seq_length is None:
+        max_seq_length = min(longest, config.max_position_embeddings)
+    check_whole_number("max_seq_length", max_seq_length)
+    config.check_sequence_length(max_seq_length, "max_seq_length")
+    return Predictor(
+        model,
+        tf.distribute.get_strategy(),
+        outputs=outputs,
+        max_seq_length=max_seq_length,
+        tokens_per_batch=batch_size * max_seq_length,
+    )
 
 
 def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:

@@ -16,6 +16,14 @@ from albert_tf.tokenization.base import Tokenizer
 _EXAMPLES_AT_ONCE = 4096  # ids are Python integers for so long, eight times as large
 
 
+def text_examples(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[TextExample]:
+    """Returns texts, or pairs of texts, as examples without labels, called by their numbers."""
+    return [
+        TextExample(str(number), text, text_pairs[number] if text_pairs else None)
+        for number, text in enumerate(texts)
+    ]
+
+
 def text_sequences(
     examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int
 ) -> TokenSequences:

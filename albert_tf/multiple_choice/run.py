@@ -15,9 +15,10 @@ from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, label_cell
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, label_cell
 from albert_tf.finetuning import flow, metrics
 from albert_tf.finetuning.setup import StepSettings
+from albert_tf.multiple_choice.choose import classes_of, option_logits
 from albert_tf.multiple_choice.data import (
     LETTERS,
     ChoiceExample,
@@ -142,8 +143,7 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
         """The scores of the options of N questions, float32 [N, C]; -inf where there is none."""
         features = self.features[split]
         predictor = self.predictor(batch_size * features.num_choices)
-        logits = predictor.predict(features.sequences, description)["logits"]
-        return masked_logits(logits.reshape(features.choice_mask.shape), features.choice_mask)
+        return option_logits(features, predictor, description)
 
     def _scores(self, split: str, logits: np.ndarray, batch_size: int) -> dict[str, float]:
         """Scores a labelled split, in the precision of a float32."""
@@ -181,7 +181,7 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
         write_choice_predictions(
             output_dir,
             features.example_ids,
-            metrics.probabilities(logits, _classes(logits)),
+            metrics.probabilities(logits, classes_of(logits)),
             logits.argmax(axis=1),
             features.choice_counts,
         )
@@ -195,20 +195,10 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
                 logging.info("%s = %s", name, value)
 
 
-def masked_logits(logits: np.ndarray, choice_mask: np.ndarray) -> np.ndarray:
-    """Returns scores [N, C], -inf where the mask, float [N, C], has no option (0)."""
-    return np.where(choice_mask > 0, logits, -np.inf)
-
-
-def _classes(logits: np.ndarray) -> Labels:
-    """The letters of the options, which are to a classifier its classes."""
-    return Labels(tuple(LETTERS[: logits.shape[1]]))
-
-
 def scores(
     logits: np.ndarray, label_ids: np.ndarray, levels: Sequence[str], batch_size: int
 ) -> dict[str, float]:
-    """Scores logits, see `masked_logits`, by the right options, int32 [N].
+    """Scores logits, see `option_logits`, by the right options, int32 [N].
 
     Of the levels one is "" where there is none; `loss` is the mean of the means of the original's
     batches of `batch_size` questions.
@@ -220,7 +210,7 @@ def scores(
     Raises:
         ValueError: there is not one question.
     """
-    labels = _classes(logits)
+    labels = classes_of(logits)
     losses = metrics.per_example_losses(logits, label_ids, labels)
     results = metrics.scores(logits, label_ids, (), labels, losses=losses)
     results["loss"] = metrics.batch_mean_loss(losses, batch_size)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.model_source import ModelSettings, resolve_model, stored_model
+from albert_tf.checkpoints.text_models import check_model, find_model
+from albert_tf.data.arguments import as_texts, check_whole_number
+from albert_tf.data.jobs import progress
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START
@@ -22,78 +28,121 @@ class Candidate(NamedTuple):
     probability: float
 
 
-class MaskFiller:
-    """A pretrained model and its tokenizer.
+class FillMask:
+    """Predicts the tokens at the blanks of texts, with a pretrained model.
 
     Args:
-        model: where it lies, in any format; see `load`.
-        do_lower_case: whether the model was trained on lower-cased text; None takes what the model
-            says, and True where it says nothing.
-        flag: the flag the path came from, for messages.
+        model: a model with its masked-LM head.
+        tokenizer: that of the model.
+        batch_size: sequences of the model's greatest length at once; of shorter ones more.
 
     Raises:
-        ValueError: something is missing, or does not fit the rest.
+        TypeError: an argument is of another type.
+        ValueError: the tokenizer does not fit the model, or `batch_size` is less than 1.
     """
 
     def __init__(
-        self, model: str, do_lower_case: bool | None = None, flag: str = "--model_dir"
+        self, model: AlbertForPretraining, tokenizer: Tokenizer, *, batch_size: int = 8
     ) -> None:
-        stored = stored_model(model, flag)
-        if stored is None or not stored.checkpoint:
-            raise ValueError(f"{flag} names no model. Received: {model!r}")
-        source = resolve_model(ModelSettings(do_lower_case=do_lower_case), stored)
-        if source.tokenizer is None:
-            raise ValueError(f"{flag} must hold a tokenizer. Received: {model!r}, which has none")
-        self.tokenizer = source.tokenizer
-        # Without the other head, models that were trained without it will do as well.
-        self.model = AlbertForPretraining(source.config, has_sentence_order_head=False)
-        load_weights(self.model, stored.checkpoint).check_complete()
+        check_model(model, AlbertForPretraining, tokenizer)
+        check_whole_number("batch_size", batch_size, 1)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
 
     @classmethod
-    def of(cls, model: AlbertForPretraining, tokenizer: Tokenizer) -> MaskFiller:
-        """Makes one of a model that has its masked-LM head, and of the tokenizer it learnt with."""
-        filler = cls.__new__(cls)
-        filler.model, filler.tokenizer = model, tokenizer
-        return filler
+    def load(
+        cls,
+        where: str | os.PathLike,
+        *,
+        batch_size: int = 8,
+        do_lower_case: bool | None = None,
+    ) -> FillMask:
+        """Makes one of a pretrained model.
 
-    def fill(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
+        Args:
+            where: a model of any format, see `load`; a directory means its newest checkpoint, as
+                in the command.
+            batch_size: see `FillMask`.
+            do_lower_case: whether the model was trained on lower-cased text; None takes what the
+                model says, and True where it says nothing.
+
+        Raises:
+            TypeError: an argument is of another type.
+            ValueError: there is no model, it has no masked-LM head or tokenizer, or they do not fit
+                each other.
+        """
+        return cls(*read_model(where, "where", do_lower_case), batch_size=batch_size)
+
+    def __call__(self, texts: Iterable[str], top_k: int = 5) -> list[list[list[Candidate]]]:
         """Finds the likeliest tokens of each [MASK], every blank seen on its own.
 
         Args:
-            text: with [MASK] at one place or several; each stands for a single token.
-            top_k: tokens to return of each.
+            texts: one or more, each with [MASK] at one place or several; each stands for a single
+                token.
+            top_k: tokens to return of each; no more than the vocabulary has.
 
         Returns:
-            For each [MASK], in order, its `top_k` likeliest tokens, the likeliest first.
+            For each text and each [MASK] in it, in order, the `top_k` likeliest tokens, the
+            likeliest first.
 
         Raises:
-            ValueError: there is no [MASK], or the text is too long for the model.
+            TypeError: `texts` is no list of texts, or `top_k` no whole number.
+            ValueError: there is no text, a text has no [MASK] or is too long for the model, `top_k`
+                is less than 1, or the model's output is not finite.
         """
-        ids = self._encode(text)
-        positions = [i for i, token_id in enumerate(ids) if token_id == self.tokenizer.mask_id]
-        if not positions:
-            raise ValueError(
-                f"The text must contain {MASK} where the model is to fill in a "
-                f"token. Received: {text!r}"
-            )
-        self.model.config.check_sequence_length(len(ids), "The number of tokens of the text")
-        outputs = self.model(
-            {"input_ids": tf.constant([ids]), "masked_lm_positions": tf.constant([positions])}
-        )
-        probabilities = tf.nn.softmax(outputs["masked_lm_logits"][0])
+        given = as_texts("texts", texts)
+        check_whole_number("top_k", top_k, 1)
+        rows = [self._encode(index, text) for index, text in enumerate(given)]
+        shapes = [(len(ids), ids.count(self.tokenizer.mask_id)) for ids in rows]
+        found: list[list[list[Candidate]]] = [[] for _ in rows]
+        order = sorted(range(len(rows)), key=lambda index: shapes[index], reverse=True)
+        batches = []
+        for (length, count), same in groupby(order, key=lambda index: shapes[index]):
+            members = list(same)
+            # Logits are as large as the vocabulary for each blank.
+            room = self.batch_size * self.model.config.max_position_embeddings
+            size = max(1, room // (length * count))
+            batches += [members[start : start + size] for start in range(0, len(members), size)]
+        for batch in progress(batches, "filling in"):
+            filled = self._fill([rows[index] for index in batch], top_k)
+            for index, blanks in zip(batch, filled, strict=True):
+                found[index] = blanks
+        return found
+
+    def _fill(self, rows: Sequence[list[int]], top_k: int) -> list[list[list[Candidate]]]:
+        """The candidates of texts of as many tokens and blanks each."""
+        ids = np.array(rows, np.int32)
+        _, columns = np.nonzero(ids == self.tokenizer.mask_id)
+        positions = columns.reshape(len(rows), -1).astype(np.int32)
+        logits = self.model({"input_ids": ids, "masked_lm_positions": positions})[
+            "masked_lm_logits"
+        ]
+        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
         values, tokens = tf.math.top_k(probabilities, min(top_k, self.tokenizer.vocab_size))
+        if not np.isfinite(values).all():
+            raise ValueError(
+                "The model's masked_lm_logits are not finite. The weights are damaged, or the "
+                "training that made them diverged."
+            )
+        names = self.tokenizer.tokens
         return [
             [
-                Candidate(self.tokenizer.tokens[i], float(p))
-                for i, p in zip(row, scores, strict=True)
+                [Candidate(names[i], p) for i, p in zip(*blank, strict=True)]
+                for blank in zip(*text, strict=True)
             ]
-            for row, scores in zip(tokens.numpy(), values.numpy(), strict=True)
+            for text in zip(tokens.numpy().tolist(), values.numpy().tolist(), strict=True)
         ]
 
-    def _encode(self, text: str) -> list[int]:
-        """[CLS], the ids of the text with `mask_id` at its blanks, [SEP]."""
+    def _encode(self, index: int, text: str) -> list[int]:
+        """[CLS], the ids of a text with `mask_id` at its blanks, [SEP]."""
         tokenizer = self.tokenizer
         first, *rest = text.split(MASK)
+        if not rest:
+            raise ValueError(
+                f"texts[{index}] must contain {MASK} where the model is to fill in a token. "
+                f"Received: {text!r}"
+            )
         ids = tokenizer.encode(first)
         for part in rest:
             part_ids = tokenizer.encode(part)
@@ -101,4 +150,17 @@ class MaskFiller:
             if part_ids and part[:1].strip() and tokenizer.tokens[part_ids[0]] == WORD_START:
                 del part_ids[0]
             ids += [tokenizer.mask_id, *part_ids]
-        return [tokenizer.cls_id, *ids, tokenizer.sep_id]
+        ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
+        self.model.config.check_sequence_length(len(ids), f"The number of tokens of texts[{index}]")
+        return ids
+
+
+def read_model(
+    where: object, name: str, do_lower_case: bool | None = None
+) -> tuple[AlbertForPretraining, Tokenizer]:
+    """Reads what `FillMask.load` takes; `name` of the argument or flag stands in errors."""
+    found = find_model(where, name, prefers_best=False, do_lower_case=do_lower_case)
+    # Without the other head, models that were trained without it will do as well.
+    model = AlbertForPretraining(found.config, has_sentence_order_head=False)
+    load_weights(model, found.checkpoint).check_complete()
+    return model, found.tokenizer

@@ -25,19 +25,40 @@ Where nothing is answered, because the null odds say so or no candidate is left,
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import IO, Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.data.streams import can_be_read_twice, open_input, open_output, read_lines
+from albert_tf.checkpoints.text_models import check_model, find_model
+from albert_tf.checkpoints.trained_task import THRESHOLD
+from albert_tf.data.arguments import as_texts, check_same_length, check_whole_number
+from albert_tf.data.streams import (
+    can_be_read_twice,
+    open_input,
+    open_output,
+    read_lines,
+    regrouped,
+)
 from albert_tf.data.strict_json import JsonValue, parse_json
 from albert_tf.data.tables import DataIssues
-from albert_tf.finetuning.predictor import Predictor
-from albert_tf.squad.answers import AnswerCandidate, AnswerSelector, AnswerSettings, SquadAnswers
+from albert_tf.finetuning.predictor import Predictor, new_predictor
+from albert_tf.modeling.models import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+)
+from albert_tf.squad.answers import (
+    OUTPUTS,
+    AnswerCandidate,
+    AnswerSelector,
+    AnswerSettings,
+    SquadAnswers,
+)
 from albert_tf.squad.data import Question, SquadData, id_of, questions_in, text_of
-from albert_tf.squad.features import SquadFeatures, squad_features
+from albert_tf.squad.features import SquadFeatures, check_lengths, squad_features
 from albert_tf.tokenization.base import Tokenizer
 
 _WANTED = (
@@ -46,7 +67,11 @@ _WANTED = (
 )
 
 FLAG = "--predict_json"
+# Of a list as of a file: as questions are answered together, so are the batches, and the numbers to
+# the last bit.
 _QUESTIONS_AT_ONCE = 256
+_KEPT = ("max_seq_length", "doc_stride", "max_query_length", THRESHOLD)  # in labels.json
+_MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
 
 
 class PlainQuestion(NamedTuple):
@@ -121,35 +146,41 @@ def _begins_document(line: bytes) -> bool:
 
 
 class QuestionAnswer(NamedTuple):
-    """What a model answers to one question."""
+    """What a model answers to one question.
 
-    question_id: str | int  # of the question
-    best: AnswerCandidate | None  # the answer; None if there is none
-    n_best: list[AnswerCandidate]  # all candidates, best first
-    null_odds: float | None  # the higher the less likely there is an answer; None for SQuAD 1.1
+    Attributes:
+        answer: the best answer, a part of the context; "" where nothing is answered.
+        probability: of it among the candidates of the question; None where nothing is answered.
+        start: where it begins in the context, in characters; None where nothing is answered.
+        end: behind its last character, so that context[start:end] is the answer.
+        null_odds: the higher the less likely there is an answer; None for SQuAD 1.1.
+        n_best: the best candidates, best first.
+    """
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the object that is written."""
+    answer: str
+    probability: float | None
+    start: int | None
+    end: int | None
+    null_odds: float | None
+    n_best: list[AnswerCandidate]
+
+    def to_json(self, question_id: str | int) -> dict[str, Any]:
+        """Returns the object that the command writes for the question of this id."""
         odds = {}
         if self.null_odds is not None:
-            odds = {"is_answered": self.best is not None, "null_odds": self.null_odds}
+            odds = {"is_answered": self.start is not None, "null_odds": self.null_odds}
         return {
-            "id": self.question_id,
-            **_json_of(self.best),
+            "id": question_id,
+            **_json_of(self.answer, self.probability, self.start, self.end),
             **odds,
-            "n_best": [_json_of(found) for found in self.n_best],
+            "n_best": [_json_of(c.text, c.probability, c.start, c.end) for c in self.n_best],
         }
 
 
-def _json_of(found: AnswerCandidate | None) -> dict[str, Any]:
-    if found is None:
-        return {"answer": "", "probability": None, "start": None, "end": None}
-    return {
-        "answer": found.text,
-        "probability": found.probability,
-        "start": found.start,
-        "end": found.end,
-    }
+def _json_of(
+    answer: str, probability: float | None, start: int | None, end: int | None
+) -> dict[str, Any]:
+    return {"answer": answer, "probability": probability, "start": start, "end": end}
 
 
 def select_answers(
@@ -178,28 +209,140 @@ def select_answers(
 
 
 class QuestionAnswerer:
-    """A fine-tuned model that takes questions and contexts.
+    """Answers questions about contexts by a part of the context, or not at all.
 
-    Attributes:
-        num_questions: answered since it was made.
-        issues: of these questions, by their ids.
+    It tokenizes, cuts and batches as `run_squad --predict_json` does: the same questions get the
+    same answers and numbers.
+
+    Args:
+        model: of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
+        tokenizer: that of the model.
+        max_seq_length: tokens of a window and its question. None: 384, or what the model has
+            positions for.
+        doc_stride: tokens between the beginnings of two windows of a context.
+        max_query_length: tokens of a question; what is more is cut off.
+        n_best_size: most candidates of a question.
+        max_answer_length: longest answer, in tokens.
+        null_score_diff_threshold: null odds from which on a question is not answered; of SQuAD 2.0
+            alone. None: 0.
+        batch_size: windows of `max_seq_length` at once; of shorter ones more.
+
+    Raises:
+        TypeError: an argument is of another type.
+        ValueError: the tokenizer does not fit the model, or a number is out of range.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, predictor: Predictor, settings: AnswerSettings
+        self,
+        model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch,
+        tokenizer: Tokenizer,
+        *,
+        max_seq_length: int | None = None,
+        doc_stride: int = 128,
+        max_query_length: int = 64,
+        n_best_size: int = 20,
+        max_answer_length: int = 30,
+        null_score_diff_threshold: float | None = None,
+        batch_size: int = 8,
     ) -> None:
-        self.tokenizer = tokenizer
-        self.predictor = predictor
-        self.settings = settings
-        self.num_questions = 0
-        self.issues = DataIssues(FLAG, "id")
+        check_model(model, _MODELS, tokenizer)
+        version = 1 if isinstance(model, AlbertForQuestionAnswering) else 2
+        predictor = new_predictor(
+            model,
+            model.config,
+            outputs=OUTPUTS[version],
+            max_seq_length=max_seq_length,
+            batch_size=batch_size,
+            longest=AnswerSettings.max_seq_length,
+        )
+        length = predictor.max_seq_length
+        numbers = {
+            "doc_stride": doc_stride,
+            "max_query_length": max_query_length,
+            "n_best_size": n_best_size,
+            "max_answer_length": max_answer_length,
+        }
+        for name, value in numbers.items():
+            check_whole_number(name, value, 1)
+        check_lengths(length, doc_stride, max_query_length)
+        threshold = null_score_diff_threshold
+        if threshold is not None and math.isnan(threshold):
+            raise ValueError(f"{THRESHOLD} must be a number. Received: {threshold}")
+        if version == 1:
+            threshold = None
+        elif threshold is None:
+            threshold = 0.0
+        settings = AnswerSettings(version, length, threshold=threshold, **numbers)
+        self._set(predictor, tokenizer, settings)
 
-    def answer(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
-        """Returns the answers to some questions, in their order; memory grows with their number.
+    def _set(self, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings) -> None:
+        self._predictor = predictor
+        self._tokenizer = tokenizer
+        self.settings = settings
+        self.num_questions = 0  # answered so far
+        self.issues = DataIssues(FLAG, "id")  # of these questions, by their ids
+
+    @classmethod
+    def _of(
+        cls, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings
+    ) -> QuestionAnswerer:
+        """Makes one of what a command has already; a threshold of None always answers."""
+        answerer = cls.__new__(cls)
+        answerer._set(predictor, tokenizer, settings)
+        return answerer
+
+    @classmethod
+    def load(
+        cls, where: str | os.PathLike, *, batch_size: int = 8, **settings: Any
+    ) -> QuestionAnswerer:
+        """Makes one of a fine-tuned model.
+
+        Args:
+            where: a model of any format, see `load`; the directory of a training means its best
+                checkpoint, else the newest.
+            batch_size: see `QuestionAnswerer`.
+            **settings: other arguments of `QuestionAnswerer`; what is left out is as in the
+                training (labels.json), and the threshold the best of its evaluation.
 
         Raises:
-            ValueError: the model's output is not finite.
+            TypeError: an argument is unknown or of another type.
+            ValueError: there is no model, it has no tokenizer or does not answer questions, or a
+                setting is out of range.
         """
+        found = find_model(where)
+        model = found.load(_MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
+        known: dict[str, Any] = {}
+        if found.task is not None:
+            known = {**found.task.settings, "max_seq_length": found.task.max_seq_length}
+            known = {name: known[name] for name in _KEPT if known.get(name) is not None}
+        return cls(model, found.tokenizer, batch_size=batch_size, **{**known, **settings})
+
+    def __call__(self, questions: Iterable[str], contexts: Iterable[str]) -> list[QuestionAnswer]:
+        """Answers each question by a part of its context.
+
+        Args:
+            questions: N questions, one or more.
+            contexts: N texts, where the answers are looked for.
+
+        Returns:
+            N answers, in the order of the questions.
+
+        Raises:
+            TypeError: an argument is no list of texts.
+            ValueError: there is no question, another number of contexts, or the model's output is
+                not finite.
+        """
+        asked, texts = as_texts("questions", questions), as_texts("contexts", contexts)
+        check_same_length("contexts", texts, "questions", asked)
+        plain = [PlainQuestion(n, *row) for n, row in enumerate(zip(texts, asked, strict=True), 1)]
+        self.num_questions, self.issues = 0, DataIssues("questions", "number")
+        groups = regrouped([plain], _QUESTIONS_AT_ONCE)
+        answers = [answer for group in groups for answer in self._answer(group)]
+        self.issues.log()
+        return answers
+
+    def _answer(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
+        """The answers to some questions together; memory grows with their number."""
         if not questions:
             return []
         settings = self.settings
@@ -211,7 +354,7 @@ class QuestionAnswerer:
         data = SquadData(list(contexts), asked, FLAG)
         features = squad_features(
             data,
-            self.tokenizer,
+            self._tokenizer,
             max_seq_length=settings.max_seq_length,
             doc_stride=settings.doc_stride,
             max_query_length=settings.max_query_length,
@@ -224,17 +367,20 @@ class QuestionAnswerer:
                 str(questions[index].question_id),
             )
         description = f"answering from question {self.num_questions + 1}"
-        answers = select_answers(data, features, self.predictor, settings, description)
+        answers = select_answers(data, features, self._predictor, settings, description)
         self.num_questions += len(questions)
         found = []
-        for number, question in enumerate(questions):
+        for number in range(len(questions)):
             # Without any span there is one candidate that is no part of the context.
             n_best = [candidate for candidate in answers.candidates[number] if candidate.start >= 0]
             odds = None if answers.null_odds is None else float(answers.null_odds[number])
             threshold = settings.threshold
             is_null = odds is not None and threshold is not None and odds >= threshold
-            best = n_best[0] if n_best and not is_null else None
-            found.append(QuestionAnswer(question.question_id, best, n_best, odds))
+            best: tuple[str, Any, Any, Any] = ("", None, None, None)
+            if n_best and not is_null:
+                text, probability, *_, start, end = n_best[0]
+                best = text, probability, start, end
+            found.append(QuestionAnswer(*best, odds, n_best))
         return found
 
 
@@ -267,7 +413,10 @@ def answer_file(path: str, answerer: QuestionAnswerer, output_path: str | None =
     check_questions(path)
     try:
         with open_input(path) as file, open_output(output_path) as out:
-            answer_questions(read_plain_questions(read_lines(file), path, FLAG), answerer, out)
+            groups = read_plain_questions(read_lines(file), path, FLAG)
+            if can_be_read_twice(path, FLAG, "a file of questions"):
+                groups = regrouped(groups, _QUESTIONS_AT_ONCE)
+            answer_questions(groups, answerer, out)
     finally:
         logging.info("Answered %d questions", answerer.num_questions)
         answerer.issues.log()
@@ -279,6 +428,8 @@ def answer_questions(
     """Writes a line for every question into a binary file, flushed after each group."""
     for group in groups:
         for begin in range(0, len(group), _QUESTIONS_AT_ONCE):
-            for answer in answerer.answer(group[begin : begin + _QUESTIONS_AT_ONCE]):
-                out.write(json.dumps(answer.to_json(), ensure_ascii=False).encode() + b"\n")
+            some = group[begin : begin + _QUESTIONS_AT_ONCE]
+            for question, answer in zip(some, answerer._answer(some), strict=True):
+                line = json.dumps(answer.to_json(question.question_id), ensure_ascii=False)
+                out.write(line.encode() + b"\n")
             out.flush()

@@ -371,7 +371,7 @@ class SquadJob(flow.Job[SquadSettings]):
             answering = dataclasses.replace(answering, threshold=self.threshold())
         if settings.predict_json:
             predictor = self.predictor(settings.predict_batch_size)
-            answerer = QuestionAnswerer(self.tokenizer, predictor, answering)
+            answerer = QuestionAnswerer._of(predictor, self.tokenizer, answering)
             answer_file(settings.predict_json, answerer, settings.predict_output_file)
         if settings.export_dir and settings.export_text_model:
             export_text_spans(self.model, self.tokenizer, answering, settings.export_dir)

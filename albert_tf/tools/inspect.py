@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,15 +23,15 @@ from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
 from albert_tf.checkpoints.original.names import is_slot
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.text_models import heads_in
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.classification.features import text_sequences
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.data.records import example_features
 from albert_tf.data.text_examples import TextExample
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
-from albert_tf.finetuning.predictor import Predictor
+from albert_tf.finetuning.texts import text_sequences
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
@@ -39,9 +40,8 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
 )
 from albert_tf.modeling.parameter_sharing import parameter_counts
-from albert_tf.pretraining.fill_mask import MASK, MaskFiller
-from albert_tf.squad.answers import OUTPUTS, AnswerSettings
-from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
+from albert_tf.pretraining.fill_mask import MASK, FillMask
+from albert_tf.squad.ask import QuestionAnswerer
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -54,12 +54,6 @@ _KINDS = {
     "keras_hub": "a KerasHub preset",
     "tf2_hub": "the weights of a TF2 SavedModel, such as a TF-Hub encoder",
     "tf1_hub": "a TF-Hub module of TF1",
-}
-_HEADS = {
-    "cls/predictions/output_bias": "masked LM",
-    "cls/seq_relationship/output_weights": "sentence order",
-    "cls/squad/output_weights": "answer spans (SQuAD 1.1)",
-    "answer_class/dense_1/kernel": "answer spans or none (SQuAD 2.0)",
 }
 # By what features the records of a kind are known.
 _RECORD_KINDS = {
@@ -312,17 +306,8 @@ def _weights(stored: StoredModel) -> dict[str, object]:
     found["optimizer slots"] = sum(map(is_slot, shapes)) or "none"
     if GLOBAL_STEP in shapes:
         found["step"] = int(read_variables(reader, stored.checkpoint, [GLOBAL_STEP])[GLOBAL_STEP])
-    found["heads"] = ", ".join(_heads(shapes)) or "none"
+    found["heads"] = ", ".join(heads_in(shapes)) or "none"
     return found
-
-
-def _heads(shapes: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """Yields what the heads among weights are for."""
-    names = {name.removeprefix("module/"): shape for name, shape in shapes.items()}
-    yield from (head for name, head in _HEADS.items() if name in names)
-    if "output_weights" in names:
-        outputs = names["output_weights"][0]
-        yield "one score for a text, or for an option" if outputs == 1 else f"{outputs} classes"
 
 
 def _parameters(contents: ModelContents) -> dict[str, object]:
@@ -356,7 +341,7 @@ def sample_output(model: keras.Model, contents: ModelContents) -> Iterator[str]:
         room = model.config.max_position_embeddings - len(MASK)
         blank = blank if len(tokenizer.encode(blank)) <= room else MASK  # of a toy
         yield blank
-        for candidates in MaskFiller.of(model, tokenizer).fill(blank):
+        for candidates in FillMask(model, tokenizer)([blank])[0]:
             yield "  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates)
     elif isinstance(model, AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch):
         yield f"{question}  {context}"
@@ -408,18 +393,16 @@ def _answer(
     question: str,
     context: str,
 ) -> str:
-    version = 2 if isinstance(model, AlbertForQuestionAnsweringWithBeamSearch) else 1
     length = min(128, model.config.max_position_embeddings)
-    predictor = Predictor(
+    answerer = QuestionAnswerer(
         model,
-        tf.distribute.get_strategy(),
-        outputs=OUTPUTS[version],
+        tokenizer,
         max_seq_length=length,
-        tokens_per_batch=length,
+        max_query_length=min(64, length // 2),
+        null_score_diff_threshold=math.inf,
+        batch_size=1,
     )
-    settings = AnswerSettings(version, length, max_query_length=min(64, length // 2))
-    answerer = QuestionAnswerer(tokenizer, predictor, settings)
-    answer = answerer.answer([PlainQuestion("1", context, question)])[0]
-    best = f"{answer.best.text} {answer.best.probability:.1%}" if answer.best else "no answer"
+    (answer,) = answerer([question], [context])
+    best = "no answer" if answer.start is None else f"{answer.answer} {answer.probability:.1%}"
     odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
     return best + odds

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import albert_tf
 from tests.classifier_run import COUNTS, LABELS, ClassifierRun, blocks, write_csv
 from tests.pretraining_run import assert_same_bits, read_checkpoint
 from tests.serving import serve_texts
@@ -162,6 +163,20 @@ class TestWithoutTraining:
             assert label == LABELS[row.argmax()]
             assert list(values) == list(LABELS)
             np.testing.assert_allclose(list(map(float, values.values())), row, rtol=0, atol=1e-5)
+
+    def test_python_says_what_the_command_prints(self, copied):
+        texts = [text for _, text in copied.rows["test"] + copied.rows["dev"]]
+        (copied.folder / "lines.txt").write_text("\n".join(texts))
+        copied.must_work(
+            **{**WITHOUT_DATA, **FROM_OUTPUT, "predict_batch_size": None},
+            predict_file=copied.folder / "lines.txt",
+            predict_output_file=copied.folder / "predicted.txt",
+        )
+        lines = [
+            "\t".join([label, *(f"{name}={p:.6f}" for name, p in probabilities.items())])
+            for label, probabilities, _ in albert_tf.TextClassifier.load(copied.output)(texts)
+        ]
+        assert (copied.folder / "predicted.txt").read_text().splitlines() == lines
 
     def test_evaluates_all_there_is_or_the_one_that_is_meant(self, copied):
         expected = blocks(copied.output / "eval_results.txt")

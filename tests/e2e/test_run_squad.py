@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import albert_tf
 from tests.serving import serve_texts
 from tests.squad_run import (
     FILES,
@@ -160,6 +161,14 @@ class TestWithoutTraining:
         lines = (copied.folder / "answers.jsonl").read_text().splitlines()
         answers = {row["id"]: row["answer"] for row in map(json.loads, lines)}
         assert answers == expected
+        answerer = albert_tf.QuestionAnswerer.load(
+            copied.output, batch_size=4, n_best_size=7, max_answer_length=5
+        )
+        paragraphs = json.loads(path.read_text())["data"][0]["paragraphs"]
+        questions = [paragraph["qas"][0]["question"] for paragraph in paragraphs]
+        found = answerer(questions, [paragraph["context"] for paragraph in paragraphs])
+        objects = [a.to_json(name) for name, a in zip(copied.ids(), found, strict=True)]
+        assert [json.loads(line) for line in lines] == objects  # of floats every digit
         assert not (copied.output / "eval_results.txt").exists()
         assert "RANDOM WEIGHTS" not in printed
 

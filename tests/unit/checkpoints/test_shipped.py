@@ -21,7 +21,6 @@ from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, stored_model
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
-from albert_tf.pretraining.fill_mask import MaskFiller
 from tests.small_model import resolve
 
 FOLDER = Path(albert_tf.__file__).parent / "pretrained" / "mini"
@@ -78,7 +77,7 @@ def test_configuration_and_tokenizer_come_along(mini):
     tokenizer = albert_tf.load_tokenizer("mini")
     assert tokenizer.vocab_size == config["vocab_size"]
     assert tokenizer.tokenize("A Café") == tokenizer.tokenize("a cafe")
-    (blank,) = MaskFiller("mini").fill("one [MASK] three", top_k=7)
+    ((blank,),) = albert_tf.FillMask.load("mini")(["one [MASK] three"], top_k=7)
     assert len(blank) == 7
 
 

@@ -20,10 +20,8 @@ from albert_tf.classification.predict_texts import (
 from albert_tf.config import AlbertConfig
 from albert_tf.data.streams import read_lines
 from albert_tf.data.text_examples import Labels
-from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.training.distribution import create_strategy
 
 CLASSES = Labels(("low", "middle", "high"))
 LENGTH = 12
@@ -31,6 +29,8 @@ LENGTH = 12
 
 class LengthPredictor:
     """Stands in for a model: a sequence of n tokens is of class n % K, or the number n / 8."""
+
+    max_seq_length = LENGTH
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
@@ -53,7 +53,7 @@ def tokenizer(golden):
 @pytest.fixture
 def new_classifier(tokenizer):
     def new(labels: Labels = CLASSES, is_pair: bool = False) -> TextClassifier:
-        return TextClassifier(tokenizer, LengthPredictor(labels), labels, LENGTH, is_pair)
+        return TextClassifier._of(LengthPredictor(labels), tokenizer, labels, is_pair)
 
     return new
 
@@ -188,8 +188,7 @@ def test_files_of_any_place_and_size_are_predicted_in_order(new_classifier, tmp_
     classifier = new_classifier(Labels())
     predict_file(source, classifier, str(target))
     assert [float(line) * 8 - 2 for line in target.read_text().splitlines()] == sizes
-    assert max(classifier.predictor.groups) == 1024
-    assert len(classifier.predictor.groups) < 20
+    assert classifier._predictor.groups == [1024, 1024, 452]
 
 
 def test_a_pipe_named_as_a_file_is_read_once(new_classifier, tmp_path):
@@ -275,10 +274,9 @@ def test_a_model_says_of_lines_what_it_says_of_their_tokens(tokenizer):
         initializer_range=0.3,
     )
     model = AlbertForClassification(config, 3)
-    predictor = Predictor(
-        model, create_strategy("one_device"), max_seq_length=32, tokens_per_batch=20
+    classifier = TextClassifier(
+        model, tokenizer, labels=CLASSES.names, pairs=True, max_seq_length=32, batch_size=1
     )
-    classifier = TextClassifier(tokenizer, predictor, CLASSES, 32, is_pair=True)
     pairs = [("the light", "of the"), ("a", "the number of all things"), ("in 1999,", "the\u0301")]
     lines = predicted(classifier, "\n".join(map("\t".join, pairs)).encode())
     for line, (a, b) in zip(lines, pairs, strict=True):

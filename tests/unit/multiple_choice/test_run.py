@@ -13,10 +13,10 @@ from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.text_examples import DEV, Labels
 from albert_tf.finetuning.metrics import predictions, probabilities
+from albert_tf.multiple_choice.choose import masked_logits
 from albert_tf.multiple_choice.run import (
     MultipleChoiceJob,
     MultipleChoiceSettings,
-    masked_logits,
     scores,
     write_choice_predictions,
     write_predict_results,

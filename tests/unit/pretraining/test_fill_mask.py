@@ -11,8 +11,9 @@ from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.pretraining.fill_mask import MaskFiller
+from albert_tf.pretraining.fill_mask import FillMask
 from albert_tf.tokenization.loading import load_tokenizer
+from tests.text_models import assert_refused
 
 CONFIG = AlbertConfig(
     vocab_size=1000,
@@ -47,11 +48,11 @@ def directory(request, tmp_path_factory, tokenizer) -> str:
 
 @pytest.fixture(scope="module")
 def filler(directory):
-    return MaskFiller(directory)
+    return FillMask.load(directory)
 
 
 def test_each_blank_gets_its_likeliest_tokens(filler, tokenizer):
-    blanks = filler.fill("The [MASK] was 9, and [MASK].", top_k=3)
+    (blanks,) = filler(["The [MASK] was 9, and [MASK]."], top_k=3)
     assert len(blanks) == 2
     for candidates in blanks:
         assert [c.token for c in candidates[:2]] == [tokenizer.tokens[100], tokenizer.tokens[200]]
@@ -73,28 +74,64 @@ def test_each_blank_gets_its_likeliest_tokens(filler, tokenizer):
     ],
 )
 def test_text_around_a_blank_becomes_what_it_is_without_the_blank(filler, text, tokens):
-    ids = filler._encode(text)
+    ids = filler._encode(0, text)
     assert filler.tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", *tokens, "[SEP]"]
 
 
 def test_the_answer_depends_on_the_place_of_the_blank(directory):
     """Positions reach the head: with real weights two places of one text differ."""
-    filler = MaskFiller(directory)
+    filler = FillMask.load(directory)
     for variable in filler.model.trainable_variables:
         variable.assign(np.random.default_rng(3).normal(size=variable.shape, scale=0.5))
-    first, second = filler.fill("[MASK] the light the [MASK]", top_k=1)
+    ((first, second),) = filler(["[MASK] the light the [MASK]"], top_k=1)
     assert first[0] != second[0]
 
 
 def test_unusable_texts_and_directories_are_refused(filler, directory, tmp_path):
-    with pytest.raises(ValueError, match=r"\[MASK\].*'no blank'"):
-        filler.fill("no blank")
-    with pytest.raises(ValueError, match=r"1\.\.16"):
-        filler.fill("[MASK] the the the the the the the the the the the the the the the")
+    with pytest.raises(ValueError, match=r"texts\[1\] must contain \[MASK\].*'no blank'"):
+        filler(["[MASK]", "no blank"])
+    with pytest.raises(ValueError, match=r"texts\[0\] must be in 1\.\.16"):
+        filler(["[MASK]" + " the" * 15])
     CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
-    with pytest.raises(ValueError, match=r"no model in the directory .*--model_dir"):
-        MaskFiller(str(tmp_path))
+    with pytest.raises(ValueError, match=r"no model in the directory .*where"):
+        FillMask.load(str(tmp_path))
     for path in Path(directory).glob("model.ckpt-best*"):
         shutil.copy(path, tmp_path)
-    with pytest.raises(ValueError, match="--model_dir"):
-        MaskFiller(str(tmp_path))
+    with pytest.raises(ValueError, match="where must hold a tokenizer"):
+        FillMask.load(str(tmp_path))
+
+
+def test_texts_are_filled_in_order_however_they_are_batched(directory):
+    """Texts of other lengths and numbers of blanks share no batch."""
+    filler = FillMask.load(directory, batch_size=1)
+    for variable in filler.model.trainable_variables:
+        variable.assign(np.random.default_rng(3).normal(size=variable.shape, scale=0.5))
+    texts = ["[MASK] the" + " light" * (n % 3) + " [MASK]" * (n % 2) for n in range(9)]
+    together = filler(texts, top_k=2)
+    assert [len(blanks) for blanks in together] == [1 + n % 2 for n in range(9)]
+    for text, blanks in zip(texts, together, strict=True):
+        (alone,) = filler([text], top_k=2)
+        assert [[c.token for c in blank] for blank in blanks] == [
+            [c.token for c in blank] for blank in alone
+        ]
+        np.testing.assert_allclose(
+            [[c.probability for c in blank] for blank in blanks],
+            [[c.probability for c in blank] for blank in alone],
+            rtol=1e-5,
+        )
+    assert type(together[0][0][0].probability) is float
+
+
+def test_bad_input_is_refused(filler, tokenizer):
+    for variable in (nan := AlbertForPretraining(CONFIG)).trainable_variables:
+        variable.assign(np.full(variable.shape, np.nan))
+    assert_refused([
+        (lambda: filler("[MASK]"), TypeError, "texts must be a list of texts"),
+        (lambda: filler([]), ValueError, "texts must have at least one text"),
+        (lambda: filler(["[MASK]"], top_k=0), ValueError, "top_k must be at least 1"),
+        (lambda: filler(["[MASK]"], top_k=2.0), TypeError, "top_k must be a whole number"),
+        (lambda: FillMask.load(None), TypeError, "where must be the path or the name"),
+        (lambda: FillMask(nan, tokenizer)(["[MASK]"]), ValueError, "not finite"),
+        (lambda: FillMask(nan.encoder, tokenizer), TypeError, "model must be AlbertForPretraining"),
+        (lambda: FillMask(nan, None), TypeError, "tokenizer must be"),
+    ])  # fmt: skip

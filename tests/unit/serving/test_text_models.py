@@ -14,22 +14,19 @@ import tensorflow as tf
 
 from albert_tf.classification.export import export_text_classifier
 from albert_tf.classification.predict_texts import TextClassifier
-from albert_tf.data.text_examples import Labels, TextExample
-from albert_tf.finetuning.predictor import Predictor
+from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
 )
+from albert_tf.multiple_choice.choose import MultipleChoice
 from albert_tf.multiple_choice.export import export_text_choice
-from albert_tf.multiple_choice.features import choice_features
-from albert_tf.multiple_choice.run import masked_logits
-from albert_tf.squad.answers import OUTPUTS, AnswerSettings
+from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
 from albert_tf.squad.export import export_text_spans
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.training.distribution import create_strategy
 from tests.hostile_texts import HOSTILE_TEXTS, choice_texts, hostile_choices
 from tests.serving import serve_texts
 from tests.small_model import small_config
@@ -130,25 +127,20 @@ def served(paths, tmp_path_factory):
     return {**dict(zip(requests, answers, strict=False)), "refused": answers[len(requests) :]}
 
 
-def predictor(model, outputs=("logits",)):
-    return Predictor(
-        model,
-        create_strategy("one_device"),
-        outputs=outputs,
-        max_seq_length=LENGTH,
-        tokens_per_batch=9 * LENGTH,
-    )
-
-
 @pytest.mark.parametrize("name", CHOSEN_LABELS)
 def test_texts_are_classified_as_in_python(served, models, tokenizer, name):
     labels, answer = CHOSEN_LABELS[name], served[name]
     pairs = PAIRS if name == "pairs" else [(text, None) for text in HOSTILE_TEXTS]
     classifier = TextClassifier(
-        tokenizer, predictor(models[name]), labels, LENGTH, is_pair=name == "pairs"
+        models[name],
+        tokenizer,
+        labels=labels.names,
+        pairs=name == "pairs",
+        max_seq_length=LENGTH,
     )
-    expected = classifier.predict([TextExample("", *pair) for pair in pairs])
-    values = np.stack([prediction.probabilities for prediction in expected])
+    first, second = zip(*pairs, strict=True)
+    expected = classifier(first, second if name == "pairs" else None)
+    values = np.array([[*found.probabilities.values()] or [found.value] for found in expected])
     np.testing.assert_allclose(answer["probabilities"], values, rtol=0, atol=1e-5)
     np.testing.assert_allclose(answer["threshold"], np.full(len(pairs), 0.7), rtol=1e-6)
     assert np.ptp(values, axis=0).max() > 0.05  # texts differ, so their order shows
@@ -166,17 +158,16 @@ def test_texts_are_classified_as_in_python(served, models, tokenizer, name):
 def test_questions_are_answered_as_in_python(served, models, tokenizer, version):
     name = f"spans {version}"
     answer = served[name]
-    answerer = QuestionAnswerer(
-        tokenizer, predictor(models[name], OUTPUTS[version]), settings(version)
-    )
-    expected = answerer.answer(QUESTIONS)
-    bests = [found.best for found in expected]
-    assert [text.decode() for text in answer["answers"]] == [b.text if b else "" for b in bests]
+    options = {**SETTINGS, "null_score_diff_threshold": settings(version).threshold}
+    answerer = QuestionAnswerer(models[name], tokenizer, **options)
+    expected = answerer(*zip(*((q.question, q.context) for q in QUESTIONS), strict=True))
+    is_answered = [found.start is not None for found in expected]
+    assert [text.decode() for text in answer["answers"]] == [found.answer for found in expected]
     for key, place in (("start", -1), ("end", -1), ("probabilities", 0)):
         attribute = "probability" if key == "probabilities" else key
-        values = [getattr(best, attribute) if best else place for best in bests]
+        values = [place if (v := getattr(f, attribute)) is None else v for f in expected]
         np.testing.assert_allclose(answer[key], values, rtol=0, atol=1e-5, err_msg=key)
-    assert sum(bool(best and best.text) for best in bests) > len(bests) / 4
+    assert sum(bool(found.answer) for found in expected) > len(expected) / 4
     for row, found in enumerate(expected):
         texts = [candidate.text for candidate in found.n_best]
         listed = [text.decode() for text in answer["n_best_answers"][row]]
@@ -190,23 +181,21 @@ def test_questions_are_answered_as_in_python(served, models, tokenizer, version)
     if version == 2:
         odds = [found.null_odds for found in expected]
         np.testing.assert_allclose(answer["null_odds"], odds, rtol=0, atol=1e-5)
-        np.testing.assert_array_equal(answer["is_answered"], [best is not None for best in bests])
-        assert 0 < np.sum(answer["is_answered"]) < len(bests)
+        np.testing.assert_array_equal(answer["is_answered"], is_answered)
+        assert 0 < np.sum(is_answered) < len(expected)
 
 
 def test_options_are_chosen_as_in_python(served, models, tokenizer):
     answer, examples = served["choices"], hostile_choices()
-    features = choice_features(examples, tokenizer, max_seq_length=LENGTH, max_qa_length=QA_LENGTH)
-    logits = predictor(models["choices"]).predict(features.sequences)["logits"].reshape(-1, 4)
-    expected = tf.nn.softmax(masked_logits(logits, features.choice_mask)).numpy()
-    np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-5)
-    np.testing.assert_array_equal(answer["predictions"], expected.argmax(axis=1))
+    choose = MultipleChoice(models["choices"], tokenizer, max_qa_length=QA_LENGTH)
+    expected = choose(*zip(*((e.context, e.question, e.options) for e in examples), strict=True))
+    for row, found in zip(answer["probabilities"], expected, strict=True):
+        wanted = found.probabilities + [0] * (4 - len(found.probabilities))
+        np.testing.assert_allclose(row, wanted, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(answer["predictions"], [found.index for found in expected])
     assert len(set(answer["predictions"])) > 2
-    chosen = [
-        example.options[number]
-        for example, number in zip(examples, answer["predictions"], strict=True)
-    ]
-    assert [text.decode() for text in answer["predicted_options"]] == chosen
+    chosen = [text.decode() for text in answer["predicted_options"]]
+    assert chosen == [found.option for found in expected]
 
 
 def test_unequal_numbers_of_texts_are_refused(served):

@@ -44,7 +44,7 @@ def new_answerer(tokenizer):
     def new(version: int = 1, **options) -> QuestionAnswerer:
         options = {"doc_stride": STRIDE, "max_query_length": QUERY, **options}
         settings = AnswerSettings(version, LENGTH, **options)
-        return QuestionAnswerer(tokenizer, TablePredictor(version), settings)
+        return QuestionAnswerer._of(TablePredictor(version), tokenizer, settings)
 
     return new
 
@@ -76,6 +76,12 @@ def answered(answerer, data: bytes, tmp_path) -> list[dict]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
+def json_of(answerer, questions) -> list[dict]:
+    """The objects that the answers are written as."""
+    answers = answerer._answer(questions)
+    return [a.to_json(q.question_id) for q, a in zip(questions, answers, strict=True)]
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_answers_are_those_parts_of_the_context_that_they_say(new_answerer, tmp_path, version):
     objects = answered(new_answerer(version), as_lines(QUESTIONS), tmp_path)
@@ -99,7 +105,7 @@ def test_answers_are_those_parts_of_the_context_that_they_say(new_answerer, tmp_
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_question_is_answered_alone_as_among_others(new_answerer, tmp_path, monkeypatch, version):
     """However many are answered at once, and wherever the lines stand."""
-    alone = [new_answerer(version).answer([question])[0].to_json() for question in QUESTIONS]
+    alone = [json_of(new_answerer(version), [question])[0] for question in QUESTIONS]
     assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
     backwards = answered(new_answerer(version), as_lines(QUESTIONS[::-1]), tmp_path)
     assert backwards == alone[::-1]
@@ -149,7 +155,7 @@ def test_a_model_answers_as_in_an_evaluation(golden, tokenizer, tmp_path, versio
     expected = selector.answers()
     threshold = None if version == 1 else float(np.median(expected.null_odds))
     settings = AnswerSettings(version, LENGTH, STRIDE, QUERY, 7, 9, threshold)
-    answerer = QuestionAnswerer(tokenizer, predictor, settings)
+    answerer = QuestionAnswerer._of(predictor, tokenizer, settings)
     objects = answered(answerer, path.read_bytes(), tmp_path)
     assert [entry["id"] for entry in objects] == expected.ids
     no_spans = ["empty"] if version == 1 else [""]
@@ -176,17 +182,12 @@ def test_a_model_answers_as_in_an_evaluation(golden, tokenizer, tmp_path, versio
 
 @pytest.mark.parametrize(("above", "is_answered"), [(0.0, False), (0.25, True), (-0.25, False)])
 def test_null_odds_from_the_threshold_on_are_no_answer(new_answerer, above, is_answered):
-    (free,) = new_answerer(2).answer(QUESTIONS[:1])
-    assert free.to_json()["is_answered"]
-    (bound,) = new_answerer(2, threshold=free.null_odds + above).answer(QUESTIONS[:1])
-    assert bound.n_best == free.n_best
-    entry = bound.to_json()
-    assert (entry["is_answered"], entry["null_odds"]) == (is_answered, free.null_odds)
-    if is_answered:
-        assert bound == free
-    else:
-        nothing = {"answer": "", "probability": None, "start": None, "end": None}
-        assert {name: entry[name] for name in nothing} == nothing
+    (free,) = json_of(new_answerer(2), QUESTIONS[:1])
+    assert free["is_answered"]
+    (bound,) = json_of(new_answerer(2, threshold=free["null_odds"] + above), QUESTIONS[:1])
+    assert (bound["is_answered"], bound["null_odds"]) == (is_answered, free["null_odds"])
+    nothing = {"answer": "", "probability": None, "start": None, "end": None, "is_answered": False}
+    assert bound == (free if is_answered else {**free, **nothing})
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -194,7 +195,7 @@ def test_without_any_candidate_nothing_is_answered(new_answerer, version):
     """And no text is, such as "empty", that the context does not have."""
     questions = [PlainQuestion("a", "", "who?"), *QUESTIONS[:1], PlainQuestion("b", " \n", "")]
     answerer = new_answerer(version)
-    first, second, third = (answer.to_json() for answer in answerer.answer(questions))
+    first, second, third = json_of(answerer, questions)
     assert second["answer"]
     for entry in (first, third):
         assert (entry["answer"], entry["n_best"]) == ("", [])
@@ -220,7 +221,7 @@ def test_questions_that_are_cut_off_are_counted_and_those_that_just_fit_are_not(
     texts = {number: " ".join(["the"] * number) for number in (QUERY - 1, QUERY, QUERY + 1, 40)}
     assert [len(tokenizer.encode(text)) for text in texts.values()] == list(texts)
     answerer = new_answerer()
-    answerer.answer([PlainQuestion(n, "the world " * 50, text) for n, text in texts.items()])
+    answerer._answer([PlainQuestion(n, "the world " * 50, text) for n, text in texts.items()])
     cut = f"a question longer than --max_query_length={QUERY}, cut off"
     assert answerer.issues.locations == {cut: [str(QUERY + 1), "40"]}
 

@@ -34,7 +34,7 @@ def questions() -> list[PlainQuestion]:
 
 def expected(tokenizer, version, asked, **options):
     settings = AnswerSettings(version, LENGTH, **options)
-    return QuestionAnswerer(tokenizer, TablePredictor(version), settings).answer(asked)
+    return QuestionAnswerer._of(TablePredictor(version), tokenizer, settings)._answer(asked)
 
 
 def found(tokenizer, version, asked, **options):
@@ -75,7 +75,7 @@ def test_answers_are_those_of_the_python_path(tokenizer, version, options):
     size = options.get("n_best_size", 20)
     assert outputs["n_best_answers"].shape == (len(asked), size)
     for row, (question, answer) in enumerate(zip(asked, answers, strict=True)):
-        best = answer.best
+        is_answered = answer.start is not None
         texts = [candidate.text for candidate in answer.n_best]
         assert [text.decode() for text in outputs["n_best_answers"][row]] == texts + [""] * (
             size - len(texts)
@@ -85,20 +85,20 @@ def test_answers_are_those_of_the_python_path(tokenizer, version, options):
             np.testing.assert_array_equal(
                 outputs[f"n_best_{name}"][row], places + [-1] * (size - len(places))
             )
-            assert outputs[name][row] == (getattr(best, name) if best else -1)
+            assert outputs[name][row] == (getattr(answer, name) if is_answered else -1)
         np.testing.assert_allclose(
             outputs["n_best_probabilities"][row][: len(texts)],
             [candidate.probability for candidate in answer.n_best],
             rtol=0,
             atol=1e-6,
         )
-        assert outputs["answers"][row].decode() == (best.text if best else "")
-        assert outputs["probabilities"][row] == pytest.approx(best.probability if best else 0)
-        if best:
+        assert outputs["answers"][row].decode() == answer.answer
+        assert outputs["probabilities"][row] == pytest.approx(answer.probability or 0)
+        if is_answered:
             cut = question.context.encode()[outputs["start_byte"][row] : outputs["end_byte"][row]]
-            assert cut.decode() == best.text
+            assert cut.decode() == answer.answer
         if version == 2:
-            assert outputs["is_answered"][row] == (best is not None)
+            assert outputs["is_answered"][row] == is_answered
             np.testing.assert_allclose(outputs["null_odds"][row], answer.null_odds, rtol=1e-6)
     if options.get("threshold"):
         assert 0 < np.sum(outputs["is_answered"]) < len(asked)

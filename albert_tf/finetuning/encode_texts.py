@@ -1,0 +1,149 @@
+"""Vectors of texts: what an encoder makes of them, for search, clustering and the like."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.checkpoints.load_weights import load_weights
+from albert_tf.checkpoints.text_models import check_model, find_model
+from albert_tf.data.arguments import texts_and_pairs
+from albert_tf.data.sequences import check_room
+from albert_tf.finetuning.predictor import new_predictor
+from albert_tf.finetuning.texts import text_examples, text_sequences
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.models import EncoderAndHead
+from albert_tf.tokenization.base import Tokenizer
+
+_POOLER = "bert/pooler/"
+_POOLINGS = ("mean", "pooled")
+_VECTORS = "vectors"
+
+
+class TextEncoder:
+    """Makes a vector of each text, or pair of texts.
+
+    Args:
+        model: an encoder, or a model with one; its heads are not run.
+        tokenizer: that of the model.
+        pooling: "mean", the mean of `sequence_output` over all tokens but padding, [CLS] and [SEP]
+            included, as sentence-transformers has it; or "pooled", the `pooled_output`.
+        max_seq_length: tokens of a sequence at most; what is longer is cut. None: 512, or what the
+            model has positions for.
+        batch_size: sequences of that length at once; of shorter ones more.
+
+    Raises:
+        TypeError: an argument is of another type.
+        ValueError: the tokenizer does not fit the model, there is no such pooling, or a number is
+            out of range.
+    """
+
+    def __init__(
+        self,
+        model: AlbertEncoder | EncoderAndHead,
+        tokenizer: Tokenizer,
+        *,
+        pooling: Literal["mean", "pooled"] = "mean",
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
+    ) -> None:
+        check_model(model, (AlbertEncoder, EncoderAndHead), tokenizer)
+        _check_pooling(pooling)
+        encoder = model.encoder if isinstance(model, EncoderAndHead) else model
+
+        def encode(
+            features: Mapping[str, tf.Tensor], training: bool = False
+        ) -> dict[str, tf.Tensor]:
+            outputs = encoder(features, training=training)
+            if pooling == "pooled":
+                return {_VECTORS: outputs["pooled_output"]}
+            tokens = tf.cast(outputs["sequence_output"], tf.float32)
+            weights = tf.cast(features["input_mask"], tf.float32)[:, :, tf.newaxis]
+            sums = tf.reduce_sum(tokens * weights, axis=1)
+            return {_VECTORS: sums / tf.maximum(tf.reduce_sum(weights, axis=1), 1.0)}
+
+        self._predictor = new_predictor(
+            encode,
+            model.config,
+            outputs=(_VECTORS,),
+            max_seq_length=max_seq_length,
+            batch_size=batch_size,
+        )
+        check_room(False, self._predictor.max_seq_length, "max_seq_length")
+        self.tokenizer = tokenizer
+        self.pooling = pooling
+
+    @classmethod
+    def load(
+        cls,
+        where: str | os.PathLike,
+        *,
+        pooling: Literal["mean", "pooled"] = "mean",
+        max_seq_length: int | None = None,
+        batch_size: int = 8,
+    ) -> TextEncoder:
+        """Makes one of any model.
+
+        Args:
+            where: a model of any format, see `load`; the directory of a training means its best
+                checkpoint, else the newest.
+            pooling: see `TextEncoder`.
+            max_seq_length: as well.
+            batch_size: as well.
+
+        Raises:
+            TypeError: an argument is of another type.
+            ValueError: there is no model, it has no tokenizer, or for "pooled" no pooler, or see
+                `TextEncoder`.
+        """
+        _check_pooling(pooling)
+        found = find_model(where)
+        encoder = AlbertEncoder(found.config)
+        report = load_weights(encoder, found.checkpoint, allow_partial=True)
+        poolers = [name for name in report.missing if name.startswith(_POOLER)]
+        if poolers and pooling == "pooled":
+            raise ValueError(
+                f"pooling='pooled' needs a model with a pooler. Received: where={found.where!r}, "
+                "which has none; use pooling='mean'"
+            )
+        dataclasses.replace(report, unused=poolers).check_encoder()
+        report.check_no_block_is_left()
+        return cls(
+            encoder,
+            found.tokenizer,
+            pooling=pooling,
+            max_seq_length=max_seq_length,
+            batch_size=batch_size,
+        )
+
+    def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None) -> np.ndarray:
+        """Encodes texts; how they are batched changes a vector by rounding at most.
+
+        Args:
+            texts: N texts, one or more.
+            text_pairs: N second texts.
+
+        Returns:
+            float32 [N, H], in the order of the texts.
+
+        Raises:
+            TypeError: an argument is no list of texts.
+            ValueError: there is no text, another number of second texts, no room for a token of
+                each text, or the model's output is not finite.
+        """
+        first, second = texts_and_pairs(texts, text_pairs)
+        if second is not None:
+            check_room(True, self._predictor.max_seq_length, "max_seq_length")
+        length = self._predictor.max_seq_length
+        sequences = text_sequences(text_examples(first, second), self.tokenizer, length)
+        return self._predictor.predict(sequences, "encoding")[_VECTORS]
+
+
+def _check_pooling(pooling: object) -> None:
+    if pooling not in _POOLINGS:
+        raise ValueError(f"pooling must be 'mean' or 'pooled'. Received: {pooling!r}")

@@ -1,0 +1,182 @@
+"""Which option a model chooses, of questions in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf.checkpoints.text_models import check_model, find_model
+from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
+from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
+from albert_tf.data.text_examples import Labels
+from albert_tf.finetuning import metrics
+from albert_tf.finetuning.predictor import Predictor, new_predictor
+from albert_tf.modeling.models import AlbertForMultipleChoice
+from albert_tf.multiple_choice.data import LETTERS, ChoiceExample
+from albert_tf.multiple_choice.features import ChoiceFeatures, check_lengths, choice_features
+from albert_tf.tokenization.base import Tokenizer
+
+_LONGEST_ENDING = 128  # tokens
+
+
+class ChosenOption(NamedTuple):
+    """What a model chooses for one question.
+
+    Attributes:
+        index: the likeliest option, counted from 0.
+        option: its text.
+        probabilities: of each option, in order.
+    """
+
+    index: int  # type: ignore[assignment]  # hides the method of tuples
+    option: str
+    probabilities: list[float]
+
+
+class MultipleChoice:
+    """Chooses one of several options for each question about a context.
+
+    It tokenizes, cuts and batches as `run_race --do_predict` does: the same questions get the same
+    numbers.
+
+    Args:
+        model: a model of multiple choice.
+        tokenizer: that of the model.
+        max_seq_length: tokens of a sequence at most; of what is longer, the end of the context is
+            cut. None: 512, or what the model has positions for.
+        max_qa_length: tokens of a question with one option; what is more is cut at the front.
+        batch_size: questions at once whose sequences have that length; of shorter ones more.
+
+    Raises:
+        TypeError: an argument is of another type.
+        ValueError: the tokenizer does not fit the model, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        model: AlbertForMultipleChoice,
+        tokenizer: Tokenizer,
+        *,
+        max_seq_length: int | None = None,
+        max_qa_length: int = _LONGEST_ENDING,
+        batch_size: int = 8,
+    ) -> None:
+        check_model(model, AlbertForMultipleChoice, tokenizer)
+        self._predictor = new_predictor(
+            model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
+        )
+        check_whole_number("max_qa_length", max_qa_length, 1)
+        check_lengths(self._predictor.max_seq_length, max_qa_length)
+        self.tokenizer = tokenizer
+        self.max_qa_length = max_qa_length
+        self.batch_size = batch_size
+
+    @classmethod
+    def load(
+        cls,
+        where: str | os.PathLike,
+        *,
+        max_seq_length: int | None = None,
+        max_qa_length: int | None = None,
+        batch_size: int = 8,
+    ) -> MultipleChoice:
+        """Makes one of a fine-tuned model.
+
+        Args:
+            where: a model of any format, see `load`; the directory of a training means its best
+                checkpoint, else the newest.
+            max_seq_length: see `MultipleChoice`; None takes that of the training (labels.json).
+            max_qa_length: as well.
+            batch_size: see `MultipleChoice`.
+
+        Raises:
+            TypeError: an argument is of another type.
+            ValueError: there is no model, it has no tokenizer or does not choose among options, or
+                a number is out of range.
+        """
+        found = find_model(where)
+        # Its head is that of a regression; where nothing says what that is for, this is.
+        unknown = TrainedTask(MULTIPLE_CHOICE)
+        model = found.load(AlbertForMultipleChoice, "a model of multiple choice", unknown)
+        task = found.task or unknown
+        if max_seq_length is None:
+            max_seq_length = task.max_seq_length
+        if max_qa_length is None:
+            max_qa_length = int(task.settings.get("max_qa_length", _LONGEST_ENDING))
+        return cls(
+            model,
+            found.tokenizer,
+            max_seq_length=max_seq_length,
+            max_qa_length=max_qa_length,
+            batch_size=batch_size,
+        )
+
+    def __call__(
+        self,
+        contexts: Iterable[str],
+        questions: Iterable[str],
+        options: Iterable[Iterable[str]],
+    ) -> list[ChosenOption]:
+        """Chooses an option for each question.
+
+        Args:
+            contexts: N texts.
+            questions: N questions about them; the option takes the place of "_" in a question, or
+                follows it.
+            options: N lists of 2 to 26 texts, which need not be as many.
+
+        Returns:
+            N choices, in the order of the questions.
+
+        Raises:
+            TypeError: an argument is no list of texts, or no list of lists of texts.
+            ValueError: there is no question, lists differ in length, a question has too few or too
+                many options, or the model's output is not finite.
+        """
+        texts, asked = as_texts("contexts", contexts), as_texts("questions", questions)
+        given = [
+            as_texts(f"options[{index}]", values)
+            for index, values in enumerate(as_list("options", options, "lists of texts"))
+        ]
+        check_same_length("questions", asked, "contexts", texts)
+        check_same_length("options", given, "contexts", texts)
+        for index, values in enumerate(given):
+            if not 2 <= len(values) <= len(LETTERS):
+                raise ValueError(
+                    f"options[{index}] must have 2 to {len(LETTERS)} texts. Received: {len(values)}"
+                )
+        length = self._predictor.max_seq_length
+        rows = zip(texts, asked, map(tuple, given), strict=True)
+        features = choice_features(
+            [ChoiceExample(str(index), *row) for index, row in enumerate(rows)],
+            self.tokenizer,
+            max_seq_length=length,
+            max_qa_length=self.max_qa_length,
+        )
+        self._predictor.tokens_per_batch = self.batch_size * features.num_choices * length
+        logits = option_logits(features, self._predictor, "choosing")
+        shares = metrics.probabilities(logits, classes_of(logits)).tolist()
+        chosen_ids = logits.argmax(axis=1).tolist()
+        return [
+            ChosenOption(chosen, values[chosen], row[: len(values)])
+            for chosen, values, row in zip(chosen_ids, given, shares, strict=True)
+        ]
+
+
+def option_logits(features: ChoiceFeatures, predictor: Predictor, description: str) -> np.ndarray:
+    """Returns scores of the options of N questions, float32 [N, C]; -inf where there is none."""
+    logits = predictor.predict(features.sequences, description)["logits"]
+    return masked_logits(logits.reshape(features.choice_mask.shape), features.choice_mask)
+
+
+def masked_logits(logits: np.ndarray, choice_mask: np.ndarray) -> np.ndarray:
+    """Returns scores [N, C], -inf where the mask, float [N, C], has no option (0)."""
+    return np.where(choice_mask > 0, logits, -np.inf)
+
+
+def classes_of(logits: np.ndarray) -> Labels:
+    """Returns the letters of the options, which are to a classifier its classes."""
+    return Labels(tuple(LETTERS[: logits.shape[1]]))

@@ -1,0 +1,39 @@
+"""Small models on disk with a tokenizer, and calls that are refused."""
+
+import os
+
+import pytest
+
+from albert_tf.checkpoints.model_directory import ModelDirectory
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.tokenization.loading import load_tokenizer
+from tests.small_model import small_config
+
+CONFIG = small_config(
+    vocab_size=1000,
+    num_hidden_layers=2,
+    num_hidden_groups=1,
+    inner_group_num=1,
+    max_position_embeddings=24,
+)
+
+
+def small_tokenizer(golden):
+    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+
+
+def written(path, model, tokenizer, task=None, checkpoint="model.ckpt-best") -> str:
+    """Writes a model as a training leaves it behind."""
+    ModelDirectory(str(path), model.config, "", tokenizer).write()
+    write_checkpoint(os.path.join(path, checkpoint), original_names(model), global_step=1)
+    if task is not None:
+        task.write(str(path))
+    return str(path)
+
+
+def assert_refused(cases) -> None:
+    """Each of the calls raises an error of the kind, whose message matches."""
+    for call, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            call()

@@ -1,0 +1,143 @@
+"""The classifier of Python: what the command says, to the last bit, and what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertEncoder, AlbertForClassification, TextClassifier, TextPrediction
+from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.classification import predict_texts
+from albert_tf.classification.predict_texts import predict_file
+from albert_tf.data.text_examples import Labels
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.training.distribution import create_strategy
+from tests.text_models import CONFIG, assert_refused, small_tokenizer, written
+
+NAMES = ("low", "middle", "high")
+TASK = TrainedTask("custom", Labels(NAMES), is_pair=False, max_seq_length=20)
+TEXTS = ["the cat " * (1 + n % 11) + "sat" * (n % 5) for n in range(150)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return small_tokenizer(golden)
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    return AlbertForClassification(CONFIG, 3)
+
+
+@pytest.fixture(scope="module")
+def directory(model, tokenizer, tmp_path_factory):
+    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
+
+
+def test_texts_get_the_same_numbers_as_the_lines_of_a_file(
+    model, directory, tokenizer, tmp_path, monkeypatch
+):
+    """More texts than are predicted at once, in lines of very different numbers of bytes."""
+    monkeypatch.setattr(predict_texts, "TEXTS_AT_ONCE", 64)
+    texts = [*TEXTS[:70], "the " * 100_000, *TEXTS[70:]]
+    classifier = TextClassifier.load(directory, batch_size=3)
+    found = classifier(texts)
+    predictor = Predictor(
+        model, create_strategy("one_device"), max_seq_length=20, tokens_per_batch=60
+    )
+    command = TextClassifier._of(predictor, tokenizer, TASK.labels, False)
+    seen: list[TextPrediction] = []
+    predict, command._predict = command._predict, lambda rows: seen.extend(predict(rows)) or seen
+    source, target = tmp_path / "texts.txt", tmp_path / "out.tsv"
+    source.write_text("\n".join(texts))
+    predict_file(str(source), command, str(target))
+    assert found == seen
+    assert len({prediction.probabilities["low"] for prediction in found}) > 20
+
+
+def test_a_prediction_is_plain(model, directory, tokenizer):
+    (found,) = TextClassifier.load(directory)(["the cat"])
+    assert type(found.label) is str
+    assert list(found.probabilities) == list(NAMES)
+    assert {type(value) for value in found.probabilities.values()} == {float}
+    assert found.label == max(found.probabilities, key=found.probabilities.get)
+    assert found.value is None
+    in_memory = TextClassifier(model, tokenizer, labels=list(NAMES), max_seq_length=20)
+    assert in_memory(("the cat",)) == [found]
+    # Neither of the two kinds of texts is refused where nothing says which it is.
+    assert in_memory(["the cat"], ["sat"]) != [found]
+
+
+def test_a_regression_gives_the_number(tokenizer, tmp_path):
+    model = AlbertForClassification(CONFIG, 1)
+    task = TrainedTask("sts-b", Labels(), is_pair=True, max_seq_length=24)
+    regression = TextClassifier.load(written(tmp_path, model, tokenizer, task))
+    (found,) = regression(["the cat"], ["sat"])
+    assert found.label == str(np.float32(found.value))
+    assert found.probabilities == {}
+    batch = tokenizer(["the cat"], ["sat"])
+    np.testing.assert_allclose(found.value, model(batch)["logits"][0, 0], rtol=1e-5)
+    assert TextClassifier(model, tokenizer, labels=[], pairs=True)(["the cat"], ["sat"]) == [found]
+
+
+def test_a_model_comes_from_any_format_and_of_a_training_the_best(
+    model, directory, tokenizer, tmp_path
+):
+    expected = TextClassifier.load(directory)(TEXTS[:9])
+    (tmp_path / "exported").mkdir()
+    contents, _ = read_contents(directory)
+    huggingface.write(str(tmp_path / "exported"), contents)
+    assert TextClassifier.load(tmp_path / "exported")(TEXTS[:9]) == expected
+    keras.utils.set_random_seed(4)
+    other = AlbertForClassification(CONFIG, 3)
+    both = tmp_path / "both"
+    written(both, other, tokenizer, TASK, "model.ckpt-7")
+    newest = TextClassifier.load(both)(TEXTS[:9])
+    assert newest != expected
+    written(both, model, tokenizer, TASK)
+    (both / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    assert TextClassifier.load(both)(TEXTS[:9]) == expected
+    assert TextClassifier.load(both / "model.ckpt-7")(TEXTS[:9]) == newest
+
+
+def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
+    classifier = TextClassifier.load(directory)
+    pairs = TextClassifier(model, tokenizer, labels=NAMES, pairs=True)
+    unlabelled = written(tmp_path / "unlabelled", model, tokenizer)
+    encoder = written(tmp_path / "encoder", AlbertEncoder(CONFIG), tokenizer)
+    short = TrainedTask("custom", Labels(NAMES[:2]), is_pair=False)
+    mislabelled = written(tmp_path / "mislabelled", model, tokenizer, short)
+    for path in (tmp_path / "encoder").glob("30k-clean*"):
+        path.unlink()
+    load = TextClassifier.load
+    assert_refused([
+        (lambda: classifier("a"), TypeError, "texts must be a list of texts. Received: 'a'"),
+        (lambda: classifier([]), ValueError, "texts must have at least one text"),
+        (lambda: classifier(["a", None]), TypeError, r"texts\[1\] is None"),
+        (lambda: classifier(["a"], ["b"]), ValueError, "text_pairs must be None"),
+        (lambda: pairs(["a"]), ValueError, "text_pairs must have the second texts"),
+        (lambda: pairs(["a"], ["b", "c"]), ValueError, "text_pairs must have one entry .* 1.*2"),
+        (lambda: load(None), TypeError, "where must be the path or the name"),
+        (lambda: load(""), ValueError, "where must be the path or the name"),
+        (lambda: load(tmp_path / "nowhere"), ValueError, "nowhere.*where"),
+        (lambda: load("mini"), ValueError, "where must be a model with a classifier.*masked LM"),
+        (lambda: load(encoder), ValueError, "where must hold a tokenizer.*encoder"),
+        (lambda: load(unlabelled), ValueError, "labels must name the 3 outputs.*unlabelled"),
+        (lambda: load(mislabelled), ValueError, "labels must have a name for each output.*3 names"),
+        (lambda: load(directory, labels=["a"] * 3), ValueError, "unique"),
+        (lambda: load(directory, labels="abc"), TypeError, "labels must be a list"),
+        (lambda: load(directory, labels=[]), ValueError, "labels must have a name.*3 names"),
+        (lambda: load(directory, batch_size=0), ValueError, "batch_size must be at least 1"),
+        (lambda: load(directory, max_seq_length=0), ValueError, "max_seq_length must be in"),
+        (lambda: load(directory, max_seq_length=2), ValueError, "max_seq_length must be at least"),
+        (lambda: TextClassifier(model, tokenizer), TypeError, "labels must be a list.*None"),
+        (
+            lambda: TextClassifier(AlbertEncoder(CONFIG), tokenizer, labels=NAMES),
+            TypeError,
+            "model must be AlbertForClassification. Received: AlbertEncoder",
+        ),
+        (lambda: TextClassifier(model, "mini", labels=NAMES), TypeError, "tokenizer must be"),
+    ])  # fmt: skip
+    assert load(unlabelled, labels=NAMES, max_seq_length=20)(["a"]) == classifier(["a"])

@@ -1,0 +1,84 @@
+"""Vectors of texts: as computed by hand, one text at a time."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import (
+    AlbertEncoder,
+    AlbertForQuestionAnswering,
+    TextEncoder,
+)
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from tests.text_models import CONFIG, assert_refused, small_tokenizer, written
+
+TEXTS = ["the " * (1 + number % 9) + "light" * (number % 4) for number in range(23)] + [""]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return small_tokenizer(golden)
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    return AlbertForQuestionAnswering(CONFIG)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "pooled"])
+@pytest.mark.parametrize("pairs", [None, TEXTS[::-1]])
+def test_vectors_are_those_of_each_text_alone(model, tokenizer, pooling, pairs):
+    encode = TextEncoder(model, tokenizer, pooling=pooling, batch_size=2)
+    vectors = encode(TEXTS, pairs)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(TEXTS), CONFIG.hidden_size)
+    for number, (text, vector) in enumerate(zip(TEXTS, vectors, strict=True)):
+        second = None if pairs is None else [pairs[number]]
+        outputs = model.encoder(tokenizer([text], second, max_length=24))
+        wanted = outputs["pooled_output"][0]
+        if pooling == "mean":  # of all tokens, for none is padding
+            wanted = tf.reduce_mean(outputs["sequence_output"][0], axis=0)
+        np.testing.assert_allclose(vector, wanted, rtol=0, atol=1e-6)
+    assert np.ptp(vectors, axis=0).max() > 0.1
+
+
+def test_any_model_has_an_encoder_and_of_pooled_ones_a_pooler(model, tokenizer, tmp_path):
+    expected = TextEncoder(model, tokenizer)(TEXTS)
+    whole = written(tmp_path / "whole", model, tokenizer)
+    np.testing.assert_array_equal(TextEncoder.load(whole)(TEXTS), expected)
+    headless = written(tmp_path / "encoder", model.encoder, tokenizer)
+    np.testing.assert_array_equal(TextEncoder.load(headless)(TEXTS), expected)
+    assert TextEncoder.load(whole, pooling="pooled")(TEXTS).shape == expected.shape
+    variables = {n: v for n, v in original_names(model).items() if "pooler" not in n}
+    write_checkpoint(f"{headless}/model.ckpt-best", variables, global_step=1)
+    np.testing.assert_array_equal(TextEncoder.load(headless)(TEXTS), expected)
+    with pytest.raises(ValueError, match=r"pooling='pooled' needs a model with a pooler.*encoder"):
+        TextEncoder.load(headless, pooling="pooled")
+    del variables["bert/embeddings/LayerNorm/gamma"]
+    write_checkpoint(f"{headless}/model.ckpt-best", variables, global_step=1)
+    with pytest.raises(ValueError, match="does not fill the encoder"):
+        TextEncoder.load(headless)
+
+
+def test_bad_input_is_refused(model, tokenizer):
+    encode = TextEncoder(model, tokenizer)
+    assert_refused([
+        (lambda: encode("a"), TypeError, "texts must be a list of texts"),
+        (lambda: encode(["a"], "b"), TypeError, "text_pairs must be a list of texts"),
+        (lambda: encode(["a", "b"], ["b"]), ValueError, "text_pairs must have one entry"),
+        (
+            lambda: TextEncoder(model, tokenizer, max_seq_length=4)(["a"], ["b"]),
+            ValueError,
+            "max_seq_length must be at least 5 for pairs",
+        ),
+        (lambda: TextEncoder(model, tokenizer, pooling="max"), ValueError, "pooling must be"),
+        (lambda: TextEncoder("mini", tokenizer), TypeError, "model must be AlbertEncoder or"),
+        (
+            lambda: TextEncoder(AlbertEncoder(CONFIG.replace(vocab_size=31)), tokenizer),
+            ValueError,
+            "tokenizer must be that of the model, whose vocab_size is 31.*1000 tokens",
+        ),
+    ])  # fmt: skip

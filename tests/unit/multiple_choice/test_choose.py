@@ -1,0 +1,103 @@
+"""Choosing among options in Python: what the command writes, to the last bit."""
+
+import csv
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertForClassification, AlbertForMultipleChoice, MultipleChoice
+from albert_tf.checkpoints.model_source import ModelSource
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data.text_examples import Labels
+from albert_tf.multiple_choice.data import LETTERS
+from albert_tf.multiple_choice.run import MultipleChoiceJob, MultipleChoiceSettings
+from albert_tf.training.distribution import create_strategy
+from albert_tf.training.settings import resolve
+from tests.choice_run import choices, write_choices
+from tests.text_models import CONFIG, assert_refused, small_tokenizer, written
+
+TASK = TrainedTask("race", max_seq_length=22, settings={"max_qa_length": 9})
+ROWS = choices(13, 2, 5)
+COLUMNS = [[row[name] for row in ROWS] for name in ("context", "question", "options")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return small_tokenizer(golden)
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    return AlbertForMultipleChoice(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def directory(model, tokenizer, tmp_path_factory):
+    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
+
+
+def test_options_are_chosen_as_by_the_command(model, directory, tokenizer, tmp_path):
+    rows = [{name: row[name] for name in row if name != "label"} for row in ROWS]
+    settings = MultipleChoiceSettings(
+        output_dir=str(tmp_path),
+        do_train=False,
+        do_eval=False,
+        do_predict=True,
+        test_choices=str(write_choices(tmp_path / "test.jsonl", rows)),
+        max_seq_length=22,
+        max_qa_length=9,
+    )
+    source = ModelSource(CONFIG, None, tokenizer, True, None)
+    job = MultipleChoiceJob(resolve(settings), "race", TASK, source)
+    job.make_task(CONFIG, use_one_hot_embeddings=False)
+    job.use(model, create_strategy("one_device"))
+    job.apply(1)
+    with (tmp_path / "predictions.tsv").open(newline="") as file:
+        expected = list(csv.DictReader(file, delimiter="\t"))
+    found = MultipleChoice.load(directory)(*COLUMNS)
+    for choice, row, asked in zip(found, expected, ROWS, strict=True):
+        assert LETTERS[choice.index] == row["prediction"]
+        assert choice.option == asked["options"][choice.index]
+        assert len(choice.probabilities) == len(asked["options"])
+        texts = [row[letter] for letter in LETTERS[: len(choice.probabilities)]]
+        assert [type(value) for value in choice.probabilities] == [float] * len(texts)
+        # The file has the digits of a float32, all of them.
+        assert choice.probabilities == [float(np.float32(text)) for text in texts]
+    assert len({choice.index for choice in found}) > 1
+    in_memory = MultipleChoice(model, tokenizer, max_seq_length=22, max_qa_length=9)
+    assert in_memory(*COLUMNS) == found
+
+
+def test_a_model_that_does_not_say_its_task_will_do_with_one_score(model, tokenizer, tmp_path):
+    unknown = MultipleChoice.load(written(tmp_path / "unknown", model, tokenizer))
+    assert unknown.max_qa_length == 128
+    assert unknown(*COLUMNS) == MultipleChoice(model, tokenizer)(*COLUMNS)
+    regression = TrainedTask("sts-b", Labels())
+    other = written(tmp_path / "regression", model, tokenizer, regression)
+    with pytest.raises(ValueError, match=r"where must be a model of multiple choice.*'sts-b'"):
+        MultipleChoice.load(other)
+    classes = AlbertForClassification(CONFIG, 3)
+    with pytest.raises(ValueError, match="output_weights"):
+        MultipleChoice.load(written(tmp_path / "classes", classes, tokenizer))
+
+
+def test_bad_input_is_refused(model, tokenizer):
+    choose = MultipleChoice(model, tokenizer)
+    assert_refused([
+        (lambda: choose("a", ["b"], [["c", "d"]]), TypeError, "contexts must be a list of texts"),
+        (lambda: choose(["a"], ["b", "b"], [["c", "d"]]), ValueError, "questions must have one"),
+        (lambda: choose(["a"], ["b"], [["c", "d"]] * 2), ValueError, "options must have one"),
+        (lambda: choose(["a"], ["b"], ["cd"]), TypeError, r"options\[0\] must be a list of texts"),
+        (lambda: choose(["a"], ["b"], "cd"), TypeError, "options must be a list of lists"),
+        (lambda: choose(["a"], ["b"], [[]]), ValueError, r"options\[0\] must have at least one"),
+        (lambda: choose(["a"], ["b"], []), ValueError, "options must have at least one list"),
+        (lambda: choose(["a"], ["b"], [["c"]]), ValueError, r"options\[0\] must have 2 to 26.*1"),
+        (lambda: choose(["a"], ["b"], [["c", 1]]), TypeError, r"options\[0\]\[1\] is 1"),
+        (
+            lambda: MultipleChoice(model, tokenizer, max_qa_length=0),
+            ValueError,
+            "max_qa_length must be at least 1",
+        ),
+    ])  # fmt: skip

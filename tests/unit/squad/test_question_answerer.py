@@ -1,0 +1,127 @@
+"""Answering questions in Python: what the command writes, to the last bit."""
+
+import json
+import math
+
+import keras
+import pytest
+
+from albert_tf import (
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringWithBeamSearch,
+    QuestionAnswerer,
+)
+from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
+from albert_tf.data import streams
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.squad import ask
+from albert_tf.squad.answers import OUTPUTS, AnswerSettings
+from albert_tf.squad.ask import answer_file
+from albert_tf.training.distribution import create_strategy
+from tests.squad_run import questions
+from tests.text_models import CONFIG, assert_refused, small_tokenizer, written
+
+SETTINGS = {"doc_stride": 7, "max_query_length": 9}
+MEDIAN = -0.176  # of the null odds of the model's answers
+CONTEXTS, QUESTIONS, _ = zip(*questions(40, 3, 2), strict=True)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return small_tokenizer(golden)
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def version(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(version):
+    keras.utils.set_random_seed(3)
+    if version == 1:
+        return AlbertForQuestionAnswering(CONFIG)
+    return AlbertForQuestionAnsweringWithBeamSearch(CONFIG, 3, 2)
+
+
+@pytest.fixture(scope="module")
+def directory(version, model, tokenizer, tmp_path_factory):
+    settings = dict(SETTINGS)
+    if version == 2:
+        settings |= {"start_n_top": 3, "end_n_top": 2, THRESHOLD: MEDIAN}
+    task = TrainedTask(SQUAD_TASKS[version], max_seq_length=22, settings=settings)
+    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, task)
+
+
+def test_questions_get_the_same_answers_as_those_of_a_file(
+    version, model, directory, tokenizer, tmp_path, monkeypatch
+):
+    """More of them than are read or answered at once."""
+    monkeypatch.setattr(streams, "_LINES_AT_ONCE", 7)
+    monkeypatch.setattr(ask, "_QUESTIONS_AT_ONCE", 16)
+    found = QuestionAnswerer.load(directory)(QUESTIONS, CONTEXTS)
+    predictor = Predictor(
+        model,
+        create_strategy("one_device"),
+        outputs=OUTPUTS[version],
+        max_seq_length=22,
+        tokens_per_batch=8 * 22,
+    )
+    settings = AnswerSettings(version, 22, threshold=MEDIAN if version == 2 else None, **SETTINGS)
+    source, target = tmp_path / "questions.json", tmp_path / "answers.jsonl"
+    rows = [{"context": c, "question": q} for c, q in zip(CONTEXTS, QUESTIONS, strict=True)]
+    source.write_text("\n\n".join(map(json.dumps, rows)))
+    answer_file(str(source), QuestionAnswerer._of(predictor, tokenizer, settings), str(target))
+    written_lines = target.read_text().splitlines()
+    objects = [answer.to_json(str(number)) for number, answer in enumerate(found, 1)]
+    assert [json.loads(line) for line in written_lines] == objects  # of floats every digit
+    assert len({answer.answer for answer in found}) > 9
+    if version == 2:
+        assert 0 < sum(answer.start is None for answer in found) < len(found)
+
+
+def test_an_answer_is_plain_and_a_part_of_its_context(version, directory):
+    answerer = QuestionAnswerer.load(directory, null_score_diff_threshold=math.inf)
+    answers = zip(CONTEXTS[:9], answerer(QUESTIONS[:9], CONTEXTS[:9]), strict=True)
+    answered = [(context, found) for context, found in answers if found.start is not None]
+    assert answered
+    for context, found in answered:
+        assert context[found.start : found.end] == found.answer == found.n_best[0].text
+        kinds = [type(value) for value in found]
+        assert kinds == [str, float, int, int, type(None) if version == 1 else float, list]
+    if version == 2:
+        none = QuestionAnswerer.load(directory, null_score_diff_threshold=-math.inf)
+        (found,) = none(QUESTIONS[:1], CONTEXTS[:1])
+        assert (found.answer, found.probability, found.start, found.end) == ("", None, None, None)
+
+
+def test_settings_are_those_of_the_training_or_those_given(version, model, directory, tokenizer):
+    loaded = QuestionAnswerer.load(directory, max_answer_length=4).settings
+    threshold = MEDIAN if version == 2 else None
+    expected = AnswerSettings(version, 22, 7, 9, max_answer_length=4, threshold=threshold)
+    assert loaded == expected
+    in_memory = QuestionAnswerer(model, tokenizer, max_query_length=5).settings
+    threshold = 0.0 if version == 2 else None
+    assert in_memory == AnswerSettings(version, 24, 128, 5, threshold=threshold)
+
+
+def test_bad_input_is_refused(model, directory, tokenizer):
+    answerer = QuestionAnswerer.load(directory)
+    load = QuestionAnswerer.load
+    assert_refused([
+        (lambda: answerer("a", ["b"]), TypeError, "questions must be a list of texts"),
+        (lambda: answerer(["a"], "b"), TypeError, "contexts must be a list of texts"),
+        (lambda: answerer([], []), ValueError, "questions must have at least one text"),
+        (lambda: answerer(["a"], ["b", "c"]), ValueError, "contexts must have one entry.*1.*2"),
+        (lambda: load("mini"), ValueError, "where must be a model that answers questions"),
+        (lambda: load(directory, stride=3), TypeError, "stride"),
+        (lambda: load(directory, doc_stride=0), ValueError, "doc_stride must be at least 1"),
+        (lambda: load(directory, n_best_size=1.5), TypeError, "n_best_size must be a whole"),
+        (lambda: load(directory, max_query_length=30), ValueError, "max_query_length"),
+        (
+            lambda: load(directory, null_score_diff_threshold=math.nan),
+            ValueError,
+            "null_score_diff_threshold must be a number",
+        ),
+        (lambda: QuestionAnswerer(tokenizer, model), TypeError, "model must be AlbertForQuestion"),
+    ])  # fmt: skip
