@@ -198,6 +198,8 @@ def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str
     The default name (`is_named` false) need not be there: the directory, a release or a model of
     any other format, is taken as it is then, with its newest checkpoint.
     """
+    if is_indirect(albert_directory) and not is_named:
+        return albert_directory
     path = os.path.join(albert_directory, checkpoint_name)
     if is_named or tf.io.gfile.exists(f"{path}.index"):
         return path

@@ -31,11 +31,13 @@ from albert_tf.data.files import (
     folder_names,
     random_name,
     reason_of,
+    remove,
 )
 
 CACHE_VARIABLE = "ALBERT_TF_HOME"
 _FORMER_VARIABLE = "ALBERT_TF_CACHE_DIR"
 TAR = ".tar.gz"
+_PART = ".part"
 _GZIP = b"\x1f\x8b"  # how a .tar.gz begins, and the page of a proxy does not
 
 # Source: README.md of the original release.
@@ -73,11 +75,11 @@ def cached(*names: str) -> str:
 def is_released(name: str) -> bool:
     """Whether a name or address means a released model; an existing path of that name is another.
 
-    In "owner/name", a folder `owner` says that it is a path, of something that is not there.
+    In "owner/name", a folder `owner` says that it is a path, even if that is not there.
     """
-    if not (_release(name) or _repository(name)) or is_path(name):
-        return False
-    return name in _HUGGING_FACE or "://" in name or not os.path.lexists(name.split("/")[0])
+    if _release(name) or _repository(name) in _HUGGING_FACE:
+        return not is_path(name)
+    return _repository(name) is not None and not os.path.lexists(name.split("/")[0])
 
 
 def _release(name: str) -> str | None:
@@ -172,31 +174,29 @@ def _download(url: str, path: str, given: str) -> str:
     """Downloads a tar file, going on where a `.part` file ends; other processes wait for it."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part, descriptor = _open_part(path)
-    try:
-        with os.fdopen(descriptor, "r+b") as file:
+    with os.fdopen(descriptor, "r+b") as file:
+        try:
             if any(map(os.path.exists, (path, path.removesuffix(TAR)))):
-                # Another process has downloaded it meanwhile, and perhaps unpacked it.
-                os.remove(part)
-                return path
+                return path  # another process has downloaded it meanwhile, or unpacked it too
             logging.info("%s is downloaded from %s to %s", given, url, path)
             size, md5 = _receive(url, file, path, given)
             if problem := _problem(file, size, md5):
-                os.remove(part)
+                file.truncate(0)
                 raise LoadError(
                     f"{given}: what {url} sent is not the released file: {problem}. It was "
                     "removed; try again, or download the file elsewhere and pass its path."
                 )
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
             os.replace(part, path)
             return path
-    finally:
-        if part != f"{path}.part" and os.path.exists(part):
-            os.remove(part)
+        finally:
+            if not (os.fstat(descriptor).st_size and part.endswith(_PART)):
+                remove(part)  # while it is locked: nobody else is writing it
 
 
 def _open_part(path: str) -> tuple[str, int]:
     """Name and locked descriptor of the file for what was received so far."""
-    part = f"{path}.part"
+    part = path + _PART
     try:
         try:
             return part, open_locked(part, os.O_CREAT)

@@ -283,4 +283,5 @@ def test_the_named_checkpoint_counts_and_the_default_one_need_not_be_there(golde
     best = f"{release}/model.ckpt-best"
     assert model_in(release, "model.ckpt-best", is_named=False) == best
     assert model_in(release, "model.ckpt-7", is_named=True) == f"{release}/model.ckpt-7"
-    assert model_in(module, "model.ckpt-best", is_named=False) == module
+    for other in (module, "base_v2", "https://tfhub.dev/google/albert_base/3"):
+        assert model_in(other, "model.ckpt-best", is_named=False) == other

@@ -1,6 +1,7 @@
 """Released models by name, downloaded from servers of all kinds."""
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints import names
+from albert_tf.checkpoints import names, shipped
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.formats import find_weights, recognise
 from albert_tf.checkpoints.model_contents import HANDLE_FLAG
@@ -208,13 +209,21 @@ class TestNames:
         assert names._repository(name) == repository
         assert is_released(name) == (repository is not None)
 
-    def test_a_path_counts_before_a_name(self, golden, tmp_path):
+    def test_a_path_counts_before_a_name(self, golden, tmp_path, monkeypatch):
+        counted = []
+        monkeypatch.setattr(shipped.logging, "log_first_n", lambda *values: counted.append(values))
         shutil.copytree(golden / "hub" / "albert_directory", tmp_path / "base_v2")
         assert recognise("base_v2", FLAG).path == "base_v2"
         shutil.copytree(tmp_path / "base_v2", tmp_path / "albert" / "albert-base-v2")
         assert not is_released("albert/albert-base-v2")
         assert is_released("albert/albert-base-v1")  # a folder `albert` may be a clone
-        assert not is_released("albert/another")
+        assert not is_released("albert/absent")
+        shutil.copytree(tmp_path / "base_v2", tmp_path / "albert" / "another")
+        assert stored_model("albert/another", HANDLE_FLAG)  # an ordinary path
+        assert [values[-1] for values in counted] == [
+            str(tmp_path / "base_v2"),
+            str(tmp_path / "albert" / "albert-base-v2"),
+        ]
 
     @pytest.mark.parametrize(
         ("name", "near"),
@@ -310,6 +319,15 @@ class TestDownload:
         assert "bytes 0-9/10" in refusal()
         assert part.read_bytes() == before
 
+    def test_a_file_system_without_locks(self, server, home, monkeypatch):
+        def fail(path, flags, **options):
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr(names, "open_locked", fail)
+        server.content = b"no archive"
+        refusal()
+        assert not os.listdir(home)
+
     def test_no_room_for_it(self, server, home):
         with file_size_limit(1000):
             assert "ALBERT_TF_HOME" in refusal()
@@ -327,6 +345,7 @@ class TestWithoutNetwork:
         assert what.startswith("--model=base_v2 ")
         assert where.endswith(f"{server.url}/albert_base_v2.tar.gz")
         assert then.endswith(str(home / "albert_base_v2.tar.gz"))
+        assert not os.listdir(home)
 
     def test_a_file_that_was_put_there_is_used(self, home, content):
         refusal()
@@ -350,7 +369,7 @@ class TestWithoutNetwork:
 
 _FETCH = """
 import sys
-from albert_tf.checkpoints import names
+from albert_tf.checkpoints import names, shipped
 from albert_tf.checkpoints.archives import local_directory
 names._ADDRESS = sys.argv[1]
 print(local_directory(sys.argv[2], "--model"))
