@@ -44,7 +44,7 @@ from albert_tf.finetuning.setup import StepSettings, check_answers
 from albert_tf.training.curves import png
 from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.job_result import JobResult, OnLog
-from albert_tf.training.settings import unless_given
+from albert_tf.training.settings import check_arguments, unless_given
 
 _HEADER = ("index", "prediction")
 _LONGEST_NAME = 24  # characters in the picture
@@ -346,4 +346,5 @@ def run_classification(settings: ClassificationSettings, on_log: OnLog | None = 
             call resumes. Other signals raise `SystemExit`, after saving, too. In threads other than
             the main one there are no signals.
     """
+    check_arguments(settings, ClassificationSettings, on_log)
     return flow.run(ClassifierJob, settings, on_log)

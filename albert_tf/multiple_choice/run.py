@@ -31,7 +31,7 @@ from albert_tf.multiple_choice.features import choice_features
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
 from albert_tf.training.job_result import JobResult, OnLog
-from albert_tf.training.settings import unless_given
+from albert_tf.training.settings import check_arguments, unless_given
 
 # What wants each split.
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
@@ -270,4 +270,5 @@ def run_multiple_choice(settings: MultipleChoiceSettings, on_log: OnLog | None =
     Returns:
         The scores, the best checkpoint and what was logged.
     """
+    check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

@@ -33,7 +33,7 @@ from albert_tf.pretraining.segments import (
 )
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import NO_TEXT, model_files, train_sentence_piece
-from albert_tf.training.settings import Settings, as_type, limited, unless_given
+from albert_tf.training.settings import Settings, as_type, check_arguments, limited, unless_given
 
 
 def train_sentencepiece(
@@ -166,6 +166,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
         ValueError: something is missing or wrong, or the text yields no record; names the flag.
         OSError: a file cannot be read or written.
     """
+    check_arguments(settings, PretrainingDataSettings)
     beam = _beam(settings)
     output_files = expand_shards(settings.output_file)
     instances = settings.instances()

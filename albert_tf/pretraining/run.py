@@ -56,7 +56,13 @@ from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.run_log import RunLog
-from albert_tf.training.settings import TrainingSettings, limited, resolve, unless_given
+from albert_tf.training.settings import (
+    TrainingSettings,
+    check_arguments,
+    limited,
+    resolve,
+    unless_given,
+)
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.workers import wait_for_workers
 
@@ -181,6 +187,7 @@ def run_pretraining(settings: PretrainingSettings, on_log: OnLog | None = None) 
     Returns:
         The scores, the best checkpoint and what was logged.
     """
+    check_arguments(settings, PretrainingSettings, on_log)
     check_devices(settings)
     if not (settings.do_train or settings.do_eval):
         raise ValueError("Nothing to do: pass --do_train, --do_eval or both.")

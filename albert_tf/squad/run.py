@@ -35,7 +35,7 @@ from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_sc
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
 from albert_tf.training.job_result import JobResult, OnLog
-from albert_tf.training.settings import limited, unless_given
+from albert_tf.training.settings import check_arguments, limited, unless_given
 
 # What a model that is applied must share with its training, by version of SQuAD.
 _KEPT_FLAGS = {
@@ -420,4 +420,5 @@ def run_squad(settings: SquadSettings, on_log: OnLog | None = None) -> JobResult
     Returns:
         The scores, the best checkpoint and what was logged.
     """
+    check_arguments(settings, SquadSettings, on_log)
     return flow.run(SquadJob, settings, on_log)

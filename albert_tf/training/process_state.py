@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,24 +26,42 @@ import tensorflow as tf
 
 from albert_tf.training.precision import REWRITE, TAKEN_ALONG_REMOVED, set_rewritten
 
+_is_running = threading.Lock()
 _UNSEEDED = 87654321  # what TensorFlow uses where there is no seed
 
 
 @contextmanager
 def process_state_kept() -> Iterator[None]:
-    """Puts back on leaving what the module's docstring lists."""
-    python, numpy = random.getstate(), np.random.get_state()
-    seed, _ = tf.compat.v1.get_seed(0)
-    variable = os.environ.get(TAKEN_ALONG_REMOVED)
-    is_rewritten = bool(tf.config.optimizer.get_experimental_options().get(REWRITE))
+    """Puts back on leaving what the module's docstring lists.
+
+    Raises:
+        RuntimeError: another job is running in this process.
+    """
+    with _alone():
+        python, numpy = random.getstate(), np.random.get_state()
+        seed, _ = tf.compat.v1.get_seed(0)
+        variable = os.environ.get(TAKEN_ALONG_REMOVED)
+        is_rewritten = bool(tf.config.optimizer.get_experimental_options().get(REWRITE))
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            tf.random.set_seed(None if seed == _UNSEEDED else seed)
+            os.environ.pop(TAKEN_ALONG_REMOVED, None)
+            if variable is not None:
+                os.environ[TAKEN_ALONG_REMOVED] = variable
+            set_rewritten(is_rewritten)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    if not _is_running.acquire(blocking=False):
+        raise RuntimeError(
+            "Another job is running in this process. Jobs share random states and devices: run one "
+            "after the other, or each in a process of its own."
+        )
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        tf.random.set_seed(None if seed == _UNSEEDED else seed)
-        if variable is None:
-            os.environ.pop(TAKEN_ALONG_REMOVED, None)
-        else:
-            os.environ[TAKEN_ALONG_REMOVED] = variable
-        set_rewritten(is_rewritten)
+        _is_running.release()

@@ -158,6 +158,16 @@ class Settings:
         check_settings(self)
 
 
+def check_arguments(settings: Any, kind: type[Settings], on_log: Any = None) -> None:
+    """Raises TypeError unless a job got its settings, and something to call or None."""
+    if not isinstance(settings, kind):
+        raise TypeError(
+            f"settings must be albert_tf.{kind.__name__}(...). Received: {settings!r:.80}"
+        )
+    if on_log is not None and not callable(on_log):
+        raise TypeError(f"on_log must be a function of a record, or None. Received: {on_log!r:.80}")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
     """Settings of the commands that train."""

@@ -163,6 +163,8 @@ def test_a_job_that_ends_early_keeps_what_was_saved_and_is_resumed(small, tmp_pa
 
     def on_log(record):
         if record["step"] == 3:
+            with pytest.raises(RuntimeError, match="Another job is running"):
+                albert_tf.run_classification(settings)
             raise RuntimeError("no connection")
 
     def interrupt(record):
@@ -319,3 +321,23 @@ def test_wrong_settings_of_a_vocabulary_are_refused(changes, error, message, tmp
     arguments = {"input_file": "text.txt", "model_prefix": tmp_path / "vocab", **changes}
     with pytest.raises(error, match=message):
         albert_tf.train_sentencepiece(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("function", "settings"),
+    [
+        (albert_tf.run_classification, {"output_dir": "out"}),
+        (albert_tf.run_squad, albert_tf.ClassificationSettings(output_dir="out")),
+        (albert_tf.run_multiple_choice, None),
+        (albert_tf.run_pretraining, albert_tf.SquadSettings(output_dir="out")),
+        (albert_tf.create_pretraining_data, "text.txt"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(function, settings):
+    with pytest.raises(TypeError, match=r"settings must be albert_tf\.\w+Settings"):
+        function(settings)
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(TypeError, match="on_log must be a function"):
+        albert_tf.run_squad(albert_tf.SquadSettings(output_dir="out"), {})
