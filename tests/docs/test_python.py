@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -27,7 +28,6 @@ from transformers import (
 )
 """,
 }
-TEXT = "The river flows into the sea.\nShips cross it by night.\n\nA man is asleep.\nHe dreams.\n"
 TABLE = "text_a,label\na moving film,positive\na waste of two hours,negative\n"
 
 
@@ -73,7 +73,7 @@ def test_the_table_counts_the_statements_and_ours_are_never_more():
 
 def run_all(library: str, folder, prelude: str = "") -> None:
     """Runs the blocks of a library in their order, in one process that starts in a folder."""
-    (folder / "text.txt").write_text(TEXT * 40)
+    shutil.copy(DOCS / "pretraining.md", folder / "text.txt")
     for name in ("train.csv", "dev.csv"):
         (folder / name).write_text(TABLE)
     parts = [text[library] for text in code().values() if library in text]
