@@ -65,7 +65,7 @@ class DocumentRun:
             **os.environ,
             "PATH": path,
             "VIRTUAL_ENV": f"{self._folder}/.venv",
-            "ALBERT_TF_CACHE_DIR": f"{self._folder}/cache",
+            "ALBERT_TF_HOME": f"{self._folder}/cache",
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
         script = self._folder / "document.sh"

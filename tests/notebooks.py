@@ -65,7 +65,13 @@ def _environment(home: Path) -> dict[str, str]:
     """What the process is told of the machine: a user's files would go to `home`."""
     import matplotlib
 
-    moved = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "ALBERT_TF_CACHE_DIR")
+    moved = (
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "ALBERT_TF_HOME",
+        "ALBERT_TF_CACHE_DIR",
+    )
     kept = {name: value for name, value in os.environ.items() if name not in moved}
     return {
         **kept,

@@ -145,29 +145,24 @@ def _snapshot(repository: str) -> str:
 
 
 def _from_hugging_face(repository: str, name: str, flag: str) -> str:
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     equal = _HUGGING_FACE.get(repository)
-    otherwise = f" The same model from the original release is {equal!r}." if equal else ""
+    otherwise = f"The same model of the original release is {equal!r}." if equal else ""
     try:
         return _snapshot(repository)
     except ImportError as error:
         raise LoadError(
-            f"{flag}={name} is not an existing path, and models of Hugging Face are downloaded by "
-            f"huggingface_hub, which cannot be imported ({reason_of(error)}). Install it: "
-            f'pip install "albert_tf[hf]".{otherwise}'
+            f"{flag}={name} is not an existing path, and huggingface_hub, which downloads such "
+            f"models, cannot be imported ({reason_of(error)}). Install it: "
+            f'pip install "albert_tf[hf]". {otherwise}'
         ) from error
     except Exception as error:  # whatever the network, the server or the library does
         raise LoadError(
             f"{flag}={name} is not an existing path, and cannot be downloaded from Hugging Face: "
             f"{reason_of(error)}\n"
-            f"Download its files elsewhere: {_page(repository)}\n"
-            f"Then pass the directory that holds them. {otherwise.strip() or suggestion(name)}"
+            f"Download its files elsewhere: {endpoint}/{repository}\n"
+            f"Then pass the directory that holds them. {otherwise or suggestion(name)}"
         ) from error
-
-
-def _page(repository: str) -> str:
-    from huggingface_hub import constants
-
-    return f"{constants.ENDPOINT}/{repository}"
 
 
 def _download(url: str, path: str, given: str) -> str:

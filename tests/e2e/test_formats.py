@@ -37,7 +37,7 @@ def test_the_command_names_all_formats():
 def test_a_released_file_is_converted(released, tmp_path):
     out = tmp_path / "out"
     flags = {"model": released, "format": "huggingface", "output_dir": out}
-    environment = {"ALBERT_TF_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {"ALBERT_TF_HOME": str(tmp_path / "cache")}
     result = Program("convert_checkpoint.py", tmp_path, flags, environment).wait()
     assert result.code == 0, result.output
     assert "mapped: 32\n" in result.output

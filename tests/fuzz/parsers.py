@@ -365,7 +365,7 @@ _WORDPIECE = json.loads(
 
 
 def _tokenizer_json() -> Any:
-    os.environ["ALBERT_TF_CACHE_DIR"] = "cache"
+    os.environ["ALBERT_TF_HOME"] = "cache"
     find_lower_case(".")
     file = find_tokenizer_file(".", FLAG)
     if file is None:
@@ -560,7 +560,7 @@ def _checkpoint() -> Any:
 
 
 def _archive() -> Any:
-    os.environ["ALBERT_TF_CACHE_DIR"] = "cache"
+    os.environ["ALBERT_TF_HOME"] = "cache"
     unpacked = local_directory("model.tar.gz", FLAG)
     return {name: os.path.isdir(os.path.join(unpacked, name)) for name in os.listdir(unpacked)}
 

@@ -212,7 +212,7 @@ def test_a_tokenizer_that_transformers_saved_is_read(
     folder, golden, tokenizer_name, tmp_path, monkeypatch
 ):
     """Version 5 saves no SentencePiece model and no vocabulary, only its tokenizer.json."""
-    monkeypatch.setenv("ALBERT_TF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
     saved = tmp_path / "saved"
     saved.mkdir()
     files = RECORD["saved_tokenizers"][tokenizer_name]

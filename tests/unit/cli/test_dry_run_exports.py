@@ -36,7 +36,7 @@ def caches(tmp_path, monkeypatch):
     """Whatever a command keeps anywhere lies below `tmp_path`."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setenv("ALBERT_TF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture(params=COMMANDS)
