@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -21,6 +22,7 @@ from albert_tf.modeling.losses import HeadLoss
 
 # Folded into a call's seed for the head's own dropout; the encoder splits the seed instead.
 _HEAD = 1
+C = TypeVar("C", bound="AlbertForClassification")
 _OF_TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -194,6 +196,40 @@ class AlbertForClassification(EncoderAndHead):
             dtype=self.dtype_policy,
         )
         self.built = True
+
+    @classmethod
+    def load(
+        cls: type[C],
+        path: str | os.PathLike,
+        labels: Sequence[str] | None = None,
+        *,
+        num_labels: int | None = None,
+        albert_config_file: str | None = None,
+        allow_partial: bool = False,
+        **settings: Any,
+    ) -> C:
+        """Makes a classifier with the weights that lie at a path; see `AlbertEncoder.load`.
+
+        Args:
+            path: see `albert_tf.load`.
+            labels: names of the classes. The head is new unless it was trained for these labels,
+                or has as many without names. Default: those of the stored model.
+            num_labels: number of classes without names; 1 for a regression.
+            albert_config_file: as of `AlbertEncoder.load`.
+            allow_partial: as well.
+            **settings: of the constructor, as well.
+
+        Raises:
+            ValueError: see `AlbertEncoder.load`; `labels` is needed for a new head.
+        """
+        given = {"labels": labels, "num_labels": num_labels}
+        settings |= {name: value for name, value in given.items() if value is not None}
+        return super().load(
+            path,
+            albert_config_file=albert_config_file,
+            allow_partial=allow_partial,
+            **settings,
+        )
 
     def call(
         self,
