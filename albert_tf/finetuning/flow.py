@@ -50,9 +50,10 @@ from albert_tf.training.evaluation import (
     EvaluationResults,
     evaluate_checkpoints,
     load_complete,
+    scored_result,
     train_and_evaluate,
 )
-from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog, scored_result
+from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.process_state import process_state_kept
@@ -305,9 +306,10 @@ def _train(
                 trainer.train(log)
         finally:
             log.close()
-    if not job.evaluates:
-        return JobResult(settings.output_dir, trainer.step, history=log.records)
-    return scored_result(settings.output_dir, log.records, job.best_metric, best.step)
+    result = JobResult(settings.output_dir, history=log.records)
+    if job.evaluates:
+        result = scored_result(best, log.records, log.reported)
+    return result if result.scores else dataclasses.replace(result, step=trainer.step)
 
 
 def _evaluate(
@@ -332,7 +334,7 @@ def _evaluate(
         log = EvaluationLog(on_log)
         record = partial(job.record, best=best, keeps_best=is_own and choice == "all")
         evaluate_checkpoints(prefixes, job.model, log, job.evaluate, record)
-    return scored_result(settings.output_dir, log.records, job.best_metric, best.step)
+    return scored_result(best, log.reported, log.reported)
 
 
 def _chosen(job: Job[S], choice: str | None) -> str:
@@ -360,7 +362,7 @@ def _apply(
     if result.scores:
         return result
     log = EvaluationLog(on_log)
-    if job.scores_of_answers:
-        log.evaluation(step, job.scores_of_answers)
-    applied = scored_result(settings.output_dir, log.records, job.best_metric, step)
-    return dataclasses.replace(applied, step=step, history=result.history + applied.history)
+    if scores := {name: float(value) for name, value in job.scores_of_answers.items()}:
+        log.evaluation(step, scores)
+    history = [*result.history, *log.reported]
+    return dataclasses.replace(result, step=step, scores=scores, history=history)

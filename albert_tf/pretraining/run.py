@@ -48,10 +48,11 @@ from albert_tf.training.evaluation import (
     Evaluator,
     evaluate_checkpoints,
     load_complete,
+    scored_result,
     train_and_evaluate,
     write_results,
 )
-from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog, scored_result
+from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.process_state import process_state_kept
@@ -379,9 +380,10 @@ def _train(
                 train_and_evaluate(trainer, log, evaluate, record, best.last_step)
         finally:
             log.close()
-    if evaluator is None:
-        return JobResult(settings.output_dir, trainer.step, history=log.records)
-    return scored_result(settings.output_dir, log.records, BEST_METRIC, best.step)
+    result = JobResult(settings.output_dir, history=log.records)
+    if evaluator is not None:
+        result = scored_result(best, log.records, log.reported)
+    return result if result.scores else dataclasses.replace(result, step=trainer.step)
 
 
 def _evaluation_input(
@@ -447,7 +449,7 @@ def _evaluate(
         prepared = _prepared(prefixes, evaluator, task.sentence_loss, schedule)
         log = EvaluationLog(on_log)
         evaluate_checkpoints(prepared, evaluator.model, log, evaluator.evaluate, record)
-    return scored_result(settings.output_dir, log.records, BEST_METRIC, best.step)
+    return scored_result(best, log.reported, log.reported)
 
 
 def _prepared(

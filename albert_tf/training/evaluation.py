@@ -22,11 +22,12 @@ from albert_tf.checkpoints.load_weights import load_weights, read_global_step
 from albert_tf.checkpoints.model_directory import warn_of_another_config
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.run_records import BEST_FILE, BestTrial
+from albert_tf.checkpoints.run_records import Record as LoggedRecord
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.files import read_utf8, write_then_rename
 from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import check_batch_size, local_replicas, split_batch
-from albert_tf.training.job_result import EvaluationLog
+from albert_tf.training.job_result import EvaluationLog, JobResult
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.task import EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer
@@ -262,6 +263,33 @@ class BestCheckpoint:
     def _write(self, last_step: int) -> None:
         with write_then_rename(self._path) as file:
             file.write(BestTrial(last_step, self.step, self.value, self._name).to_text().encode())
+
+
+def scored_result(
+    best: BestCheckpoint, history: Sequence[LoggedRecord], reported: Sequence[LoggedRecord]
+) -> JobResult:
+    """Returns the result of evaluations: the best checkpoint's, or else the best of this call.
+
+    Args:
+        best: after the last evaluation.
+        history: see `JobResult`.
+        reported: what of it this call has logged.
+    """
+    output_dir, history = best.directory.path, list(history)
+    evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
+    chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
+    if chosen is None and evaluated:
+        chosen = max(evaluated.values(), key=lambda record: _comparable(record[best.metric]))
+    if chosen is not None:
+        scores = {name: value for name, value in chosen.items() if isinstance(value, float)}
+        return JobResult(output_dir, chosen["step"], scores, history=history)
+    if best.step >= 0:
+        return JobResult(output_dir, best.step, {best.metric: best.value}, history=history)
+    return JobResult(output_dir, history=history)
+
+
+def _comparable(score: float) -> float:
+    return -math.inf if math.isnan(score) else score
 
 
 def train_and_evaluate(

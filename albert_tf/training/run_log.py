@@ -57,6 +57,9 @@ class RunLog:
         write: False on every worker but the chief: nothing is written or shown.
         on_log: called with each record after it is written; an error in it ends the run.
         clock: returns the time in seconds since 1970.
+
+    Attributes:
+        reported: the records of this start.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class RunLog:
         self._drawn_at = clock()
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._records: dict[tuple[str, int], Record] = {}
+        self.reported: list[Record] = []
         if write:
             with explain_write_errors(output_dir):
                 tf.io.gfile.makedirs(output_dir)
@@ -232,6 +236,7 @@ class RunLog:
         self._log_line(phase, step, {**values, **(shown_only or {})})
         is_repeated = (phase, step) in self._records
         self._records[phase, step] = record
+        self.reported.append(record)
         if is_repeated:
             self._rewrite_metrics()
         else:

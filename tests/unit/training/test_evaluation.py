@@ -10,7 +10,13 @@ from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.distribution import create_strategy
-from albert_tf.training.evaluation import BestCheckpoint, Evaluator, result_lines, write_results
+from albert_tf.training.evaluation import (
+    BestCheckpoint,
+    Evaluator,
+    result_lines,
+    scored_result,
+    write_results,
+)
 from tests.small_model import small_config
 
 
@@ -28,6 +34,44 @@ def directory(tmp_path):
 
 def stored_step(directory):
     return int(tf.train.load_checkpoint(directory.best()).get_tensor("global_step"))
+
+
+def evaluated(step, accuracy):
+    return {"step": step, "phase": "eval", "time": "today", "accuracy": accuracy, "loss": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("best_step", "history", "reported", "expected"),
+    [
+        (5, [evaluated(5, 0.5), evaluated(10, 0.4)], [evaluated(10, 0.4)], (5, 0.5)),
+        (5, [evaluated(5, 0.5)], [], (5, 0.5)),
+        # Evaluated on other data, on which another one is better.
+        (5, [evaluated(5, 0.1), evaluated(10, 0.2)], None, (5, 0.1)),
+        # Of the best checkpoint nothing is known any more but its score.
+        (5, [evaluated(10, 0.4)], [], (5, 0.75)),
+        (5, [evaluated(10, 0.1), evaluated(15, 0.2)], None, (15, 0.2)),
+        # What earlier calls evaluated, on other data for one, is not compared with.
+        (-1, [evaluated(5, 0.5), evaluated(10, math.nan)], [evaluated(10, math.nan)], (10, None)),
+        (-1, [evaluated(5, math.nan), evaluated(10, 0.1)], None, (10, 0.1)),
+        (-1, [evaluated(5, 0.5)], [], None),
+    ],
+)
+def test_the_result_is_that_of_the_best_checkpoint(
+    directory, best_step, history, reported, expected
+):
+    best = BestCheckpoint(directory, "accuracy")
+    best.step, best.value = best_step, 0.75
+    result = scored_result(best, history, history if reported is None else reported)
+    assert (result.output_dir, result.history) == (directory.path, history)
+    if expected is None:
+        assert (result.step, result.scores) == (None, {})
+        return
+    step, accuracy = expected
+    assert result.step == step
+    assert result.scores["accuracy"] == pytest.approx(
+        math.nan if accuracy is None else accuracy, abs=0, nan_ok=True
+    )
+    assert not {"step", "phase", "time"} & result.scores.keys()
 
 
 class TestBestCheckpoint:
