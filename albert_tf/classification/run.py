@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ from albert_tf.finetuning.metrics import (
 from albert_tf.finetuning.setup import StepSettings, check_answers
 from albert_tf.training.curves import png
 from albert_tf.training.evaluation import BestCheckpoint
-from albert_tf.training.job_result import JobResult, OnLog
+from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, unless_given
 
 _HEADER = ("index", "prediction")
@@ -327,7 +327,9 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
         file.write(png(figure))
 
 
-def run_classification(settings: ClassificationSettings, on_log: OnLog | None = None) -> JobResult:
+def run_classification(
+    settings: ClassificationSettings, on_log: Callable[[Mapping[str, Any]], None] | None = None
+) -> JobResult:
     """Trains, evaluates and applies a classifier, as `run_classifier.py` does.
 
     Args:

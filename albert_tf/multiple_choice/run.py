@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -30,7 +31,7 @@ from albert_tf.multiple_choice.export import export_choice, export_text_choice
 from albert_tf.multiple_choice.features import choice_features
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
-from albert_tf.training.job_result import JobResult, OnLog
+from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, unless_given
 
 # What wants each split.
@@ -260,7 +261,9 @@ def write_predict_results(
         file.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def run_multiple_choice(settings: MultipleChoiceSettings, on_log: OnLog | None = None) -> JobResult:
+def run_multiple_choice(
+    settings: MultipleChoiceSettings, on_log: Callable[[Mapping[str, Any]], None] | None = None
+) -> JobResult:
     """Trains, evaluates and applies a model of multiple choice, as `run_race.py` does.
 
     Args:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -178,7 +178,9 @@ def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
 
 
 @process_state_kept()
-def run_pretraining(settings: PretrainingSettings, on_log: OnLog | None = None) -> JobResult:
+def run_pretraining(
+    settings: PretrainingSettings, on_log: Callable[[Mapping[str, Any]], None] | None = None
+) -> JobResult:
     """Pretrains and evaluates a model, as `run_pretraining.py` does.
 
     Args:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -34,7 +35,7 @@ from albert_tf.squad.features import SquadFeatures, check_lengths, squad_feature
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.squad.task import SquadTask
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
-from albert_tf.training.job_result import JobResult, OnLog
+from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, limited, unless_given
 
 # What a model that is applied must share with its training, by version of SQuAD.
@@ -410,7 +411,9 @@ def best_metric(questions: Sequence[Question], version: int) -> str:
     return "char_f1" if is_chinese(questions) else "f1"
 
 
-def run_squad(settings: SquadSettings, on_log: OnLog | None = None) -> JobResult:
+def run_squad(
+    settings: SquadSettings, on_log: Callable[[Mapping[str, Any]], None] | None = None
+) -> JobResult:
     """Trains, evaluates and applies a model that answers questions, as `run_squad.py` does.
 
     Args:

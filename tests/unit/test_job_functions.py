@@ -228,8 +228,6 @@ def test_pretraining_returns_what_it_logged(tmp_path):
     assert (result.step, result.best_checkpoint) == (5, str(small.output / "model.ckpt-best"))
     assert {**result.scores, "global_step": 5} == small.results()
     # Of a finished run, the best of which was chosen on other data, nothing is known.
-    again = albert_tf.run_pretraining(dataclasses.replace(settings, max_predictions_per_seq=3))
-    assert again == result
     other = dataclasses.replace(settings, eval_input_file=small.files[0])
     assert albert_tf.run_pretraining(other).scores == {}
     evaluated = albert_tf.run_pretraining(

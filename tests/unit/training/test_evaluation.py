@@ -51,7 +51,12 @@ def evaluated(step, accuracy):
         (5, [evaluated(10, 0.4)], [], (5, 0.75)),
         (5, [evaluated(10, 0.1), evaluated(15, 0.2)], None, (15, 0.2)),
         # What earlier calls evaluated, on other data for one, is not compared with.
-        (-1, [evaluated(5, 0.5), evaluated(10, math.nan)], [evaluated(10, math.nan)], (10, None)),
+        (
+            -1,
+            [evaluated(5, 0.5), evaluated(10, math.nan)],
+            [evaluated(10, math.nan)],
+            (10, math.nan),
+        ),
         (-1, [evaluated(5, math.nan), evaluated(10, 0.1)], None, (10, 0.1)),
         (-1, [evaluated(5, 0.5)], [], None),
     ],
@@ -68,9 +73,7 @@ def test_the_result_is_that_of_the_best_checkpoint(
         return
     step, accuracy = expected
     assert result.step == step
-    assert result.scores["accuracy"] == pytest.approx(
-        math.nan if accuracy is None else accuracy, abs=0, nan_ok=True
-    )
+    assert result.scores["accuracy"] == pytest.approx(accuracy, abs=0, nan_ok=True)
     assert not {"step", "phase", "time"} & result.scores.keys()
 
 
