@@ -29,10 +29,14 @@ from albert_tf.data.streams import (
 from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import Labels, TextExample, label_cell
 from albert_tf.finetuning.metrics import predictions, probabilities
-from albert_tf.finetuning.predictor import TEXTS_AT_ONCE, Predictor, new_predictor
+from albert_tf.finetuning.predictor import Predictor, new_predictor
 from albert_tf.finetuning.texts import text_examples, text_sequences
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
+
+# Texts of a list, or lines of a file, that are predicted together: as they are the same, so are the
+# batches, and the numbers to the last bit.
+_TEXTS_AT_ONCE = 1024
 
 
 class TextPrediction(NamedTuple):
@@ -177,7 +181,7 @@ class TextClassifier:
         self.num_texts = 0
         return [
             prediction
-            for group in regrouped([text_examples(first, second)], TEXTS_AT_ONCE)
+            for group in regrouped([text_examples(first, second)], _TEXTS_AT_ONCE)
             for prediction in self._predict(group)
         ]
 
@@ -244,7 +248,7 @@ def predict_file(path: str, classifier: TextClassifier, output_path: str | None 
         with open_input(path) as file, open_output(output_path) as out:
             lines: Iterable[Sequence[bytes]] = read_lines(file)
             if can_be_read_twice(path, "--predict_file", "a text file"):
-                lines = regrouped(lines, TEXTS_AT_ONCE)
+                lines = regrouped(lines, _TEXTS_AT_ONCE)
             predict_lines(lines, classifier, out, source=_source(path))
     finally:
         logging.info("Predicted %d texts", classifier.num_texts)

@@ -14,10 +14,6 @@ from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
 from albert_tf.training.distribution import local_replicas
 
-# Texts of a list, or lines of a file, that are predicted together: as they are the same, so are the
-# batches, and the numbers to the last bit.
-TEXTS_AT_ONCE = 1024
-
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
 Model = Callable[..., Mapping[str, tf.Tensor]]

@@ -140,8 +140,8 @@ class FillMask:
         first, *rest = text.split(MASK)
         if not rest:
             raise ValueError(
-                f"texts[{index}] must contain {MASK} where the model is to fill in a token. "
-                f"Received: {text!r}"
+                f"Every text must contain {MASK} where the model is to fill in a token. "
+                f"Received: texts[{index}]={text!r}"
             )
         ids = tokenizer.encode(first)
         for part in rest:

@@ -40,7 +40,7 @@ def test_texts_get_the_same_numbers_as_the_lines_of_a_file(
     model, directory, tokenizer, tmp_path, monkeypatch
 ):
     """More texts than are predicted at once, in lines of very different numbers of bytes."""
-    monkeypatch.setattr(predict_texts, "TEXTS_AT_ONCE", 64)
+    monkeypatch.setattr(predict_texts, "_TEXTS_AT_ONCE", 64)
     texts = [*TEXTS[:70], "the " * 100_000, *TEXTS[70:]]
     classifier = TextClassifier.load(directory, batch_size=3)
     found = classifier(texts)
