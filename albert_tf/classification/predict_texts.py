@@ -84,6 +84,8 @@ class TextClassifier:
         batch_size: int = 8,
     ) -> None:
         check_model(model, AlbertForClassification, tokenizer)
+        if pairs is not None and not isinstance(pairs, bool):
+            raise TypeError(f"pairs must be True, False or None. Received: {pairs!r}")
         predictor = new_predictor(
             model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
         )

@@ -29,6 +29,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from numbers import Real
 from typing import IO, Any, NamedTuple
 
 from absl import logging
@@ -266,8 +267,9 @@ class QuestionAnswerer:
             check_whole_number(name, value, 1)
         check_lengths(length, doc_stride, max_query_length)
         threshold = null_score_diff_threshold
-        if threshold is not None and math.isnan(threshold):
-            raise ValueError(f"{THRESHOLD} must be a number. Received: {threshold}")
+        is_number = isinstance(threshold, Real) and not math.isnan(threshold)
+        if threshold is not None and not is_number:
+            raise ValueError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
         if version == 1:
             threshold = None
         elif threshold is None:

@@ -138,6 +138,11 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
             TypeError,
             "model must be AlbertForClassification. Received: AlbertEncoder",
         ),
+        (
+            lambda: TextClassifier(model, tokenizer, labels=NAMES, pairs="no"),
+            TypeError,
+            "pairs must be True, False or None",
+        ),
         (lambda: TextClassifier(model, "mini", labels=NAMES), TypeError, "tokenizer must be"),
     ])  # fmt: skip
     assert load(unlabelled, labels=NAMES, max_seq_length=20)(["a"]) == classifier(["a"])

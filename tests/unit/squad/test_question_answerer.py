@@ -123,5 +123,10 @@ def test_bad_input_is_refused(model, directory, tokenizer):
             ValueError,
             "null_score_diff_threshold must be a number",
         ),
+        (
+            lambda: load(directory, null_score_diff_threshold="0"),
+            ValueError,
+            "null_score_diff_threshold must be a number",
+        ),
         (lambda: QuestionAnswerer(tokenizer, model), TypeError, "model must be AlbertForQuestion"),
     ])  # fmt: skip
