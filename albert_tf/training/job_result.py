@@ -34,7 +34,7 @@ class JobResult:
     step: int | None = None
     scores: dict[str, float] = field(default_factory=dict)
     best_checkpoint: str | None = None
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
 
 class EvaluationLog:
