@@ -295,5 +295,6 @@ def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.
 def _cross_entropy_gradient(
     logits: tf.Tensor, labels: tf.Tensor, log_sum: tf.Tensor, upstream: tf.Tensor
 ) -> tf.Tensor:
-    is_label = tf.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+    # SQuAD's classes are positions, whose number is known when the graph runs.
+    is_label = tf.one_hot(labels, tf.shape(logits)[-1], dtype=logits.dtype)
     return (tf.exp(logits - log_sum[..., None]) - is_label) * upstream[..., None]
