@@ -23,6 +23,20 @@ def load_and_save() -> None:
     albert_tf.save(model, 3)  # type: ignore[arg-type]
 
 
+def predict() -> None:
+    model = albert_tf.AlbertForClassification.load("mini", ["no", "yes"])
+    for prediction in albert_tf.TextClassifier(model)(["a"], ["b"]):
+        assert_type(prediction.probabilities, dict[str, float])
+    assert_type(albert_tf.TextEncoder.load("mini", pooling="pooled")(["a"]), np.ndarray)
+    answers = albert_tf.QuestionAnswerer.load("squad")(["Who?"], ["She did."])
+    assert_type(answers[0].start, int | None)
+    choices = albert_tf.MultipleChoice.load("race")(["c"], ["q"], [["a", "b"]])
+    assert_type(choices[0].probabilities, list[float])
+    blanks = albert_tf.FillMask.load("mini")(["[MASK]"], top_k=2)
+    assert_type(blanks[0][0][0].token, str)
+    albert_tf.TextEncoder.load("mini", pooling="max")  # type: ignore[arg-type]
+
+
 def run() -> None:
     def on_log(record: Mapping[str, Any]) -> None:
         print(record["step"])

@@ -32,7 +32,7 @@ def save(
     *,
     tokenizer: Tokenizer | None = None,
     max_seq_length: int | None = None,
-    is_pair: bool | None = None,
+    pairs: bool | None = None,
 ) -> None:
     """Writes a model so that `load`, every command and `convert_checkpoint.py` take it.
 
@@ -47,7 +47,7 @@ def save(
         tokenizer: what the model's token ids mean. Default: `model.tokenizer`.
         max_seq_length: tokens that texts are cut to when the model is applied. Default: that of its
             training, where known, else the number of its positions.
-        is_pair: whether a classifier takes pairs of texts. Default: as known, else either.
+        pairs: whether a classifier takes pairs of texts. Default: as known, else either.
 
     Raises:
         TypeError: the model is none of this package.
@@ -76,7 +76,7 @@ def save(
         task = dataclasses.replace(
             task,
             max_seq_length=length,
-            is_pair=task.is_pair if is_pair is None else is_pair,
+            is_pair=task.is_pair if pairs is None else pairs,
         )
     check_target(directory, "directory")
     lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))

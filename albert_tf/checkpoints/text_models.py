@@ -86,6 +86,7 @@ class FoundModel:
                 f"{heads}{of_task}"
             )
         load_weights(model, self.checkpoint).check_complete()
+        model.tokenizer, model.trained_task = self.tokenizer, self.task or task
         return model
 
 
@@ -123,8 +124,8 @@ def find_model(
     return FoundModel(path, stored.checkpoint, source.config, source.tokenizer)
 
 
-def check_model(model: object, kinds: type | tuple[type, ...], tokenizer: object) -> None:
-    """Checks the arguments `model` and `tokenizer`.
+def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
+    """Checks the arguments `model` and `tokenizer`; returns the latter, or that of the model.
 
     Raises:
         TypeError: the model is of another class, or the tokenizer is none.
@@ -133,14 +134,17 @@ def check_model(model: object, kinds: type | tuple[type, ...], tokenizer: object
     if not isinstance(model, kinds):
         names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
         raise TypeError(f"model must be {' or '.join(names)}. Received: {type(model).__name__}")
+    tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise TypeError(
-            "tokenizer must be what albert_tf.load_tokenizer returns. Received: "
+            "tokenizer must be what albert_tf.load_tokenizer returns, or None where the model was "
+            "loaded with one. Received: "
             f"{type(tokenizer).__name__}"
         )
-    if tokenizer.vocab_size != model.config.vocab_size:  # type: ignore[attr-defined]
+    if tokenizer.vocab_size != model.config.vocab_size:
         raise ValueError(
             f"tokenizer must be that of the model, whose vocab_size is "
-            f"{model.config.vocab_size}. "  # type: ignore[attr-defined]
+            f"{model.config.vocab_size}. "
             f"Received: a tokenizer of {tokenizer.vocab_size} tokens"
         )
+    return tokenizer

@@ -61,11 +61,12 @@ class TextClassifier:
 
     Args:
         model: a classifier or a regression.
-        tokenizer: that of the model.
+        tokenizer: that of the model. Default: `model.tokenizer`.
         labels: names of the K classes, in the order of the model's outputs; none for a regression.
-        pairs: whether the model takes pairs of texts; None takes both.
-        max_seq_length: tokens of a sequence at most; what is longer is cut as in training. None:
-            512, or what the model has positions for.
+            Default: `model.labels`.
+        pairs: whether the model takes pairs of texts. Default: as in its training, else both.
+        max_seq_length: tokens of a sequence at most; what is longer is cut as in training. Default:
+            as in its training, else 512, or what the model has positions for.
         batch_size: sequences of that length at once; of shorter ones more.
 
     Raises:
@@ -76,21 +77,26 @@ class TextClassifier:
     def __init__(
         self,
         model: AlbertForClassification,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None = None,
         *,
         labels: Sequence[str] | None = None,
         pairs: bool | None = None,
         max_seq_length: int | None = None,
         batch_size: int = 8,
     ) -> None:
-        check_model(model, AlbertForClassification, tokenizer)
+        tokenizer = check_model(model, AlbertForClassification, tokenizer)
         if pairs is not None and not isinstance(pairs, bool):
             raise TypeError(f"pairs must be True, False or None. Received: {pairs!r}")
+        task = model.trained_task
+        if pairs is None and task is not None:
+            pairs = task.is_pair
+        if max_seq_length is None and task is not None:
+            max_seq_length = task.max_seq_length
         predictor = new_predictor(
             model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
         )
         check_room(bool(pairs), predictor.max_seq_length, "max_seq_length")
-        self._set(predictor, tokenizer, _labels_of(labels, model.num_labels), pairs)
+        self._set(predictor, tokenizer, _labels_of(labels, model), pairs)
 
     def _set(
         self, predictor: Predictor, tokenizer: Tokenizer, labels: Labels, pairs: bool | None
@@ -135,24 +141,14 @@ class TextClassifier:
         """
         found = find_model(where)
         model = found.load(AlbertForClassification, "a model with a classifier or a regression")
-        task = found.task
         if labels is None:
-            if task is None:
+            if found.task is None:
                 raise ValueError(
                     f"labels must name the {model.num_labels} outputs of {found.where!r}, which "
                     "does not; an empty list is for a regression. Received: None"
                 )
-            labels = task.labels.names
-        if max_seq_length is None and task is not None:
-            max_seq_length = task.max_seq_length
-        return cls(
-            model,
-            found.tokenizer,
-            labels=labels,
-            pairs=task.is_pair if task else None,
-            max_seq_length=max_seq_length,
-            batch_size=batch_size,
-        )
+            labels = found.task.labels.names
+        return cls(model, labels=labels, max_seq_length=max_seq_length, batch_size=batch_size)
 
     def __call__(
         self, texts: Iterable[str], text_pairs: Iterable[str] | None = None
@@ -203,10 +199,17 @@ class TextClassifier:
         ]
 
 
-def _labels_of(names: object, num_outputs: int) -> Labels:
-    """The argument `labels` for a model of K outputs; raises TypeError or ValueError."""
+def _labels_of(names: object, model: AlbertForClassification) -> Labels:
+    """The argument `labels` for a model, or its own; raises TypeError or ValueError."""
+    num_outputs = model.num_labels
+    names = model.labels if names is None else names
     if names is None and num_outputs == 1:
         return Labels()
+    if names is None:
+        raise ValueError(
+            f"labels must name the {num_outputs} outputs of the model, which has no labels. "
+            "Received: None"
+        )
     is_empty = isinstance(names, list | tuple) and not names
     labels = Labels(() if is_empty else tuple(as_texts("labels", names)))
     if labels.num_outputs != num_outputs:

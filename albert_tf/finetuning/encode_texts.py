@@ -30,7 +30,7 @@ class TextEncoder:
 
     Args:
         model: an encoder, or a model with one; its heads are not run.
-        tokenizer: that of the model.
+        tokenizer: that of the model. Default: `model.tokenizer`.
         pooling: "mean", the mean of `sequence_output` over all tokens but padding, [CLS] and [SEP]
             included, as sentence-transformers has it; or "pooled", the `pooled_output`.
         max_seq_length: tokens of a sequence at most; what is longer is cut. None: 512, or what the
@@ -46,13 +46,13 @@ class TextEncoder:
     def __init__(
         self,
         model: AlbertEncoder | EncoderAndHead,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None = None,
         *,
         pooling: Literal["mean", "pooled"] = "mean",
         max_seq_length: int | None = None,
         batch_size: int = 8,
     ) -> None:
-        check_model(model, (AlbertEncoder, EncoderAndHead), tokenizer)
+        self.tokenizer = check_model(model, (AlbertEncoder, EncoderAndHead), tokenizer)
         _check_pooling(pooling)
         encoder = model.encoder if isinstance(model, EncoderAndHead) else model
 
@@ -75,7 +75,6 @@ class TextEncoder:
             batch_size=batch_size,
         )
         check_room(False, self._predictor.max_seq_length, "max_seq_length")
-        self.tokenizer = tokenizer
         self.pooling = pooling
 
     @classmethod

@@ -20,6 +20,8 @@ from albert_tf.multiple_choice.features import ChoiceFeatures, check_lengths, ch
 from albert_tf.tokenization.base import Tokenizer
 
 _LONGEST_ENDING = 128  # tokens
+# The head is that of a regression; where nothing says what that is for, this is.
+_UNKNOWN = TrainedTask(MULTIPLE_CHOICE)
 
 
 class ChosenOption(NamedTuple):
@@ -44,10 +46,11 @@ class MultipleChoice:
 
     Args:
         model: a model of multiple choice.
-        tokenizer: that of the model.
+        tokenizer: that of the model. Default: `model.tokenizer`.
         max_seq_length: tokens of a sequence at most; of what is longer, the end of the context is
-            cut. None: 512, or what the model has positions for.
+            cut. Default: as in the training, else 512, or what the model has positions for.
         max_qa_length: tokens of a question with one option; what is more is cut at the front.
+            Default: as in the training, else 128.
         batch_size: questions at once whose sequences have that length; of shorter ones more.
 
     Raises:
@@ -58,19 +61,23 @@ class MultipleChoice:
     def __init__(
         self,
         model: AlbertForMultipleChoice,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None = None,
         *,
         max_seq_length: int | None = None,
-        max_qa_length: int = _LONGEST_ENDING,
+        max_qa_length: int | None = None,
         batch_size: int = 8,
     ) -> None:
-        check_model(model, AlbertForMultipleChoice, tokenizer)
+        self.tokenizer = check_model(model, AlbertForMultipleChoice, tokenizer)
+        task = model.trained_task or _UNKNOWN
+        if max_seq_length is None:
+            max_seq_length = task.max_seq_length
+        if max_qa_length is None:
+            max_qa_length = int(task.settings.get("max_qa_length", _LONGEST_ENDING))
         self._predictor = new_predictor(
             model, model.config, max_seq_length=max_seq_length, batch_size=batch_size
         )
         check_whole_number("max_qa_length", max_qa_length, 1)
         check_lengths(self._predictor.max_seq_length, max_qa_length)
-        self.tokenizer = tokenizer
         self.max_qa_length = max_qa_length
         self.batch_size = batch_size
 
@@ -88,7 +95,7 @@ class MultipleChoice:
         Args:
             where: a model of any format, see `load`; the directory of a training means its best
                 checkpoint, else the newest.
-            max_seq_length: see `MultipleChoice`; None takes that of the training (labels.json).
+            max_seq_length: see `MultipleChoice`.
             max_qa_length: as well.
             batch_size: see `MultipleChoice`.
 
@@ -98,17 +105,9 @@ class MultipleChoice:
                 a number is out of range.
         """
         found = find_model(where)
-        # Its head is that of a regression; where nothing says what that is for, this is.
-        unknown = TrainedTask(MULTIPLE_CHOICE)
-        model = found.load(AlbertForMultipleChoice, "a model of multiple choice", unknown)
-        task = found.task or unknown
-        if max_seq_length is None:
-            max_seq_length = task.max_seq_length
-        if max_qa_length is None:
-            max_qa_length = int(task.settings.get("max_qa_length", _LONGEST_ENDING))
+        model = found.load(AlbertForMultipleChoice, "a model of multiple choice", _UNKNOWN)
         return cls(
             model,
-            found.tokenizer,
             max_seq_length=max_seq_length,
             max_qa_length=max_qa_length,
             batch_size=batch_size,

@@ -33,7 +33,7 @@ class FillMask:
 
     Args:
         model: a model with its masked-LM head.
-        tokenizer: that of the model.
+        tokenizer: that of the model. Default: `model.tokenizer`.
         batch_size: sequences of the model's greatest length at once; of shorter ones more.
 
     Raises:
@@ -42,12 +42,15 @@ class FillMask:
     """
 
     def __init__(
-        self, model: AlbertForPretraining, tokenizer: Tokenizer, *, batch_size: int = 8
+        self,
+        model: AlbertForPretraining,
+        tokenizer: Tokenizer | None = None,
+        *,
+        batch_size: int = 8,
     ) -> None:
-        check_model(model, AlbertForPretraining, tokenizer)
+        self.tokenizer = check_model(model, AlbertForPretraining, tokenizer)
         check_whole_number("batch_size", batch_size, 1)
         self.model = model
-        self.tokenizer = tokenizer
         self.batch_size = batch_size
 
     @classmethod

@@ -35,7 +35,7 @@ from typing import IO, Any, NamedTuple
 from absl import logging
 
 from albert_tf.checkpoints.text_models import check_model, find_model
-from albert_tf.checkpoints.trained_task import THRESHOLD
+from albert_tf.checkpoints.trained_task import THRESHOLD, TrainedTask
 from albert_tf.data.arguments import as_texts, check_same_length, check_whole_number
 from albert_tf.data.streams import (
     can_be_read_twice,
@@ -71,7 +71,6 @@ FLAG = "--predict_json"
 # Of a list as of a file: as questions are answered together, so are the batches, and the numbers to
 # the last bit.
 _QUESTIONS_AT_ONCE = 256
-_KEPT = ("max_seq_length", "doc_stride", "max_query_length", THRESHOLD)  # in labels.json
 _MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
 
 
@@ -217,15 +216,15 @@ class QuestionAnswerer:
 
     Args:
         model: of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
-        tokenizer: that of the model.
-        max_seq_length: tokens of a window and its question. None: 384, or what the model has
-            positions for.
-        doc_stride: tokens between the beginnings of two windows of a context.
-        max_query_length: tokens of a question; what is more is cut off.
+        tokenizer: that of the model. Default: `model.tokenizer`.
+        max_seq_length: tokens of a window and its question. Default: as in the training, as of
+            all that follow where that is known; else 384, or what the model has positions for.
+        doc_stride: tokens between the beginnings of two windows of a context. Default: 128.
+        max_query_length: tokens of a question; what is more is cut off. Default: 64.
         n_best_size: most candidates of a question.
         max_answer_length: longest answer, in tokens.
         null_score_diff_threshold: null odds from which on a question is not answered; of SQuAD 2.0
-            alone. None: 0.
+            alone. Default: the best of the model's evaluation, else 0.
         batch_size: windows of `max_seq_length` at once; of shorter ones more.
 
     Raises:
@@ -236,37 +235,44 @@ class QuestionAnswerer:
     def __init__(
         self,
         model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None = None,
         *,
         max_seq_length: int | None = None,
-        doc_stride: int = 128,
-        max_query_length: int = 64,
+        doc_stride: int | None = None,
+        max_query_length: int | None = None,
         n_best_size: int = 20,
         max_answer_length: int = 30,
         null_score_diff_threshold: float | None = None,
         batch_size: int = 8,
     ) -> None:
-        check_model(model, _MODELS, tokenizer)
+        tokenizer = check_model(model, _MODELS, tokenizer)
+        known = model.trained_task or TrainedTask("")
+
+        def setting(name: str, given: float | None, default: float | None) -> Any:
+            return known.settings.get(name, default) if given is None else given
+
         version = 1 if isinstance(model, AlbertForQuestionAnswering) else 2
         predictor = new_predictor(
             model,
             model.config,
             outputs=OUTPUTS[version],
-            max_seq_length=max_seq_length,
+            max_seq_length=known.max_seq_length if max_seq_length is None else max_seq_length,
             batch_size=batch_size,
             longest=AnswerSettings.max_seq_length,
         )
         length = predictor.max_seq_length
         numbers = {
-            "doc_stride": doc_stride,
-            "max_query_length": max_query_length,
+            "doc_stride": setting("doc_stride", doc_stride, AnswerSettings.doc_stride),
+            "max_query_length": setting(
+                "max_query_length", max_query_length, AnswerSettings.max_query_length
+            ),
             "n_best_size": n_best_size,
             "max_answer_length": max_answer_length,
         }
         for name, value in numbers.items():
             check_whole_number(name, value, 1)
-        check_lengths(length, doc_stride, max_query_length)
-        threshold = null_score_diff_threshold
+        check_lengths(length, numbers["doc_stride"], numbers["max_query_length"])
+        threshold = setting(THRESHOLD, null_score_diff_threshold, None)
         is_number = isinstance(threshold, Real) and not math.isnan(threshold)
         if threshold is not None and not is_number:
             raise ValueError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
@@ -303,8 +309,7 @@ class QuestionAnswerer:
             where: a model of any format, see `load`; the directory of a training means its best
                 checkpoint, else the newest.
             batch_size: see `QuestionAnswerer`.
-            **settings: other arguments of `QuestionAnswerer`; what is left out is as in the
-                training (labels.json), and the threshold the best of its evaluation.
+            **settings: other arguments of `QuestionAnswerer`.
 
         Raises:
             TypeError: an argument is unknown or of another type.
@@ -313,11 +318,7 @@ class QuestionAnswerer:
         """
         found = find_model(where)
         model = found.load(_MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
-        known: dict[str, Any] = {}
-        if found.task is not None:
-            known = {**found.task.settings, "max_seq_length": found.task.max_seq_length}
-            known = {name: known[name] for name in _KEPT if known.get(name) is not None}
-        return cls(model, found.tokenizer, batch_size=batch_size, **{**known, **settings})
+        return cls(model, batch_size=batch_size, **settings)
 
     def __call__(self, questions: Iterable[str], contexts: Iterable[str]) -> list[QuestionAnswer]:
         """Answers each question by a part of its context.

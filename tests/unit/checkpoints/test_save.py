@@ -113,7 +113,7 @@ def test_the_tokenizer_goes_with_the_model(tmp_path):
     model = albert_tf.AlbertForClassification.load("mini", labels=["no", "yes"])
     texts = ["A short one.", "Another one, which is longer."]
     batch = model.tokenizer(texts)
-    albert_tf.save(model, tmp_path / "kept", is_pair=False)
+    albert_tf.save(model, tmp_path / "kept", pairs=False)
     kept = albert_tf.load(tmp_path / "kept")
     np.testing.assert_array_equal(kept(kept.tokenizer(texts))["logits"], model(batch)["logits"])
     assert kept.trained_task.is_pair is False

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import albert_tf
 from albert_tf import AlbertEncoder, AlbertForClassification, TextClassifier, TextPrediction
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import read_contents
@@ -132,7 +133,7 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
         (lambda: load(directory, batch_size=0), ValueError, "batch_size must be at least 1"),
         (lambda: load(directory, max_seq_length=0), ValueError, "max_seq_length must be in"),
         (lambda: load(directory, max_seq_length=2), ValueError, "max_seq_length must be at least"),
-        (lambda: TextClassifier(model, tokenizer), TypeError, "labels must be a list.*None"),
+        (lambda: TextClassifier(model, tokenizer), ValueError, "labels must name the 3 outputs"),
         (
             lambda: TextClassifier(AlbertEncoder(CONFIG), tokenizer, labels=NAMES),
             TypeError,
@@ -146,3 +147,8 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
         (lambda: TextClassifier(model, "mini", labels=NAMES), TypeError, "tokenizer must be"),
     ])  # fmt: skip
     assert load(unlabelled, labels=NAMES, max_seq_length=20)(["a"]) == classifier(["a"])
+
+
+def test_a_loaded_model_knows_tokenizer_labels_and_length(directory):
+    expected = TextClassifier.load(directory)(TEXTS[:9])
+    assert TextClassifier(albert_tf.load(directory))(TEXTS[:9]) == expected
