@@ -100,27 +100,21 @@ class ConversionReport:
         for name, stored in mapped.items():
             origin = "" if name == stored else f" <- {stored}"
             yield f"  {name} {list(shapes[stored])}{origin}"
-        yield from _listed("ignored, not used by the model", self.loaded.ignored, shapes)
-        yield from _listed(
-            "missing, randomly initialized, not used by any output", self.loaded.missing, {}
-        )
-        yield from _listed(
-            f"omitted, not supported by {self.format_name}", self.unsupported_weights, shapes
-        )
-        slots = [name for name in shapes if is_slot(name)]
-        if slots:
-            yield f"optimizer slots in the source: {len(slots)}"
+        for what, names in (
+            ("ignored, not used by the model", self.loaded.ignored),
+            ("missing, randomly initialized, not used by any output", self.loaded.missing),
+            (f"omitted, not supported by {self.format_name}", self.unsupported_weights),
+        ):
+            yield f"{what}: {len(names)}"
+            for name in names:
+                yield f"  {name} {list(shapes[name]) if name in shapes else ''}".rstrip()
+        if slots := sum(map(is_slot, shapes)):
+            yield f"optimizer slots in the source: {slots}"
         yield f"tokenizer: {'the same' if self.has_tokenizer else 'none'}"
         yield "largest difference of each output, computed from the written files in a new process"
         yield "(of an output larger than 1, as a share of its largest value):"
         for name, difference in self.differences.items():
             yield f"  {name}: {difference:.2e}"
-
-
-def _listed(what: str, names: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    yield f"{what}: {len(names)}"
-    for name in names:
-        yield f"  {name} {list(shapes[name]) if name in shapes else ''}".rstrip()
 
 
 def convert(

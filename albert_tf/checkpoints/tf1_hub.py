@@ -60,7 +60,7 @@ _MASKED_LM = "cls/predictions/output_bias"  # stands for its head
 _SENTENCE_ORDER = "cls/seq_relationship/output_weights"  # likewise
 _SENTENCE_ORDER_BIAS = "cls/seq_relationship/output_bias"
 _ENCODER_OUTPUTS = ("sequence_output", "pooled_output")
-_OF_TF2 = "_CHECKPOINTABLE_OBJECT_GRAPH"  # among the variables of every SavedModel of TF2
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # among the variables of every SavedModel of TF2
 _SHARED_LAYERS = "bert/encoder/transformer/group_0/inner_group_0/"
 _EXPECTED = (
     f"Expected a TF1 module with variables of an ALBERT encoder ({_SHARED_LAYERS}...), as the "
@@ -77,7 +77,7 @@ def is_here(path: str) -> bool:
         variables = open_tensorflow_checkpoint(os.path.join(path, VARIABLES))
     except LoadError:
         return True  # what is wrong with it, `read` says
-    return _OF_TF2 not in variables.get_variable_to_shape_map()
+    return OBJECT_GRAPH not in variables.get_variable_to_shape_map()
 
 
 def read(path: str, flag: str) -> StoredModel:
@@ -139,7 +139,7 @@ def _asset(path: str, name: str | None) -> str | None:
     """The path of an asset, None where there is no such file."""
     if not name:
         return None
-    file = os.path.join(path, "assets", name)
+    file = os.path.join(path, _ASSETS_FOLDER, name)
     if tf.io.gfile.exists(file):
         return file
     logging.warning("%s is missing: it must be passed by a flag", file)
@@ -151,7 +151,7 @@ def _asset_name(graph: Any, tensor: str) -> str | None:
 
     TF-Hub lists assets in a collection, SavedModel's builder in a field.
     """
-    packed = graph.collection_def["saved_model_assets"].any_list.value
+    packed = graph.collection_def[_ASSETS].any_list.value
     assets = [meta_graph_pb2.AssetFileDef.FromString(asset.value) for asset in packed]
     names = {a.tensor_info.name: a.filename for a in [*graph.asset_file_def, *assets]}
     return names.get(tensor)
@@ -194,7 +194,7 @@ def build_outputs(
     features = {**inputs, "masked_lm_positions": inputs[POSITIONS]}
     with keras.StatelessScope(state_mapping=state):
         values = model(features, training=training, dropout_seed=tf.constant((1, 1)))
-    outputs = {name: values[name] for name in ("sequence_output", "pooled_output")}
+    outputs = {name: values[name] for name in _ENCODER_OUTPUTS}
     outputs["mlm_logits"] = tf.reshape(values["masked_lm_logits"], [-1, model.config.vocab_size])
     if model.has_sentence_order_head:
         outputs["sop_log_probs"] = tf.nn.log_softmax(values["sentence_order_logits"])
@@ -310,13 +310,9 @@ def write(directory: str, contents: ModelContents) -> None:
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Runs the graph of a module, as any program does that reads it with TensorFlow 2.
 
-    Args:
-        directory: the module.
-        batch: see `ragged_batch` of `convert.py`.
-
-    Returns:
-        `sequence_output` and `pooled_output`, and, as far as the module has the signatures,
-        `masked_lm_logits` [B, P, V] and `sentence_order_logits` [B, 2].
+    The `batch` is that of `convert.ragged_batch`. Gives `sequence_output` and `pooled_output`, and,
+    as far as the module has the signatures, `masked_lm_logits` [B, P, V] and
+    `sentence_order_logits` [B, 2].
     """
     module = tf.saved_model.load(directory, tags=[])
     tokens = {name: tf.constant(batch[name]) for name in INPUTS}
@@ -403,17 +399,14 @@ def _signature(inputs: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]
 
 
 def _signatures(
-    inputs: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor], weights: Mapping[str, Any]
-) -> dict[str, tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]]:
+    inputs: Tensors, outputs: Tensors, weights: Mapping[str, Any]
+) -> dict[str, tuple[Tensors, Tensors]]:
     """Inputs and outputs of what the model can be asked for."""
     tokens = {name: inputs[name] for name in INPUTS}
     encoded = {name: outputs[name] for name in _ENCODER_OUTPUTS}
     signatures = {"tokens": (tokens, encoded)}
     if _SENTENCE_ORDER in weights:
-        sentence_order = {**encoded, "sop_log_probs": outputs["sop_log_probs"]}
-        signatures["sop"] = (tokens, sentence_order)
+        signatures["sop"] = (tokens, {**encoded, "sop_log_probs": outputs["sop_log_probs"]})
     if _MASKED_LM in weights:
-        positions = {POSITIONS: inputs[POSITIONS]}
-        masked_lm = {**encoded, "mlm_logits": outputs["mlm_logits"]}
-        signatures["mlm"] = ({**tokens, **positions}, masked_lm)
+        signatures["mlm"] = (inputs, {**encoded, "mlm_logits": outputs["mlm_logits"]})
     return signatures

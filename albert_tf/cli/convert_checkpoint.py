@@ -13,14 +13,7 @@ import os
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import (
-    DRY_RUN,
-    MODEL_PARTS,
-    Flag,
-    define,
-    is_dry_run,
-    model_parts_from_flags,
-)
+from albert_tf.cli.flags import DRY_RUN, MODEL_PARTS, Flag, define, model_parts_from_flags
 
 # Those of `checkpoints/formats.py`, whose import takes seconds.
 FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
@@ -64,19 +57,17 @@ def run() -> None:
     model = values.model
     if values.checkpoint_name:
         model = os.path.join(model, values.checkpoint_name)
-    dry_run = is_dry_run(values)
     report = convert(
         model,
         values.format,
         values.output_dir,
         with_optimizer=values.with_optimizer,
         dtype=values.dtype,
-        dry_run=dry_run,
+        dry_run=values.dry_run,
         **model_parts_from_flags(values),
     )
-    if not dry_run:
-        for line in report.lines():
-            print(line)
+    if not values.dry_run:
+        print(*report.lines(), sep="\n")
 
 
 main = command(define_flags, run)

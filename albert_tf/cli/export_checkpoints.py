@@ -12,7 +12,7 @@ import os
 from absl import flags, logging
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run
+from albert_tf.cli.flags import DRY_RUN, Flag, define
 
 
 def define_flags() -> None:
@@ -50,9 +50,8 @@ def run() -> None:
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
     )
-    dry_run = is_dry_run(values)
-    names = export_weights(model, values.export_path, dry_run=dry_run)
-    if not dry_run:
+    names = export_weights(model, values.export_path, dry_run=values.dry_run)
+    if not values.dry_run:
         logging.info("%d variables are in %s", len(names), os.path.abspath(values.export_path))
 
 

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import (
-    DRY_RUN,
-    MODEL_PARTS,
-    Flag,
-    define,
-    is_dry_run,
-    model_parts_from_flags,
-)
+from albert_tf.cli.flags import DRY_RUN, MODEL_PARTS, Flag, define, model_parts_from_flags
 from albert_tf.data.files import file_size
 
 if TYPE_CHECKING:
@@ -79,7 +72,7 @@ def run() -> None:
         batch_size=values.batch_size or None,
         labels=contents.task.labels if contents.task else None,
     )
-    if is_dry_run(values):
+    if values.dry_run:
         return
     agreements = export.write()
     size = file_size(values.output_file)

@@ -16,7 +16,7 @@ import os
 from absl import flags
 
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import DRY_RUN, Flag, define, is_dry_run, lower_case_from_flags
+from albert_tf.cli.flags import DRY_RUN, Flag, define, lower_case_from_flags
 
 
 def define_flags() -> None:
@@ -63,18 +63,16 @@ def run() -> None:
     model = model_in(
         values.albert_directory, values.checkpoint_name, values["checkpoint_name"].present > 0
     )
-    dry_run = is_dry_run(values)
     report = export_to_tfhub(
         model,
         values.format,
         values.export_path,
         values.preprocessor_path,
         do_lower_case=lower_case_from_flags(values),
-        dry_run=dry_run,
+        dry_run=values.dry_run,
     )
-    if not dry_run:
-        for line in report.lines():
-            print(line)
+    if not values.dry_run:
+        print(*report.lines(), sep="\n")
 
 
 main = command(define_flags, run)

@@ -167,16 +167,11 @@ NGRAMS: Flags = {
 }
 
 
-def is_dry_run(values: flags.FlagValues) -> bool:
-    """Whether the command is only to be tried; False for commands without the flag."""
-    return "dry_run" in values and bool(values.dry_run)
-
-
 @contextmanager
 def dry_run_context(values: flags.FlagValues) -> Iterator[None]:
     """With --dry_run says in the end that nothing failed."""
     yield
-    if is_dry_run(values):
+    if "dry_run" in values and values.dry_run:
         print(DRY_RUN_PASSED)
 
 

@@ -23,7 +23,7 @@ from albert_tf.data.strict_json import JsonValue, read_json, shown
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.segments import NONE, NSP, SENTENCE_LOSSES, SOP
 from albert_tf.tools.commands import command_arguments, started
-from albert_tf.tools.glue_results import read_evaluations
+from albert_tf.tools.glue_results import read_evaluations, write_table
 from albert_tf.training.curves import png
 
 Run = dict[str, Any]  # an element of ablations.json
@@ -200,7 +200,8 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
         _try_out(settings, runs)
         return
     if not file_exists(settings.path(SETTINGS_FILE)):
-        _write(settings.path(SETTINGS_FILE), json.dumps(common, indent=2) + "\n")
+        with write_then_rename(settings.path(SETTINGS_FILE)) as file:
+            file.write((json.dumps(common, indent=2) + "\n").encode())
     failed, table = [], ""
     for number, variant in enumerate(runs, start=1):
         logging.info("run %d/%d: %s", number, len(runs), variant.run)
@@ -357,27 +358,13 @@ def write_results(output_dir: str, runs: Sequence[Run]) -> str:
     """Writes `ablations.md`, `.json` and `.png`; returns the table as Markdown."""
     if not runs:
         return ""
-    table = rows(runs)
-    lines = [table[0], ["---", "---", *["---:"] * (len(table[0]) - 2)], *table[1:]]
-    markdown = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    markdown += (
-        "\n\nEach model differs from the base in one thing. Parameters are those of the encoder "
+    note = (
+        "Each model differs from the base in one thing. Parameters are those of the encoder "
         "with its pooler. Losses and accuracies (in percent) are of held-out records; for several "
-        "seeds, the mean with the lowest and highest value.\n"
+        "seeds, the mean with the lowest and highest value."
     )
-    files: dict[str, str | bytes] = {
-        "md": markdown,
-        "json": json.dumps(runs, indent=2) + "\n",
-        "png": _picture(runs),
-    }
-    for ending, content in files.items():
-        _write(os.path.join(output_dir, f"ablations.{ending}"), content)
-    return markdown
-
-
-def _write(path: str, content: str | bytes) -> None:
-    with write_then_rename(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+    path = os.path.join(output_dir, "ablations")
+    return write_table(path, rows(runs), [note], runs, _picture(runs))
 
 
 def rows(runs: Sequence[Run]) -> list[list[str]]:

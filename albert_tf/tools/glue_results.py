@@ -212,22 +212,36 @@ def write_results(
     """
     header = ["task", "metric", "median", "min to max", "seeds"]
     header += [f"published, {model}"] if model else []
-    cells = [header, ["---"] * 2 + ["---:"] * (len(header) - 2)]
+    cells = [header]
     for row in rows:
         scores = [f"{row['median']:.1f}", f"{row['min']:.1f} to {row['max']:.1f}"]
         published = [str(row["published"] or "-")] if model else []
         titles = [_TITLES[row["task"]], _METRIC_TITLES[row["metric"]]]
         cells.append([*titles, *scores, str(len(row["seeds"])), *published])
-    lines = [f"| {' | '.join(line)} |" for line in cells]
-    lines += ["", "In percent, on the development sets, at the best checkpoint of each run."]
-    for run in runs:
-        if run.problem and run.task in _TITLES:
-            lines.append(f"Without a score: {os.path.basename(run.path)} ({run.problem}).")
-    table = "\n".join(lines) + "\n"
-    content = json.dumps({"model": model, "unit": "percent", "scores": rows}, indent=2) + "\n"
-    files = {"md": table.encode(), "json": content.encode(), "png": _picture(rows)}
-    for ending, data in files.items():
-        with write_then_rename(os.path.join(results_dir, f"glue_results.{ending}")) as file:
+    notes = ["In percent, on the development sets, at the best checkpoint of each run."]
+    notes += [
+        f"Without a score: {os.path.basename(run.path)} ({run.problem})."
+        for run in runs
+        if run.problem and run.task in _TITLES
+    ]
+    content = {"model": model, "unit": "percent", "scores": rows}
+    path = os.path.join(results_dir, "glue_results")
+    return write_table(path, cells, notes, content, _picture(rows))
+
+
+def write_table(
+    path: str, rows: Sequence[Sequence[str]], notes: Sequence[str], content: Any, picture: bytes
+) -> str:
+    """Writes `<path>.md`, `.json` and `.png`; returns the table as Markdown, with its notes.
+
+    The first row is the header; the first two columns are texts, the others numbers.
+    """
+    header, *others = rows
+    lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *others]
+    table = "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes]) + "\n"
+    text = json.dumps(content, indent=2) + "\n"
+    for ending, data in (("md", table.encode()), ("json", text.encode()), ("png", picture)):
+        with write_then_rename(f"{path}.{ending}") as file:
             file.write(data)
     return table
 

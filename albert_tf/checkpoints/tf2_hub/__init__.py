@@ -18,9 +18,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
+from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.model_contents import StoredModel, WeightsReader
 from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint, read_variables
 from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
 from albert_tf.checkpoints.tf2_hub.writing import unsupported_weights, write
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import reason_of
@@ -28,12 +30,7 @@ from albert_tf.data.strict_json import JsonError, json_values, shown
 
 __all__ = ["compute", "is_here", "open_weights", "read", "unsupported_weights", "write"]
 FORMAT = "tf2_hub"
-GRAPH_FILE = "saved_model.pb"
-VARIABLES = os.path.join("variables", "variables")
 
-# Such an object is stored twice: in the checkpoint, as the keys of its variables, and in the file
-# with the graphs, which knows assets and functions.
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
 
 # What our own exports call what they hold; the tokenizer's names are TF-Hub's.
@@ -91,13 +88,7 @@ _EXPECTED = (
 
 def is_here(path: str) -> bool:
     """Whether a path is a directory with a SavedModel of TF2, of whatever it may be."""
-    if not tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)):
-        return False
-    try:
-        variables = open_tensorflow_checkpoint(os.path.join(path, VARIABLES))
-    except LoadError:
-        return False
-    return _OBJECT_GRAPH in variables.get_variable_to_shape_map()
+    return tf.io.gfile.exists(os.path.join(path, GRAPH_FILE)) and not tf1_hub.is_here(path)
 
 
 def read(path: str, flag: str) -> StoredModel:
@@ -178,7 +169,7 @@ class _Weights:
         self._reader = open_tensorflow_checkpoint(checkpoint)
         shapes = self._reader.get_variable_to_shape_map()
         try:
-            graph = self.value(_OBJECT_GRAPH)
+            graph = self.value(OBJECT_GRAPH)
             self._objects = trackable_object_graph_pb2.TrackableObjectGraph.FromString(graph)
             self.keys = {
                 attribute.full_name: attribute.checkpoint_key
