@@ -103,6 +103,7 @@ albert_tf.save(albert_tf.AlbertForQuestionAnswering.load("mini"), "squad", max_s
 """
 
 
+@pytest.mark.slow
 def test_ours_run_as_written(tmp_path):
     run_all("albert_tf", tmp_path, SQUAD)
 
