@@ -1,6 +1,7 @@
 """Models that are not given by their path: URLs, names, and tar files as they were released.
 
-A tar file is unpacked once, into a cache, and read from there. A released file holds one folder with a model's files; TF-Hub's archives hold them at the top.
+A tar file is unpacked once, into a cache, and read from there. A released file holds one folder
+with a model's files; TF-Hub's archives hold them at the top.
 """
 
 from __future__ import annotations

@@ -59,10 +59,10 @@ def export_to_tfhub(
     )
     if dry_run or not preprocessor_path:
         return export()
-    from albert_tf.serving import preprocessor as tf2_hub_preprocessor
+    from albert_tf.serving import preprocessor
 
     with new_directory(preprocessor_path, PREPROCESSOR_FLAG) as directory:
-        tf2_hub_preprocessor.write(directory, tokenizer, length)
+        preprocessor.write(directory, tokenizer, length)
         # What comes of the encoder decides whether the preprocessor gets its name.
         return export()
 

@@ -25,7 +25,6 @@ from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
-DEFAULT_LENGTH = 128
 _TEXTS = tf.TensorSpec([None], tf.string, name="sentences")
 _LENGTH = tf.TensorSpec([], tf.int32, name="seq_length")
 
@@ -33,7 +32,7 @@ _LENGTH = tf.TensorSpec([], tf.int32, name="seq_length")
 _IDS = (tf.RaggedTensorSpec([None, None], tf.int32), tf.RaggedTensorSpec([None] * 3, tf.int32))
 
 
-def write(directory: str, tokenizer: Tokenizer, seq_length: int = DEFAULT_LENGTH) -> None:
+def write(directory: str, tokenizer: Tokenizer, seq_length: int) -> None:
     """Writes a preprocessor for a tokenizer's models into a directory that is new or empty.
 
     The vocabulary is in it, twice: in the graph, and as the file it came from among the assets.

@@ -61,14 +61,11 @@ def test_an_archive_of_tf_hub_has_its_files_at_the_top(golden, tmp_path):
     assert recognise(path, "--model").format == "tf1_hub"
 
 
-def test_it_is_unpacked_once(released, monkeypatch):
+def test_it_is_unpacked_once_and_a_changed_file_anew(released, golden, monkeypatch):
     first = local_directory(released, "--model")
-    monkeypatch.setattr(archives, "_extract", None)
-    assert local_directory(released, "--model") == first
-
-
-def test_a_changed_file_is_unpacked_anew(released, golden):
-    first = local_directory(released, "--model")
+    with monkeypatch.context() as patch:
+        patch.setattr(archives, "_extract", None)
+        assert local_directory(released, "--model") == first
     with tarfile.open(released, "w:gz") as archive:
         archive.add(golden / "hub" / "module", "module")
     assert local_directory(released, "--model") != first
@@ -93,19 +90,15 @@ def test_members_that_could_do_harm_are_refused(tmp_path, cache, name, changes):
     assert list((cache / "unpacked").iterdir()) == []
 
 
-def without_end(content):
-    return content[:-40]
-
-
-def with_another_checksum(content):
-    return content[:-8] + bytes([content[-8] ^ 1]) + content[-7:]
-
-
-def nothing(content):
-    return b""
-
-
-@pytest.mark.parametrize("damage", [nothing, without_end, with_another_checksum])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:-40],
+        lambda content: content[:-8] + bytes([content[-8] ^ 1]) + content[-7:],
+    ],
+    ids=["empty", "without its end", "with another checksum"],
+)
 def test_damaged_files_leave_nothing(released, cache, damage):
     content = Path(released).read_bytes()
     Path(released).write_bytes(damage(content))
@@ -157,19 +150,15 @@ def test_what_lies_elsewhere(released, tmp_path):
 
 class TestUrl:
     def test_one_that_cannot_be_fetched_says_what_to_do(self, monkeypatch):
-        import tensorflow_hub
-
         def resolve(handle):
             raise OSError("no route to host")
 
-        monkeypatch.setattr(tensorflow_hub, "resolve", resolve)
+        monkeypatch.setattr("tensorflow_hub.resolve", resolve)
         message = "--init_checkpoint=https://h.example/m .*no route.*its tar file"
         with pytest.raises(LoadError, match=message):
             recognise("https://h.example/m", "--init_checkpoint")
 
     def test_a_fetched_module_is_read_from_the_cache(self, golden, monkeypatch):
-        import tensorflow_hub
-
         module = str(golden / "hub" / "module")
-        monkeypatch.setattr(tensorflow_hub, "resolve", {"http://h.example/m": module}.get)
+        monkeypatch.setattr("tensorflow_hub.resolve", {"http://h.example/m": module}.get)
         assert recognise("http://h.example/m", "--model").path == module

@@ -49,6 +49,14 @@ class State:
         return self
 
 
+def run_of(directory, *steps):
+    """The state of a run that has saved these steps."""
+    state = State()
+    for step in steps:
+        state.advance_to(step).save(directory)
+    return state
+
+
 @pytest.fixture(scope="module")
 def blank():
     """A state to restore into."""
@@ -82,10 +90,7 @@ def directory(tmp_path):
 @pytest.fixture
 def two(directory):
     """The state of a run that is at step 12 and has saved 4 and 9 there."""
-    state = State()
-    for step in (4, 9):
-        state.advance_to(step).save(directory)
-    return state.advance_to(12)
+    return run_of(directory, 4, 9).advance_to(12)
 
 
 def all_files(directory):
@@ -101,9 +106,7 @@ class TestSaving:
         assert directory.checkpoints() == []
 
     def test_keeps_the_newest_and_what_belongs_to_them(self, directory, blank):
-        state = State()
-        for step in (4, 9, 10):
-            state.advance_to(step).save(directory)
+        run_of(directory, 4, 9, 10)
         assert steps_of(directory) == [9, 10]
         data = {f"{name}{step}" for name in ("model.ckpt-", "train_state/") for step in (9, 10)}
         files = {f"{name}{suffix}" for name in data for suffix in (".index", DATA_SUFFIX)}
@@ -116,17 +119,16 @@ class TestSaving:
         assert restored_step(directory, blank) == 10
 
     def test_keeps_all_when_asked(self, tmp_path):
-        directory, state = TrainingDirectory(str(tmp_path), keep_checkpoint_max=0), State()
-        for step in (1, 2, 3):
-            state.advance_to(step).save(directory)
+        directory = TrainingDirectory(str(tmp_path), keep_checkpoint_max=0)
+        run_of(directory, 1, 2, 3)
         assert steps_of(directory) == [1, 2, 3]
 
     def test_the_best_is_replaced_and_outlives_the_others(self, directory):
         state = State()
-        for step in (4, 9, 10):
+        for step in (4, 9):
             state.advance_to(step).save(directory)
-            if step < 10:
-                directory.save_best(step, state.model)
+            directory.save_best(step, state.model)
+        state.advance_to(10).save(directory)
         reader = tf.train.load_checkpoint(directory.best())
         assert reader.get_tensor("global_step") == 9
         assert reader.get_tensor("bert/pooler/dense/bias")[0] == 9.0
@@ -150,21 +152,15 @@ class Killer:
     def _counted(self, change):
         def counted(*args, **kwargs):
             if self.left == 0:
-                self.happen()
+                raise _Killed
             self.left -= 1
             return change(*args, **kwargs)
 
         return counted
 
-    def happen(self):
-        raise _Killed
-
 
 def test_a_save_killed_anywhere_leaves_one_whole_checkpoint(tmp_path, blank):
-    state = State()
-    for step in (4, 9):
-        state.advance_to(step).save(TrainingDirectory(str(tmp_path / "before")))
-    state.advance_to(12)
+    state = run_of(TrainingDirectory(str(tmp_path / "before")), 4, 9).advance_to(12)
     outcomes = []
     for survives in range(40):
         path = shutil.copytree(tmp_path / "before", tmp_path / str(survives))
@@ -283,9 +279,7 @@ class TestDamage:
     @pytest.fixture(scope="class")
     def saved(self, tmp_path_factory):
         path = tmp_path_factory.mktemp("whole") / "run"
-        state = State()
-        for step in (2, 4, 9):
-            state.advance_to(step).save(TrainingDirectory(str(path), keep_checkpoint_max=3))
+        run_of(TrainingDirectory(str(path), keep_checkpoint_max=3), 2, 4, 9)
         return path
 
     @pytest.fixture

@@ -264,15 +264,10 @@ def test_mistakes_are_named_before_anything_is_written(tmp_path, options, messag
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "kind", [AlbertForQuestionAnsweringWithBeamSearch, AlbertForMultipleChoice]
-)
-def test_other_models_are_refused(tmp_path, kind):
-    with pytest.raises(ValueError, match=kind.__name__):
-        LiteRTExport(kind(small_config()), str(tmp_path / "model.tflite"))
-
-
 def test_models_and_places_that_cannot_be_are_refused(tmp_path, monkeypatch):
+    for kind in (AlbertForQuestionAnsweringWithBeamSearch, AlbertForMultipleChoice):
+        with pytest.raises(ValueError, match=kind.__name__):
+            LiteRTExport(kind(small_config()), str(tmp_path / "model.tflite"))
     model = AlbertEncoder(small_config())
     with pytest.raises(ValueError, match=f"--output_file: {tmp_path}"):
         LiteRTExport(model, str(tmp_path))

@@ -52,7 +52,8 @@ def settings(version: int) -> AnswerSettings:
     return AnswerSettings(version, LENGTH, threshold=threshold, **SETTINGS)
 
 
-def new_models() -> dict:
+@pytest.fixture(scope="module")
+def models() -> dict:
     """Models whose outputs differ clearly from text to text."""
     keras.utils.set_random_seed(7)
     config = small_config(vocab_size=1000, num_hidden_layers=2, max_position_embeddings=LENGTH)
@@ -76,11 +77,6 @@ def new_models() -> dict:
 @pytest.fixture(scope="module")
 def tokenizer(golden):
     return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
-
-
-@pytest.fixture(scope="module")
-def models():
-    return new_models()
 
 
 @pytest.fixture(scope="module")
