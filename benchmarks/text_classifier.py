@@ -23,11 +23,7 @@ from absl import app, flags
 
 import albert_tf
 from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.loading import read_contents
-from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.trained_task import TrainedTask
-from albert_tf.data.text_examples import Labels
 from benchmarks.timing import best_seconds
 
 _MODEL = flags.DEFINE_string("model", None, "Directory of a classifier of single texts.")
@@ -42,18 +38,6 @@ albert_tf.TextClassifier.load(sys.argv[1], max_seq_length=int(sys.argv[3]))(text
 """
 
 
-def new_classifier(path: str) -> str:
-    """Writes a classifier as a training leaves it behind."""
-    tokenizer = albert_tf.load_tokenizer("mini")
-    model = albert_tf.AlbertForClassification(albert_tf.load("mini").config, 2)
-    load_weights(model, "mini")
-    ModelDirectory(path, model.config, "", tokenizer).write()
-    variables = albert_tf.original_names(model)
-    albert_tf.write_checkpoint(os.path.join(path, "model.ckpt-best"), variables, 1)
-    TrainedTask("custom", Labels(("no", "yes")), is_pair=False, max_seq_length=_LENGTH).write(path)
-    return path
-
-
 def random_texts(count: int) -> list[str]:
     """Texts of 3 to 60 words of the vocabulary."""
     source, tokens = random.Random(1), albert_tf.load_tokenizer("mini").tokens
@@ -64,7 +48,10 @@ def random_texts(count: int) -> list[str]:
 def main(_: list[str]) -> None:
     """Prints texts a second, and ratios of times."""
     with tempfile.TemporaryDirectory() as folder:
-        directory = _MODEL.value or new_classifier(os.path.join(folder, "classifier"))
+        directory = _MODEL.value or os.path.join(folder, "classifier")
+        if not _MODEL.value:
+            model = albert_tf.AlbertForClassification.load("mini", labels=["no", "yes"])
+            albert_tf.save(model, directory, max_seq_length=_LENGTH, pairs=False)
         texts, lines = random_texts(_TEXTS.value), os.path.join(folder, "texts.txt")
         with open(lines, "w") as file:
             file.write("\n".join(texts))
