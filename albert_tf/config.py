@@ -29,6 +29,7 @@ PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
 
 # Where to compute; see distribution.py.
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+ALL_REDUCES = ("auto", "nccl", "ring")
 
 # Bounds that no model reaches; beyond them no tensor has its shape, and no graph an end.
 MAX_SIZE = 2**31 - 1

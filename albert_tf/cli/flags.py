@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 from absl import flags, logging
 
 from albert_tf.config import (
+    ALL_REDUCES,
     FLOAT32,
     ON_DIVERGENCE,
     PRECISIONS,
@@ -284,6 +285,9 @@ def define_device_flags() -> None:
                 "multi_worker: the GPUs of all machines in the environment variable TF_CONFIG. "
                 "tpu: same as --use_tpu. auto: multi_worker if TF_CONFIG names several workers, "
                 "else mirrored if there are several GPUs, else one_device.",
+                Flag("all_reduce", "auto", choices=ALL_REDUCES): "How several workers add up "
+                "gradients. nccl: by NVIDIA's library, on GPUs. ring: over the network by "
+                "TensorFlow. auto: nccl on GPUs, else ring.",
                 Flag("num_logical_cpu_devices", 1, at_least=1): "Number of logical devices to "
                 "split the CPU into, to try --distribution_strategy=mirrored without GPUs.",
                 Flag("use_tpu", False): "Compute on a TPU.",

@@ -155,7 +155,9 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
     return name
 
 
-def create_strategy(name: str = "auto", tpu: TpuAddress | None = None) -> tf.distribute.Strategy:
+def create_strategy(
+    name: str = "auto", tpu: TpuAddress | None = None, all_reduce: str = "auto"
+) -> tf.distribute.Strategy:
     """Returns the strategy a flag names.
 
     Several workers must be the first thing TensorFlow is asked for in a process.
@@ -166,13 +168,14 @@ def create_strategy(name: str = "auto", tpu: TpuAddress | None = None) -> tf.dis
             the cores of a TPU; "auto", multi_worker where TF_CONFIG names several workers, else
             mirrored where there is more than one GPU.
         tpu: which TPU. Default: that of this machine.
+        all_reduce: how several workers add up gradients; see `communication_options`.
 
     Raises:
         ValueError: the name is none of these, or what it needs is not there.
     """
     name = resolve_strategy(name)
     if name == "multi_worker":
-        return _multi_worker()
+        return _multi_worker(all_reduce)
     if name == "tpu":
         return _tpu(tpu or TpuAddress())
     return _local(name)
@@ -195,8 +198,29 @@ def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     return tf.distribute.MirroredStrategy(devices)
 
 
+def communication_options(all_reduce: str) -> tf.distribute.experimental.CommunicationOptions:
+    """Returns how several workers add up gradients: "nccl", "ring", or "auto".
+
+    TensorFlow's own choice is its ring, over gRPC, also where there are GPUs, which then wait.
+
+    Raises:
+        ValueError: NCCL is asked for, and there is no GPU.
+    """
+    has_gpus = bool(tf.config.list_physical_devices("GPU"))
+    if all_reduce == "nccl" and not has_gpus:
+        raise ValueError(
+            "--all_reduce=nccl needs GPUs, and this machine has none. Use auto or ring."
+        )
+    implementation = tf.distribute.experimental.CommunicationImplementation
+    uses_nccl = has_gpus and all_reduce != "ring"
+    return tf.distribute.experimental.CommunicationOptions(
+        implementation=implementation.NCCL if uses_nccl else implementation.RING
+    )
+
+
 @cache
-def _multi_worker() -> tf.distribute.MultiWorkerMirroredStrategy:
+def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
+    options = communication_options(all_reduce)
     cluster = _own_cluster()
     logging.info(
         "This is worker %d of %d (%s); waiting for the others to start: %s",
@@ -210,7 +234,7 @@ def _multi_worker() -> tf.distribute.MultiWorkerMirroredStrategy:
     try:
         # TensorFlow notes SIGTERM from then on and does nothing: handlers are set again afterwards.
         with die_on_signals():
-            return tf.distribute.MultiWorkerMirroredStrategy()
+            return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     except RuntimeError as error:
         raise ValueError(
             f"Several workers cannot be used any more in this process: {error}"
@@ -298,7 +322,11 @@ def check_devices(settings: TrainingSettings) -> None:
         )
     if settings.use_tpu or name == "tpu":
         return
-    resolve_strategy(name, num_logical_cpu_devices=settings.num_logical_cpu_devices)
+    name = resolve_strategy(name, num_logical_cpu_devices=settings.num_logical_cpu_devices)
+    if name == "multi_worker":
+        communication_options(settings.all_reduce)
+    elif settings.all_reduce != "auto":
+        logging.info("--all_reduce has no effect without several workers (%s)", TF_CONFIG)
     for flag in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores"):
         if getattr(settings, flag) is not None:
             logging.info("--%s has no effect without --use_tpu", flag)
@@ -318,7 +346,7 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
         tpu = TpuAddress(
             settings.tpu_name, settings.tpu_zone, settings.gcp_project, settings.num_tpu_cores
         )
-        strategy = create_strategy(name, tpu)
+        strategy = create_strategy(name, tpu, settings.all_reduce)
     log_devices(strategy)
     logging.info("replicas_in_sync=%d", strategy.num_replicas_in_sync)
     return strategy

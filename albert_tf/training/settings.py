@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 import numpy as np
 from absl import logging
 
-from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.config import ALL_REDUCES, OptimizerConfig, TrainerConfig
 
 _DEFAULT, _AT_LEAST, _CHOICES = "default", "at_least", "choices"  # in the metadata of a field
 # What is taken for a setting of a type.
@@ -190,6 +190,7 @@ class TrainingSettings(Settings):
     start_warmup_step: int = OptimizerConfig.start_warmup_step
     precision: str = TrainerConfig.precision
     distribution_strategy: str = "auto"
+    all_reduce: str = limited("auto", choices=ALL_REDUCES)
     num_logical_cpu_devices: int = limited(1, at_least=1)
     use_tpu: bool = False
     tpu_name: str | None = None

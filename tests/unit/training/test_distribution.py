@@ -8,13 +8,14 @@ from contextlib import nullcontext
 import pytest
 import tensorflow as tf
 
-from albert_tf.training import workers
+from albert_tf.training import distribution, workers
 from albert_tf.training.distribution import (
     TF_CONFIG,
     Cluster,
     LostWorkerError,
     TpuAddress,
     cluster_from_environment,
+    communication_options,
     create_strategy,
     is_chief,
     is_tpu,
@@ -102,6 +103,38 @@ def test_workers_do_not_train_each_for_itself(monkeypatch):
 def test_several_workers_need_addresses():
     with pytest.raises(ValueError, match=r"multi_worker needs the addresses .* TF_CONFIG"):
         create_strategy("multi_worker")
+
+
+@pytest.mark.parametrize(
+    ("all_reduce", "gpus", "expected"),
+    [
+        ("auto", ["GPU:0"], "NCCL"),
+        ("nccl", ["GPU:0"], "NCCL"),
+        ("ring", ["GPU:0"], "RING"),
+        ("auto", [], "RING"),
+        ("ring", [], "RING"),
+    ],
+)
+def test_workers_add_up_gradients_by_nccl_where_there_are_gpus(
+    monkeypatch, all_reduce, gpus, expected
+):
+    given = []
+    set_cluster(monkeypatch, 1)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    monkeypatch.setattr(
+        tf.distribute,
+        "MultiWorkerMirroredStrategy",
+        lambda communication_options: given.append(communication_options),
+    )
+    distribution._multi_worker.cache_clear()
+    create_strategy("multi_worker", all_reduce=all_reduce)
+    distribution._multi_worker.cache_clear()
+    assert [options.implementation.value for options in given] == [expected]
+
+
+def test_nccl_needs_gpus():
+    with pytest.raises(ValueError, match="--all_reduce=nccl needs GPUs"):
+        communication_options("nccl")
 
 
 def test_several_workers_come_before_anything_else(monkeypatch):
