@@ -36,3 +36,11 @@ def golden() -> Path:
     """The folder of numbers recorded with the original release; a missing one fails the test."""
     assert GOLDEN.is_dir(), f"{GOLDEN} is missing: the checkout is incomplete"
     return GOLDEN
+
+
+@pytest.fixture(scope="session")
+def tokenizer(golden):
+    """The tokenizer of the recorded SentencePiece model of 1000 pieces."""
+    from albert_tf.tokenization.loading import load_tokenizer
+
+    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")

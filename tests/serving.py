@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 from tests.programs import strangers_python
 
@@ -38,6 +39,17 @@ def batch(rows: int, length: int) -> dict[str, np.ndarray]:
         "input_mask": (np.arange(length) < real_tokens).astype(np.int32),
         "segment_ids": random.integers(0, 5, (rows, length), np.int32),
     }
+
+
+def serialized(features: dict[str, np.ndarray]) -> list[bytes]:
+    """The rows of a batch as `tf.train.Example`s."""
+    examples = []
+    for row in range(len(features["input_ids"])):
+        example = tf.train.Example()
+        for name, values in features.items():
+            example.features.feature[name].int64_list.value.extend(values[row].tolist())
+        examples.append(example.SerializeToString())
+    return examples
 
 
 def serve(folder: Path, requests: list) -> list:

@@ -269,7 +269,6 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
         WriteError: nothing can be written there.
 
     Source: export_checkpoints.py of the original release.
-
     Differs: heads that the checkpoint lacks are left out, and named; the original writes random
     ones. No graph (`.meta`) is written, and no file `checkpoint`.
     """

@@ -273,10 +273,17 @@ def check(
                 pairs.setdefault(name, []).append((values.ravel(), wanted.ravel()))
     agreements = {}
     for name, parts in pairs.items():
-        values, wanted = (np.concatenate(side) for side in zip(*parts, strict=True))
+        values, wanted = (
+            np.concatenate(side).astype(np.float64) for side in zip(*parts, strict=True)
+        )
         if not np.isfinite(values).all():
             raise ValueError(f"the LiteRT model returns {name} with values that are not finite.")
-        agreements[name] = near = agreement(values, wanted)
+        scale = np.linalg.norm(values) * np.linalg.norm(wanted)
+        agreements[name] = near = Agreement(
+            difference=float(np.abs(values - wanted).max()),
+            cosine=float(values @ wanted / scale if scale else np.array_equal(values, wanted)),
+            largest=float(np.abs(wanted).max()),
+        )
         # Of a source that is not finite neither comparison holds.
         if not (
             near.difference <= _TOLERANCE * max(1.0, near.largest)
@@ -289,14 +296,3 @@ def check(
                 f"{near.largest:.3g}; the cosine of both is {near.cosine:.3f}."
             )
     return agreements
-
-
-def agreement(values: np.ndarray, wanted: np.ndarray) -> Agreement:
-    """Compares two sets of numbers of one shape."""
-    first, second = values.ravel().astype(np.float64), wanted.ravel().astype(np.float64)
-    scale = np.linalg.norm(first) * np.linalg.norm(second)
-    return Agreement(
-        difference=float(np.abs(first - second).max()),
-        cosine=float(first @ second / scale) if scale else float(np.array_equal(first, second)),
-        largest=float(np.abs(second).max()),
-    )

@@ -9,6 +9,7 @@ from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
+from tests.serving import serialized
 
 LABELS = {
     "mrpc": Labels(("0", "1")),
@@ -22,17 +23,6 @@ INPUTS = ("input_ids", "input_mask", "segment_ids")
 def arrays(path) -> dict[str, np.ndarray]:
     with np.load(path) as file:
         return dict(file)
-
-
-def serialized(features: dict[str, np.ndarray]) -> tf.Tensor:
-    """The rows of a batch as `tf.train.Example`s."""
-    examples = []
-    for row in range(len(features["input_ids"])):
-        example = tf.train.Example()
-        for name in INPUTS:
-            example.features.feature[name].int64_list.value.extend(features[name][row].tolist())
-        examples.append(example.SerializeToString())
-    return tf.constant(examples)
 
 
 @pytest.fixture(scope="module", params=list(LABELS))
@@ -52,12 +42,12 @@ def signatures(golden, task, tmp_path_factory):
 
 
 def test_both_signatures_answer_as_the_original(golden, task, signatures):
-    features = arrays(golden / "glue" / "heads" / f"{task}_inputs.npz")
+    stored = arrays(golden / "glue" / "heads" / f"{task}_inputs.npz")
+    features = {name: stored[name] for name in INPUTS}
     recorded = arrays(golden / "glue" / "heads" / f"{task}_outputs.npz")
-    tokens = {name: tf.constant(features[name]) for name in INPUTS}
     for outputs in (
-        signatures["tokens"](**tokens),
-        signatures["serving_default"](input=serialized(features)),
+        signatures["tokens"](**{name: tf.constant(v) for name, v in features.items()}),
+        signatures["serving_default"](input=tf.constant(serialized(features))),
     ):
         for name in ("probabilities", "predictions"):
             expected = recorded[name]

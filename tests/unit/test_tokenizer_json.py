@@ -24,11 +24,6 @@ def content(values) -> JsonValue:
     return JsonValue(values, "tokenizer.json")
 
 
-@pytest.fixture(scope="module")
-def tokenizer(golden) -> SentencePieceTokenizer:
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
-
-
 def test_a_model_made_again_is_the_same(tokenizer, golden):
     written = json.loads(json.dumps(tokenizer_json(tokenizer)))
     made = sentencepiece_model(content(written))

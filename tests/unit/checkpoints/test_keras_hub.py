@@ -80,11 +80,6 @@ def our_models():
 
 
 @pytest.fixture(scope="module")
-def tokenizer(golden):
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
-
-
-@pytest.fixture(scope="module")
 def ours(tokenizer, tmp_path_factory):
     """By name: our model, and the path of its preset."""
     root, written = tmp_path_factory.mktemp("ours"), {}

@@ -9,14 +9,8 @@ from albert_tf.classification.features import text_features
 from albert_tf.data.text_examples import Labels, TextExample
 from albert_tf.finetuning import texts as module
 from albert_tf.finetuning.texts import text_sequences
-from albert_tf.tokenization.loading import load_tokenizer
 
 LABELS = Labels(("no", "yes", "maybe"))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
 
 
 def text_of(count):

@@ -21,7 +21,6 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.streams import read_lines
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
-from albert_tf.tokenization.loading import load_tokenizer
 
 CLASSES = Labels(("low", "middle", "high"))
 LENGTH = 12
@@ -43,11 +42,6 @@ class LengthPredictor:
         classes = np.arange(self.labels.num_outputs)
         likeliest = sequences.lengths[:, None] % len(classes) == classes
         return {"logits": np.where(likeliest, np.float32(np.log(6)), np.float32(0))}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
 
 
 @pytest.fixture

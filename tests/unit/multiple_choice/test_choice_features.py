@@ -14,11 +14,6 @@ from albert_tf.tokenization.loading import load_tokenizer
 
 
 @pytest.fixture(scope="module")
-def tokenizer(golden):
-    return load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
-
-
-@pytest.fixture(scope="module")
 def word_piece(golden):
     return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
 

@@ -11,11 +11,6 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 
 @pytest.fixture(scope="module")
-def tokenizer(golden: Path) -> Tokenizer:
-    return load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
-
-
-@pytest.fixture(scope="module")
 def word_piece(golden: Path) -> Tokenizer:
     return load_tokenizer(vocab_file=str(golden / "tokenizer" / "vocab.txt"))
 

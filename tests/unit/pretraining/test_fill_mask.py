@@ -12,7 +12,6 @@ from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.fill_mask import FillMask
-from albert_tf.tokenization.loading import load_tokenizer
 from tests.text_models import assert_refused
 
 CONFIG = AlbertConfig(
@@ -25,11 +24,6 @@ CONFIG = AlbertConfig(
     intermediate_size=20,
     max_position_embeddings=16,
 )
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["two heads", "one head"])

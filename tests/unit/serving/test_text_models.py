@@ -26,7 +26,6 @@ from albert_tf.multiple_choice.export import export_text_choice
 from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
 from albert_tf.squad.export import export_text_spans
-from albert_tf.tokenization.loading import load_tokenizer
 from tests.hostile_texts import HOSTILE_TEXTS, choice_texts, hostile_choices
 from tests.serving import serve_texts
 from tests.small_model import small_config
@@ -72,11 +71,6 @@ def models() -> dict:
                 variable.assign(random.normal(size=variable.shape, scale=0.3))
     models["texts"].classifier.output_bias.assign([0.0, 0.0, 0.35])  # two classes are likely
     return models
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
 
 
 @pytest.fixture(scope="module")

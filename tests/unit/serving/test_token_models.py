@@ -26,7 +26,7 @@ from albert_tf.squad.export import export_spans
 from albert_tf.training.distribution import create_strategy
 from tests.full_disk import file_size_limit
 from tests.killed import Writer
-from tests.serving import batch, serve
+from tests.serving import batch, serialized, serve
 from tests.small_model import dropping_config
 
 # Other processes serve them; tests/golden holds the outputs of exports in this one.
@@ -111,20 +111,9 @@ def shapes(name):
     return CHOICE_SHAPES if name == "choice" else SHAPES
 
 
-def serialized(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The rows of a batch as `tf.train.Example`s."""
-    examples = []
-    for row in range(len(features["input_ids"])):
-        example = tf.train.Example()
-        for name, values in features.items():
-            example.features.feature[name].int64_list.value.extend(values[row].tolist())
-        examples.append(example.SerializeToString())
-    return {"input": np.array(examples, object)}
-
-
 def requests(name) -> list:
     first = inputs(name, *shapes(name)[0])
-    default = serialized(first) if name in LABELS else first
+    default = {"input": serialized(first)} if name in LABELS else first
     found = [("tokens", inputs(name, *shape)) for shape in shapes(name)] + [
         ("serving_default", default),
         ("tokens", inputs(name, 2, 2, 17) if name == "choice" else inputs(name, 2, 17)),
@@ -134,7 +123,7 @@ def requests(name) -> list:
     if name in LABELS:
         found += [
             ("serving_default", {"input": default["input"][2:3]}),
-            ("serving_default", serialized(inputs(name, 2, LENGTH - 1))),
+            ("serving_default", {"input": serialized(inputs(name, 2, LENGTH - 1))}),
         ]
     return found
 

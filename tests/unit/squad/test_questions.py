@@ -27,16 +27,10 @@ from albert_tf.squad.ask import (
 )
 from albert_tf.squad.data import read_squad
 from albert_tf.squad.features import squad_features
-from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.training.distribution import create_strategy
 from tests.table_predictor import ENDS, LENGTH, STARTS, TablePredictor
 
 STRIDE, QUERY = 11, 12
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
 
 
 @pytest.fixture

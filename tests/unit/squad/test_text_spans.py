@@ -9,17 +9,11 @@ import tensorflow as tf
 from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.ask import PlainQuestion, QuestionAnswerer
 from albert_tf.squad.export import GraphAnswerer
-from albert_tf.tokenization.loading import load_tokenizer
 from tests.hostile_texts import HOSTILE_TEXTS
 from tests.python_tokens import PythonTokens
 from tests.table_predictor import LENGTH, TablePredictor
 
 QUERY = 12
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
 
 
 def questions() -> list[PlainQuestion]:

@@ -22,7 +22,6 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
 )
-from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tools.inspect import describe
 from tests.small_model import small_config
 
@@ -34,11 +33,6 @@ CONFIG = small_config(
     max_position_embeddings=64,
 )
 STORY = "The film was a joy from start to end."
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
 
 
 def told(path) -> str:
