@@ -204,7 +204,9 @@ def define_trainer_flags(defaults: TrainerConfig) -> None:
                 Flag("remat", defaults.remat): "Keep only the input of each block for the "
                 "backward pass and recompute the rest: the same results with less memory, in more "
                 "time.",
-                Flag("xla", defaults.jit_compile): "Compile the training step with XLA.",
+                Flag("xla", defaults.jit_compile): "Compile the training step with XLA. If not "
+                "set, it is compiled on GPUs in half precision, which gains little otherwise, "
+                "unless sequences have more than four padded lengths.",
                 Flag("seed", defaults.seed): "Random seed of initial weights, input order and "
                 "dropout.",
                 Flag("on_divergence", defaults.on_divergence, choices=ON_DIVERGENCE): "What to do "

@@ -43,8 +43,14 @@ from albert_tf.finetuning.setup import (
     resolve_padding,
     trained_task_of,
 )
-from albert_tf.finetuning.task import InMemoryTask
-from albert_tf.training.distribution import check_devices, is_chief, is_tpu, strategy_of
+from albert_tf.finetuning.task import InMemoryTask, num_padded_lengths
+from albert_tf.training.distribution import (
+    check_devices,
+    is_chief,
+    is_tpu,
+    strategy_of,
+    with_xla,
+)
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     EvaluationResults,
@@ -239,7 +245,9 @@ def _open(kind: type[Job[S]], settings: S) -> tuple[Job[S], ModelDirectory, bool
     source = find_model(settings, elsewhere)
     known = kind.trained_settings(settings, trained) if trained else {}
     recipe = recipe_settings(settings, known, name, source.config)
-    settings = resolve(settings, known, recipe)
+    given = settings.xla
+    settings = dataclasses.replace(resolve(settings, known, recipe), xla=given)
+    settings = with_xla(settings, num_padded_lengths(settings.max_seq_length, settings.padding))
     directory = model_directory(settings, source)
     job = kind(settings, name, trained, source)
     if trained:

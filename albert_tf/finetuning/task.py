@@ -127,6 +127,12 @@ def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
     return min(length, max_seq_length)
 
 
+def num_padded_lengths(max_seq_length: int, padding: str) -> int:
+    """Returns how many lengths S training batches may have, see `padded_length`."""
+    lengths = range(1, max_seq_length + 1)
+    return len({padded_length(length, max_seq_length, padding) for length in lengths})
+
+
 def training_batches(
     sequences: TokenSequences,
     columns: Mapping[str, np.ndarray],

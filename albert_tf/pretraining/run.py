@@ -42,7 +42,13 @@ from albert_tf.pretraining.task import (
     check_continued_loss,
     warn_of_another_loss,
 )
-from albert_tf.training.distribution import check_devices, is_chief, is_tpu, strategy_of
+from albert_tf.training.distribution import (
+    check_devices,
+    is_chief,
+    is_tpu,
+    strategy_of,
+    with_xla,
+)
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluator,
@@ -194,6 +200,7 @@ def run_pretraining(
     check_devices(settings)
     if not (settings.do_train or settings.do_eval):
         raise ValueError("Nothing to do: pass --do_train, --do_eval or both.")
+    settings = with_xla(settings)
     trainer_config = settings.trainer_config(settings.depth_schedule)
     optimizer_config = _optimizer_config(settings)
     model = resolve_model(_model_settings(settings))

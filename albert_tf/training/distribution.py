@@ -11,6 +11,7 @@ TF_CONFIG, which is checked before TensorFlow waits for machines to answer.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import re
@@ -19,11 +20,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.config import STRATEGIES
+from albert_tf.config import FLOAT32, STRATEGIES
 from albert_tf.data.strict_json import as_whole_number, parse_json, shown
 from albert_tf.training.interruption import die_on_signals
 from albert_tf.training.settings import TrainingSettings
@@ -36,6 +38,8 @@ _EXAMPLE = (
 _LOCAL_TPU = "local"  # that of the machine the program runs on
 _PORT_SECONDS = 10.0
 _SECONDS_BETWEEN_WORDS = 30.0
+_MOST_COMPILED_LENGTHS = 4
+T = TypeVar("T", bound=TrainingSettings)
 
 
 class LostWorkerError(ConnectionError):
@@ -330,6 +334,28 @@ def check_devices(settings: TrainingSettings) -> None:
     for flag in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores"):
         if getattr(settings, flag) is not None:
             logging.info("--%s has no effect without --use_tpu", flag)
+
+
+def with_xla(settings: T, num_lengths: int = 1) -> T:
+    """Turns XLA on where nobody has decided it and it pays; otherwise off.
+
+    Without it, half precision gains nothing on a GPU: casts between the kernels take what faster
+    products save. Each of `num_lengths` padded lengths is compiled, for minutes on large models.
+    """
+    if settings.xla is not None:
+        return settings
+    is_half_on_gpu = settings.precision != FLOAT32 and bool(tf.config.list_physical_devices("GPU"))
+    pays = is_half_on_gpu and not settings.use_tpu and num_lengths <= _MOST_COMPILED_LENGTHS
+    if pays:
+        logging.info("--xla is on, for --precision=%s on a GPU", settings.precision)
+    elif is_half_on_gpu:
+        logging.info(
+            "--xla is off, because sequences are padded to %d lengths, and it compiles for each: "
+            "--precision=%s gains little without it. --padding=max has one length",
+            num_lengths,
+            settings.precision,
+        )
+    return dataclasses.replace(settings, xla=pays)
 
 
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:

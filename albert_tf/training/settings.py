@@ -177,7 +177,7 @@ class TrainingSettings(Settings):
     train_batch_size: int = TrainerConfig.train_batch_size
     gradient_accumulation_steps: int = TrainerConfig.gradient_accumulation_steps
     remat: bool = TrainerConfig.remat
-    xla: bool = TrainerConfig.jit_compile
+    xla: bool = unless_given(TrainerConfig.jit_compile)
     seed: int = TrainerConfig.seed
     on_divergence: str = TrainerConfig.on_divergence
     max_loss_spike: float = TrainerConfig.max_loss_spike

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.data.sequences import PADDINGS, TokenSequences
 from albert_tf.finetuning.predictor import batches_by_length
-from albert_tf.finetuning.task import padded_length, training_batches
+from albert_tf.finetuning.task import num_padded_lengths, padded_length, training_batches
 from albert_tf.training.task import WHOLE, Shard
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
@@ -227,3 +227,11 @@ def test_workers_make_the_rows_of_one_batch_and_share_its_position(tmp_path, cho
             assert part.keys() == batch.keys()
             for name, values in batch.items():
                 np.testing.assert_array_equal(part[name], values[shard.rows(6)], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("padding", "length", "expected"),
+    [("max", 512, 1), ("buckets", 256, 4), ("buckets", 512, 5), ("longest", 64, 8)],
+)
+def test_lengths_are_counted(padding, length, expected):
+    assert num_padded_lengths(length, padding) == expected

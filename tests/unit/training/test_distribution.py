@@ -1,5 +1,6 @@
 """The workers and replicas of a training; what workers agree on is tested in tests/e2e, too."""
 
+import dataclasses
 import json
 import socket
 import time
@@ -23,8 +24,10 @@ from albert_tf.training.distribution import (
     resolve_strategy,
     split_batch,
     split_cpu,
+    with_xla,
     worker_shard,
 )
+from albert_tf.training.settings import TrainingSettings
 from albert_tf.training.task import WHOLE
 from albert_tf.training.workers import explain_lost_workers, is_any_worker, values_of_workers
 
@@ -130,6 +133,28 @@ def test_workers_add_up_gradients_by_nccl_where_there_are_gpus(
     create_strategy("multi_worker", all_reduce=all_reduce)
     distribution._multi_worker.cache_clear()
     assert [options.implementation.value for options in given] == [expected]
+
+
+@pytest.mark.parametrize("gpus", [[], ["GPU:0"]])
+@pytest.mark.parametrize(
+    ("settings", "num_lengths", "on_gpu"),
+    [
+        ({"precision": "bfloat16"}, 1, True),
+        ({"precision": "float16"}, 4, True),
+        ({"precision": "bfloat16"}, 5, False),
+        ({"precision": "float32"}, 1, False),
+        ({"precision": "bfloat16", "use_tpu": True}, 1, False),
+    ],
+)
+def test_half_precision_on_a_gpu_is_compiled_unless_said_otherwise(
+    monkeypatch, gpus, settings, num_lengths, on_gpu
+):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    made = TrainingSettings(output_dir="run", **settings)
+    assert made.xla is None
+    assert with_xla(made, num_lengths).xla is (on_gpu and bool(gpus))
+    for given in (False, True):
+        assert with_xla(dataclasses.replace(made, xla=given), num_lengths).xla is given
 
 
 def test_nccl_needs_gpus():
