@@ -26,9 +26,9 @@ INPUT = {"files": [["a.tfrecord", 17]], "seed": 3}
 class State:
     """Model, optimizer and input of a run, whose every number is the step."""
 
-    def __init__(self):
-        config = small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
-        self.model = AlbertForPretraining(config)
+    def __init__(self, **changes):
+        sizes = {"num_hidden_layers": 1, "num_hidden_groups": 1, "inner_group_num": 1}
+        self.model = AlbertForPretraining(small_config(**sizes, **changes))
         self.optimizer = Lamb(0.1)
         self.optimizer.build(list(original_names(self.model).values()))
         self.iterator = iter(tf.data.Dataset.range(1000))
@@ -343,13 +343,9 @@ class TestDamage:
         assert sorted(all_files(three)) == names
 
     def test_another_model_is_no_damage(self, three):
-        config = small_config(
-            num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1, vocab_size=33
-        )
-        model, optimizer = AlbertForPretraining(config), Lamb(0.1)
-        optimizer.build(list(original_names(model).values()))
+        other = State(vocab_size=33)
         with pytest.raises(LoadError, match=r"word_embeddings' is \[31, 8\] there and \[33, 8\]"):
-            three.restore_newest(model, optimizer)
+            three.restore_newest(other.model, other.optimizer)
 
     def test_a_storage_that_does_not_answer_is_no_damage(self, three, blank, monkeypatch):
         def fail(prefix):

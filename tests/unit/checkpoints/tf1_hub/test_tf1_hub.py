@@ -6,13 +6,13 @@ import subprocess
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.programs import strangers_python
+from tests.saved_models import edit_graphs
 
 FLAG = "--albert_hub_module_handle"
 
@@ -21,16 +21,6 @@ FLAG = "--albert_hub_module_handle"
 def module(golden, tmp_path):
     """A copy of the recorded module, to be damaged."""
     return shutil.copytree(golden / "hub" / "module", tmp_path / "module")
-
-
-def edit(module, change):
-    """Applies `change` to every graph of a module."""
-    path = module / "saved_model.pb"
-    saved_model = saved_model_pb2.SavedModel()
-    saved_model.ParseFromString(path.read_bytes())
-    for graph in saved_model.meta_graphs:
-        change(graph)
-    path.write_bytes(saved_model.SerializeToString())
 
 
 def test_urls_and_saved_models_are_modules(module):
@@ -72,12 +62,12 @@ def test_the_tokenizer_is_the_asset_the_module_names(module):
         outputs = graph.signature_def["tokenization_info"].outputs
         outputs["vocab_file"].name = "vocab_file:0"
 
-    edit(module, swap)
+    edit_graphs(module, swap)
     assert tf1_hub.read(str(module), FLAG).tokenizer_file.endswith("30k-clean.vocab")
 
 
 def test_a_module_without_tokenization_info_names_nothing(module):
-    edit(module, lambda graph: graph.signature_def.pop("tokenization_info"))
+    edit_graphs(module, lambda graph: graph.signature_def.pop("tokenization_info"))
     read = tf1_hub.read(str(module), FLAG)
     assert (read.tokenizer_file, read.do_lower_case) == (None, None)
     assert read.config_file is not None
@@ -88,13 +78,13 @@ def test_lower_casing_is_found_behind_an_identity_and_not_where_it_is_computed(m
         node = graph.graph_def.node.add(name="copy", op="Identity", input=["Const:0"])
         graph.signature_def["tokenization_info"].outputs["do_lower_case"].name = node.name + ":0"
 
-    edit(module, rename)
+    edit_graphs(module, rename)
     assert tf1_hub.read(str(module), FLAG).do_lower_case is True
 
     def compute(graph):
         next(node for node in graph.graph_def.node if node.name == "copy").op = "LogicalNot"
 
-    edit(module, compute)
+    edit_graphs(module, compute)
     assert tf1_hub.read(str(module), FLAG).do_lower_case is None
 
 
@@ -157,6 +147,6 @@ def test_a_damaged_list_of_assets_is_refused(module):
         for packed in graph.collection_def["saved_model_assets"].any_list.value:
             packed.value = b"\xff" * 9
 
-    edit(module, damage)
+    edit_graphs(module, damage)
     with pytest.raises(LoadError, match=r"saved_model\.pb"):
         tf1_hub.read(str(module), FLAG)

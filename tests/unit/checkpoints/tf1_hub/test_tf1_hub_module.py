@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.load_weights import load_weights
@@ -15,6 +14,7 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.loading import load_tokenizer
+from tests.saved_models import graphs_of
 from tests.small_model import dropping_config, pretraining_inputs
 
 # Attributes of each operation, from the registry of TensorFlow 1.15.5.
@@ -56,19 +56,13 @@ def module(model, weights, word_piece, tmp_path_factory):
     return path
 
 
-def graphs(module):
-    saved_model = saved_model_pb2.SavedModel()
-    saved_model.ParseFromString((module / "saved_model.pb").read_bytes())
-    return saved_model.meta_graphs
-
-
 def inputs():
     names = {"masked_lm_positions": "mlm_positions"}
     return {names.get(name, name): values for name, values in pretraining_inputs().items()}
 
 
 def test_every_operation_is_one_of_tensorflow_1_15(module):
-    for graph in graphs(module):
+    for graph in graphs_of(module):
         for node in graph.graph_def.node:
             unknown = {name for name in node.attr if name != "_class"} - set(OPERATIONS[node.op])
             assert not unknown, node.name
@@ -80,7 +74,7 @@ def test_every_operation_is_one_of_tensorflow_1_15(module):
 def test_only_the_train_graph_draws(module):
     drawing = [
         (list(graph.meta_info_def.tags), "RandomUniform" in {n.op for n in graph.graph_def.node})
-        for graph in graphs(module)
+        for graph in graphs_of(module)
     ]
     assert drawing == [(["train"], True), ([], False)]
 
@@ -119,7 +113,7 @@ def test_training_drops_anew_every_time_and_moves_every_weight_it_uses(module):
 
 
 def test_dropout_has_the_rates_of_the_configuration(module):
-    train = next(graph for graph in graphs(module) if graph.meta_info_def.tags)
+    train = next(graph for graph in graphs_of(module) if graph.meta_info_def.tags)
     nodes = {node.name: node for node in train.graph_def.node}
     draws = [node for node in nodes.values() if node.op == "RandomUniform"]
     # With a seed in the graph every session would draw the same.
@@ -158,7 +152,7 @@ def test_a_missing_head_has_no_signature(model, weights, word_piece, tmp_path, w
     other = {"output_weights": np.ones((3, 12), np.float32), "output_bias": np.zeros(3, np.float32)}
     unsupported_weights = write(tmp_path, model, {**kept, **other}, word_piece)
     assert unsupported_weights == ["output_bias", "output_weights"]
-    for graph in graphs(tmp_path):
+    for graph in graphs_of(tmp_path):
         assert sorted(graph.signature_def) == sorted(signatures)
     names = dict(tf.train.list_variables(str(tmp_path / "variables" / "variables")))
     assert names == {name: list(value.shape) for name, value in kept.items()}
@@ -177,7 +171,7 @@ def test_another_activation_another_sharing_and_no_heads(word_piece, tmp_path):
     weights = {name: variable.numpy() for name, variable in original_names(model).items()}
     weights = {name: value for name, value in weights.items() if name.startswith("bert/")}
     write(tmp_path, model, weights, word_piece)
-    used = {node.op for graph in graphs(tmp_path) for node in graph.graph_def.node}
+    used = {node.op for graph in graphs_of(tmp_path) for node in graph.graph_def.node}
     assert used <= set(OPERATIONS)
     loaded = tf.saved_model.load(str(tmp_path), tags=[])
     assert set(loaded.signatures) == set(ENCODER_SIGNATURES)

@@ -10,7 +10,6 @@ import zipfile
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.formats import recognise
@@ -23,6 +22,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
+from tests.saved_models import edit_graphs
 
 BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
 FLAG = "--init_checkpoint"
@@ -195,14 +195,6 @@ def test_damaged_weights_are_named(copy):
         load_weights(AlbertForPretraining(CONFIG, has_sentence_order_head=False), str(copy))
 
 
-def edit_graph(copy, change):
-    path = copy / "saved_model.pb"
-    saved_model = saved_model_pb2.SavedModel()
-    saved_model.ParseFromString(path.read_bytes())
-    change(saved_model.meta_graphs[0])
-    path.write_bytes(saved_model.SerializeToString())
-
-
 def lose_objects(graph):
     for child in graph.object_graph_def.nodes[0].children:
         child.node_id = 10**6
@@ -214,6 +206,6 @@ def lose_asset(graph):
 
 @pytest.mark.parametrize("change", [lose_objects, lose_asset])
 def test_a_graph_without_what_it_refers_to_is_damaged(copy, change):
-    edit_graph(copy, change)
+    edit_graphs(copy, change)
     with pytest.raises(DamagedError, match=r"saved_model\.pb"):
         tf2_hub.read(str(copy), FLAG)
