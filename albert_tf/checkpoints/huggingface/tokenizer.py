@@ -176,8 +176,7 @@ def _made_again(content: JsonValue) -> str:
 
 
 def _write_json(directory: str, name: str, values: dict[str, Any]) -> None:
-    content = json.dumps(values, indent=2, ensure_ascii=False)
-    _write(directory, name, f"{content}\n".encode())
+    _write(directory, name, f"{json.dumps(values, indent=2, ensure_ascii=False)}\n".encode())
 
 
 def _write(directory: str, name: str, content: bytes) -> None:

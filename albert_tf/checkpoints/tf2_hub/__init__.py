@@ -238,15 +238,11 @@ def _without_slots(keys: Mapping[str, str]) -> dict[str, str]:
 
 def _original_name(name: str) -> str:
     """The original's name for a variable of TF-Hub's encoders; every other name as it is."""
-    scope, _, last = _without_model(name).rpartition("/")
+    # The garden puts a scope before its masked-LM head.
+    scope, _, last = re.sub(r"^.*/(?=cls/predictions/)", "", name).rpartition("/")
     if scope not in _SCOPES:
         return name
     return f"{_SCOPES[scope]}/{last}" if scope not in _SINGLE else _SCOPES[scope]
-
-
-def _without_model(name: str) -> str:
-    """The name without the scope that the garden puts before its masked-LM head."""
-    return re.sub(r"^.*/(?=cls/predictions/)", "", name)
 
 
 def _original_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -117,16 +117,12 @@ class _Words(NamedTuple):
         splits = tf.concat([first, [tf.size(codes)]], 0)
         return cls(codes, splits, tf.gather(words_before, text.splits), starts, ends)
 
-    @property
-    def are_short(self) -> tf.Tensor:
-        """Whether each word is short enough to be looked up, bool [W]."""
-        return self.splits[1:] - self.splits[:-1] <= MAX_WORD_LENGTH
-
     def strings(self) -> tf.Tensor:
         """The words in UTF-8, string [W]; those that are too long are none at all."""
         splits = tf.cast(self.splits, tf.int64)
         ragged = tf.RaggedTensor.from_row_splits(self.codes, splits, validate=False)
-        return tf.where(self.are_short, tf.strings.unicode_encode(ragged, "UTF-8"), _NO_WORD)
+        is_short = self.splits[1:] - self.splits[:-1] <= MAX_WORD_LENGTH
+        return tf.where(is_short, tf.strings.unicode_encode(ragged, "UTF-8"), _NO_WORD)
 
 
 class _MarkOrder(tf.Module):
