@@ -1,1 +1,1 @@
-"""Tools around the jobs: comparisons, tables, a look at files, the demo, what notebooks use."""
+"""Tools around the jobs: comparisons, tables, a look at files, the demo."""

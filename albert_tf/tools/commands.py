@@ -1,4 +1,4 @@
-"""The commands of this package run from Python, as the demo and the notebooks run them."""
+"""The commands of this package run from Python, as the demo runs them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = {"I": "", "W": "warning: ", "E": "error: ", "F": "error: "}
 def run(name: str, **flags: object) -> None:
     """Shows a command as it can be typed, runs it, and shows what it says while it runs.
 
-    Off a terminal, as in a notebook, lines of the log are shown without time and place.
+    Off a terminal, lines of the log are shown without time and place.
 
     Args:
         name: a module of `albert_tf.cli`.
@@ -49,7 +49,7 @@ def started(
 ) -> Iterator[subprocess.Popen[Any]]:
     """Runs a command in a process of its own, to its end.
 
-    Stopping the caller (Ctrl-C, SIGTERM, the stop button of a notebook) stops the command as
+    Stopping the caller (Ctrl-C, SIGTERM) stops the command as
     SIGTERM does: a training saves its last step first.
 
     What it prints and logs goes to `output`, see `subprocess.Popen`.

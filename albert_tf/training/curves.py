@@ -6,8 +6,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Panels = Mapping[str, Sequence[str]]  # what a panel shows, and the metrics drawn in it
-
 # Parts of the names of metrics that are worth a curve, in the order of their panels.
 _DRAWN = ("loss", "MSE", "accuracy", "f1", "exact", "corr", "pearson", "spearman")
 _DRAWN_LAST = ("learning_rate", "gradient_norm", "loss_scale")
@@ -23,20 +21,15 @@ def png(figure: Any, dpi: int = 100) -> bytes:
     return image.getvalue()
 
 
-def draw_curves(
-    records: Sequence[Mapping[str, Any]], panels: Panels | None = None, columns: int = _COLUMNS
-) -> bytes:
+def draw_curves(records: Sequence[Mapping[str, Any]]) -> bytes:
     """Draws what a run reported in `metrics.jsonl`; returns a PNG image.
 
-    Without `panels` losses, scores, learning rate and gradient norm have one each.
-
-    Raises:
-        ValueError: nothing was recorded of a panel that was asked for.
+    Losses, scores, learning rate and gradient norm have a panel each.
     """
     from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
 
-    panels = _panels(records) if panels is None else panels
-    columns = min(max(len(panels), 1), columns)
+    panels = _panels(records)
+    columns = min(max(len(panels), 1), _COLUMNS)
     lines = -(-max(len(panels), 1) // columns)
     figure = Figure(figsize=(4.6 * columns, 3 * lines), layout="constrained")
     places = list(figure.subplots(lines, columns, squeeze=False).flat)
@@ -83,11 +76,7 @@ def _draw_panel(axes: Any, names: Sequence[str], records: Sequence[Mapping[str, 
                 style = _STYLES[kinds.index(_title(name)) % len(_STYLES)]
                 label = measured_on if len(kinds) == 1 else f"{_title(name)}, {measured_on}"
                 axes.plot(*zip(*points, strict=True), style, color=color, marker=".", label=label)
-    if not axes.lines:
-        known = sorted({name for record in records for name in record})
-        raise ValueError(
-            f"Nothing was recorded of {', '.join(names)}. Recorded: {', '.join(known)}"
-        )
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize="small", frameon=False)
+    if axes.lines:  # every value may be null
+        axes.legend(fontsize="small", frameon=False)

@@ -79,15 +79,21 @@ def glue(tmp_path_factory, golden) -> SimpleNamespace:
         "fine_tune_glue",
         folder,
         MODEL=small_pretrained(inputs / "model", golden),
+        TASK="MRPC",
         DATA_DIR=mrpc(inputs / "glue"),
         OUTPUT_DIR="output",
-        MAX_SEQ_LENGTH=24,
-        LEARNING_RATE=1e-3,
-        TRAIN_BATCH_SIZE=5,
-        TRAIN_STEPS=4,
-        WARMUP_STEPS=1,
-        SAVE_STEPS=2,
-        LOG_STEPS=1,
+        SETTINGS={
+            "max_seq_length": 24,
+            "learning_rate": 1e-3,
+            "train_batch_size": 5,
+            "train_step": 4,
+            "warmup_step": 1,
+            "save_checkpoints_steps": 2,
+            "log_steps": 1,
+            "do_predict": True,
+        },
+        OWN_TEXTS=["It rains.", "He ran."],
+        OWN_PAIRS=["Rain falls.", "She slept."],
     )
     return SimpleNamespace(notebook=notebook, folder=folder, output=folder / "output")
 
@@ -98,7 +104,7 @@ def metrics(output_dir: Path) -> list[dict]:
 
 @pytest.mark.slow
 def test_glue_trains_evaluates_and_predicts(glue):
-    assert_clean(glue.notebook, glue.folder, "output")
+    assert_clean(glue.notebook, glue.folder, "output", "train.csv", "dev.csv")
     records = metrics(glue.output)
     assert [record["step"] for record in records if record["phase"] == "eval"] == [2, 4]
     assert [record["step"] for record in records if record["phase"] == "train"] == [1, 2, 3, 4]
@@ -108,17 +114,17 @@ def test_glue_trains_evaluates_and_predicts(glue):
 
 
 @pytest.mark.slow
-def test_glue_shows_curves_mistakes_and_attention(glue):
+def test_glue_shows_curves_mistakes_and_attention_and_classifies_texts(glue):
     assert len(pictures(glue.notebook)) == 3
-    text = printed(glue.notebook)
-    assert "train: 17 examples; of each label: {'0': 9, '1': 8}" in text
-    assert "eval_accuracy = " in text
+    assert len([line for line in printed(glue.notebook).splitlines() if " → " in line]) == 2
 
 
 @pytest.mark.slow
-def test_glue_classifies_texts_by_the_exported_model(glue):
-    answers = printed(glue.notebook).split("exported model")[-1]
-    assert len([line for line in answers.splitlines() if line.startswith("  → ")]) == 2
+def test_texts_of_the_notebook_are_learned_without_a_network(tmp_path):
+    notebook = run_notebook("fine_tune_glue", tmp_path, OUTPUT_DIR="output")
+    assert_clean(notebook, tmp_path, "output", "train.csv", "dev.csv")
+    evaluated = [r for r in metrics(tmp_path / "output") if r["phase"] == "eval"]
+    assert max(record["eval_accuracy"] for record in evaluated) > 0.6  # by chance a third
 
 
 def write_prose(path: Path) -> Path:
@@ -141,19 +147,23 @@ def pretraining(tmp_path_factory) -> SimpleNamespace:
         "pretrain_from_text",
         folder,
         TEXT_FILES=write_prose(inputs / "prose.txt"),
-        HELD_OUT_EVERY=5,
         OUTPUT_DIR="output",
         VOCAB_SIZE=70,
-        EMBEDDING_SIZE=8,
-        HIDDEN_SIZE=12,
-        NUM_HEADS=3,
-        DUPE_FACTOR=2,
-        TRAIN_BATCH_SIZE=7,
+        SIZES={
+            "embedding_size": 8,
+            "hidden_size": 12,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "intermediate_size": 20,
+        },
         TRAIN_STEPS=4,
-        WARMUP_STEPS=1,
-        SAVE_STEPS=2,
-        LOG_STEPS=1,
         MORE_STEPS=2,
+        SETTINGS={
+            "train_batch_size": 7,
+            "num_warmup_steps": 1,
+            "save_checkpoints_steps": 2,
+            "log_steps": 1,
+        },
         SENTENCES=["baki [MASK] lo.", "s [MASK] mun."],
     )
     return SimpleNamespace(notebook=notebook, folder=folder, output=folder / "output")
@@ -166,27 +176,21 @@ def test_pretraining_trains_and_goes_on(pretraining):
     assert [record["step"] for record in records if record["phase"] == "train"] == list(range(1, 7))
     assert [record["step"] for record in records if record["phase"] == "eval"] == [2, 4, 6]
     assert all(math.isfinite(record["masked_lm_loss"]) for record in records)
-    text = printed(pretraining.notebook)
-    assert "training: " in text
-    assert "held_out: " in text
-    assert "masked_lm_accuracy: " in text
 
 
 @pytest.mark.slow
 def test_pretraining_keeps_whole_documents_back(pretraining):
     parts = [
-        (pretraining.output / "corpus" / f"{part}.txt").read_text().split("\n\n")
+        (pretraining.output / f"{part}.txt").read_text().split("\n\n")
         for part in ("training", "held_out")
     ]
-    assert [len(documents) - 1 for documents in parts] == [24, 6]
-    assert not set(parts[0][:-1]) & set(parts[1][:-1])
+    assert [len(documents) for documents in parts] == [27, 3]
+    assert not set(parts[0]) & set(parts[1])
 
 
 @pytest.mark.slow
-def test_pretraining_shows_curves_and_attention_and_fills_in_blanks(pretraining):
-    assert len(pictures(pretraining.notebook)) == 3
-    answers = printed(pretraining.notebook).split("baki [MASK] lo.\n")[1:]
-    assert len(answers) == 3  # the model, after more steps, exported
+def test_pretraining_shows_curves_and_fills_in_blanks(pretraining):
+    assert len(pictures(pretraining.notebook)) == 2
+    answers = printed(pretraining.notebook).split("baki [MASK] lo.")[1:]
+    assert len(answers) == 2  # the model, and after more steps
     assert all(answer.splitlines()[0].count("%") == 5 for answer in answers)
-    assert answers[1].splitlines()[0] == answers[2].splitlines()[0]
-    assert (pretraining.output / "exported_huggingface" / "model.safetensors").exists()

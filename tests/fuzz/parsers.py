@@ -61,7 +61,7 @@ from albert_tf.pretraining.corpus import check_block, cut_into_blocks, read_docu
 from albert_tf.squad.ask import check_questions, read_plain_questions
 from albert_tf.squad.data import read_squad
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.tools import ablations, notebook
+from albert_tf.tools import ablations
 from albert_tf.tools.glue_results import read_runs
 from albert_tf.tools.inspect import describe_file, describe_saved_model, find_saved_model
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
@@ -535,11 +535,6 @@ def _metrics() -> None:
         RunLog(".", 10, start_step=4)
 
 
-def _drawn_metrics() -> None:
-    with mock.patch.object(notebook, "draw_curves"):  # a picture takes a fifth of a second
-        notebook.draw_metrics(".", {"loss": ["loss"]})
-
-
 def _ablation() -> Any:
     return ablations.read_run(ablations.Variant(ablations.BASE, "", PRESETS["base_v2"]), ".")
 
@@ -578,7 +573,6 @@ def _tar() -> bytes:
 _add("run_config", "run_config.json", lambda: read_run_config("."), (_RUN / "run_config.json",))
 for _name, _read, _settings in (
     ("metrics", _metrics, {"writes": True}),
-    ("drawn_metrics", _drawn_metrics, {"named": ("metrics.jsonl", "loss")}),
     ("ablation", _ablation, {"others": {"eval_results.txt": _EVAL_RESULTS}}),
 ):
     _add(_name, "metrics.jsonl", _read, (_RUN / "metrics.jsonl",), **_settings)
