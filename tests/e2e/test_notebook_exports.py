@@ -43,7 +43,7 @@ def test_it_says_what_the_model_is_and_draws(exports):
 
 def test_what_was_exported_computes_what_the_model_computes(exports):
     text = printed(exports.notebook)
-    differences = [float(value) for value in re.findall(r"sequence_output: (\S+)", text)]
+    differences = [float(value) for value in re.findall(r"sequence_output: (\d\S*)", text)]
     assert len(differences) == 1 + len(FORMATS)
     assert max(differences) < 1e-5
     assert number_after(text, "largest difference to the model here:") < 1e-5
