@@ -73,6 +73,6 @@ def test_the_exported_model_answers_as_the_notebook_does(squad):
         if output.output_type == "execute_result"
     ]
     assert len(answers) == len(QUESTIONS)
-    found = re.search(r"array\(\[(.*)\], dtype", results[-1], re.DOTALL)
+    found = re.search(r"array\(\[(.*)\],\s+dtype", results[-1], re.DOTALL)
     assert found
     assert ast.literal_eval(f"[{found[1]}]") == [answer.encode() for answer in answers]
