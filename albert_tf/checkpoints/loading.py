@@ -29,6 +29,7 @@ from albert_tf.checkpoints.original.names import SLOT_NAMES, original_names
 from albert_tf.checkpoints.report import ENCODER_PREFIX, LoadError, LoadReport
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, QUESTION_TASKS, TrainedTask
 from albert_tf.config import AlbertConfig
+from albert_tf.data.arguments import as_path
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.modeling.models import (
     AlbertForClassification,
@@ -69,7 +70,7 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
             that contradicts the weights.
     """
     settings = ModelSettings(albert_config_file=albert_config_file)
-    source, checkpoint = _source(os.fspath(path), "path", settings)
+    source, checkpoint = find_source(as_path("path", path), "path", settings)
     model, _, task = _loaded(source.config, checkpoint)
     model.trained_task = task
     model.tokenizer = source.tokenizer
@@ -84,15 +85,15 @@ def load_class(
     settings: dict[str, Any],
 ) -> M:
     """Makes a model of one class, see `ConfiguredModel.load`."""
-    source, checkpoint = _source(
-        os.fspath(path), "path", ModelSettings(albert_config_file=albert_config_file)
+    source, checkpoint = find_source(
+        as_path("path", path), "path", ModelSettings(albert_config_file=albert_config_file)
     )
     task = trained_task(checkpoint)
     is_other = task is not None and _has_other_head(model_class, settings.get("labels"), task)
     _, shapes = open_checkpoint(checkpoint)
     stored = {}
     if not is_other:
-        stored = _stored_settings(model_class, source.config, _without_scope(shapes), task)
+        stored = _stored_settings(model_class, source.config, without_scope(shapes), task)
     if settings.keys() & {"labels", "num_labels"}:
         stored = {name: stored[name] for name in stored.keys() - {"labels", "num_labels"}}
     model = model_class(source.config, **{**stored, **settings})
@@ -135,8 +136,8 @@ def _head_of(name: str) -> str | None:
     return next((head for head in heads if name.startswith(head)), "")
 
 
-def _without_scope(shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """Shapes of a checkpoint; names of a TF-Hub module as the original has them outside of it."""
+def without_scope(shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Returns shapes, of a TF-Hub module by the names that the original has outside of it."""
     return {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
 
 
@@ -159,7 +160,7 @@ def read_contents(
     Raises:
         ValueError: see `load`.
     """
-    source, checkpoint = _source(path, flag, ModelSettings(**parts))
+    source, checkpoint = find_source(path, flag, ModelSettings(**parts))
     model, report, task = _loaded(source.config, checkpoint)
     weights = {name: np.asarray(v, np.float32) for name, v in original_names(model).items()}
     del model  # it is as large as they are
@@ -172,8 +173,8 @@ def read_contents(
     return contents, report
 
 
-def _source(path: str, flag: str, settings: ModelSettings) -> tuple[ModelSource, str]:
-    """Finds a model's parts and its weights; see `read_contents`."""
+def find_source(path: str, flag: str, settings: ModelSettings) -> tuple[ModelSource, str]:
+    """Returns a model's parts and where its weights lie; see `read_contents`."""
     model = stored_model(path, flag)
     if model is None or not model.checkpoint:
         raise ValueError(f"{flag} is required: it names the model.")
@@ -186,7 +187,7 @@ def _loaded(
     """Makes the model of the heads that the weights have, and fills it with them."""
     task = trained_task(checkpoint)
     _, shapes = open_checkpoint(checkpoint)
-    model = empty_model(config, _without_scope(shapes), task)
+    model = empty_model(config, without_scope(shapes), task)
     report = load_weights(model, checkpoint)
     _check_heads(report)
     # A pooler without a head on it is all that can be missing: it gets the same values in each run.

@@ -14,7 +14,10 @@ from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.original import directory as original
 from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.text_models import check_model
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, UNNAMED, TrainedTask
+from albert_tf.data.arguments import as_path, check_choice, check_whole_number
+from albert_tf.data.sequences import check_room
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.models import (
@@ -50,26 +53,28 @@ def save(
         pairs: whether a classifier takes pairs of texts. Default: as known, else either.
 
     Raises:
-        TypeError: the model is none of this package.
+        TypeError: the model is none of this package, or another argument is of another type.
         ValueError: the directory is not empty, or something does not fit the model.
         WriteError: it cannot be written.
     """
-    directory = os.fspath(directory)
+    directory = as_path("directory", directory, "path of a directory")
     if not isinstance(model, ConfiguredModel):
         raise TypeError(
             "model must be an AlbertEncoder or AlbertFor... model. Received: "
             f"{type(model).__name__}"
         )
     config = model.config
-    tokenizer = tokenizer or model.tokenizer
+    tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         logging.warning("save: no tokenizer is given, and the model has none: none is written")
-    elif tokenizer.vocab_size != config.vocab_size:
-        raise ValueError(
-            f"tokenizer has {tokenizer.vocab_size} tokens, but the model {config.vocab_size}."
-        )
+    else:
+        check_model(model, ConfiguredModel, tokenizer)
+    check_choice("pairs", pairs)
     if max_seq_length is not None:
+        check_whole_number("max_seq_length", max_seq_length)
         config.check_sequence_length(max_seq_length, "max_seq_length")
+        check_room(bool(pairs), max_seq_length, "max_seq_length")
+        max_seq_length = int(max_seq_length)  # NumPy's numbers are none of JSON's
     task = _task_of(model)
     if task is not None:
         length = max_seq_length or task.max_seq_length or config.max_position_embeddings

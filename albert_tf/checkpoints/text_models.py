@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import trained_task
-from albert_tf.checkpoints.load_weights import HUB_SCOPE, load_weights, open_checkpoint
-from albert_tf.checkpoints.loading import empty_model
-from albert_tf.checkpoints.model_source import ModelSettings, resolve_model, stored_model
+from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
+from albert_tf.checkpoints.loading import empty_model, find_source, without_scope
+from albert_tf.checkpoints.model_source import ModelSettings
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory, choose_checkpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.data.arguments import as_path
+from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.tokenization.base import Tokenizer
 
 _NAME = "where"  # the argument
@@ -31,7 +31,7 @@ _HEADS = {
 
 def heads_in(shapes: Mapping[str, Sequence[int]]) -> list[str]:
     """Returns what the heads are for that weights of these names and shapes have."""
-    own = {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
+    own = without_scope(shapes)
     found = [head for name, head in _HEADS.items() if name in own]
     if "output_weights" in own:
         outputs = own["output_weights"][0]
@@ -76,8 +76,7 @@ class FoundModel:
             ValueError: it is of another class, or incomplete.
         """
         _, shapes = open_checkpoint(self.checkpoint)
-        own = {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
-        model = empty_model(self.config, own, self.task or task)
+        model = empty_model(self.config, without_scope(shapes), self.task or task)
         if not isinstance(model, kinds):
             heads = ", ".join(heads_in(shapes)) or "none"
             of_task = f" and was trained for the task {self.task.name!r}" if self.task else ""
@@ -111,17 +110,15 @@ def find_model(
         ValueError: there is no model, half of one, or one without a tokenizer.
     """
     path = chosen = as_path(name, where)
+    check_choice("do_lower_case", do_lower_case)
     if prefers_best and not is_indirect(path) and tf.io.gfile.isdir(path):
         training = TrainingDirectory(path)
         if training.best() or training.newest():
             chosen = choose_checkpoint(training, None, flag=name)
-    stored = stored_model(chosen, name)
-    if stored is None or not stored.checkpoint:
-        raise ValueError(f"{name} names no model. Received: {path!r}")
-    source = resolve_model(ModelSettings(do_lower_case=do_lower_case), stored)
+    source, checkpoint = find_source(chosen, name, ModelSettings(do_lower_case=do_lower_case))
     if source.tokenizer is None:
         raise ValueError(f"{name} must hold a tokenizer. Received: {path!r}, which has none")
-    return FoundModel(path, stored.checkpoint, source.config, source.tokenizer)
+    return FoundModel(path, checkpoint, source.config, source.tokenizer)
 
 
 def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:

@@ -16,7 +16,7 @@ from typing import IO, NamedTuple
 from absl import logging
 
 from albert_tf.checkpoints.text_models import check_model, find_model
-from albert_tf.data.arguments import as_texts, texts_and_pairs
+from albert_tf.data.arguments import as_texts, check_choice, texts_and_pairs
 from albert_tf.data.files import decode_utf8
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import (
@@ -85,8 +85,7 @@ class TextClassifier:
         batch_size: int = 8,
     ) -> None:
         tokenizer = check_model(model, AlbertForClassification, tokenizer)
-        if pairs is not None and not isinstance(pairs, bool):
-            raise TypeError(f"pairs must be True, False or None. Received: {pairs!r}")
+        check_choice("pairs", pairs)
         task = model.trained_task
         if pairs is None and task is not None:
             pairs = task.is_pair

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Set, Sized
 
 import numpy as np
 
 
 def as_texts(name: str, values: object) -> list[str]:
     """Returns the texts of an argument, at least one; TypeError or ValueError names it."""
+    if getattr(values, "ndim", 1) != 1:  # of a table of pandas the names of its columns come out
+        raise TypeError(f"{name} must be a list of texts. Received: {reprlib.repr(values)}")
     texts = as_list(name, values, "texts")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
@@ -22,7 +24,8 @@ def as_texts(name: str, values: object) -> list[str]:
 
 def as_list(name: str, values: object, what: str) -> list:
     """Returns an argument as a list that is not empty; `what` it holds stands in errors."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+    # A set has no order to which results or class ids could belong.
+    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a list of {what}. Received: {reprlib.repr(values)}")
     found = list(values)
     if not found:
@@ -58,13 +61,20 @@ def check_whole_number(name: str, value: object, at_least: int | None = None) ->
         raise ValueError(f"{name} must be at least {at_least}. Received: {value}")
 
 
-def as_path(name: str, value: object) -> str:
-    """Returns the path or name of a model as text; TypeError or ValueError names the argument."""
+def check_choice(name: str, value: object) -> None:
+    """Raises TypeError unless an argument is True, False or None."""
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"{name} must be True, False or None. Received: {value!r}")
+
+
+def as_path(name: str, value: object, what: str = "path or the name of a model") -> str:
+    """Returns a path, or the name of a model, as text; TypeError or ValueError names the argument.
+
+    `what` it must be stands in errors.
+    """
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):
-        raise TypeError(
-            f"{name} must be the path or the name of a model. Received: {reprlib.repr(value)}"
-        )
+        raise TypeError(f"{name} must be the {what}. Received: {reprlib.repr(value)}")
     if not path:
-        raise ValueError(f"{name} must be the path or the name of a model. Received: {value!r}")
+        raise ValueError(f"{name} must be the {what}. Received: {value!r}")
     return path

@@ -136,14 +136,22 @@ class HeadLoss(keras.losses.Loss):
         self.factor = factor
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns a loss for each label, float32 [...]."""
+        """Returns a loss for each label, float32 [...].
+
+        A label that is no class is an error, or where TensorFlow cannot raise one, as with XLA, it
+        has the loss NaN, as has a binary one beyond 0 to 1.
+        """
         if self.kind == "cross_entropy":
-            labels = tf.reshape(tf.cast(y_true, tf.int32), tf.shape(y_pred)[:-1])
+            ids = tf.cast(y_true, tf.int32)
+            # A fraction, cut off, would be another class in silence; -1 is out of range.
+            ids = tf.where(tf.cast(ids, y_true.dtype) == y_true, ids, -1)
+            labels = tf.reshape(ids, tf.shape(y_pred)[:-1])
             return self.factor * cross_entropy(y_pred, labels)
         values, labels = tf.reshape(y_pred, [-1]), tf.reshape(y_true, [-1])
         if self.kind == "squared_error":
             return self.factor * tf.square(values - labels)
-        return self.factor * tf.nn.sigmoid_cross_entropy_with_logits(labels, values)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, values)
+        return self.factor * tf.where((labels >= 0) & (labels <= 1), losses, math.nan)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import keras
 import tensorflow as tf
 
+from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.modeling.heads import (
     MASKED_LOGIT,
@@ -152,6 +153,7 @@ class AlbertForClassification(EncoderAndHead):
         labels: names of the classes, in the order of their ids; None where they have none.
 
     Raises:
+        TypeError: `labels` is no list of texts, or `num_labels` no whole number.
         ValueError: neither labels nor their number is given, or they contradict each other.
     """
 
@@ -185,6 +187,7 @@ class AlbertForClassification(EncoderAndHead):
                 'labels is needed for a new head: names of the classes, as in labels=["no", "yes"];'
                 " or num_labels, which is 1 for a regression."
             )
+        check_whole_number("num_labels", num_labels)
         self.labels = labels
         self.num_labels = num_labels
         self.classifier_dropout_prob = classifier_dropout_prob
@@ -261,10 +264,10 @@ class AlbertForClassification(EncoderAndHead):
 
 
 def _label_names(labels: Sequence[str]) -> tuple[str, ...]:
-    names = () if isinstance(labels, str) else tuple(labels)
-    if len(names) < 2 or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
+    names = tuple(as_texts("labels", labels))
+    if len(names) < 2 or len(set(names)) < len(names):
         raise ValueError(
-            f"labels must be a list of at least two different texts. Received: {labels!r}"
+            f"labels must be a list of at least two different texts. Received: {names}"
         )
     return names
 

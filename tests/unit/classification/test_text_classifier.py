@@ -113,10 +113,15 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
     for path in (tmp_path / "encoder").glob("30k-clean*"):
         path.unlink()
     load = TextClassifier.load
+    # A table of pandas has two dimensions, and gives the names of its columns.
+    table = type("Table", (list,), {"ndim": 2})(["text_a", "label"])
     assert_refused([
         (lambda: classifier("a"), TypeError, "texts must be a list of texts. Received: 'a'"),
         (lambda: classifier([]), ValueError, "texts must have at least one text"),
         (lambda: classifier(["a", None]), TypeError, r"texts\[1\] is None"),
+        (lambda: classifier({"a", "b"}), TypeError, "texts must be a list of texts"),
+        (lambda: classifier(table), TypeError, "texts must be a list of texts"),
+        (lambda: load(directory, labels={*NAMES}), TypeError, "labels must be a list of texts"),
         (lambda: classifier(["a"], ["b"]), ValueError, "text_pairs must be None"),
         (lambda: pairs(["a"]), ValueError, "text_pairs must have the second texts"),
         (lambda: pairs(["a"], ["b", "c"]), ValueError, "text_pairs must have one entry .* 1.*2"),

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.modeling.losses import (
+    HeadLoss,
     LossSum,
     accuracy,
     classification_loss,
@@ -78,3 +79,16 @@ def test_means_divide_once_after_all_sums():
     ]
     assert means(batches)["a"] == 0.7
     assert math.isnan(means(batches)["b"])
+
+
+@pytest.mark.parametrize("label", [1.5, -1.0, 3.0, math.nan])
+def test_a_label_that_is_no_class_is_no_other_class(label):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="label value"):
+        HeadLoss()(np.array([0.0, label]), np.zeros([2, 3], np.float32))
+
+
+@pytest.mark.parametrize("label", [-0.5, 2.0, math.nan])
+def test_binary_labels_are_shares(label):
+    loss = HeadLoss("binary")
+    assert math.isnan(loss(np.array([1.0, label]), np.zeros(2, np.float32)))
+    np.testing.assert_allclose(loss(np.array([1.0, 0.25]), np.zeros(2, np.float32)), math.log(2))
