@@ -62,6 +62,7 @@ def train_sentencepiece(
     model_prefix = as_type("model_prefix", model_prefix, str)
     vocab_size = as_type("vocab_size", vocab_size, int)
     do_lower_case = as_type("do_lower_case", do_lower_case, bool)
+    dry_run = as_type("dry_run", dry_run, bool)
     if vocab_size < 1:
         raise ValueError(f"--vocab_size must be at least 1. Received: {vocab_size}")
     files = match_files(input_file)

@@ -317,6 +317,7 @@ def test_wrong_settings_of_records_are_refused(changes, error, message):
         ({"vocab_size": "300"}, TypeError, "--vocab_size must be of type int"),
         ({"vocab_size": 0}, ValueError, "--vocab_size must be at least 1"),
         ({"do_lower_case": "no"}, TypeError, "--do_lower_case must be of type bool"),
+        ({"dry_run": "no"}, TypeError, "--dry_run must be of type bool"),
         ({"input_file": ["text.txt"]}, TypeError, "--input_file must be of type str"),
     ],
 )
