@@ -158,6 +158,7 @@ def test_a_training_in_a_thread_is_that_of_the_main_thread(small, trained, tmp_p
     assert [record["loss"] for record in result.history] == losses[:2]
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_early_keeps_what_was_saved_and_is_resumed(small, tmp_path):
     """By an error of the caller, which loses what was trained since, and by Ctrl-C."""
 

@@ -465,10 +465,7 @@ OUTPUTS_OF = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("classes", "beams") else pytest.mark.slow)
-        for name in COLUMNS
-    ],
+    [pytest.param(name, marks=() if name == "classes" else pytest.mark.slow) for name in COLUMNS],
 )
 def test_fit_trains_to_the_weights_of_the_command(name, tmp_path):
     rate = "classifier_dropout_prob" if name in LABELS else "dropout_prob"
