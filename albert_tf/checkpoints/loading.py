@@ -94,7 +94,8 @@ def load_class(
     stored = {}
     if not is_other:
         stored = _stored_settings(model_class, source.config, without_scope(shapes), task)
-    if settings.keys() & {"labels", "num_labels"}:
+    num_labels = stored.get("num_labels")
+    if "labels" in settings or settings.get("num_labels", num_labels) != num_labels:
         stored = {name: stored[name] for name in stored.keys() - {"labels", "num_labels"}}
     model = model_class(source.config, **{**stored, **settings})
     of_head = [name for name in original_names(model) if not name.startswith(ENCODER_PREFIX)]

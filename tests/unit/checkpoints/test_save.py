@@ -2,6 +2,7 @@
 
 import logging
 
+import keras
 import numpy as np
 import pytest
 
@@ -89,6 +90,11 @@ def test_a_head_is_kept_for_its_labels_and_new_for_others(tmp_path):
         ours, theirs = (m.classifier.output_weights.numpy()[:2] for m in (other, model))
         assert (ours != theirs).any()
     assert kind.load(tmp_path / "classes", num_labels=1).num_labels == 1
+    kept = kind.load(tmp_path / "classes", num_labels=3)  # says nothing of the names
+    same_outputs(kept, model, "classes")
+    assert kept.labels == ("no", "maybe", "yes")
+    kept.save(tmp_path / "model.keras")
+    assert keras.models.load_model(tmp_path / "model.keras").labels == kept.labels
 
 
 def test_a_score_of_options_is_no_regression(tmp_path):
