@@ -277,6 +277,10 @@ class QuestionAnswerer:
         if threshold is not None and not is_number:
             raise ValueError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
         if version == 1:
+            if threshold is not None:
+                logging.warning(
+                    "%s has no effect: a model of SQuAD 1.1 answers every question", THRESHOLD
+                )
             threshold = None
         elif threshold is None:
             threshold = 0.0

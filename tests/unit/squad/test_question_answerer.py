@@ -80,8 +80,9 @@ def test_questions_get_the_same_answers_as_those_of_a_file(
         assert 0 < sum(answer.start is None for answer in found) < len(found)
 
 
-def test_an_answer_is_plain_and_a_part_of_its_context(version, directory):
+def test_an_answer_is_plain_and_a_part_of_its_context(version, directory, caplog):
     answerer = QuestionAnswerer.load(directory, null_score_diff_threshold=math.inf)
+    assert ("null_score_diff_threshold has no effect" in caplog.text) == (version == 1)
     answers = zip(CONTEXTS[:9], answerer(QUESTIONS[:9], CONTEXTS[:9]), strict=True)
     answered = [(context, found) for context, found in answers if found.start is not None]
     assert answered
