@@ -245,7 +245,7 @@ def _open(kind: type[Job[S]], settings: S) -> tuple[Job[S], ModelDirectory, bool
     source = find_model(settings, elsewhere)
     known = kind.trained_settings(settings, trained) if trained else {}
     recipe = recipe_settings(settings, known, name, source.config)
-    given = settings.xla
+    given = settings.xla  # None still means that nobody has decided it
     settings = dataclasses.replace(resolve(settings, known, recipe), xla=given)
     settings = with_xla(settings, num_padded_lengths(settings.max_seq_length, settings.padding))
     directory = model_directory(settings, source)
