@@ -264,12 +264,15 @@ def _masked_softmax(scores: tf.Tensor, masked_score: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.nn.softmax(_wide(scores) + masked_score[:, None, None, :]), scores.dtype)
 
 
-@_pass
-def _softmax_gradient(probabilities: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+def softmax_gradient(probabilities: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    """The gradient by scores, from probabilities of any float type; computed in float32."""
     wide = _wide(probabilities)
     weighted = _wide(upstream) * wide
     to_scores = weighted - wide * tf.reduce_sum(weighted, axis=-1, keepdims=True)
     return tf.cast(to_scores, upstream.dtype)
+
+
+_softmax_gradient = _pass(softmax_gradient)
 
 
 @tf.custom_gradient

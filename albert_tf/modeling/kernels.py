@@ -21,6 +21,8 @@ from collections.abc import Callable
 
 import keras
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.ops import control_flow_util
 
 from albert_tf.modeling import fused_kernels
 
@@ -86,7 +88,8 @@ def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: f
     """Softmax of scores, float [B, N, S, T], over the keys, those of padding lowered.
 
     `attention_mask` is [B, T] of any number type; 1 = a key to attend to, 0 = padding, to whose
-    scores `masked_score` is added. The result has the precision of the scores.
+    scores `masked_score` is added. The result has the precision of the scores. In half precision it
+    is all that the gradient keeps, which the mask gets none of.
     """
     wide = as_float32(scores)
     lowered = (1.0 - tf.cast(attention_mask, wide.dtype)) * masked_score
@@ -94,7 +97,27 @@ def masked_softmax(scores: tf.Tensor, attention_mask: tf.Tensor, masked_score: f
         return fused_kernels.masked_softmax(scores, lowered)
     # Not lowered[:, None, None, :], which LiteRT does not have.
     lowered = tf.expand_dims(tf.expand_dims(lowered, 1), 1)
-    return tf.cast(tf.nn.softmax(wide + lowered), scores.dtype)
+    if scores.dtype == wide.dtype:
+        return tf.nn.softmax(wide + lowered)
+    return _rounded_softmax(scores, lowered)
+
+
+@tf.custom_gradient
+def _rounded_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+    """Softmax of half precision, of which the rounded result alone is kept for the gradient."""
+    probabilities = tf.cast(tf.nn.softmax(as_float32(scores) + lowered), scores.dtype)
+    if in_xla():
+        # Or XLA keeps float32 beside it, to spare itself the rounding.
+        (probabilities,) = xla.optimization_barrier(probabilities)
+    return probabilities, lambda upstream: (
+        fused_kernels.softmax_gradient(probabilities, upstream),
+        None,
+    )
+
+
+def in_xla() -> bool:
+    """Whether XLA is to compile what is being traced."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:

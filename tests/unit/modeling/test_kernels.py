@@ -122,3 +122,33 @@ class TestHalfPrecision:
         # The epsilon underflows in float16, where a row of equal entries would be 0 / 0.
         even = tf.cast(normalize(tf.ones([2, 5], dtype)), tf.float32)
         np.testing.assert_allclose(even, np.zeros((2, 5)), rtol=0, atol=0)
+
+    @pytest.mark.parametrize("jit_compile", [False, True])
+    def test_softmax_keeps_its_rounded_result_alone_for_the_gradient(self, dtype, jit_compile):
+        scores, upstream = tf.cast(normal(2, 3, 4, 5), dtype), tf.cast(normal(2, 3, 4, 5), dtype)
+        mask = tf.constant([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+
+        @tf.function(autograph=False, jit_compile=jit_compile)
+        def compute(scores, upstream):
+            with tf.GradientTape() as tape:
+                tape.watch(scores)
+                probabilities = kernels.masked_softmax(scores, mask, -1e4)
+            return probabilities, tape.gradient(probabilities, scores, upstream)
+
+        half = compute(scores, upstream)
+        assert [result.dtype for result in half] == [dtype, dtype]
+        wide = compute(tf.cast(scores, tf.float32), tf.cast(upstream, tf.float32))
+        expected, to_scores = (result.numpy() for result in wide)
+        rounding = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}[dtype]
+        along = np.sum(np.abs(tf.cast(upstream, tf.float32)) * expected, axis=-1, keepdims=True)
+        # The result is rounded, then the gradient; and all terms of its sum in a row.
+        bounds = rounding * expected, rounding * (2 * np.abs(to_scores) + expected * along)
+        for result, target, bound in zip(half, (expected, to_scores), bounds, strict=True):
+            error = np.abs(tf.cast(result, tf.float32) - target)
+            assert np.all(error <= 1.01 * bound + 1e-7)  # below 6e-8 float16 has nothing
+        graph = compute.get_concrete_function(scores, upstream).graph
+        (softmax,) = (op for op in graph.get_operations() if op.type == "Softmax")
+        assert [op.type for op in softmax.outputs[0].consumers()] == ["Cast"]
+        barriers = [op for op in graph.get_operations() if op.type == "XlaOptimizationBarrier"]
+        # Only there: it is an operation that LiteRT does not have.
+        assert len(barriers) == jit_compile
