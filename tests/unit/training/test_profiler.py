@@ -1,0 +1,82 @@
+"""The profile of training steps: which are recorded, and that it can be read."""
+
+import logging
+
+import pytest
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+from albert_tf.training.profiler import StepProfiler, profiler_of
+
+PATTERN = "tensorboard/plugins/profile/*/*.xplane.pb"
+
+
+def recorded_steps(folder):
+    """The numbers of the steps that the profile tells of."""
+    (path,) = folder.glob(PATTERN)
+    space = xplane_pb2.XSpace.FromString(path.read_bytes())
+    return sorted(
+        stat.int64_value
+        for plane in space.planes
+        for line in plane.lines
+        for event in line.events
+        if plane.event_metadata[event.metadata_id].name.startswith("train")
+        for stat in event.stats
+        if plane.stat_metadata[stat.metadata_id].name == "step_num"
+    )
+
+
+def train(profiler, steps, together=1):
+    step = tf.function(lambda x: x @ x)
+    for number in steps:
+        profiler.before_step(number, together)
+        step(tf.ones([2, 2]))
+        profiler.after_step(number + together - 1)
+
+
+def test_the_steps_between_first_and_last_are_recorded_once(tmp_path):
+    profiler = StepProfiler(str(tmp_path), 3, 4)
+    train(profiler, [1, 2, 3, 4, 5, 3, 4])
+    profiler.close()
+    assert recorded_steps(tmp_path) == [3, 4]
+
+
+def test_an_interrupted_run_leaves_the_profile_of_the_steps_so_far(tmp_path):
+    profiler = StepProfiler(str(tmp_path), 3, 9)
+    train(profiler, [2, 3])
+    profiler.before_step(4)
+    profiler.close()
+    assert recorded_steps(tmp_path) == [3, 4]
+
+
+def test_steps_that_run_together_are_recorded_together(tmp_path):
+    train(StepProfiler(str(tmp_path), 8, 9), [1, 6, 11], together=5)
+    assert recorded_steps(tmp_path) == [6]
+
+
+def test_a_run_resumed_after_the_range_says_once_that_nothing_is_recorded(tmp_path, caplog):
+    profiler = StepProfiler(str(tmp_path), 3, 4)
+    with caplog.at_level(logging.INFO, "absl"):
+        train(profiler, [5, 6])
+    profiler.close()
+    assert caplog.text.count("--profile_steps=3,4") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_profile_that_cannot_be_recorded_ends_no_training(tmp_path, caplog):
+    other = StepProfiler(str(tmp_path / "other"), 1, 9)
+    other.before_step(1)
+    profiler = StepProfiler(str(tmp_path / "this"), 1, 9)
+    train(profiler, [1, 2])
+    profiler.close()
+    other.close()
+    assert caplog.text.count("cannot be profiled") == 1
+
+
+def test_the_flag_is_two_steps_of_the_run(tmp_path):
+    assert profiler_of(None, str(tmp_path), 9) is None
+    profiler = profiler_of("2, 9", str(tmp_path), 9)
+    assert (profiler.first, profiler.last) == (2, 9)
+    for text in ("", "5", "0,3", "5,4", "5,10", "1,2,3", "a,b", "-1,3", "1.0,2", "1,²"):
+        with pytest.raises(ValueError, match="--profile_steps"):
+            profiler_of(text, str(tmp_path), 9)
