@@ -282,6 +282,10 @@ def define_device_flags() -> None:
                 "training, evaluation and prediction; weights, losses and files are float32. "
                 "bfloat16: for TPUs, recent GPUs, and processors with bfloat16 instructions. "
                 "float16: for older GPUs; the loss is scaled.",
+                Flag("tf32", False): "Let GPUs round the factors of float32 matrix products to "
+                "TensorFloat-32, which is faster. Without effect in half precision and on TPUs.",
+                Flag("deterministic", False): "Use only kernels that give the same results in "
+                "every run on the same devices; slower on GPUs.",
                 Flag("distribution_strategy", "auto", choices=STRATEGIES): "Devices to compute "
                 "on. one_device: the first GPU, or the CPU. mirrored: all GPUs of this machine. "
                 "multi_worker: the GPUs of all machines in the environment variable TF_CONFIG. "

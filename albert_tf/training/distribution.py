@@ -365,6 +365,12 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
     `create_strategy` raises.
     """
     name = "tpu" if settings.use_tpu else settings.distribution_strategy
+    if settings.precision == FLOAT32 and name != "tpu":
+        # TensorFlow 1.15 had no TF32. Without it XLA has no Triton kernels for products in any
+        # precision, so half precision keeps it; a TPU computes as it did for the original release.
+        tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
+    if settings.deterministic:
+        tf.config.experimental.enable_op_determinism()
     split_cpu(settings.num_logical_cpu_devices)
     if settings.dry_run and resolve_strategy(name) == "multi_worker":
         strategy = _local("auto")

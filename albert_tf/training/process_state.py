@@ -1,8 +1,8 @@
 """What a job changes in its process, and puts back when it ends.
 
 Put back are signal handlers (see `interruption`), the random states of Python and NumPy, the seed
-of TensorFlow, Keras's dtype policy, and what `--precision` sets. Logging and warnings are left
-alone. What TensorFlow cannot take back:
+of TensorFlow, Keras's dtype policy, and what `--precision`, `--tf32` and `--deterministic` set.
+Logging and warnings are left alone. What TensorFlow cannot take back:
 
 *   It finds its devices. Settings that must come before, such as numbers of threads or the growth
     of GPU memory, must come before the first job.
@@ -23,6 +23,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import config as framework_config  # nothing public turns it off
 
 from albert_tf.training.precision import REWRITE, TAKEN_ALONG_REMOVED, set_rewritten
 
@@ -41,6 +42,8 @@ def process_state_kept() -> Iterator[None]:
         python, numpy = random.getstate(), np.random.get_state()
         seed, _ = tf.compat.v1.get_seed(0)
         variable = os.environ.get(TAKEN_ALONG_REMOVED)
+        tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+        is_deterministic = framework_config.is_op_determinism_enabled()
         is_rewritten = bool(tf.config.optimizer.get_experimental_options().get(REWRITE))
         try:
             yield
@@ -52,6 +55,9 @@ def process_state_kept() -> Iterator[None]:
             if variable is not None:
                 os.environ[TAKEN_ALONG_REMOVED] = variable
             set_rewritten(is_rewritten)
+            tf.config.experimental.enable_tensor_float_32_execution(tf32)
+            if not is_deterministic:
+                framework_config.disable_op_determinism()
 
 
 @contextmanager

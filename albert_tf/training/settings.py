@@ -189,6 +189,8 @@ class TrainingSettings(Settings):
     poly_power: float = OptimizerConfig.poly_power
     start_warmup_step: int = OptimizerConfig.start_warmup_step
     precision: str = TrainerConfig.precision
+    tf32: bool = False
+    deterministic: bool = False
     distribution_strategy: str = "auto"
     all_reduce: str = limited("auto", choices=ALL_REDUCES)
     num_logical_cpu_devices: int = limited(1, at_least=1)

@@ -19,6 +19,7 @@ import matplotlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
 
 import albert_tf
 from albert_tf.classification import run
@@ -51,6 +52,8 @@ def process_state():
             bool(tf.config.optimizer.get_experimental_options().get(REWRITE)),
             tf.config.optimizer.get_jit(),
             tf.config.get_soft_device_placement(),
+            tf.config.experimental.tensor_float_32_execution_enabled(),
+            is_op_determinism_enabled(),
             tf.distribute.has_strategy(),
             tf.executing_eagerly(),
         ),
@@ -220,11 +223,19 @@ def test_multiple_choice_returns_its_scores(tmp_path, golden):
 
 def test_pretraining_returns_what_it_logged(tmp_path):
     small = PretrainingRun(tmp_path)
-    records = []
-    settings = albert_tf.PretrainingSettings(**small.flags(num_train_steps=5, do_eval=True))
+    records, determinism = [], set()
+
+    def on_log(record):
+        records.append(record)
+        determinism.add(is_op_determinism_enabled())
+
+    settings = albert_tf.PretrainingSettings(
+        **small.flags(num_train_steps=5, do_eval=True, deterministic=True)
+    )
     before = process_state()
-    result = albert_tf.run_pretraining(settings, records.append)
+    result = albert_tf.run_pretraining(settings, on_log)
     assert process_state() == before
+    assert determinism == {True}
     assert result.history == records == logged(small.output)
     assert (result.step, result.best_checkpoint) == (5, str(small.output / "model.ckpt-best"))
     assert {**result.scores, "global_step": 5} == small.results()

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from albert_tf.training import distribution, workers
 from albert_tf.training.distribution import (
@@ -27,6 +28,7 @@ from albert_tf.training.distribution import (
     with_xla,
     worker_shard,
 )
+from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.settings import TrainingSettings
 from albert_tf.training.task import WHOLE
 from albert_tf.training.workers import explain_lost_workers, is_any_worker, values_of_workers
@@ -155,6 +157,24 @@ def test_half_precision_on_a_gpu_is_compiled_unless_said_otherwise(
     assert with_xla(made, num_lengths).xla is (on_gpu and bool(gpus))
     for given in (False, True):
         assert with_xla(dataclasses.replace(made, xla=given), num_lengths).xla is given
+
+
+@pytest.mark.parametrize(
+    ("settings", "tf32"),
+    [
+        ({}, False),
+        ({"tf32": True}, True),
+        ({"precision": "bfloat16"}, True),  # as the program has it
+        ({"use_tpu": True}, True),
+    ],
+)
+def test_float32_products_are_not_rounded_unless_asked_for(monkeypatch, settings, tf32):
+    monkeypatch.setattr(distribution, "create_strategy", lambda *_: tf.distribute.get_strategy())
+    with process_state_kept():
+        distribution.strategy_of(TrainingSettings(output_dir="run", **settings))
+        assert tf.config.experimental.tensor_float_32_execution_enabled() is tf32
+        assert not is_op_determinism_enabled()
+    assert tf.config.experimental.tensor_float_32_execution_enabled()
 
 
 def test_nccl_needs_gpus():
