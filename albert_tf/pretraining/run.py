@@ -71,7 +71,7 @@ from albert_tf.training.settings import (
     unless_given,
 )
 from albert_tf.training.trainer import Trainer
-from albert_tf.training.workers import wait_for_workers
+from albert_tf.training.workers import values_of_workers, wait_for_workers
 
 PAPER_BATCH_SIZE = 4096  # with LAMB at a learning rate of 0.00176
 FLAG = "--scale_from_batch_size"
@@ -214,7 +214,9 @@ def run_pretraining(
         trainer = Trainer(task, trainer_config, optimizer_config, strategy)
         result = _train(settings, task, trainer, model_directory, on_log)
     else:
-        untrained = build_model(task.build_model, settings.precision, strategy)
+        untrained = build_model(
+            task.build_model, settings.precision, strategy, jit_compile=settings.xla
+        )
         last_step = optimizer_config.num_train_steps
         result = JobResult(settings.output_dir)
         if is_chief(strategy):
@@ -327,7 +329,14 @@ def _train(
     evaluator = None
     if settings.do_eval:
         limits = settings.eval_batch_size, settings.max_eval_steps
-        evaluator = Evaluator(task, trainer.model, trainer.strategy, *limits)
+        evaluator = Evaluator(
+            task,
+            trainer.model,
+            trainer.strategy,
+            *limits,
+            jit_compile=settings.xla,
+            shares=True,
+        )
     if trainer.is_chief:
         check_folder(settings.output_dir, OUTPUT_FLAG)
     dry_run = settings.dry_run
@@ -386,7 +395,9 @@ def _train(
                 trainer.train(log)
             else:
                 evaluate = partial(_evaluate_trained, trainer, evaluator)
-                train_and_evaluate(trainer, log, evaluate, record, best.last_step)
+                # As the chief has read it: the others may have come when it had changed.
+                last_evaluated = values_of_workers(trainer.strategy, best.last_step)[0]
+                train_and_evaluate(trainer, log, evaluate, record, last_evaluated)
         finally:
             log.close()
     result = JobResult(settings.output_dir, history=log.records)
@@ -427,7 +438,8 @@ def _evaluate(
     on_log: OnLog | None,
 ) -> JobResult:
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
-    evaluator = Evaluator(task, model, strategy, settings.eval_batch_size, settings.max_eval_steps)
+    limits = settings.eval_batch_size, settings.max_eval_steps
+    evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
     schedule = DepthSchedule.parse(settings.depth_schedule, task.config)
     directory = TrainingDirectory(settings.output_dir)
     check_folder(settings.output_dir, OUTPUT_FLAG)

@@ -10,6 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -26,11 +27,18 @@ from albert_tf.checkpoints.run_records import Record as LoggedRecord
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.files import read_utf8, write_then_rename
 from albert_tf.modeling.losses import means
-from albert_tf.training.distribution import check_batch_size, local_replicas, split_batch
+from albert_tf.training.distribution import (
+    check_batch_size,
+    is_tpu,
+    local_replicas,
+    split_batch,
+    worker_shard,
+)
 from albert_tf.training.job_result import EvaluationLog, JobResult
 from albert_tf.training.run_log import RunLog
-from albert_tf.training.task import EvaluatedTask, Features
+from albert_tf.training.task import WHOLE, EvaluatedTask, Features
 from albert_tf.training.trainer import Trainer
+from albert_tf.training.workers import sum_over_workers, values_of_workers
 
 RESULTS_FILE = "eval_results.txt"
 _RULE = "=" * 50 + "\n"
@@ -54,14 +62,17 @@ def pad_batch(features: Mapping[str, tf.Tensor], batch_size: int) -> Features:
 
 
 class Evaluator:
-    """Evaluates a model, any number of times, on the devices of this process alone.
+    """Evaluates a model, any number of times, on the devices of this process or of all workers.
 
     Args:
         task: data and metrics.
         model: made under `strategy`.
-        strategy: the replicas, of which those of this process share `batch_size` examples.
+        strategy: the replicas, of which those of a process share `batch_size` examples.
         batch_size: examples of a batch.
         max_batches: cap on the batches evaluated, reported where it bites; None takes all.
+        jit_compile: whether XLA compiles the evaluation.
+        shares: whether the workers share the batches: all of them call `evaluate`, and get what one
+            would compute alone. Each reads all examples.
 
     Attributes:
         depth: layers of the model that are applied, reported with the results; None for all.
@@ -77,6 +88,9 @@ class Evaluator:
         strategy: tf.distribute.Strategy,
         batch_size: int,
         max_batches: int | None = None,
+        *,
+        jit_compile: bool = False,
+        shares: bool = False,
     ) -> None:
         check_batch_size(local_replicas(strategy), batch_size, "--eval_batch_size")
         self.task = task
@@ -84,7 +98,13 @@ class Evaluator:
         self.strategy = strategy
         self.batch_size = batch_size
         self.max_batches = max_batches
+        self.shares = shares
         self.depth: int | None = None
+        self._replica_sums: Callable[..., Mapping[str, Any]] = self._sums_of_replica
+        if jit_compile and not is_tpu(strategy):  # which compiles everything
+            self._replica_sums = tf.function(
+                self._sums_of_replica, jit_compile=True, autograph=False
+            )
 
     def evaluate(self) -> dict[str, float]:
         """Returns the mean losses and metrics, weighted over the whole data, and `loss`.
@@ -93,25 +113,46 @@ class Evaluator:
         others, as the original release reports it; so it depends a little on the batch size.
 
         Raises:
-            ValueError: there is not one example.
+            ValueError: there is not one example; workers read different data.
             RecordError: a record cannot be read; the message names it.
+            LostWorkerError: a worker that shares the batches has ended.
         """
-        batches: list[Mapping[str, Any]] = []
+        shard = worker_shard(self.strategy) if self.shares else WHOLE
+        own: dict[int, Mapping[str, Any]] = {}  # sums on the device, by number of the batch
+        count, outputs = 0, None
         data = self.task.eval_dataset(self.batch_size)
+        disable = True if shard.index else None
         with self.task.explain_read_errors():
-            for batch in tqdm(data, desc="evaluating", unit="batch", disable=None, leave=False):
-                if len(batches) == self.max_batches:
+            for batch in tqdm(data, desc="evaluating", unit="batch", disable=disable, leave=False):
+                if count == self.max_batches:
                     logging.warning(
                         "Only the first %d examples are evaluated, not all: --max_eval_steps=%d",
                         self.max_batches * self.batch_size,
                         self.max_batches,
                     )
                     break
-                padded = pad_batch(batch, self.batch_size)
-                sums = self._sums(split_batch(self.strategy, padded), self.depth)
-                batches.append(tf.nest.map_structure(float, sums))
-        if not batches:
+                if count % shard.count == shard.index or outputs is None:
+                    features = split_batch(self.strategy, pad_batch(batch, self.batch_size))
+                    sums = self._sums.get_concrete_function(features, self.depth)
+                    outputs = sums.structured_outputs
+                    if count % shard.count == shard.index:
+                        own[count] = self._sums(features, self.depth)
+                count += 1
+        if shard.count > 1 and len(set(values_of_workers(self.strategy, count))) > 1:
+            raise ValueError(
+                f"The workers do not read the same examples to evaluate on: this one has {count} "
+                "batches. The files must be the same on all of them."
+            )
+        if not count:
             raise ValueError("There is no example to evaluate on.")
+        # Fetched once: a number asked for after every batch would let the device wait.
+        rows = np.zeros([count, len(tf.nest.flatten(outputs))])
+        if own:
+            columns = zip(*map(tf.nest.flatten, own.values()), strict=True)
+            rows[list(own)] = np.stack([tf.stack(column).numpy() for column in columns], axis=1)
+        if shard.count > 1:  # exact, as all but one of the numbers added up are 0
+            rows = sum_over_workers(self.strategy, rows)
+        batches = [tf.nest.pack_sequence_as(outputs, row) for row in rows.tolist()]
         losses = [float(self.task.total_loss(batch)) for batch in batches]
         depth = {} if self.depth is None else {"depth": float(self.depth)}
         return {"loss": sum(losses) / len(losses), **means(batches), **depth}
@@ -119,16 +160,15 @@ class Evaluator:
     @tf.function(autograph=False)
     def _sums(self, batch: Features, depth: int | None) -> Mapping[str, Any]:
         """The sums of one batch over the replicas of this process; other workers are not asked."""
-
-        def replica_sums(features: Features) -> Mapping[str, Any]:
-            with self.model.encoder.at_depth(depth):
-                outputs = self.model(features, training=False)
-            return {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
-
-        results = self.strategy.run(replica_sums, args=(batch,))
+        results = self.strategy.run(partial(self._replica_sums, depth=depth), args=(batch,))
         return tf.nest.map_structure(
             lambda value: tf.add_n(self.strategy.experimental_local_results(value)), results
         )
+
+    def _sums_of_replica(self, features: Features, depth: int | None) -> Mapping[str, Any]:
+        with self.model.encoder.at_depth(depth):
+            outputs = self.model(features, training=False)
+        return {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
 
 
 def result_lines(step: int, results: Mapping[str, float]) -> list[str]:
@@ -295,20 +335,22 @@ def _comparable(score: float) -> float:
 def train_and_evaluate(
     trainer: Trainer, log: RunLog, evaluate: Evaluate, record: Record, last_evaluated: int
 ) -> None:
-    """Trains, and evaluates at every checkpoint: the chief does, while other workers wait.
+    """Trains, and evaluates at every checkpoint: each worker does that calls this.
 
-    The trainer is initialized. The last evaluation of an earlier start was of the step
-    `last_evaluated`, -1 where there was none.
+    The chief alone records. Other workers that train wait in their next step. The trainer is
+    initialized. The last evaluation of an earlier start was of the step `last_evaluated`, -1 where
+    there was none.
     """
 
     def on_checkpoint(step: int) -> None:
         results = evaluate()
         log.evaluation(step, results)
-        record(step, results)
+        if trainer.is_chief:
+            record(step, results)
 
     # The run that wrote the checkpoint to go on from may have ended before it was evaluated.
     is_missed = trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
-    if trainer.is_chief and is_missed:
+    if is_missed:
         on_checkpoint(trainer.step)
     trainer.train(log, on_checkpoint=on_checkpoint)
 

@@ -184,8 +184,8 @@ class Trainer:
 
         Args:
             log: told of every interval.
-            on_checkpoint: called with the step after each checkpoint, by the chief alone: the
-                other workers wait in their next step. It must not reduce over the workers.
+            on_checkpoint: called with the step after each checkpoint. It may reduce over workers
+                that all pass one; those that do not wait in their next step.
 
         Raises:
             LostWorkerError: another worker has ended.
@@ -218,8 +218,10 @@ class Trainer:
                 if stops:
                     wait_for_workers(self.strategy)
                     raise interruption.stopped(self.step)
-                if on_checkpoint and self.is_chief:
-                    with log.pause(), interruption.nothing_to_save(self.step):
+                if on_checkpoint:
+                    # Where workers evaluate together, a signal to another ends all at a step.
+                    leaves = interruption.nothing_to_save if self.is_chief else nullcontext
+                    with log.pause(), leaves(self.step):
                         on_checkpoint(self.step)
 
     def _train_to_checkpoint(

@@ -7,8 +7,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.training.distribution import LostWorkerError, local_replicas, worker_shard
@@ -22,26 +23,37 @@ def values_of_workers(strategy: tf.distribute.Strategy, value: int) -> list[int]
     Raises:
         LostWorkerError: another worker has ended.
     """
+    shard = worker_shard(strategy)
+    own = np.zeros(shard.count, np.int64)
+    own[shard.index] = value
+    return cast(list[int], sum_over_workers(strategy, own).tolist())
+
+
+def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np.ndarray:
+    """Returns the sum of the arrays of all workers, of one shape and type.
+
+    See `values_of_workers`.
+    """
     if worker_shard(strategy).count == 1:
-        return [value]
+        return values
     with explain_lost_workers():
-        return _gather(strategy)(tf.constant(value, tf.int64)).numpy().tolist()
+        return cast(np.ndarray, _sum(strategy)(tf.constant(values)).numpy())
 
 
 @cache
-def _gather(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
+def _sum(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
     """One function a strategy: workers number their reductions by the graphs they make."""
-    shard, replicas = worker_shard(strategy), local_replicas(strategy)
+    replicas = local_replicas(strategy)
 
-    def gathered(value: tf.Tensor) -> tf.Tensor:
+    def summed(values: tf.Tensor) -> tf.Tensor:
         context = tf.distribute.get_replica_context()
-        is_first = tf.cast(context.replica_id_in_sync_group % replicas == 0, tf.int64)
-        own = tf.one_hot(shard.index, shard.count, dtype=tf.int64) * value * is_first
+        is_first = context.replica_id_in_sync_group % replicas == 0
+        own = tf.where(is_first, values, tf.zeros_like(values))
         return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
 
     @tf.function(autograph=False)
-    def run(value: tf.Tensor) -> tf.Tensor:
-        results = strategy.run(gathered, args=(value,))
+    def run(values: tf.Tensor) -> tf.Tensor:
+        results = strategy.run(summed, args=(values,))
         return strategy.experimental_local_results(results)[0]
 
     return run

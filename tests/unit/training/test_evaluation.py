@@ -1,7 +1,9 @@
 """Which checkpoint is the best, now and after a restart, and the file of results."""
 
 import math
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -9,7 +11,8 @@ from albert_tf.checkpoints.run_records import BestTrial
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training.distribution import create_strategy
+from albert_tf.training import evaluation
+from albert_tf.training.distribution import LostWorkerError, create_strategy
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluator,
@@ -17,7 +20,10 @@ from albert_tf.training.evaluation import (
     scored_result,
     write_results,
 )
+from albert_tf.training.task import Shard
 from tests.small_model import small_config
+from tests.small_records import pretraining_columns, write_records
+from tests.small_training import make_task
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +164,53 @@ def test_a_batch_that_replicas_cannot_share_is_refused(model):
     task = PretrainingTask(model.config, max_seq_length=11)
     with pytest.raises(ValueError, match="--eval_batch_size=7 with 2 replicas; 8 would do"):
         Evaluator(task, model, create_strategy("mirrored"), batch_size=7)
+
+
+class TestAnEvaluation:
+    """Of 11 examples in batches of 4."""
+
+    @pytest.fixture(scope="class")
+    def task(self, model, tmp_path_factory):
+        path = tmp_path_factory.mktemp("evaluation") / "records"
+        write_records(path, pretraining_columns(11, seed=3))
+        return make_task(eval_files=[str(path)], config=model.config)
+
+    @pytest.fixture(scope="class")
+    def evaluator(self, task, model):
+        return Evaluator(task, model, create_strategy("one_device"), 4, shares=True)
+
+    @pytest.fixture(scope="class")
+    def expected(self, evaluator):
+        """What one worker computes."""
+        return evaluator.evaluate()
+
+    def test_computes_the_same_by_any_number_of_workers(self, evaluator, expected, monkeypatch):
+        shares = []
+
+        def sum_over_workers(_, rows):
+            shares.append(rows)
+            if len(shares) < 4:
+                raise LostWorkerError
+            return sum(shares)
+
+        monkeypatch.setattr(evaluation, "values_of_workers", lambda _, count: [count] * 4)
+        monkeypatch.setattr(evaluation, "sum_over_workers", sum_over_workers)
+        for index in range(4):
+            monkeypatch.setattr(evaluation, "worker_shard", lambda _, i=index: Shard(i, 4))
+            with nullcontext() if index == 3 else pytest.raises(LostWorkerError):
+                assert evaluator.evaluate() == expected
+        own = [np.flatnonzero(rows.any(axis=1)).tolist() for rows in shares]
+        assert own == [[0], [1], [2], []]
+
+    def test_refuses_workers_that_read_other_examples(self, evaluator, monkeypatch):
+        monkeypatch.setattr(evaluation, "worker_shard", lambda _: Shard(0, 2))
+        monkeypatch.setattr(evaluation, "values_of_workers", lambda _, count: [count, count + 1])
+        with pytest.raises(ValueError, match="workers do not read the same"):
+            evaluator.evaluate()
+
+    def test_computes_the_same_compiled(self, task, model, expected):
+        strategy = create_strategy("one_device")
+        compiled = Evaluator(task, model, strategy, 4, jit_compile=True).evaluate()
+        assert compiled.keys() == expected.keys()
+        for name, value in expected.items():
+            assert compiled[name] == pytest.approx(value, rel=1e-5), name
