@@ -17,6 +17,7 @@ the graph around it, where the gradient must not look for them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import keras
@@ -118,6 +119,60 @@ def _rounded_softmax(scores: tf.Tensor, lowered: tf.Tensor) -> tuple[tf.Tensor, 
 def in_xla() -> bool:
     """Whether XLA is to compile what is being traced."""
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
+    """Zeroes entries of x with a probability near `rate`, in [0, 1), and scales the others.
+
+    An entry is dropped where 16 random bits are below a threshold: with a probability of exactly
+    round(rate * 65536) / 65536, at most 65535 / 65536. The scale makes up for that probability.
+    The mask depends on the seed, int32 [2], and on the number of entries alone.
+    """
+    threshold = min(round(rate * 65536), 65535)
+    scale = 65536 / (65536 - threshold)
+
+    @tf.custom_gradient
+    def drop(x: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        mask = _dropout_mask(x, threshold, seed)
+
+        def apply(values: tf.Tensor) -> tf.Tensor:
+            return tf.cast(tf.where(mask(), as_float32(values) * scale, 0.0), values.dtype)
+
+        return apply(x), apply
+
+    return drop(x)
+
+
+def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[], tf.Tensor]:
+    """What gives the mask, bool of the shape of x, from as few bytes as can be kept.
+
+    Two entries share a word. XLA packs eight into a byte, in the loop that draws their words.
+    """
+    draw = functools.partial(
+        tf.random.stateless_uniform, seed=seed, minval=None, maxval=None, dtype=tf.uint32
+    )
+    lowest = tf.constant(threshold << 16, tf.uint32)
+    if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
+        # Whole words: a TPU pads short last axes to 128 entries.
+        is_kept = draw(tf.shape(x)) >= lowest
+        return lambda: is_kept
+    size = x.shape.num_elements() if x.shape.is_fully_defined() else tf.size(x, tf.int64)
+    words = draw([(size + 7) // 8, 4])
+    if not in_xla():
+        halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])  # the lower one first
+        is_kept = tf.reshape(halves[:size] >= threshold, tf.shape(x))
+        return lambda: is_kept
+    columns = tf.unstack(words, axis=1)  # of Philox, which XLA computes side by side
+    uppers = [half for word in columns for half in (tf.bitwise.left_shift(word, 16), word)]
+    bits = [tf.cast(upper >= lowest, tf.uint8) * 2**place for place, upper in enumerate(uppers)]
+    packed = functools.reduce(tf.bitwise.bitwise_or, bits)
+
+    def unpack() -> tf.Tensor:
+        places = tf.constant([1 << place for place in range(8)], tf.uint8)
+        bits = tf.bitwise.bitwise_and(tf.expand_dims(packed, 1), places)
+        return tf.reshape(tf.reshape(bits > 0, [-1])[:size], tf.shape(x))
+
+    return unpack
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:

@@ -67,17 +67,8 @@ def activation_function(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
-    """Zeroes each entry with probability `rate`, in [0, 1), and scales others by 1 / (1 - rate).
-
-    The seed, int32 [2], decides the mask; None returns `x` as it is.
-    """
-    if seed is None or rate == 0.0:
-        return x
-    # The draws take the precision of their argument: in bfloat16 there would be 128 different ones,
-    # and a rate of 0.1 would mean 0.102.
-    wide = kernels.as_float32(x)
-    kept = tf.nn.experimental.stateless_dropout(wide, rate, seed, rng_alg="auto_select")
-    return tf.cast(kept, x.dtype)
+    """Returns `kernels.dropout` of x, or x itself without a seed or at a rate of 0."""
+    return x if seed is None or rate == 0.0 else kernels.dropout(x, rate, seed)
 
 
 def split_seed(seed: Seed, num: int) -> list[tf.Tensor | None]:

@@ -25,6 +25,19 @@ ROOT = Path(__file__).parents[2]
 # The processor that wrote the files may sum in another order than this one.
 CLOSE = {"rtol": 1e-4, "atol": 2e-6}
 
+# A script with the dropout of that version, whose masks are others.
+WITH_FORMER_DROPOUT = """
+import runpy
+import tensorflow as tf
+from albert_tf.modeling import kernels
+
+def dropout(x, rate, seed):
+    return tf.nn.experimental.stateless_dropout(x, rate, seed, rng_alg="auto_select")
+
+kernels.dropout = dropout
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
 
 def go_on(run, script: str, folder: str, **changes) -> None:
     """Continues a training, with paths as relative as they were."""
@@ -36,7 +49,9 @@ def go_on(run, script: str, folder: str, **changes) -> None:
         else f"--{name}={str(value).replace(f'{run.folder}/', '')}"
         for name, value in flags.items()
     ]
-    command = [warm_python(), str(ROOT / script), *line]
+    program = run.folder / script
+    program.write_text(WITH_FORMER_DROPOUT.format(script=str(ROOT / script)))
+    command = [warm_python(), str(program), *line]
     done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -33,13 +33,55 @@ def ragged_mask():
 
 
 class TestDropout:
-    def test_zeroes_the_given_share_and_scales_the_rest(self):
-        n, rate = 200_000, 0.3
+    @pytest.mark.parametrize("rate", [0.1, 0.3, 0.999999])
+    def test_drops_a_multiple_of_a_65536th_and_scales_the_rest(self, rate):
+        n, exact = 200_000, min(round(rate * 65536), 65535) / 65536
         dropped = dropout(tf.ones([n]), rate, SEED).numpy()
-        kept = dropped != 0
-        np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-6, atol=0)
-        five_deviations = 5 * np.sqrt(rate * (1 - rate) / n)
-        np.testing.assert_allclose(1 - kept.mean(), rate, rtol=0, atol=five_deviations)
+        is_kept = dropped != 0
+        np.testing.assert_allclose(dropped[is_kept], 1 / (1 - exact), rtol=1e-6, atol=0)
+        five_deviations = 5 * np.sqrt(exact * (1 - exact) / n)
+        np.testing.assert_allclose(1 - is_kept.mean(), exact, rtol=0, atol=five_deviations)
+
+    def test_entries_of_a_word_and_of_a_byte_are_independent(self):
+        n, rate = 100_000, 0.25
+        is_dropped = dropout(tf.ones([n, 8]), rate, SEED).numpy() == 0
+        together = np.mean(is_dropped[:, :, None] & is_dropped[:, None, :], axis=0)
+        expected = np.where(np.eye(8), rate, rate**2)
+        deviations = np.sqrt(expected * (1 - expected) / n)
+        assert np.all(np.abs(together - expected) < 5 * deviations)
+        successive = np.mean(is_dropped[1:] & is_dropped[:-1], axis=0)
+        np.testing.assert_allclose(successive, rate**2, rtol=0, atol=5 * deviations[0, 1])
+
+    @pytest.mark.parametrize("shape", [[3, 5, 7], [4, 8]])  # 105 entries leave bits over
+    def test_the_mask_is_the_same_in_every_program_and_precision(self, shape):
+        def apply(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                dropped = dropout(x, 0.3, SEED)
+            return dropped, tape.gradient(dropped, x, x)
+
+        unknown = [tf.TensorSpec([None] * len(shape))]
+        functions = [
+            tf.function(apply, autograph=False, jit_compile=jit_compile, input_signature=signature)
+            for jit_compile in (False, True)
+            for signature in (None, unknown)
+        ]
+        x = tf.constant(np.random.default_rng(0).normal(size=shape), tf.float32)
+        expected = dropout(x, 0.3, SEED)
+        for function in [apply, *functions]:
+            for result in function(x):  # the gradient scales the entries alike
+                np.testing.assert_array_equal(result, expected)
+        for dtype in (tf.float64, tf.bfloat16, tf.float16):
+            dropped, gradient = apply(tf.cast(x, dtype))
+            assert (dropped.dtype, gradient.dtype) == (dtype, dtype)
+            np.testing.assert_array_equal(dropped, gradient)
+            np.testing.assert_array_equal(dropped == 0, expected == 0)
+
+    def test_on_a_tpu_an_entry_takes_a_word(self, monkeypatch):
+        monkeypatch.setattr(tf.distribute, "TPUStrategy", type(tf.distribute.get_strategy()))
+        dropped = dropout(tf.ones([300, 70]), 0.25, SEED).numpy()
+        np.testing.assert_array_equal(dropped[dropped != 0], np.float32(4 / 3))
+        np.testing.assert_allclose(np.mean(dropped == 0), 0.25, rtol=0, atol=0.015)
 
     def test_the_seed_decides_the_mask(self):
         x = tf.ones([100, 30])
