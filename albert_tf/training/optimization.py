@@ -344,20 +344,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         learning_rate: Any,
         is_skipped: Any,
     ) -> None:
-        def update(
-            variable: tf.Variable,
-            gradient: tf.Tensor,
-            rate: tf.Tensor,
-            is_skipped: tf.Tensor | None = None,
-        ) -> None:
-            if is_skipped is None:
-                self.update_step(gradient, variable, rate)
-            else:
-                tf.cond(
-                    is_skipped,
-                    lambda: None,
-                    lambda: self.update_step(gradient, variable, rate),
-                )
+        def update(variable: tf.Variable, gradient: tf.Tensor, *more: tf.Tensor) -> None:
+            self.update_step(gradient, variable, *more)
 
         more = () if is_skipped is None else (is_skipped,)
         for gradient, variable in zip(gradients, variables, strict=True):
@@ -365,7 +353,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             strategy.extended.update(variable, update, args=args, group=False)
 
     def update_step(
-        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
+        self,
+        gradient: tf.Tensor,
+        variable: tf.Variable,
+        learning_rate: tf.Tensor,
+        is_skipped: tf.Tensor | None = None,
     ) -> None:
         """Updates one variable and its slots.
 
@@ -373,6 +365,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             gradient: float, of the variable's shape.
             variable: one the optimiser was built with.
             learning_rate: float []; rate of this update.
+            is_skipped: bool []; see `apply_reduced`.
         """
         slots = self.slots(variable)
         weight = tf.convert_to_tensor(variable)
@@ -384,9 +377,14 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         if self._is_decayed[self._get_variable_index(variable)]:
             update += self.weight_decay_rate * weight
             rate *= self.trust_ratio(weight, update)
+        change = rate * update
+        if is_skipped is not None:  # not tf.cond, for which a GPU waits for the host
+            m = tf.where(is_skipped, slots["adam_m"], m)
+            v = tf.where(is_skipped, slots["adam_v"], v)
+            change = tf.where(is_skipped, tf.zeros_like(change), change)
         self.assign(slots["adam_m"], m)
         self.assign(slots["adam_v"], v)
-        self.assign_sub(variable, rate * update)
+        self.assign_sub(variable, change)
 
     def trust_ratio(self, weight: tf.Tensor, update: tf.Tensor) -> tf.Tensor | float:
         """Returns what multiplies the learning rate of a variable that is not excluded: 1 here.

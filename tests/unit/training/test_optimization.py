@@ -189,6 +189,33 @@ class TestUpdates:
             optimizer.slots(make_variables()[0])
 
     @OPTIMIZERS
+    def test_a_skipped_update_is_none_and_is_decided_where_it_is_computed(self, optimizer_class):
+        """A condition would be decided on the host, for which a GPU waits."""
+        states = []
+        for skips in (None, False, True):
+            variables = make_variables()
+            optimizer = optimizer_class(0.1)
+            optimizer.build(variables)
+
+            @tf.function(autograph=False)
+            def step(gradients, is_skipped=None):
+                optimizer.apply_reduced(gradients, variables, is_skipped=is_skipped)  # noqa: B023
+
+            more = [] if skips is None else [tf.constant(skips)]
+            for number in range(2):
+                step([tf.constant(g) for g in make_gradients(number)], *more)
+            graph = step.get_concrete_function(
+                [tf.constant(g) for g in make_gradients(0)], *more
+            ).graph
+            assert not {op.type for op in graph.get_operations()} & {"If", "StatelessIf"}
+            slots = [s for v in variables for s in optimizer.slots(v).values()]
+            states.append([value.numpy().tobytes() for value in (*variables, *slots)])
+        applied, not_skipped, skipped = states
+        assert not_skipped == applied
+        before = [*make_variables(), *(tf.zeros(v.shape) for v in variables for _ in range(2))]
+        assert skipped == [value.numpy().tobytes() for value in before]
+
+    @OPTIMIZERS
     def test_compiles_whole_as_a_tpu_would(self, optimizer_class):
         def train(jit_compile):
             variables = make_variables()
