@@ -456,6 +456,8 @@ class TrainerConfig:
         precision: of the matrix products, one of `PRECISIONS`.
         depth_schedule: layers by the first step that applies them, as "2:0,4:20000,6:40000", see
             `training.depth_schedule`; "" for all layers in all steps.
+        iterations_per_loop: steps that one call of a function on the devices makes, where their
+            batches have one shape; reports and checkpoints come in between calls.
 
     Raises:
         ValueError: a value is out of range.
@@ -474,6 +476,7 @@ class TrainerConfig:
     max_loss_spike: float = 0.0
     precision: str = FLOAT32
     depth_schedule: str = ""
+    iterations_per_loop: int = 1
 
     def __post_init__(self) -> None:
         """Refuses values no run can use."""
@@ -482,6 +485,7 @@ class TrainerConfig:
             "save_checkpoints_steps",
             "log_steps",
             "gradient_accumulation_steps",
+            "iterations_per_loop",
         ):
             _require_whole_number(f"--{name}", getattr(self, name), 1)
         _require_whole_number("--keep_checkpoint_max", self.keep_checkpoint_max, 0)

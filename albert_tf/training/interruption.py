@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: a training step ends, is saved, and the process exits.
+"""Signals that ask a run to stop: the steps under way end, are saved, and the process exits.
 
 Schedulers send SIGTERM or SIGUSR1 some seconds before they take a machine away, Ctrl-C sends
 SIGINT, and a terminal that is closed SIGHUP. The exit status is 128 and the signal's number, as of
@@ -187,8 +187,8 @@ class Interruption:
             _raise_outside_tensorflow(TrainingInterrupted(128 + number), frame)
             return
         _tell(
-            f"{self.signal.name}: stopping after this step, which is saved first; a second signal "
-            "stops at once"
+            f"{self.signal.name}: stopping after the steps under way, which are saved first; a "
+            "second signal stops at once"
         )
 
     @contextmanager

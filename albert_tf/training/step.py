@@ -115,7 +115,10 @@ class TrainingStep:
             operations. Read when `update` is traced.
         update: a `tf.function` that makes one update of all layers from a batch that `split_batch`
             split, and returns what is reported of it: `sums` of losses and metrics,
-            `gradient_norm`, `learning_rate`; in float16 `loss_scale` and `is_skipped` too.
+            `gradient_norm`, `learning_rate`; in float16 `loss_scale` and `is_skipped` too. Given
+            1.0 or 0.0, float32 [], as a second argument, it returns the workers' sum of it as well,
+            `stop_requests`, on the host.
+        compiles: whether XLA compiles steps, once for each shape.
 
     Raises:
         ValueError: the depth schedule does not fit the model.
@@ -154,7 +157,9 @@ class TrainingStep:
             self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
         )
         self._jit_compile = jit_compile
+        self.compiles = config.jit_compile or is_tpu(strategy)
         self._updates: dict[int, Any] = {}
+        self._loops: dict[int, Any] = {}
         self.update = self.update_at(self.depth_schedule.stages[-1].depth)
 
     def update_at(self, depth: int) -> Any:
@@ -164,13 +169,51 @@ class TrainingStep:
         """
         if depth not in self._updates:
             self._updates[depth] = tf.function(
-                lambda batch: self._update(batch, depth),
+                lambda batch, *stop_request: self._update(batch, depth, *stop_request),
                 autograph=False,
                 reduce_retracing=True,
                 # XLA takes the whole step; several replicas meet outside of what it compiles.
                 jit_compile=self._jit_compile if self._strategy.num_replicas_in_sync == 1 else None,
             )
         return self._updates[depth]
+
+    def updates_at(self, depth: int) -> Any:
+        """Returns the `tf.function` of one update for each of N batches.
+
+        Its first argument is what `update` takes of each batch, stacked, [N, ...]. It returns what
+        `update` returns, [N]. Neither N nor the loop is part of what XLA compiles.
+        """
+        if depth not in self._loops:
+            self._loops[depth] = tf.function(
+                lambda batches, *stop_request: self._update_each(batches, depth, *stop_request),
+                autograph=False,
+                reduce_retracing=True,
+            )
+        return self._loops[depth]
+
+    def _update_each(self, batches: Any, depth: int, *stop_request: tf.Tensor) -> Any:
+        def update(number: tf.Tensor | int) -> tuple[Any, ...]:
+            batch = tf.nest.map_structure(
+                lambda values: values[number], batches, expand_composites=True
+            )
+            return batch, *stop_request
+
+        # The loop is around the replicas, which cannot meet inside of one.
+        step = self.update_at(depth)
+        outputs = step.get_concrete_function(*update(0)).structured_outputs
+        return tf.map_fn(
+            lambda number: step(*update(number)),
+            tf.range(tf.shape(tf.nest.flatten(batches, expand_composites=True)[0])[0]),
+            parallel_iterations=1,
+            fn_output_signature=tf.nest.map_structure(
+                lambda output: tf.TensorSpec(output.shape, output.dtype), outputs
+            ),
+        )
+
+    def describe(self) -> str:
+        """Says in a line which program runs."""
+        program = "compiled by XLA" if self.compiles else "TensorFlow operations"
+        return f"{program}, {self._config.precision}"
 
     def _fuses(self) -> bool:
         """Whether steps are made of fused passes: large ones on a CPU, where TensorFlow has XLA."""
@@ -186,14 +229,22 @@ class TrainingStep:
             )
         )
 
-    def _update(self, batch: Features, depth: int) -> dict[str, Any]:
-        results = self._strategy.run(partial(self._replica_update, depth=depth), args=(batch,))
+    def _update(self, batch: Features, depth: int, *stop_request: tf.Tensor) -> dict[str, Any]:
+        requests = dict(zip(("stop_requests",), stop_request, strict=False))
+        results = self._strategy.run(
+            partial(self._replica_update, depth=depth), args=(batch, requests)
+        )
         # The same on every replica: sums over all of them.
-        return tf.nest.map_structure(
+        results = tf.nest.map_structure(
             lambda value: self._strategy.experimental_local_results(value)[0], results
         )
+        requests = results.pop("on_host")
+        with tf.device("CPU:0"):  # read in every step: a copy of its own would wait for the device
+            return {**results, **tf.nest.map_structure(tf.identity, requests)}
 
-    def _replica_update(self, features: Features, depth: int) -> dict[str, Any]:
+    def _replica_update(
+        self, features: Features, requests: dict[str, tf.Tensor], depth: int
+    ) -> dict[str, Any]:
         replica = tf.distribute.get_replica_context()
 
         def sum_over_replicas(values: Any) -> Any:
@@ -204,17 +255,53 @@ class TrainingStep:
         sums, gradients = self._gradients(features, weights, self._dropout_seed(step), depth)
         # A variable the loss does not reach is left out, as in the original.
         trained = [v for v, g in zip(self.variables, gradients, strict=True) if g is not None]
-        sums, gradients = sum_over_replicas((sums, [g for g in gradients if g is not None]))
+        sums, gradients, requests = sum_over_replicas(
+            (sums, [g for g in gradients if g is not None], requests)
+        )
+        rate = self.optimizer.learning_rate
+        if self._jit_compile and self._strategy.num_replicas_in_sync > 1:
+            update = partial(self._compiled_update, variables=trained)
+            results = replica.merge_call(update, args=(gradients, rate))
+            self.optimizer.iterations.assign_add(1)
+        else:
+            gradients, results = self._clip(gradients)
+            self.optimizer.apply_reduced(gradients, trained, rate, results.get("is_skipped"))
+        return {"sums": sums, "learning_rate": rate, **results, "on_host": requests}
+
+    def _clip(self, gradients: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, tf.Tensor]]:
+        """Unscales and clips the sums over all replicas; adapts the loss scale."""
         scaling = {}
         if self.loss_scale is not None:
             scaling["loss_scale"] = tf.convert_to_tensor(self.loss_scale.scale)
             gradients = self.loss_scale.unscaled(gradients)
-        gradients, norm = clip_by_global_norm(gradients, self._clip_norm)
+        clipped, norm = clip_by_global_norm(gradients, self._clip_norm)
         if self.loss_scale is not None:
             scaling["is_skipped"] = self.loss_scale.update(norm)
-        rate = self.optimizer.learning_rate
-        self.optimizer.apply_reduced(gradients, trained, rate, scaling.get("is_skipped"))
-        return {"sums": sums, "gradient_norm": norm, "learning_rate": rate, **scaling}
+        return clipped, {"gradient_norm": norm, **scaling}
+
+    def _compiled_update(
+        self,
+        strategy: tf.distribute.Strategy,
+        gradients: Sequence[Any],
+        learning_rate: Any,
+        variables: Sequence[keras.Variable],
+    ) -> dict[str, tf.Tensor]:
+        """Clips and updates in one function on each replica, which XLA compiles."""
+
+        def update(gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> dict[str, tf.Tensor]:
+            clipped, results = self._clip(gradients)
+            for gradient, variable in zip(clipped, variables, strict=True):
+                skipped = results.get("is_skipped")
+                self.optimizer.update_step(gradient, variable.value, rate, skipped)
+            return results
+
+        results = strategy.extended.update(
+            self.variables[0].value,  # names the replicas
+            lambda _, *args: tf.function(update, jit_compile=True, autograph=False)(*args),
+            args=(gradients, learning_rate),
+            group=False,
+        )
+        return {name: values[0] for name, values in results.items()}
 
     def _dropout_seed(self, step: tf.Tensor) -> tf.Tensor:
         """int32 [2]: other masks in every step and on every replica, the same after a resume."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -28,7 +29,8 @@ from albert_tf.training.distribution import (
 from albert_tf.training.interruption import Interruption
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.step import TrainingStep
-from albert_tf.training.task import SKIPPED, SkippedRecords, Task
+from albert_tf.training.task import Features, SkippedRecords, Task
+from albert_tf.training.training_input import TrainingInput
 from albert_tf.training.workers import (
     check_same_settings,
     check_same_step,
@@ -42,40 +44,19 @@ _GUARD, _SKIPPED, _LOSS_SCALE = "divergence", "skipped_records", "loss_scale"
 _WINDOW = 100  # steps whose median a loss is compared with
 _FEWEST = 10  # of them that must be known
 _MOST_ROLL_BACKS = 3  # to one and the same checkpoint
-
-
-@dataclasses.dataclass
-class TrainingInput:
-    """Where batches come from.
-
-    Attributes:
-        iterator: of `tf.data`, endless.
-        description: what decides the batches; a resumed run compares it.
-        skipped: records that were left out so far.
-        is_broken: reading failed; the position means nothing any more.
-    """
-
-    iterator: Any
-    description: Mapping[str, Any]
-    skipped: SkippedRecords
-    is_broken: bool = False
-
-    def next_batch(self) -> Mapping[str, tf.Tensor]:
-        """Returns the next batch, after telling of records left out before it."""
-        self.is_broken = True
-        batch = next(self.iterator)
-        self.is_broken = False
-        return self.skipped.take_from(batch)
-
-    @property
-    def batch_spec(self) -> dict[str, tf.TensorSpec]:
-        """What `next_batch` returns."""
-        spec = self.iterator.element_spec
-        return {name: feature for name, feature in spec.items() if name != SKIPPED}
+_LONG_SECONDS = 10.0  # of a trace or compilation, to be logged
 
 
 class Trainer:
     """Trains the model of a task on the replicas of a strategy.
+
+    Args:
+        task: data, model and loss.
+        config: how the run is carried out.
+        optimizer_config: the update rule and the number of steps.
+        strategy: the replicas.
+        profiler: told of the first step of every call, `before_step(step)`, of the last one,
+            `after_step(step)`, and of the end of training, `close()`; steps count from 1.
 
     Raises:
         ValueError: the batch cannot be shared by the replicas and their micro-batches, or the depth
@@ -97,6 +78,7 @@ class Trainer:
         config: TrainerConfig,
         optimizer_config: OptimizerConfig,
         strategy: tf.distribute.Strategy,
+        profiler: Any = None,
     ) -> None:
         check_batch_size(
             strategy.num_replicas_in_sync,
@@ -114,6 +96,10 @@ class Trainer:
         self.start = ""
         self._saved_step = 0
         self._guard = DivergenceGuard(config)
+        self._profiler = profiler
+        self._is_alone = worker_shard(strategy).count == 1
+        self._steps_per_call = config.iterations_per_loop
+        self._compiled: set[tuple[int, str]] = set()
         self._training = TrainingStep(task, config, optimizer_config, strategy)
         self.model, self.optimizer = self._training.model, self._training.optimizer
         self.train_step = self._training.update
@@ -175,8 +161,11 @@ class Trainer:
 
     def is_checkpoint(self) -> bool:
         """Whether a checkpoint is due at the present step."""
+        return self._is_checkpoint(self.step)
+
+    def _is_checkpoint(self, step: int) -> bool:
         last = self.optimizer_config.num_train_steps
-        return self.step % self.config.save_checkpoints_steps == 0 or self.step == last
+        return step % self.config.save_checkpoints_steps == 0 or step == last
 
     @explain_lost_workers()
     def train(self, log: RunLog, on_checkpoint: Callable[[int], None] | None = None) -> None:
@@ -202,7 +191,22 @@ class Trainer:
             logging.info("Nothing to train: step %d of %d is already reached", self.step, last)
             return
         source = self._input()
-        self._trace(source, self.depth_schedule.at(self.step), log)
+        is_fixed = all(spec.shape.is_fully_defined() for spec in source.batch_spec.values())
+        if self._steps_per_call > 1 and not is_fixed:
+            logging.info("--iterations_per_loop has no effect: the length of batches differs")
+            self._steps_per_call = 1
+        logging.info("Training step: %s", self._training.describe())
+        with ExitStack() as stack:
+            stack.callback(source.close)
+            if self._profiler:
+                stack.callback(self._profiler.close)
+            self._trace(source, self.depth_schedule.at(self.step), log)
+            self._train(source, log, on_checkpoint)
+
+    def _train(
+        self, source: TrainingInput, log: RunLog, on_checkpoint: Callable[[int], None] | None
+    ) -> None:
+        last = self.optimizer_config.num_train_steps
         with Interruption() as interruption:
             while self.step < last:
                 try:
@@ -229,30 +233,78 @@ class Trainer:
     ) -> bool:
         """Trains until a checkpoint is due; returns whether a signal on any worker asks for it."""
         unreported: list[Mapping[str, Any]] = []
-        depth = 0
+        depth, stops = 0, False
         while True:
             if depth != self.depth_schedule.at(self.step):
                 depth = self.depth_schedule.at(self.step)
                 self._trace(source, depth, log)
+            count = self._steps_together(self.step)
             try:
                 with self.task.explain_read_errors():
-                    batch = source.next_batch()
+                    batches = source.take(count, self._prepare)
             except Exception:  # whatever it is, the steps so far must not be lost
                 self._report(log, unreported, source)
                 self._save(source)
                 raise
-            update = self._training.update_at(depth)
-            unreported.append(update(split_batch(self.strategy, batch)))
-            self.step += 1
+            following = self.step + count
+            stops = stops or (self._is_alone and interruption.signal is not None)
+            if not (stops or self._is_checkpoint(following) or source.is_ahead):
+                source.read_ahead(self._steps_together(following), self._prepare)
+            if self._profiler:
+                self._profiler.before_step(self.step + 1)
+            results = self._call(depth, batches, interruption.signal is not None)
+            self.step = following
+            if self._profiler:
+                self._profiler.after_step(self.step)
             log.advance(self.step)
-            stops = is_any_worker(self.strategy, interruption.signal is not None)
-            is_due = stops or self.is_checkpoint()
-            changes = depth != self.depth_schedule.at(self.step)  # no report is of two depths
-            if is_due or changes or self.step % self.config.log_steps == 0:
+            # The sum over the workers: all stop at the same step, once what is read is trained on.
+            asks = interruption.signal is not None
+            stops = stops or bool(np.any(results.pop("stop_requests", asks)))
+            unreported.append(results)
+            is_due = self.is_checkpoint() or (stops and not source.is_ahead)
+            if is_due:  # a signal that came meanwhile must not end one worker alone
+                stops = is_any_worker(self.strategy, stops or asks)
+            if is_due or self._ends_report(self.step):
                 self._report(log, unreported, source)
                 unreported = []
             if is_due:
                 return stops
+
+    def _steps_together(self, step: int) -> int:
+        """How many steps after `step` one call makes, up to the next report or checkpoint."""
+        ends = range(step + 1, step + self._steps_per_call)
+        return next((end - step for end in ends if self._ends_report(end)), self._steps_per_call)
+
+    def _ends_report(self, step: int) -> bool:
+        """Whether the steps up to `step` are reported; no report is of two depths."""
+        changes = self.depth_schedule.at(step) != self.depth_schedule.at(step - 1)
+        return changes or step % self.config.log_steps == 0 or self._is_checkpoint(step)
+
+    def _prepare(self, batches: Sequence[Features]) -> Any:
+        """Makes of batches the argument of `_call`; in a thread of its own."""
+        split = [split_batch(self.strategy, batch) for batch in batches]
+        if self._steps_per_call == 1:
+            return split[0]
+        return tf.nest.map_structure(
+            lambda *values: tf.stack(values), *split, expand_composites=True
+        )
+
+    def _call(self, depth: int, batches: Any, asks_to_stop: bool) -> dict[str, Any]:
+        """Makes the steps of one call; tells how long XLA took to compile it for new shapes."""
+        function = self._function_at(depth)
+        request = () if self._is_alone else (tf.constant(asks_to_stop, tf.float32),)
+        shapes = [x.shape.as_list() for x in tf.nest.flatten(batches, expand_composites=True)]
+        compiled = (depth, str(shapes))
+        if compiled in self._compiled or not self._training.compiles:
+            return dict(function(batches, *request))
+        self._compiled.add(compiled)
+        with _logging_long("Compiled and first ran", depth):
+            return dict(function(batches, *request))
+
+    def _function_at(self, depth: int) -> Any:
+        if self._steps_per_call == 1:
+            return self._training.update_at(depth)
+        return self._training.updates_at(depth)
 
     def _trace(self, source: TrainingInput, depth: int, log: RunLog) -> None:
         """Makes the graph of a depth, if there is none yet; one for all lengths.
@@ -260,9 +312,19 @@ class Trainer:
         One made for the length that happens to come first rounds otherwise, and a resumed run
         begins with another length than the unbroken one.
         """
-        with log.pause():
+        with log.pause(), _logging_long("Traced", depth):
             spec = split_batch_spec(self.strategy, source.batch_spec)
-            self._training.update_at(depth).get_concrete_function(spec)
+            if self._steps_per_call > 1:
+                zeros = {name: tf.zeros(s.shape, s.dtype) for name, s in source.batch_spec.items()}
+                one, two = (self._prepare([zeros] * count) for count in (1, 2))
+                spec = {
+                    name: tf.type_spec_from_value(one[name]).most_specific_common_supertype(
+                        [tf.type_spec_from_value(two[name])]
+                    )
+                    for name in zeros
+                }
+            request = () if self._is_alone else (tf.TensorSpec([], tf.float32),)
+            self._function_at(depth).get_concrete_function(spec, *request)
 
     def _roll_back(self, problem: str, log: RunLog) -> None:
         """Goes back to the newest checkpoint; the input stays, so that its batches are skipped."""
@@ -349,7 +411,7 @@ class Trainer:
         """
         if not steps:
             return
-        steps = tf.nest.map_structure(float, steps)
+        steps = [step for results in steps for step in _each_step(results)]
         first = self.step - len(steps) + 1
         # Of a step that made no update, because float16 overflowed, no number means anything.
         updates = {n: step for n, step in enumerate(steps, first) if not step.get("is_skipped")}
@@ -388,6 +450,23 @@ class Trainer:
             f"({self.optimizer_config.WARMUP_FLAG}) or a larger --train_batch_size may help.",
         )
         return TrainingDivergedError(what, " ".join(filter(None, sentences)))
+
+
+def _each_step(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The numbers of every step, of results [] of one or [N] of several."""
+    arrays = tf.nest.map_structure(lambda value: np.atleast_1d(value.numpy()), results)
+    count = len(tf.nest.flatten(arrays)[0])
+    return [tf.nest.map_structure(lambda a: float(a[n]), arrays) for n in range(count)]  # noqa: B023
+
+
+@contextmanager
+def _logging_long(what: str, depth: int) -> Iterator[None]:
+    """Logs how long what is inside took, if that was long."""
+    start = time.monotonic()
+    yield
+    seconds = time.monotonic() - start
+    if seconds > _LONG_SECONDS:
+        logging.info("%s the training step of %d layers in %.0f s", what, depth, seconds)
 
 
 class TrainingDivergedError(ValueError):

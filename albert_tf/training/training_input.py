@@ -1,0 +1,88 @@
+"""The training input, which a thread reads ahead of the step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.training.task import SKIPPED, Features, SkippedRecords
+
+# Makes of the next batches what a call of the step takes.
+Prepare = Callable[[Sequence[Features]], Any]
+
+
+@dataclasses.dataclass
+class TrainingInput:
+    """Where batches come from.
+
+    The position of the iterator, which is saved, is that of training only while nothing was read
+    ahead: the trainer does not read beyond the next checkpoint.
+
+    Attributes:
+        iterator: of `tf.data`, endless.
+        description: what decides the batches; a resumed run compares it.
+        skipped: records that were left out so far.
+        is_broken: reading failed; the position means nothing any more.
+    """
+
+    iterator: Any
+    description: Mapping[str, Any]
+    skipped: SkippedRecords
+    is_broken: bool = False
+
+    def __post_init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training_input")
+        self._ahead: tuple[int, Future[tuple[list[Features], Any]]] | None = None
+        self._returned: deque[Features] = deque()  # read, but not trained on
+
+    def read_ahead(self, count: int, prepare: Prepare) -> None:
+        """Begins to read what the next call of `take`, with these arguments, returns."""
+        assert self._ahead is None
+        self._ahead = count, self._thread.submit(self._read, count, prepare)
+
+    def take(self, count: int, prepare: Prepare) -> Any:
+        """Returns what `prepare` makes of the next `count` batches, without `SKIPPED`.
+
+        Tells of records left out before them. Raises what reading raises, if it was done ahead now.
+        """
+        self.is_broken = True
+        if self._ahead and self._ahead[0] != count:  # training went back to another step
+            self._returned.extend(self._ahead[1].result()[0])
+            self._ahead = None
+        if self._ahead is None:
+            self.read_ahead(count, prepare)
+        assert self._ahead is not None
+        batches, prepared = self._ahead[1].result()
+        self._ahead = None
+        self.is_broken = False
+        for batch in batches:
+            self.skipped.take_from(batch)
+        return prepared
+
+    def _read(self, count: int, prepare: Prepare) -> tuple[list[Features], Any]:
+        batches = [
+            self._returned.popleft() if self._returned else next(self.iterator)
+            for _ in range(count)
+        ]
+        features = [{n: v for n, v in batch.items() if n != SKIPPED} for batch in batches]
+        return batches, prepare(features)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether batches were read, or are being read, that were not taken."""
+        return self._ahead is not None or bool(self._returned)
+
+    def close(self) -> None:
+        """Waits for the thread's end: Python, which masks, must not end before."""
+        self._thread.shutdown(cancel_futures=True)
+
+    @property
+    def batch_spec(self) -> dict[str, tf.TensorSpec]:
+        """What a batch consists of."""
+        spec = self.iterator.element_spec
+        return {name: feature for name, feature in spec.items() if name != SKIPPED}

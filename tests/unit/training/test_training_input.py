@@ -1,0 +1,210 @@
+"""Input that is read ahead of the steps, and steps that are made several in a call."""
+
+import json
+import signal
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.tfrecord import RecordError
+from albert_tf.modeling import fused_kernels
+from albert_tf.training.distribution import split_batch
+from albert_tf.training.interruption import TrainingInterrupted
+from albert_tf.training.task import SKIPPED, SkippedRecords
+from albert_tf.training.training_input import TrainingInput
+from tests.small_model import small_config
+from tests.small_records import damage_record, pretraining_batch, pretraining_columns, write_records
+from tests.small_training import (
+    ONE_BLOCK,
+    PlainLog,
+    assert_same_state,
+    make_task,
+    make_trainer,
+    state_of,
+    train,
+)
+
+
+def threads():
+    return [one for one in threading.enumerate() if one.name.startswith("training_input")]
+
+
+def numbers(batches):
+    return [int(batch["number"]) for batch in batches]
+
+
+@pytest.fixture
+def source():
+    batches = (
+        {"number": tf.constant(n), SKIPPED: tf.constant([f"file\t{n}\t{n}"])} for n in range(9)
+    )
+    source = TrainingInput(batches, {}, SkippedRecords())
+    yield source
+    source.close()
+    assert not threads()
+
+
+def test_batches_come_in_order_whatever_was_read_ahead(source):
+    assert source.take(1, numbers) == [0]
+    source.read_ahead(3, numbers)
+    assert source.is_ahead
+    assert source.take(2, numbers) == [1, 2]  # training went back to before a checkpoint
+    assert source.is_ahead
+    assert source.take(4, numbers) == [3, 4, 5, 6]
+    assert not source.is_ahead
+
+
+def test_reading_ahead_is_done_meanwhile_in_a_context_of_its_own(source):
+    seen = []
+
+    def prepare(batches):
+        seen.append((threading.current_thread(), fused_kernels.fuses()))
+        return numbers(batches)
+
+    with fused_kernels.fusing("float32"):
+        source.read_ahead(1, prepare)
+        deadline = time.monotonic() + 60
+        while not seen and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert source.skipped.count == 0  # of a batch that is not trained on yet
+        assert source.take(1, prepare) == [0]
+    ((thread, fuses),) = seen
+    assert thread is not threading.current_thread()
+    assert not fuses
+    assert list(source.skipped.places) == ["file\t0\t0"]
+
+
+def test_errors_come_where_the_batch_is_asked_for(source):
+    assert source.take(8, numbers) == list(range(8))
+    source.read_ahead(2, numbers)  # one is left
+    assert not source.is_broken
+    with pytest.raises(StopIteration):
+        source.take(2, numbers)
+    assert source.is_broken
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records")
+    return make_task(write_records(folder / "records", pretraining_columns(13, seed=0)))
+
+
+class SignallingLog(PlainLog):
+    """Sends a signal to its own process, once, after a step."""
+
+    signal_step = 0
+
+    def advance(self, step):
+        super().advance(step)
+        if step == self.signal_step:
+            self.signal_step = 0
+            signal.raise_signal(signal.SIGTERM)
+
+
+# Checkpoints are due after 3, 6 and 8. Step s + 1 carries the signal to the workers, and step s + 2
+# was read by then, unless there is a checkpoint before.
+STOPS = {1: 3, 2: 3, 3: 3, 4: 6, 5: 6, 6: 6, 7: 8, 8: 8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "stop"), STOPS.items())
+def test_a_worker_stops_where_all_stop(task, tmp_path, step, stop):
+    class Log(SignallingLog):
+        signal_step = step
+
+    trainer = make_trainer(tmp_path, task, 8)
+    trainer._is_alone = False
+    with pytest.raises(TrainingInterrupted):
+        train(trainer, Log)
+    assert trainer.step == stop
+    assert trainer.directory.newest().endswith(f"-{stop}")
+
+
+def records_of(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return {(line["phase"], line["step"]): line for line in map(json.loads, lines)}
+
+
+class CountingProfiler:
+    def __init__(self):
+        self.calls, self.is_closed = [], False
+
+    def before_step(self, step):
+        self.calls.append(step)
+
+    def after_step(self, step):
+        self.calls[-1] = (self.calls[-1], step)
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    "replicas", [1, pytest.param(2, marks=pytest.mark.slow)], ids="replicas={}".format
+)
+def test_several_steps_in_a_call_are_those_of_single_calls(task, tmp_path, replicas):
+    """Calls end at reports (every 5) and checkpoints (every 7); a signal does not cut one short."""
+    settings = {"replicas": replicas, "log_steps": 5, "save_checkpoints_steps": 7}
+    single, several = tmp_path / "single", tmp_path / "several"
+    expected = state_of(train(make_trainer(single, task, 11, **settings)))
+
+    class Log(SignallingLog):
+        signal_step = 3
+
+    settings["iterations_per_loop"] = 3
+    trainer = make_trainer(several, task, 11, **settings)
+    trainer._profiler = CountingProfiler()
+    with pytest.raises(TrainingInterrupted):
+        train(trainer, Log)
+    assert trainer._profiler.calls == [(1, 3), (4, 5)]
+    assert trainer._profiler.is_closed
+    assert not threads()
+    trainer = make_trainer(several, task, 11, **settings)
+    trainer._profiler = CountingProfiler()
+    assert_same_state(train(trainer), expected)
+    assert trainer._profiler.calls == [(6, 7), (8, 10), (11, 11)]
+    assert trainer._training.updates_at(1).experimental_get_tracing_count() == 1
+    records, others = records_of(single), records_of(several)
+    assert list(records) == list(others) == [("train", step) for step in (5, 7, 10, 11)]
+    for key, record in records.items():
+        assert others[key]["loss"] == record["loss"]
+        assert others[key]["gradient_norm"] == record["gradient_norm"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_damaged_record_ends_the_run_after_the_steps_before_it(tmp_path, steps):
+    file = write_records(tmp_path / "records", pretraining_columns(30, seed=0))
+    task = make_task(file)
+    damage_record(file, number=25)
+    trainer = make_trainer(
+        tmp_path / "run", task, 40, iterations_per_loop=steps, save_checkpoints_steps=40
+    )
+    with pytest.raises(RecordError, match="record 25"):
+        train(trainer)
+    assert trainer.step > 0
+    assert trainer.directory.newest().endswith(f"-{trainer.step}")
+    assert not threads()
+
+
+@pytest.mark.slow
+def test_of_several_replicas_xla_compiles_gradients_and_updates(tmp_path):
+    """Nothing that a replica computes is left to single operations, and no collective compiled."""
+    settings = {"replicas": 2, "jit_compile": True, "train_batch_size": 6}
+    task = make_task(config=small_config(**ONE_BLOCK))
+    trainer = make_trainer(tmp_path, task, **settings)
+    batch = split_batch(trainer.strategy, pretraining_batch(6, seed=1))
+    definition = trainer.train_step.get_concrete_function(batch).graph.as_graph_def()
+    compiled = {n.attr["f"].func.name for n in definition.node if n.attr["_XlaMustCompile"].b}
+    assert len(compiled) == 4  # gradients and update of each
+    functions = {f.signature.name: f for f in definition.library.function}
+    assigned = [
+        sum(node.op.startswith("Assign") for node in functions[name].node_def) for name in compiled
+    ]
+    variables = len(trainer.model.trainable_variables)
+    assert sorted(assigned) == [0, 0, 3 * variables, 3 * variables]
+    outside = [node.op for node in definition.node]
+    assert "Sqrt" not in outside
+    assert sum(op.startswith("Assign") for op in outside) <= 2  # the counter of steps
