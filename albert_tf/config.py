@@ -445,7 +445,7 @@ class TrainerConfig:
         log_steps: steps between two log lines.
         seed: decides initial weights, input order and dropout.
         jit_compile: compile the step with XLA: the whole of it on one replica, of several
-            replicas all but their reduction and the update.
+            replicas all but their reduction.
         gradient_accumulation_steps: A, micro-batches of a replica's batch, whose gradients are
             summed before the update; memory is that of one.
         remat: keep only the input of each block for the backward pass, and recompute the rest.

@@ -255,8 +255,9 @@ class TrainingStep:
         sums, gradients = self._gradients(features, weights, self._dropout_seed(step), depth)
         # A variable the loss does not reach is left out, as in the original.
         trained = [v for v, g in zip(self.variables, gradients, strict=True) if g is not None]
+        on_replica = tf.nest.map_structure(tf.identity, requests)  # what is reduced needs a device
         sums, gradients, requests = sum_over_replicas(
-            (sums, [g for g in gradients if g is not None], requests)
+            (sums, [g for g in gradients if g is not None], on_replica)
         )
         rate = self.optimizer.learning_rate
         if self._jit_compile and self._strategy.num_replicas_in_sync > 1:

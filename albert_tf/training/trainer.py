@@ -55,8 +55,9 @@ class Trainer:
         config: how the run is carried out.
         optimizer_config: the update rule and the number of steps.
         strategy: the replicas.
-        profiler: told of the first step of every call, `before_step(step)`, of the last one,
-            `after_step(step)`, and of the end of training, `close()`; steps count from 1.
+        profiler: told before every call of its first step and their number,
+            `before_step(step, num_steps)`, then of the last one, `after_step(step)`, and of the end
+            of training, `close()`; steps count from 1.
 
     Raises:
         ValueError: the batch cannot be shared by the replicas and their micro-batches, or the depth
@@ -251,7 +252,7 @@ class Trainer:
             if not (stops or self._is_checkpoint(following) or source.is_ahead):
                 source.read_ahead(self._steps_together(following), self._prepare)
             if self._profiler:
-                self._profiler.before_step(self.step + 1)
+                self._profiler.before_step(self.step + 1, count)
             results = self._call(depth, batches, interruption.signal is not None)
             self.step = following
             if self._profiler:

@@ -131,11 +131,12 @@ class CountingProfiler:
     def __init__(self):
         self.calls, self.is_closed = [], False
 
-    def before_step(self, step):
-        self.calls.append(step)
+    def before_step(self, step, num_steps):
+        self.calls.append((step, num_steps))
 
     def after_step(self, step):
-        self.calls[-1] = (self.calls[-1], step)
+        first, num_steps = self.calls[-1]
+        assert step == first + num_steps - 1
 
     def close(self):
         self.is_closed = True
@@ -158,13 +159,13 @@ def test_several_steps_in_a_call_are_those_of_single_calls(task, tmp_path, repli
     trainer._profiler = CountingProfiler()
     with pytest.raises(TrainingInterrupted):
         train(trainer, Log)
-    assert trainer._profiler.calls == [(1, 3), (4, 5)]
+    assert trainer._profiler.calls == [(1, 3), (4, 2)]
     assert trainer._profiler.is_closed
     assert not threads()
     trainer = make_trainer(several, task, 11, **settings)
     trainer._profiler = CountingProfiler()
     assert_same_state(train(trainer), expected)
-    assert trainer._profiler.calls == [(6, 7), (8, 10), (11, 11)]
+    assert trainer._profiler.calls == [(6, 2), (8, 3), (11, 1)]
     assert trainer._training.updates_at(1).experimental_get_tracing_count() == 1
     records, others = records_of(single), records_of(several)
     assert list(records) == list(others) == [("train", step) for step in (5, 7, 10, 11)]
