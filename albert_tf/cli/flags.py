@@ -304,11 +304,12 @@ def define_device_flags() -> None:
                 "this machine.",
                 Flag("num_tpu_cores", 8, at_least=1): "Number of cores that the TPU must have. If "
                 "not set, any number is accepted.",
+                Flag("iterations_per_loop", 1000, at_least=1): "Number of training steps that a "
+                "TPU makes before it returns to Python, where all batches have the same shape. "
+                "Reports and checkpoints end a loop early; a signal does not. If not set, 1.",
             },
             "Accepted without effect": {
                 Flag("master"): "No effect: there are no session masters.",
-                Flag("iterations_per_loop", 1000): "No effect: training returns to Python after "
-                "every step.",
             },
         }
     )

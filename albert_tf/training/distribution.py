@@ -331,7 +331,7 @@ def check_devices(settings: TrainingSettings) -> None:
         communication_options(settings.all_reduce)
     elif settings.all_reduce != "auto":
         logging.info("--all_reduce has no effect without several workers (%s)", TF_CONFIG)
-    for flag in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores"):
+    for flag in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores", "iterations_per_loop"):
         if getattr(settings, flag) is not None:
             logging.info("--%s has no effect without --use_tpu", flag)
 

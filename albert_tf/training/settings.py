@@ -199,6 +199,7 @@ class TrainingSettings(Settings):
     tpu_zone: str | None = None
     gcp_project: str | None = None
     num_tpu_cores: int | None = unless_given(None, at_least=1)
+    iterations_per_loop: int | None = unless_given(None, at_least=1)
     albert_config_file: str | None = None
     init_checkpoint: str | None = None
     allow_partial_checkpoint: bool = False
@@ -210,9 +211,13 @@ class TrainingSettings(Settings):
         """Returns how the training is carried out; raises ValueError, which names the flag."""
         names = {field.name for field in dataclasses.fields(TrainerConfig)}
         values = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return TrainerConfig(
-            **{**values, "jit_compile": self.xla, "depth_schedule": depth_schedule}
-        )
+        is_tpu = self.use_tpu or self.distribution_strategy == "tpu"
+        values |= {
+            "jit_compile": self.xla,
+            "depth_schedule": depth_schedule,
+            "iterations_per_loop": (is_tpu and self.iterations_per_loop) or 1,
+        }
+        return TrainerConfig(**values)
 
     def optimizer_config(
         self, kind: type[OptimizerConfig], num_train_steps: int, num_warmup_steps: int

@@ -34,7 +34,7 @@ SETTINGS = {
 }
 WITHOUT_FLAG = {"beam_options"}  # which follow behind --
 # Of these flags the default says less than that nobody gave them.
-DECIDED_LATER = {"do_lower_case", "num_tpu_cores"}
+DECIDED_LATER = {"do_lower_case", "num_tpu_cores", "iterations_per_loop"}
 
 
 def fields_with_flag(command):
