@@ -1,10 +1,10 @@
-"""Times masking while training against reading alone and against a training step.
+"""Times the input, masked while training: alone, and read ahead of a step.
 
-Reading and masking run here one batch after the other in one thread; in training they run beside
-the step, so the shares printed are the most they can cost on a CPU, and nothing on an accelerator
-whose host has cores to spare.
+A step on an accelerator is stood in for by a wait, during which this process has nothing to do.
+What is beyond the wait is what the input adds to a step. Processor time counts where other
+programs share the machine.
 
-    python -m benchmarks.online_masking --preset=base_v2 --shapes=32x128,8x512
+    python -m benchmarks.online_masking --shapes=4096x128,256x512
 """
 
 from __future__ import annotations
@@ -12,28 +12,29 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
-from albert_tf.data.records import parse_batch
+from albert_tf.config import AlbertConfig
 from albert_tf.data.tfrecord import encode_examples, frame_records
 from albert_tf.pretraining.instances import plain_feature_specs, pretraining_feature_specs
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.online_masking import OnlineMasking
 from albert_tf.pretraining.task import PretrainingTask
-from albert_tf.training.distribution import create_strategy
-from albert_tf.training.trainer import Trainer
-from benchmarks.timing import seconds
+from albert_tf.training.distribution import create_strategy, split_batch
+from albert_tf.training.task import SkippedRecords
+from albert_tf.training.training_input import TrainingInput
 
-flags.DEFINE_string("preset", "base_v2", "Model.")
-flags.DEFINE_list("shapes", ["32x128", "8x512"], "Examples x positions of a batch.")
-flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the tokens to mask.")
-flags.DEFINE_integer("batches", 40, "Batches of a timing of the input.")
-flags.DEFINE_integer("steps", 3, "Training steps to time; 0 leaves them out.")
+flags.DEFINE_list("shapes", ["4096x128", "4096x512"], "Examples x positions of a batch.")
+flags.DEFINE_integer("records", 8192, "Records of the file that is read again and again.")
+flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the tokens to mask; 0 masks nothing.")
+flags.DEFINE_float("step_seconds", 0.5, "Length of the wait that stands in for a step.")
+flags.DEFINE_integer("steps", 20, "Steps, and batches of the input alone, to time.")
 FLAGS = flags.FLAGS
 
 
@@ -50,76 +51,72 @@ def plain_records(config: AlbertConfig, count: int, S: int) -> list[bytes]:
     return encode_examples(columns, plain_feature_specs(pretraining_feature_specs(S, 1)))
 
 
-def input_seconds(
-    records: list[bytes], config: AlbertConfig, B: int, S: int, masking: OnlineMasking
-) -> tuple[float, float]:
-    """Seconds a batch of parsing alone, and of parsing and masking, one thread each."""
-    specs = plain_feature_specs(pretraining_feature_specs(S, 1, config.vocab_size))
-    ways: list[Callable[..., dict[str, tf.Tensor]]] = [
-        lambda _, serialized: parse_batch(serialized, specs),
-        lambda numbers, serialized: masking(parse_batch(serialized, specs), numbers, seed=0),
-    ]
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = 1
-    batches = tf.data.Dataset.from_tensor_slices(records).repeat().enumerate()
-    batches = batches.batch(B, drop_remainder=True)
-    readers = [iter(batches.map(way).with_options(options)) for way in ways]
-    times: list[list[float]] = [[], []]
-    for _ in range(5):
-        for reader, taken in zip(readers, times, strict=True):
-            next(reader)
-            taken.append(seconds(lambda: _read(reader)) / FLAGS.batches)  # noqa: B023
-    return statistics.median(times[0]), statistics.median(times[1])
+def times_of(function: Callable[[], object]) -> tuple[float, float]:
+    """Median seconds of a call, and its mean processor seconds."""
+    function()
+    seconds, start = [], time.process_time()
+    for _ in range(FLAGS.steps):
+        before = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - before)
+    return statistics.median(seconds), (time.process_time() - start) / FLAGS.steps
 
 
-def _read(reader: Iterator[dict[str, tf.Tensor]]) -> None:
-    for _ in range(FLAGS.batches):
-        next(reader)
-
-
-def step_seconds(path: str, config: AlbertConfig, B: int, S: int, masking: OnlineMasking) -> float:
-    """Median seconds of a training step on a batch of such records."""
+def new_input(path: str, config: AlbertConfig, B: int, S: int) -> TrainingInput:
+    """The input of a training on the records, as the trainer makes it."""
+    P = round(S * FLAGS.masked_lm_prob)
     task = PretrainingTask(
         config,
         train_files=[path],
         max_seq_length=S,
-        max_predictions_per_seq=masking.settings.max_predictions_per_seq,
-        masking=masking,
+        max_predictions_per_seq=P,
+        masking=OnlineMasking(MaskingSettings(FLAGS.masked_lm_prob, P), 4, config.vocab_size),
     )
-    with tempfile.TemporaryDirectory() as directory:
-        trainer = Trainer(
-            task, TrainerConfig(directory, B), OptimizerConfig(), create_strategy("one_device")
+    return TrainingInput(iter(task.train_dataset(B, seed=0)), {}, SkippedRecords())
+
+
+def time_shape(B: int, S: int) -> None:
+    """Prints a line of the input alone, and one of steps with it."""
+    config, strategy = AlbertConfig.from_preset("base_v2"), create_strategy("mirrored")
+
+    def split(batches: list[dict[str, tf.Tensor]]) -> object:
+        return split_batch(strategy, batches[0])
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "records")
+        with open(path, "wb") as file:
+            file.writelines(frame_records(plain_records(config, FLAGS.records, S)))
+        source = new_input(path, config, B, S)
+        wall, processor = times_of(partial(source.take, 1, split))
+        print(
+            f"{B} x {S}: the input alone {1e3 * wall:.0f} ms a batch, {B / wall:,.0f} sequences/s; "
+            f"processor time {1e3 * processor:.0f} ms, {B / processor:,.0f} sequences/s"
         )
-    batch = next(iter(task.train_dataset(B, seed=0)))
-    run = lambda: trainer.train_step(batch)["gradient_norm"].numpy()  # noqa: E731
-    run()
-    return statistics.median(seconds(run) for _ in range(FLAGS.steps))
+
+        def step(*, is_ahead: bool) -> None:
+            source.take(1, split)
+            if is_ahead:
+                source.read_ahead(1, split)
+            time.sleep(FLAGS.step_seconds)
+
+        for words, is_ahead in (("not read ahead", False), ("read ahead", True)):
+            added = times_of(partial(step, is_ahead=is_ahead))[0] - FLAGS.step_seconds
+            print(
+                f"  {words}: {1e3 * added:.1f} ms added to a step of {FLAGS.step_seconds:g} s "
+                f"({added / FLAGS.step_seconds:.1%})",
+                flush=True,
+            )
+        source.close()
 
 
 def main(_: list[str]) -> None:
-    """Prints a line for each shape."""
-    config = AlbertConfig.from_preset(FLAGS.preset)
+    """Prints the lines of each shape."""
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    print(f"processors: {os.cpu_count()}, others wait or run: {os.getloadavg()[0]:.1f} (load)")
     for shape in FLAGS.shapes:
-        B, S = map(int, shape.split("x"))
-        P = round(S * FLAGS.masked_lm_prob)
-        masking = OnlineMasking(MaskingSettings(FLAGS.masked_lm_prob, P), 4, config.vocab_size)
-        records = plain_records(config, 4 * B, S)
-        parse, both = input_seconds(records, config, B, S, masking)
-        print(
-            f"{B} x {S}, {P} predictions: parsing {1e3 * parse:.2f} ms a batch, with masking "
-            f"{1e3 * both:.2f} ms"
-        )
-        if not FLAGS.steps:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "records")
-            with open(path, "wb") as file:
-                file.writelines(frame_records(records))
-            step = step_seconds(path, config, B, S, masking)
-        print(
-            f"  training step {step:.2f} s: masking takes {(both - parse) / step:.2%} of it, "
-            f"parsing and masking {both / step:.2%}"
-        )
+        time_shape(*map(int, shape.split("x")))
 
 
 if __name__ == "__main__":
