@@ -31,6 +31,9 @@ PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16) = ("float32", "bfloat16", "float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 ALL_REDUCES = ("auto", "nccl", "ring")
 
+# What computes attention in training; see `modeling.fused_attention`.
+ATTENTIONS = ("auto", "plain", "cudnn")
+
 # Bounds that no model reaches; beyond them no tensor has its shape, and no graph an end.
 MAX_SIZE = 2**31 - 1
 MAX_BLOCKS = 10_000
@@ -454,6 +457,7 @@ class TrainerConfig:
         max_loss_spike: a loss above so many times the median of those before it counts as
             divergence too; above 1, or 0 to look at none.
         precision: of the matrix products, one of `PRECISIONS`.
+        attention: what computes attention, one of `ATTENTIONS`.
         depth_schedule: layers by the first step that applies them, as "2:0,4:20000,6:40000", see
             `training.depth_schedule`; "" for all layers in all steps.
         iterations_per_loop: steps that one call of a function on the devices makes, where their
@@ -475,6 +479,7 @@ class TrainerConfig:
     on_divergence: str = "stop"
     max_loss_spike: float = 0.0
     precision: str = FLOAT32
+    attention: str = "auto"
     depth_schedule: str = ""
     iterations_per_loop: int = 1
 
@@ -506,6 +511,10 @@ class TrainerConfig:
         if self.precision not in PRECISIONS:
             raise ValueError(
                 f"--precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}"
+            )
+        if self.attention not in ATTENTIONS:
+            raise ValueError(
+                f"--attention must be one of {', '.join(ATTENTIONS)}. Received: {self.attention!r}"
             )
         if not self.output_dir:
             raise ValueError("--output_dir must name a directory. Received: ''")

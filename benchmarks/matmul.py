@@ -30,6 +30,13 @@ def encoder_operations(config: AlbertConfig, lengths: np.ndarray) -> float:
     return blocks * block + mapping + 2 * len(lengths) * H * H
 
 
+def pretraining_operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
+    """Floating-point operations of the matrix products of one forward pass of pretraining."""
+    E, H, V = config.embedding_size, config.hidden_size, config.vocab_size
+    heads = 2 * B * P * (H * E + E * V) + 2 * B * 2 * H
+    return encoder_operations(config, np.full(B, S)) + heads
+
+
 def matmul_rate(config: AlbertConfig, rows: int) -> Callable[[], float]:
     """Returns a function that measures operations a second of the widest product of a block.
 

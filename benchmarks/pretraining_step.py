@@ -18,13 +18,12 @@ import resource
 import statistics
 import time
 
-import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
 from albert_tf.config import FLOAT32, PRECISIONS, AlbertConfig
 from albert_tf.training.trainer import Trainer
-from benchmarks.matmul import encoder_operations, matmul_rate
+from benchmarks.matmul import matmul_rate, pretraining_operations
 from benchmarks.pretraining import pretraining_trainer, random_batch
 from benchmarks.timing import seconds
 
@@ -38,13 +37,6 @@ flags.DEFINE_integer("rounds", 5, "Timings of each; the median ratio is printed.
 flags.DEFINE_enum("precision", FLOAT32, PRECISIONS, "As in run_pretraining.py.")
 flags.DEFINE_bool("xla", False, "As in run_pretraining.py.")
 FLAGS = flags.FLAGS
-
-
-def forward_operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
-    """Floating-point operations of the matrix products of one forward pass."""
-    E, H, V = config.embedding_size, config.hidden_size, config.vocab_size
-    heads = 2 * B * P * (H * E + E * V) + 2 * B * 2 * H
-    return encoder_operations(config, np.full(B, S)) + heads
 
 
 def peak_memory() -> float:
@@ -84,7 +76,7 @@ def main(_: list[str]) -> None:
         "forward": lambda: forward().numpy(),
         "step": lambda: trainer.train_step(batch)["gradient_norm"].numpy(),
     }
-    operations = forward_operations(config, B, S, P)
+    operations = pretraining_operations(config, B, S, P)
     floors = {"forward": operations, "step": 3 * operations}
     if A > 1:
         in_parts = make_trainer(config, A)

@@ -16,6 +16,7 @@ from absl import flags, logging
 
 from albert_tf.config import (
     ALL_REDUCES,
+    ATTENTIONS,
     FLOAT32,
     ON_DIVERGENCE,
     PRECISIONS,
@@ -207,6 +208,11 @@ def define_trainer_flags(defaults: TrainerConfig) -> None:
                 Flag("xla", defaults.jit_compile): "Compile the training step with XLA. If not "
                 "set, it is compiled on GPUs in half precision, which gains little otherwise, "
                 "unless sequences have more than four padded lengths.",
+                Flag("attention", defaults.attention, choices=ATTENTIONS): "What computes "
+                "attention in training. cudnn: one kernel each way, without scores in memory; "
+                "needs --xla, half precision, GPUs of compute capability 8.0 or higher, batches of "
+                "one length and no attention dropout. plain: operations of their own. auto: cudnn "
+                "where it can be used, else plain.",
                 Flag("seed", defaults.seed): "Random seed of initial weights, input order and "
                 "dropout.",
                 Flag("on_divergence", defaults.on_divergence, choices=ON_DIVERGENCE): "What to do "

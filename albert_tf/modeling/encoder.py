@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import keras
 import tensorflow as tf
 
+from albert_tf.modeling import fused_attention
 from albert_tf.modeling.input_checks import check_ids, original_inputs, with_checked_data
 from albert_tf.modeling.layers import (
     ConfigLike,
@@ -205,7 +206,10 @@ class AlbertEncoder(ConfiguredModel):
         if self.remat and training and not output_attentions:
             encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds))
         else:
-            encoder_outputs, attention_probs = self._run(x, attention_mask, block_seeds)
+            # Fused attention has no probabilities.
+            fused = None if output_attentions else fused_attention.present()
+            with fused_attention.attending(fused):
+                encoder_outputs, attention_probs = self._run(x, attention_mask, block_seeds)
         x = encoder_outputs[-1]
 
         outputs = {

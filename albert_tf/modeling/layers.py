@@ -26,7 +26,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.modeling import kernels
+from albert_tf.modeling import fused_attention, kernels
 from albert_tf.modeling.fused_kernels import FusingPrecision
 
 LAYER_NORM_EPSILON = 1e-12
@@ -309,7 +309,7 @@ class SelfAttention(ConfiguredLayer):
 
     def call(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Lets every position attend to the real tokens of its sequence.
 
         Args:
@@ -321,18 +321,23 @@ class SelfAttention(ConfiguredLayer):
 
         Returns:
             The projected context, float [B, S, H], and the attention probabilities before
-            dropout, float [B, N, S, S].
+            dropout, float [B, N, S, S]; inside `fused_attention.attending` None in their place.
         """
         context, probabilities = self.context(x, attention_mask, dropout_seed)
         return self.output_projection(context), probabilities
 
     def context(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """What `call` computes, the context, float [B, S, H], not projected yet."""
         query = self._heads(self.query, x, scale=self.config.head_size**-0.5)
         key = self._heads(self.key, x)
         value = self._heads(self.value, x)
+
+        fused = fused_attention.present()
+        if fused is not None and fused.takes(query):
+            context = tf.transpose(fused(query, key, value, attention_mask), [0, 2, 1, 3])
+            return tf.reshape(context, tf.shape(x)), None
 
         scores = tf.matmul(query, key, transpose_b=True)
         probabilities = kernels.masked_softmax(scores, attention_mask, MASKED_SCORE)
@@ -398,7 +403,7 @@ class TransformerBlock(ConfiguredLayer):
 
     def call(
         self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Runs one block.
 
         Args:
@@ -407,7 +412,8 @@ class TransformerBlock(ConfiguredLayer):
             dropout_seed: int32 [2], or None for no dropout.
 
         Returns:
-            Float [B, S, H], and the attention probabilities, float [B, N, S, S].
+            Float [B, S, H], and the attention probabilities, float [B, N, S, S]; see
+            `SelfAttention.call`.
         """
         seeds = split_seed(dropout_seed, 3)
         attention, feed_forward = self.attention, self.feed_forward

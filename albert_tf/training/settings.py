@@ -189,6 +189,7 @@ class TrainingSettings(Settings):
     poly_power: float = OptimizerConfig.poly_power
     start_warmup_step: int = OptimizerConfig.start_warmup_step
     precision: str = TrainerConfig.precision
+    attention: str = TrainerConfig.attention
     tf32: bool = False
     deterministic: bool = False
     distribution_strategy: str = "auto"

@@ -29,7 +29,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
-from albert_tf.modeling import fused_kernels
+from albert_tf.modeling import fused_attention, fused_kernels
 from albert_tf.modeling.losses import LossSum
 from albert_tf.training.distribution import is_tpu
 from albert_tf.training.optimization import clip_by_global_norm, create_optimizer
@@ -113,6 +113,7 @@ class TrainingStep:
         depth_schedule: the layers that each step applies.
         fused_precision: what steps of fused passes compute in, see `fused_kernels`; None for plain
             operations. Read when `update` is traced.
+        attention: that of the steps, see `fused_attention`; None for the plain one.
         update: a `tf.function` that makes one update of all layers from a batch that `split_batch`
             split, and returns what is reported of it: `sums` of losses and metrics,
             `gradient_norm`, `learning_rate`; in float16 `loss_scale` and `is_skipped` too. Given
@@ -151,6 +152,13 @@ class TrainingStep:
             self.variables = [v for v in original_names(self.model).values() if v.trainable]
             self.optimizer.build(self.variables)
         self.fused_precision = config.precision if self._fuses() else None
+        self.attention = fused_attention.choose(
+            config.attention,
+            self.model.encoder.config,
+            self.model.compute_dtype,
+            task.max_seq_length,
+            jit_compile=config.jit_compile,
+        )
         # A TPU compiles everything, asked or not.
         jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
         self._gradients = tf.function(
@@ -337,7 +345,10 @@ class TrainingStep:
     ) -> SumsAndGradients:
         """The same for the rows that are in memory at a time."""
         variables = [variable.value for variable in self.variables]
-        with fused_kernels.fusing(self.fused_precision):
+        with (
+            fused_kernels.fusing(self.fused_precision),
+            fused_attention.attending(self.attention),
+        ):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(variables)
                 outputs = self.model(features, training=True, dropout_seed=dropout_seed)

@@ -1,0 +1,344 @@
+"""Attention of compiled training steps in one kernel each way: cuDNN's flash attention.
+
+Scores and probabilities, [B, N, S, S], are most of what a layer writes and reads again. The fused
+kernel keeps them on the chip, and the backward one computes them anew from a number for each query,
+the logarithm of its sum of exponentials. XLA passes custom calls of these names on to cuDNN.
+
+The kernels know padding by lengths, so a mask must be ones, then zeros, as all features of training
+are. Of a sequence with any other mask the context is NaN: the step then fails aloud.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.framework.config import is_op_determinism_enabled
+
+from albert_tf.config import FLOAT32, AlbertConfig
+
+_MIN_CAPABILITY = (8, 0)
+_MAX_HEAD_SIZE = 128  # in backward passes, of GPUs before Hopper
+# By which a kernel may differ from plain attention in float32, of the norm of a tensor. Rounding to
+# bfloat16 comes to a quarter of it; a wrong mask or scale to ten times as much.
+TOLERANCE = 0.02
+
+# (query, key, value, lengths) to (context, statistics): float [B, N, S, D] each, int32 [B], and
+# float32 [B, N, S]; `lengths`, in 1..S, are those of the keys.
+Forward = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+# (query, key, value, lengths, context, statistics, gradient of the context) to the gradients of the
+# first three.
+Backward = Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+
+
+class FusedAttention:
+    """Attention by a pair of kernels.
+
+    Args:
+        forward: the kernel of the forward pass.
+        backward: that of the backward pass.
+        is_required: whether what the kernels cannot compute is an error; otherwise it is left to
+            the plain attention.
+    """
+
+    def __init__(self, forward: Forward, backward: Backward, *, is_required: bool = False) -> None:
+        self._forward = forward
+        self._backward = backward
+        self._is_required = is_required
+        self._logged = ""
+
+    def takes(self, query: tf.Tensor) -> bool:
+        """Whether a query has a size that is known when the step is traced; logs the answer.
+
+        Raises:
+            ValueError: it has not, and these kernels are required.
+        """
+        is_known = query.shape.is_fully_defined()
+        if not is_known and self._is_required:
+            raise ValueError(
+                "--attention=cudnn needs batches of one padded length, which fine-tuning has with "
+                f"--padding=max. Received: queries of shape {query.shape}"
+            )
+        name = "cudnn" if is_known else "plain, as batches have several padded lengths"
+        if name != self._logged:
+            logging.info("attention=%s", name)
+        self._logged = name
+        return is_known
+
+    def __call__(
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, attention_mask: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns softmax(query key^T) value, over the real tokens of each sequence.
+
+        Args:
+            query: bfloat16 or float16 [B, N, S, D], scaled.
+            key: the same.
+            value: the same.
+            attention_mask: [B, S] of any number type; 1 = a key to attend to, 0 = padding. A row
+                of zeros attends as a row of ones.
+
+        Returns:
+            Float [B, N, S, D]; NaN for a sequence whose mask is not ones, then zeros.
+        """
+        lengths, is_valid = key_lengths(attention_mask)
+
+        @tf.custom_gradient
+        def attend(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+            arguments = [tf.identity(tensor) for tensor in (*tensors, lengths)]
+            context, statistics = self._forward(*arguments)
+            return context, lambda upstream: self._backward(
+                *arguments, context, statistics, upstream
+            )
+
+        poison = tf.where(is_valid, 0.0, float("nan"))[:, None, None, None]
+        return attend(query, key, value) + tf.cast(poison, query.dtype)
+
+
+_present: contextvars.ContextVar[FusedAttention | None] = contextvars.ContextVar(
+    "attention", default=None
+)
+
+
+@contextmanager
+def attending(attention: FusedAttention | None) -> Iterator[None]:
+    """Inside, layers attend so, in this thread; None is for the plain attention."""
+    token = _present.set(attention)
+    try:
+        yield
+    finally:
+        _present.reset(token)
+
+
+def present() -> FusedAttention | None:
+    """Returns the attention of `attending`; it returns no probabilities."""
+    return _present.get()
+
+
+def key_lengths(attention_mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the lengths of sequences, int32 [B], and whether they say all of a mask, bool [B].
+
+    The mask is [B, S] of any number type. A row of zeros has length S: its scores are lowered
+    alike, as in the original.
+    """
+    mask, length = tf.cast(attention_mask, tf.float32), tf.shape(attention_mask)[1]
+    count = tf.reduce_sum(tf.cast(tf.equal(mask, 1.0), tf.int32), axis=1)
+    is_said = tf.reduce_all(tf.equal(mask, tf.sequence_mask(count, length, tf.float32)), axis=1)
+    return tf.where(count > 0, count, length), is_said
+
+
+def cudnn_forward(
+    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, lengths: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The kernel of cuDNN as a `Forward`."""
+    context, statistics, _ = _call(
+        "__cudnn$fmhaSoftmax",
+        [query, key, value, *_both_lengths(query, lengths)],
+        [tf.TensorSpec(query.shape, query.dtype), tf.TensorSpec(query.shape[:3])],
+        {"bmm1": (3, 3), "bmm2": (3, 2)},
+    )
+    return context, statistics
+
+
+def cudnn_backward(
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    lengths: tf.Tensor,
+    context: tf.Tensor,
+    statistics: tf.Tensor,
+    upstream: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The kernel of cuDNN as a `Backward`."""
+    inputs = [query, key, value]
+    to_query, to_key, to_value, _ = _call(
+        "__cudnn$fmhaSoftmaxBackward",
+        [*inputs, statistics, upstream, context, *_both_lengths(query, lengths)],
+        [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs],
+        {
+            "bmm1_grad_gemm1": (2, 2),
+            "bmm1_grad_gemm2": (3, 2),
+            "bmm2_grad_gemm1": (2, 2),
+            "bmm2_grad_gemm2": (3, 3),
+        },
+    )
+    return to_query, to_key, to_value
+
+
+def _both_lengths(query: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of queries, all of which attend, and of keys."""
+    return tf.fill([query.shape[0]], query.shape[2]), lengths
+
+
+def _call(
+    target: str,
+    operands: Sequence[tf.Tensor],
+    results: Sequence[tf.TensorSpec],
+    contracted: dict[str, tuple[int, int]],
+) -> list[tf.Tensor]:
+    """A custom call of cuDNN; the last result is its working memory, which XLA enlarges.
+
+    Args:
+        target: what to call.
+        operands: the first is the query.
+        results: what it returns.
+        contracted: the axis of both sides that each of its matrix products sums over.
+    """
+    B, N, S, _ = operands[0].shape
+    products = {
+        f"{name}_dot_dimension_numbers": {
+            "lhs_contracting_dimensions": [left],
+            "rhs_contracting_dimensions": [right],
+            "lhs_batch_dimensions": [0, 1],
+            "rhs_batch_dimensions": [0, 1],
+        }
+        for name, (left, right) in contracted.items()
+    }
+    settings = {
+        "algorithm": {"algo_id": 0, "is_cudnn_frontend": True},
+        "fmha_scale": 1.0,
+        "dropout_rate": 0.0,
+        "seed": 0,
+        "is_flash_attention": True,
+        "mask_type": "PADDING",
+        "sliding_window_length": 0,
+        "max_seg_per_batch": 1,
+        "intermediate_tensor_shape": {
+            "element_type": "BF16" if operands[0].dtype == tf.bfloat16 else "F16",
+            "dimensions": [B, N, S, S],
+            "is_dynamic_dimension": [False] * 4,
+            "layout": {"minor_to_major": [3, 2, 1, 0]},
+        },
+        **products,
+    }
+    return xla.custom_call_v2(
+        target,
+        operands,
+        [*results, tf.TensorSpec([0], tf.uint8)],
+        backend_config=json.dumps({"cudnn_fmha_backend_config": settings}),
+    )
+
+
+def choose(
+    name: str, config: AlbertConfig, precision: str, length: int, *, jit_compile: bool
+) -> FusedAttention | None:
+    """Returns the attention of training steps, None for the plain one, and logs which it is.
+
+    On the device the kernels are first compared with the plain attention. If they differ or fail,
+    a warning says so, and the plain one is used.
+
+    Args:
+        name: "plain", "cudnn", or "auto": the second where it can be used.
+        config: the model.
+        precision: that it computes in.
+        length: positions of a sequence.
+        jit_compile: whether XLA compiles the steps.
+
+    Raises:
+        ValueError: "cudnn", where it cannot be used.
+    """
+    capabilities = compute_capabilities()
+    reasons = unsupported(config, precision, capabilities, jit_compile=jit_compile)
+    if name == "cudnn" and reasons:
+        raise ValueError(
+            f"--attention=cudnn cannot be used: {'; '.join(reasons)}. Use --attention=auto or plain"
+        )
+    if name == "plain" or reasons:
+        explains = capabilities and name != "plain"
+        why = f" (cudnn cannot be used: {'; '.join(reasons)})" if explains else ""
+        logging.info("attention=plain%s", why)
+        return None
+    shape = (config.num_attention_heads, length, config.head_size)
+    problem = disagreement(cudnn_forward, cudnn_backward, shape, precision)
+    if problem is None:
+        return FusedAttention(cudnn_forward, cudnn_backward, is_required=name == "cudnn")
+    logging.warning("attention=plain, as cuDNN's does not work here: %s", problem)
+    return None
+
+
+def unsupported(
+    config: AlbertConfig,
+    precision: str,
+    capabilities: Sequence[tuple[int, int]],
+    *,
+    jit_compile: bool,
+) -> list[str]:
+    """Returns why cuDNN's attention cannot be used; nothing where it can.
+
+    `capabilities` are those of all GPUs, the others arguments of `choose`.
+    """
+    size, rate = config.head_size, config.attention_probs_dropout_prob
+    conditions = {
+        "it needs NVIDIA GPUs of compute capability 8.0 or higher": bool(capabilities)
+        and min(capabilities) >= _MIN_CAPABILITY,
+        "it needs --xla": jit_compile,
+        f"it has no float32: --precision={precision}": precision != FLOAT32,
+        "its heads have a multiple of 8 entries, up to 128, and those of the model have "
+        f"{size}": size % 8 == 0 and size <= _MAX_HEAD_SIZE,
+        # Its seed is part of the compiled program: every step would drop the same.
+        f"it has no dropout of attention, and the model has {rate:g}": rate == 0.0,
+        "TensorFlow is to be deterministic": not is_op_determinism_enabled(),
+    }
+    return [reason for reason, is_met in conditions.items() if not is_met]
+
+
+def compute_capabilities() -> list[tuple[int, int]]:
+    """Of the GPUs of this machine; (0, 0) of one that is not NVIDIA's."""
+    details: list[dict[str, Any]] = [
+        tf.config.experimental.get_device_details(gpu)
+        for gpu in tf.config.list_physical_devices("GPU")
+    ]
+    return [detail.get("compute_capability", (0, 0)) for detail in details]
+
+
+def disagreement(
+    forward: Forward, backward: Backward, shape: tuple[int, int, int], dtype: str
+) -> str | None:
+    """Runs kernels on random numbers; returns how they fail to be attention, None if they are.
+
+    Values and gradients are compared with those of the plain attention in float32, of a full
+    sequence, one with padding, and one that is nothing else, within `TOLERANCE`.
+
+    Args:
+        forward: the kernel of the forward pass.
+        backward: that of the backward pass.
+        shape: [N, S, D].
+        dtype: "bfloat16" or "float16".
+    """
+    S = shape[1]
+    query, key, value, upstream = (
+        tf.cast(tf.random.stateless_normal([3, *shape], [0, number]), dtype) for number in range(4)
+    )
+    mask = tf.sequence_mask([S, S // 2 + 1, 0], S, tf.int32)
+
+    def plain(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+        lowered = tf.where(tf.cast(mask, tf.bool), 0.0, -1e4)[:, None, None, :]
+        return tf.nn.softmax(query @ tf.linalg.matrix_transpose(key) + lowered) @ value
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(attend: Callable[..., tf.Tensor], *arguments: tf.Tensor) -> list[tf.Tensor]:
+        *inputs, upstream = arguments
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            context = attend(*inputs, mask)
+        return [context, *tape.gradient(context, inputs, upstream)]
+
+    arguments = (query * tf.cast(shape[2] ** -0.5, dtype), key, value, upstream)
+    try:
+        found = run(FusedAttention(forward, backward), *arguments)
+        found = [tf.cast(tensor, tf.float32).numpy() for tensor in found]
+    except Exception as error:  # whatever it is, there is another attention
+        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    expected = run(plain, *(tf.cast(tensor, tf.float32) for tensor in arguments))
+    names = ("context", "gradient of queries", "gradient of keys", "gradient of values")
+    for name, ours, theirs in zip(names, found, expected, strict=True):
+        difference = float(tf.norm(ours - theirs) / tf.norm(theirs))
+        if not difference <= TOLERANCE:
+            return f"the {name} differs by {difference:.2g} of its norm, more than {TOLERANCE}"
+    return None

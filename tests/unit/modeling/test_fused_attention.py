@@ -1,0 +1,261 @@
+"""Attention by one kernel each way: its gradient, masks, conditions and check, without a GPU."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling import fused_attention
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.fused_attention import FusedAttention, attending
+from albert_tf.modeling.layers import SelfAttention
+from benchmarks.compiled_step import export_step
+from tests.small_model import small_config
+
+B, S, H = 4, 10, 12
+
+
+def wide(*tensors):
+    return [tf.cast(tensor, tf.float32) for tensor in tensors]
+
+
+def lowered(scores, lengths):
+    """Scores as cuDNN masks them: padding has no probability at all."""
+    is_real = tf.sequence_mask(lengths, scores.shape[-1])[:, None, None, :]
+    return tf.where(is_real, scores, float("-inf"))
+
+
+def forward(query, key, value, lengths):
+    """What cuDNN's call returns, from what it gets."""
+    dtype = query.dtype
+    query, key, value = wide(query, key, value)
+    scores = lowered(tf.matmul(query, key, transpose_b=True), lengths)
+    statistics = tf.reduce_logsumexp(scores, axis=-1)
+    context = tf.matmul(tf.exp(scores - statistics[..., None]), value)
+    return tf.cast(context, dtype), statistics
+
+
+def backward(query, key, value, lengths, context, statistics, upstream):
+    """The same of the call of the backward pass."""
+    dtype = query.dtype
+    query, key, value, context, upstream = wide(query, key, value, context, upstream)
+    scores = lowered(tf.matmul(query, key, transpose_b=True), lengths)
+    probabilities = tf.exp(scores - statistics[..., None])
+    along = tf.reduce_sum(context * upstream, axis=-1, keepdims=True)
+    to_scores = probabilities * (tf.matmul(upstream, value, transpose_b=True) - along)
+    gradients = (
+        tf.matmul(to_scores, key),
+        tf.matmul(to_scores, query, transpose_a=True),
+        tf.matmul(probabilities, upstream, transpose_a=True),
+    )
+    return tuple(tf.cast(gradient, dtype) for gradient in gradients)
+
+
+REFERENCE = FusedAttention(forward, backward)
+MASK = tf.sequence_mask([S, 6, 1, 8], S, tf.int32)
+
+
+def outputs_and_gradients(attention, mask, *, in_encoder=False):
+    """Of an attention layer, or of an encoder that recomputes its two layers."""
+    rng = np.random.default_rng(3)
+    config = small_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1)
+    layer = AlbertEncoder(config) if in_encoder else SelfAttention(config)
+    layer.remat = True
+    inputs = tf.constant(rng.normal(size=(B, S, H)), tf.float32)
+    ids = tf.constant(rng.integers(5, 31, (B, S)), tf.int32)
+    for weight in layer.trainable_variables:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    weights = [variable.value for variable in layer.trainable_variables]
+    factors = tf.constant(rng.normal(size=(B, S, H)), tf.float32)
+
+    @tf.function
+    def run():
+        with attending(attention), tf.GradientTape() as tape:
+            if in_encoder:
+                features = {"input_ids": ids, "input_mask": mask}
+                output = layer(features, training=True)["sequence_output"]
+            else:
+                output, _ = layer(inputs, mask)
+            return output, tape.gradient(output * factors, weights)
+
+    return run()
+
+
+@pytest.mark.parametrize("in_encoder", [False, True])
+def test_values_and_gradients_are_those_of_plain_attention(in_encoder):
+    output, gradients = outputs_and_gradients(REFERENCE, MASK, in_encoder=in_encoder)
+    expected, expected_gradients = outputs_and_gradients(None, MASK, in_encoder=in_encoder)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+    for gradient, theirs in zip(gradients, expected_gradients, strict=True):
+        assert (gradient is None) == (theirs is None)  # the pooler
+        if gradient is not None:
+            np.testing.assert_allclose(gradient, theirs, rtol=1e-3, atol=2e-4)
+
+
+def test_a_row_of_zeros_attends_as_one_of_ones():
+    zeros, gradients = outputs_and_gradients(REFERENCE, tf.sequence_mask([0, 4, S, 0], S, tf.int32))
+    ones, same_gradients = outputs_and_gradients(REFERENCE, tf.sequence_mask([S, 4, S, S], S))
+    np.testing.assert_array_equal(zeros, ones)
+    for gradient, theirs in zip(gradients, same_gradients, strict=True):
+        np.testing.assert_array_equal(gradient, theirs)
+    # Plain attention lowers every score by 10,000, which leaves three digits after the point.
+    plain, _ = outputs_and_gradients(None, tf.sequence_mask([0, 4, S, 0], S, tf.int32))
+    np.testing.assert_allclose(zeros, plain, rtol=0, atol=5e-3)
+
+
+def test_another_mask_than_ones_then_zeros_is_not_attended_by_in_silence():
+    wrong = tf.constant([[1] * 9 + [0], [1, 0] * 5, [2] + [1] * 9, [0] * 9 + [1]])
+    context, _ = outputs_and_gradients(REFERENCE, wrong)
+    is_nan = np.isnan(context.numpy())
+    assert is_nan[1:].all()
+    assert not is_nan[0].any()
+    halves, _ = outputs_and_gradients(REFERENCE, tf.fill([B, S], 0.5))
+    assert np.isnan(halves).all()
+
+
+def test_attention_probabilities_that_are_asked_for_are_those_of_plain_attention():
+    encoder = AlbertEncoder(small_config())
+    with attending(REFERENCE):
+        outputs = encoder(tf.ones([2, 5], tf.int32), output_attentions=True)
+    assert all(probabilities.shape == [2, 3, 5, 5] for probabilities in outputs["attention_probs"])
+
+
+def test_lengths_known_only_to_the_graph_are_left_to_plain_attention_or_refused():
+    layer = SelfAttention(small_config())
+
+    def run(attention):
+        @tf.function(input_signature=[tf.TensorSpec([2, None, 12])])
+        def attend(x):
+            with attending(attention):
+                return layer(x, tf.ones(tf.shape(x)[:2]))
+
+        return attend.get_concrete_function().structured_outputs[1]
+
+    assert run(REFERENCE) is not None
+    with pytest.raises(ValueError, match="--padding=max"):
+        run(FusedAttention(forward, backward, is_required=True))
+
+
+FITTING = AlbertConfig(
+    vocab_size=31, embedding_size=8, hidden_size=48, num_attention_heads=6, num_hidden_layers=2,
+    intermediate_size=20, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.0,
+)  # fmt: skip
+H200 = [(9, 0)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision", "capabilities", "xla", "reason"),
+    [
+        ({}, "bfloat16", H200, True, None),
+        ({"num_attention_heads": 3}, "float16", [(8, 0), (8, 6)], True, None),
+        ({}, "bfloat16", [], True, "capability"),
+        ({}, "bfloat16", [(9, 0), (7, 5)], True, "capability"),
+        ({}, "bfloat16", H200, False, "--xla"),
+        ({}, "float32", H200, True, "float32"),
+        ({"num_attention_heads": 4}, "bfloat16", H200, True, "12"),
+        ({"hidden_size": 816}, "bfloat16", H200, True, "136"),
+        ({"attention_probs_dropout_prob": 0.2}, "bfloat16", H200, True, "0.2"),
+    ],
+)
+def test_what_cudnn_does_not_support_is_named(changes, precision, capabilities, xla, reason):
+    reasons = fused_attention.unsupported(
+        FITTING.replace(**changes), precision, capabilities, jit_compile=xla
+    )
+    assert len(reasons) == (reason is not None)
+    assert not reason or reason in reasons[0]
+
+
+def test_it_is_not_supported_where_tensorflow_is_to_be_deterministic(monkeypatch):
+    monkeypatch.setattr(fused_attention, "is_op_determinism_enabled", lambda: True)
+    (reason,) = fused_attention.unsupported(FITTING, "bfloat16", H200, jit_compile=True)
+    assert "deterministic" in reason
+
+
+def test_the_choice_and_the_log_follow_the_flag_and_the_check(monkeypatch, caplog):
+    def choose(name, precision="bfloat16"):
+        return fused_attention.choose(name, FITTING, precision, S, jit_compile=True)
+
+    caplog.set_level("INFO")
+    with pytest.raises(ValueError, match=r"capability 8\.0.*float32") as error:
+        choose("cudnn", "float32")
+    assert "--attention=auto" in str(error.value)
+    assert choose("auto") is None
+    assert "attention=plain" in caplog.text
+    monkeypatch.setattr(fused_attention, "compute_capabilities", lambda: H200)
+    assert choose("plain") is None
+    assert choose("auto", "float32") is None
+    assert "attention=plain (cudnn cannot be used: it has no float32" in caplog.text
+    # This machine has no such kernels: the check finds it, and says so.
+    caplog.clear()
+    assert choose("auto") is None
+    assert "attention=plain, as cuDNN's does not work here" in caplog.text
+    monkeypatch.setattr(fused_attention, "disagreement", lambda *_: None)
+    assert choose("auto")
+    assert choose("cudnn")
+
+
+def shorter(query, key, value, lengths):
+    return forward(query, key, value, tf.maximum(lengths - 1, 1))
+
+
+def unscaled(*arguments):
+    to_query, to_key, to_value = backward(*arguments)
+    return to_query, to_key * 1.05, to_value
+
+
+def broken(*_):
+    raise tf.errors.InternalError(None, None, "no engine\nmore")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "problem"),
+    [
+        ((forward, backward), None),
+        ((shorter, backward), "the context differs"),
+        ((forward, unscaled), "the gradient of keys differs"),
+        ((lambda *inputs: (forward(*inputs)[0] * np.nan, forward(*inputs)[1]), backward), "nan"),
+        ((broken, backward), "InternalError: no engine"),
+    ],
+)
+def test_kernels_that_are_not_attention_are_found(kernels, problem):
+    dtype = "bfloat16" if kernels[0] is forward else "float16"
+    found = fused_attention.disagreement(*kernels, (3, S, 4), dtype)
+    assert (found is None) if problem is None else (problem in found)
+
+
+def test_the_step_calls_cudnn_once_for_each_layer_and_direction():
+    program = export_step(
+        FITTING.replace(max_position_embeddings=S), B, S, 2, precision="bfloat16", attention="cudnn"
+    )
+    calls = [
+        (instruction, {i.id: i for i in computation.instructions})
+        for computation in hlo_pb2.HloModuleProto.FromString(program).computations
+        for instruction in computation.instructions
+        if instruction.opcode == "custom-call"
+    ]
+    forward_calls, backward_calls = (
+        [call for call in calls if call[0].custom_call_target == name]
+        for name in ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward")
+    )
+    assert len(forward_calls) == len(backward_calls) == 2
+    heads, statistics, lengths = [B, 6, S, 8], [B, 6, S], [B]
+    for (call, by_id), operands, results, products in (
+        (forward_calls[0], [heads] * 3, [heads, statistics, [0]], ("bmm1", "bmm2")),
+        (
+            backward_calls[0],
+            [heads] * 3 + [statistics, heads, heads],
+            [heads] * 3 + [[0]],
+            ("bmm1_grad_gemm1", "bmm1_grad_gemm2", "bmm2_grad_gemm1", "bmm2_grad_gemm2"),
+        ),
+    ):
+        shapes = [list(by_id[n].shape.dimensions) for n in call.operand_ids]
+        assert shapes == [*operands, lengths, lengths]
+        assert [list(shape.dimensions) for shape in call.shape.tuple_shapes] == results
+        settings = json.loads(call.backend_config)["cudnn_fmha_backend_config"]
+        assert settings["mask_type"] == "PADDING"
+        assert settings["fmha_scale"] == 1.0
+        assert settings["intermediate_tensor_shape"]["dimensions"] == [B, 6, S, S]
+        assert {f"{name}_dot_dimension_numbers" for name in products} < settings.keys()
