@@ -13,7 +13,7 @@ requirements=(requirements.txt requirements-dev.txt requirements/{beam,keras-hub
 marked=()
 if [ "${1:-}" = --all ]; then
   shift
-  requirements=(requirements.txt requirements-dev.txt requirements/*.txt)
+  requirements=(requirements.txt requirements-dev.txt requirements/{beam,docs,hf,keras-hub,litert}.txt)
   marked=(-m "slow or not slow")
 fi
 make_environment "${requirements[@]}"

@@ -24,6 +24,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.framework import kernels  # nothing public lists them
 
 from albert_tf.config import FLOAT32, STRATEGIES
 from albert_tf.data.strict_json import as_whole_number, parse_json, shown
@@ -271,6 +272,13 @@ def _own_cluster() -> Cluster:
 def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
     """The strategy of a TPU; a second start would lose what the first has on it."""
     name = address.name or _LOCAL_TPU
+    if not has_tpu_kernels():
+        raise ValueError(
+            f"No TPU can be reached as --tpu_name={name}: the installed TensorFlow "
+            f"{tf.__version__} has no kernels for TPUs. They are in the package tensorflow-tpu, "
+            "which is installed in place of tensorflow: docs/scaling.md, A TPU, has the commands. "
+            "Without a TPU omit --use_tpu."
+        )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             name, zone=address.zone, project=address.project
@@ -294,6 +302,11 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
             f"--num_tpu_cores={address.num_cores}; omit it, or pass that number."
         )
     return strategy
+
+
+def has_tpu_kernels() -> bool:
+    """Whether this TensorFlow can compute on a TPU; the package `tensorflow` cannot."""
+    return bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
 
 
 def _unreachable(address: str) -> OSError | None:

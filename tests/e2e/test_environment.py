@@ -219,11 +219,15 @@ def extras_imported_by_the_package() -> list[str]:
         for module in imported
         for name in distributions.get(module, ())
     }
+    needed -= packages_of(ROOT / "requirements.txt")
     return [
-        path.name
-        for path in (ROOT / "requirements").glob("*.txt")
-        if needed & set(re.findall(r"^[\w-]+", path.read_text(), re.MULTILINE))
+        path.name for path in (ROOT / "requirements").glob("*.txt") if needed & packages_of(path)
     ]
+
+
+def packages_of(path: Path) -> set[str]:
+    """The names in a file of requirements."""
+    return set(re.findall(r"^[\w-]+", path.read_text(), re.MULTILINE))
 
 
 @pytest.fixture

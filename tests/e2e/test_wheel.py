@@ -140,9 +140,21 @@ def test_each_requirement_is_that_of_its_file(metadata):
         )
     expected = {name: requirements(f"requirements/{name}.txt") for name in EXTRAS}
     expected["dev"] = requirements("requirements-dev.txt").union(*expected.values())
+    expected["gpu"] = requirements("requirements/gpu.txt")
     expected[""] = requirements("requirements.txt")
     assert found == expected
-    assert {path.stem for path in (ROOT / "requirements").iterdir()} == set(EXTRAS)
+    assert {path.stem for path in (ROOT / "requirements").iterdir()} == {*EXTRAS, "gpu", "tpu"}
+
+
+def test_a_tpu_needs_the_same_but_for_tensorflow():
+    """What names tensorflow in its metadata comes by commands of docs/scaling.md."""
+    page = (ROOT / "docs" / "scaling.md").read_text("utf-8")
+    names = re.findall(r'"([\w.-]+?)[<>=]', page[page.index("--no-deps") :].split("\n\n")[0])
+    assert names == ["tensorflow-text", "tf-keras", "tensorflow-hub"]
+    there = {line for line in requirements("requirements/tpu.txt") if "tpu" not in line}
+    assert there == {
+        line for line in requirements("requirements.txt") if not line.startswith("tensorflow")
+    }
 
 
 def test_the_description_has_no_link_that_an_index_cannot_follow(metadata):

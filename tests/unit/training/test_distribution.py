@@ -211,7 +211,13 @@ def test_a_broken_reduction_is_explained_and_other_errors_are_not():
         raise tf.errors.UnavailableError(None, None, "storage.googleapis.com is not reached")
 
 
-def test_a_tpu_that_is_not_there_is_missed_at_once():
+def test_a_tensorflow_without_kernels_for_tpus_is_named():
+    with pytest.raises(ValueError, match=r"no kernels for TPUs.*tensorflow-tpu"):
+        create_strategy("tpu", TpuAddress("grpc://localhost:8470"))
+
+
+def test_a_tpu_that_is_not_there_is_missed_at_once(monkeypatch):
+    monkeypatch.setattr(distribution, "has_tpu_kernels", lambda: True)
     with socket.socket() as unused:
         unused.bind(("localhost", 0))  # nobody listens
         address = f"grpc://localhost:{unused.getsockname()[1]}"
