@@ -231,6 +231,8 @@ def define_trainer_flags(defaults: TrainerConfig) -> None:
                 Flag("keep_checkpoint_max", defaults.keep_checkpoint_max): "Number of newest "
                 "checkpoints to keep in addition to the best; 0 keeps all.",
                 Flag("log_steps", defaults.log_steps): "Number of steps between log lines.",
+                Flag("profile_steps"): "First and last step to profile, such as 100,110, for "
+                "TensorBoard. Default: no profile.",
             },
         }
     )

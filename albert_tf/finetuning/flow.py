@@ -63,6 +63,7 @@ from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.process_state import process_state_kept
+from albert_tf.training.profiler import profiler_of
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.settings import resolve
 from albert_tf.training.trainer import Trainer
@@ -209,7 +210,14 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
     task = job.make_task(directory.config, use_one_hot_embeddings=is_tpu(strategy))
     trainer = None
     if settings.do_train:
-        trainer = Trainer(task, trainer_config, job.optimizer_config(), strategy)
+        config = job.optimizer_config()
+        profiler = profiler_of(
+            settings.profile_steps,
+            settings.output_dir,
+            config.num_train_steps,
+            records=is_chief(strategy),
+        )
+        trainer = Trainer(task, trainer_config, config, strategy, profiler)
     job.use(
         trainer.model if trainer else build_model(task.build_model, settings.precision, strategy),
         strategy,

@@ -62,6 +62,7 @@ from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.process_state import process_state_kept
+from albert_tf.training.profiler import profiler_of
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.settings import (
     TrainingSettings,
@@ -203,6 +204,7 @@ def run_pretraining(
     settings = with_xla(settings)
     trainer_config = settings.trainer_config(settings.depth_schedule)
     optimizer_config = _optimizer_config(settings)
+    last_step = optimizer_config.num_train_steps
     model = resolve_model(_model_settings(settings))
     config = model.config
     strategy = strategy_of(settings)
@@ -211,13 +213,15 @@ def run_pretraining(
     )
     task = _task(settings, config, _masking(settings, model_directory), strategy)
     if settings.do_train:
-        trainer = Trainer(task, trainer_config, optimizer_config, strategy)
+        profiler = profiler_of(
+            settings.profile_steps, settings.output_dir, last_step, records=is_chief(strategy)
+        )
+        trainer = Trainer(task, trainer_config, optimizer_config, strategy, profiler)
         result = _train(settings, task, trainer, model_directory, on_log)
     else:
         untrained = build_model(
             task.build_model, settings.precision, strategy, jit_compile=settings.xla
         )
-        last_step = optimizer_config.num_train_steps
         result = JobResult(settings.output_dir)
         if is_chief(strategy):
             result = _evaluate(settings, task, untrained, strategy, last_step, on_log)

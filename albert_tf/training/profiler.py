@@ -78,8 +78,12 @@ class StepProfiler:
             self._trace = None
 
 
-def profiler_of(profile_steps: str | None, output_dir: str, num_steps: int) -> StepProfiler | None:
-    """Returns what --profile_steps="first,last" asks for; None where it was not given.
+def profiler_of(
+    profile_steps: str | None, output_dir: str, num_steps: int, *, records: bool = True
+) -> StepProfiler | None:
+    """Returns what --profile_steps="first,last" asks for.
+
+    None where it was not given, or where this process, not being the chief, `records` nothing.
 
     Raises:
         ValueError: it is malformed, or not within the `num_steps` steps of the run.
@@ -93,4 +97,4 @@ def profiler_of(profile_steps: str | None, output_dir: str, num_steps: int) -> S
             "--profile_steps must be the first and the last step to profile, such as 100,110, of "
             f"the steps 1 to {num_steps} of the run. Received: {profile_steps!r}"
         )
-    return StepProfiler(output_dir, first, last)
+    return StepProfiler(output_dir, first, last) if records else None

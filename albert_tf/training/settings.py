@@ -184,6 +184,7 @@ class TrainingSettings(Settings):
     save_checkpoints_steps: int = TrainerConfig.save_checkpoints_steps
     keep_checkpoint_max: int = TrainerConfig.keep_checkpoint_max
     log_steps: int = TrainerConfig.log_steps
+    profile_steps: str | None = None
     optimizer: str = OptimizerConfig.optimizer
     learning_rate: float = OptimizerConfig.learning_rate
     poly_power: float = OptimizerConfig.poly_power

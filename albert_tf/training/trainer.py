@@ -27,6 +27,7 @@ from albert_tf.training.distribution import (
     worker_shard,
 )
 from albert_tf.training.interruption import Interruption
+from albert_tf.training.profiler import StepProfiler
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.step import TrainingStep
 from albert_tf.training.task import Features, SkippedRecords, Task
@@ -55,9 +56,7 @@ class Trainer:
         config: how the run is carried out.
         optimizer_config: the update rule and the number of steps.
         strategy: the replicas.
-        profiler: told before every call of its first step and their number,
-            `before_step(step, num_steps)`, then of the last one, `after_step(step)`, and of the end
-            of training, `close()`; steps count from 1.
+        profiler: records some of the steps; None for none.
 
     Raises:
         ValueError: the batch cannot be shared by the replicas and their micro-batches, or the depth
@@ -79,7 +78,7 @@ class Trainer:
         config: TrainerConfig,
         optimizer_config: OptimizerConfig,
         strategy: tf.distribute.Strategy,
-        profiler: Any = None,
+        profiler: StepProfiler | None = None,
     ) -> None:
         check_batch_size(
             strategy.num_replicas_in_sync,

@@ -230,12 +230,13 @@ def test_pretraining_returns_what_it_logged(tmp_path):
         determinism.add(is_op_determinism_enabled())
 
     settings = albert_tf.PretrainingSettings(
-        **small.flags(num_train_steps=5, do_eval=True, deterministic=True)
+        **small.flags(num_train_steps=5, do_eval=True, deterministic=True, profile_steps="2,3")
     )
     before = process_state()
     result = albert_tf.run_pretraining(settings, on_log)
     assert process_state() == before
     assert determinism == {True}
+    assert len(list(small.output.glob("tensorboard/plugins/profile/*/*.xplane.pb"))) == 1
     assert result.history == records == logged(small.output)
     assert (result.step, result.best_checkpoint) == (5, str(small.output / "model.ckpt-best"))
     assert {**result.scores, "global_step": 5} == small.results()
