@@ -173,13 +173,14 @@ class TrainingStep:
     def update_at(self, depth: int) -> Any:
         """Returns the `tf.function` of an update that applies the first `depth` layers.
 
-        It is traced for the first length it is called with, and once more for all others.
+        It is traced for the first length it is called with, and once more for all others; for a TPU
+        for each, because TPUStrategy pads what has no fixed shape.
         """
         if depth not in self._updates:
             self._updates[depth] = tf.function(
                 lambda batch, *stop_request: self._update(batch, depth, *stop_request),
                 autograph=False,
-                reduce_retracing=True,
+                reduce_retracing=not is_tpu(self._strategy),
                 # XLA takes the whole step; several replicas meet outside of what it compiles.
                 jit_compile=self._jit_compile if self._strategy.num_replicas_in_sync == 1 else None,
             )

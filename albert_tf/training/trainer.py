@@ -22,6 +22,7 @@ from albert_tf.modeling.losses import means
 from albert_tf.training.distribution import (
     check_batch_size,
     is_chief,
+    is_tpu,
     split_batch,
     split_batch_spec,
     worker_shard,
@@ -307,11 +308,14 @@ class Trainer:
         return self._training.updates_at(depth)
 
     def _trace(self, source: TrainingInput, depth: int, log: RunLog) -> None:
-        """Makes the graph of a depth, if there is none yet; one for all lengths.
+        """Makes the graph of a depth, if there is none yet; one for all lengths but on a TPU.
 
         One made for the length that happens to come first rounds otherwise, and a resumed run
         begins with another length than the unbroken one.
         """
+        shapes = [spec.shape for spec in source.batch_spec.values()]
+        if is_tpu(self.strategy) and not all(shape.is_fully_defined() for shape in shapes):
+            return
         with log.pause(), _logging_long("Traced", depth):
             spec = split_batch_spec(self.strategy, source.batch_spec)
             if self._steps_per_call > 1:

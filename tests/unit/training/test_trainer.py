@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.online_masking import OnlineMasking
+from albert_tf.training import step
 from albert_tf.training.run_log import RunLog
 from tests.small_model import dropping_config, small_config
 from tests.small_records import (
@@ -140,3 +141,16 @@ def test_workers_that_do_not_see_the_same_stop_before_the_first_step(tmp_path, m
             trainer.train(log)
     assert trainer.step == 0
     assert values[1] != values[2]  # the seed counts
+
+
+@pytest.mark.slow
+def test_a_tpu_gets_a_program_of_fixed_shapes_for_every_length(tmp_path, monkeypatch):
+    """TPUStrategy pads to the full length what has none when it is traced."""
+    monkeypatch.setattr(step, "is_tpu", lambda _: True)
+    training = make_trainer(tmp_path, make_task()).train_step
+    for length in (11, 7, 9, 7):
+        columns = pretraining_columns(4, seed=0, length=length)
+        batch = {name: tf.constant(values) for name, values in columns.items()}
+        features = {name: tf.cast(v, tf.int32) for name, v in batch.items() if v.dtype == tf.int64}
+        training({**batch, **features, "example_weights": tf.ones(4)})
+    assert training.experimental_get_tracing_count() == 3
