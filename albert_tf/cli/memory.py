@@ -35,6 +35,7 @@ def define_flags() -> None:
                 Flag(
                     "precision", "float32", choices=("float32", "bfloat16", "float16")
                 ): "Precision of matrix products.",
+                Flag("xla", False): "The step is compiled for a GPU or TPU by XLA.",
                 Flag("memory_gb", float): "Memory of the device in GB (10^9 bytes), for which the "
                 "largest batch size is printed. Default: no batch size is printed.",
             },
@@ -64,6 +65,7 @@ def run() -> None:
         remat=values.remat,
         gradient_accumulation_steps=values.gradient_accumulation_steps,
         precision=values.precision,
+        xla=values.xla,
     )
     print(memory_report(config, setting, values.memory_gb))
 

@@ -2,7 +2,8 @@
 
 The estimate is made of what is known to be kept (weights, moments, gradients, the tensors the
 backward pass needs) and of what was measured to come with it. It holds for one replica; on a CPU it
-is the peak of the process.
+is the peak of the process. A step that XLA compiles for a GPU keeps less beside it: what is counted
+there agrees with the temporaries of programs compiled for an H200.
 
 Letters: b examples of a micro-batch, S sequence, P predictions, and the sizes of the configuration.
 """
@@ -22,15 +23,17 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # The process itself before it holds a tensor: interpreter, TensorFlow, its graphs and threads.
 PROGRAM_BYTES = 1_000_000_000
 
-# What the allocator takes for every byte of tensors that come and go.
+# What the allocator takes for every byte of tensors that come and go. XLA plans where they lie.
 ALLOCATED = 1.1
+ALLOCATED_BY_XLA = 1.05
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSetting:
     """What decides the memory of a training step besides the configuration; see `TrainerConfig`.
 
-    The batch is that of one replica; `max_predictions_per_seq` is 0 for a fine-tuning.
+    The batch is that of one replica; `max_predictions_per_seq` is 0 for a fine-tuning; `xla` stands
+    for a step that XLA compiles for a GPU or TPU.
 
     Raises:
         ValueError: micro-batches do not divide the batch.
@@ -42,6 +45,7 @@ class TrainingSetting:
     remat: bool = False
     gradient_accumulation_steps: int = 1
     precision: str = "float32"
+    xla: bool = False
 
     def __post_init__(self) -> None:
         """Refuses a batch that cannot be split."""
@@ -96,34 +100,44 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
     inner = size * tokens * config.intermediate_size
     attention = size * tokens * setting.max_seq_length * config.num_attention_heads
 
-    # One run of a block keeps its input, query, key, value, context, two normalised tensors and the
-    # input of the feed-forward part; what goes into the activation and what comes out; and the
-    # attention probabilities. Dropout adds the probabilities that were kept, and its masks, a byte
-    # an entry.
-    block = 8 * hidden + 2 * inner + attention
+    # One run of a block keeps its input, query, key, value, context and the input of the
+    # feed-forward part; two normalised tensors, in float32; what goes into the activation and what
+    # comes out; and the attention probabilities. Dropout adds the probabilities that were kept, and
+    # its masks, a byte an entry, under XLA a bit.
+    block = (6 + 2 * 4 / size) * hidden + 2 * inner + attention
+    mask_size = size * (8 if setting.xla else 1)
     if config.hidden_dropout_prob:
-        block += 2 * hidden // size
+        block += 2 * hidden / mask_size
     if config.attention_probs_dropout_prob:
-        block += attention + attention // size
+        block += attention + attention / mask_size
     runs = config.num_hidden_layers * config.inner_group_num
     kept = runs * hidden + block if setting.remat else runs * block
 
-    # What the backward pass of one block makes besides: in attention, or at the activation.
-    in_block = 4 * hidden + max(3 * attention, 5 * inner)
-    # Scores of the vocabulary, their gradient and what is between; the losses are in float32.
+    gradients = 4 * parameters * (2 if accumulates else 1)
     scores = examples * setting.max_predictions_per_seq * config.vocab_size
-    at_heads = 5 * 4 * scores + 2 * 4 * vocabulary
-    # New moments, the update and its scaled copy, of the two largest variables at a time; no
-    # activations are beside them, but the gradients before clipping.
-    update = 2 * 4 * 4 * max(config.hidden_size * config.intermediate_size, vocabulary)
-    update += 0 if accumulates else 4 * parameters
+    largest = max(config.hidden_size * config.intermediate_size, vocabulary)
+    if setting.xla:
+        allocated = ALLOCATED_BY_XLA
+        # The scores of the vocabulary in float32, and their gradient. The backward pass of a block
+        # takes less than has become free by then, the update one tensor of each of two variables.
+        passing = max((4 + size) * scores - gradients, 2 * 4 * largest - kept, 0)
+    else:
+        allocated = ALLOCATED
+        # What the backward pass of one block makes besides: in attention, or at the activation.
+        in_block = 4 * hidden + max(3 * attention, 5 * inner)
+        # Scores of the vocabulary, their gradient and what is between; the losses are in float32.
+        at_heads = 5 * 4 * scores + 2 * 4 * vocabulary
+        # New moments, the update and its scaled copy, of the two largest variables at a time; no
+        # activations are beside them, but the gradients before clipping.
+        update = 2 * 4 * 4 * largest + (0 if accumulates else 4 * parameters)
+        passing = max(in_block, at_heads, update - kept)
     return MemoryEstimate(
         program=PROGRAM_BYTES,
         weights=4 * parameters,
         moments=8 * parameters,
-        gradients=4 * parameters * (2 if accumulates else 1),
-        kept=int(ALLOCATED * kept),
-        passing=int(ALLOCATED * max(in_block, at_heads, update - kept)),
+        gradients=gradients,
+        kept=int(allocated * kept),
+        passing=int(allocated * passing),
     )
 
 

@@ -106,6 +106,7 @@ class TrainingPlan:
         """Estimated memory of a GPU or TPU core or, where there is neither, of this machine."""
         config = self.trainer.config
         sequences = config.train_batch_size // self.replicas * self.sequences_per_example
+        on_accelerator = is_tpu(self.trainer.strategy) or _has_gpu()
         setting = TrainingSetting(
             train_batch_size=sequences,
             max_seq_length=self.trainer.task.max_seq_length,
@@ -113,10 +114,11 @@ class TrainingPlan:
             remat=config.remat,
             gradient_accumulation_steps=config.gradient_accumulation_steps,
             precision=config.precision,
+            xla=config.jit_compile and on_accelerator,
         )
         estimate = estimate_memory(self.trainer.model.config, setting)
         device = estimate.peak - estimate.program
-        if is_tpu(self.trainer.strategy) or _has_gpu():
+        if on_accelerator:
             return device
         return estimate.program + device * local_replicas(self.trainer.strategy)
 
