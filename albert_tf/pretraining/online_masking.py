@@ -158,7 +158,8 @@ def draw_masking(
     # The lower bits decide the order, the upper ones the lengths.
     last = np.iinfo(np.int32).max
     visit = np.where(columns < counts[:, None], below(for_words, 2**31), last)
-    order = visit.argsort(axis=1, kind="stable")
+    # A stable argsort, several times as fast: equal values are told apart by their columns.
+    order = np.sort((visit.astype(np.int64) << 32) | columns, axis=1) & (2**32 - 1)
     lengths = ngram_lengths(uniform(for_words), counts, settings)
     ngrams = NgramDraws(order, lengths)
     return MaskingDraws(ngrams, uniform(for_slots), below(for_slots, vocab_size))
