@@ -221,8 +221,8 @@ class TrainingStep:
 
     def describe(self) -> str:
         """Says in a line which program runs."""
-        program = "compiled by XLA" if self.compiles else "TensorFlow operations"
-        return f"{program}, {self._config.precision}"
+        plain = f"TensorFlow operations{' and fused passes' if self.fused_precision else ''}"
+        return f"{'compiled by XLA' if self.compiles else plain}, {self._config.precision}"
 
     def _fuses(self) -> bool:
         """Whether steps are made of fused passes: large ones on a CPU, where TensorFlow has XLA."""

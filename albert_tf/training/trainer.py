@@ -283,23 +283,25 @@ class Trainer:
 
     def _prepare(self, batches: Sequence[Features]) -> Any:
         """Makes of batches the argument of `_call`; in a thread of its own."""
-        split = [split_batch(self.strategy, batch) for batch in batches]
-        if self._steps_per_call == 1:
-            return split[0]
-        return tf.nest.map_structure(
-            lambda *values: tf.stack(values), *split, expand_composites=True
-        )
+        with tf.device("CPU:0"):  # not on the first GPU, behind the step that it computes
+            split = [split_batch(self.strategy, batch) for batch in batches]
+            if self._steps_per_call == 1:
+                return split[0]
+            return tf.nest.map_structure(
+                lambda *values: tf.stack(values), *split, expand_composites=True
+            )
 
     def _call(self, depth: int, batches: Any, asks_to_stop: bool) -> dict[str, Any]:
         """Makes the steps of one call; tells how long XLA took to compile it for new shapes."""
         function = self._function_at(depth)
         request = () if self._is_alone else (tf.constant(asks_to_stop, tf.float32),)
-        shapes = [x.shape.as_list() for x in tf.nest.flatten(batches, expand_composites=True)]
-        compiled = (depth, str(shapes))
-        if compiled in self._compiled or not self._training.compiles:
-            return dict(function(batches, *request))
-        self._compiled.add(compiled)
-        with _logging_long("Compiled and first ran", depth):
+        logging_compilation: AbstractContextManager[None] = nullcontext()
+        if self._training.compiles:
+            shapes = [x.shape.as_list() for x in tf.nest.flatten(batches, expand_composites=True)]
+            if (depth, str(shapes)) not in self._compiled:
+                self._compiled.add((depth, str(shapes)))
+                logging_compilation = _logging_long("Compiled and first ran", depth)
+        with logging_compilation:
             return dict(function(batches, *request))
 
     def _function_at(self, depth: int) -> Any:
