@@ -484,29 +484,3 @@ def split_batch(
         )
         for name, values in features.items()
     }
-
-
-def split_batch_spec(
-    strategy: tf.distribute.Strategy, element_spec: Mapping[str, tf.TensorSpec]
-) -> dict[str, tf.TypeSpec]:
-    """What `split_batch` makes of any batch, to trace one graph for batches of every length.
-
-    Sizes of `element_spec` that differ between batches are None.
-    """
-
-    def split_zeros(unknown: int) -> Mapping[str, tf.Tensor]:
-        return split_batch(
-            strategy,
-            {
-                name: tf.zeros([unknown if n is None else n for n in spec.shape], spec.dtype)
-                for name, spec in element_spec.items()
-            },
-        )
-
-    one, other = split_zeros(1), split_zeros(2)
-    return {
-        name: tf.type_spec_from_value(one[name]).most_specific_common_supertype(
-            [tf.type_spec_from_value(other[name])]
-        )
-        for name in element_spec
-    }

@@ -24,7 +24,6 @@ from albert_tf.training.distribution import (
     is_chief,
     is_tpu,
     split_batch,
-    split_batch_spec,
     worker_shard,
 )
 from albert_tf.training.interruption import Interruption
@@ -192,8 +191,7 @@ class Trainer:
             logging.info("Nothing to train: step %d of %d is already reached", self.step, last)
             return
         source = self._input()
-        is_fixed = all(spec.shape.is_fully_defined() for spec in source.batch_spec.values())
-        if self._steps_per_call > 1 and not is_fixed:
+        if self._steps_per_call > 1 and not source.has_one_shape:
             logging.info("--iterations_per_loop has no effect: the length of batches differs")
             self._steps_per_call = 1
         logging.info("Training step: %s", self._training.describe())
@@ -319,16 +317,7 @@ class Trainer:
         if is_tpu(self.strategy) and not all(shape.is_fully_defined() for shape in shapes):
             return
         with log.pause(), _logging_long("Traced", depth):
-            spec = split_batch_spec(self.strategy, source.batch_spec)
-            if self._steps_per_call > 1:
-                zeros = {name: tf.zeros(s.shape, s.dtype) for name, s in source.batch_spec.items()}
-                one, two = (self._prepare([zeros] * count) for count in (1, 2))
-                spec = {
-                    name: tf.type_spec_from_value(one[name]).most_specific_common_supertype(
-                        [tf.type_spec_from_value(two[name])]
-                    )
-                    for name in zeros
-                }
+            spec = source.prepared_spec(self._prepare, is_several=self._steps_per_call > 1)
             request = () if self._is_alone else (tf.TensorSpec([], tf.float32),)
             self._function_at(depth).get_concrete_function(spec, *request)
 

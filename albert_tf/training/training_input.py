@@ -82,7 +82,28 @@ class TrainingInput:
         self._thread.shutdown(cancel_futures=True)
 
     @property
-    def batch_spec(self) -> dict[str, tf.TensorSpec]:
-        """What a batch consists of."""
-        spec = self.iterator.element_spec
-        return {name: feature for name, feature in spec.items() if name != SKIPPED}
+    def has_one_shape(self) -> bool:
+        """Whether all batches have the same shape."""
+        return all(spec.shape.is_fully_defined() for spec in self.iterator.element_spec.values())
+
+    def prepared_spec(self, prepare: Prepare, *, is_several: bool) -> dict[str, tf.TypeSpec]:
+        """What `prepare` makes of any batch, to trace one graph for batches of every length.
+
+        With `is_several` of any number of batches, which then have one shape.
+        """
+
+        def prepare_zeros(unknown: int) -> Any:
+            zeros = {
+                name: tf.zeros([unknown if n is None else n for n in spec.shape], spec.dtype)
+                for name, spec in self.iterator.element_spec.items()
+                if name != SKIPPED
+            }
+            return prepare([zeros] * (unknown if is_several else 1))
+
+        one, other = prepare_zeros(1), prepare_zeros(2)
+        return {
+            name: tf.type_spec_from_value(one[name]).most_specific_common_supertype(
+                [tf.type_spec_from_value(other[name])]
+            )
+            for name in one
+        }
