@@ -148,20 +148,19 @@ def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[],
 
     Two entries share a word. XLA packs eight into a byte, in the loop that draws their words.
     """
-    draw = functools.partial(
-        tf.random.stateless_uniform, seed=seed, minval=None, maxval=None, dtype=tf.uint32
-    )
-    lowest = tf.constant(threshold << 16, tf.uint32)
-    if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
-        # Whole words: a TPU pads short last axes to 128 entries.
-        is_kept = draw(tf.shape(x)) >= lowest
+    is_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+    if is_tpu or not tf.compat.v1.executing_eagerly_outside_functions():
+        # A draw for every entry: a TPU pads short last axes to 128, and TensorFlow 1, for whose
+        # graphs modules are written, cannot draw words.
+        is_kept = tf.random.stateless_uniform(tf.shape(x), seed) >= threshold / 65536
         return lambda: is_kept
     size = x.shape.num_elements() if x.shape.is_fully_defined() else tf.size(x, tf.int64)
-    words = draw([(size + 7) // 8, 4])
+    words = tf.random.stateless_uniform([(size + 7) // 8, 4], seed, None, None, tf.uint32)
     if not in_xla():
         halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])  # the lower one first
         is_kept = tf.reshape(halves[:size] >= threshold, tf.shape(x))
         return lambda: is_kept
+    lowest = tf.constant(threshold << 16, tf.uint32)
     columns = tf.unstack(words, axis=1)  # of Philox, which XLA computes side by side
     uppers = [half for word in columns for half in (tf.bitwise.left_shift(word, 16), word)]
     bits = [tf.cast(upper >= lowest, tf.uint8) * 2**place for place, upper in enumerate(uppers)]

@@ -77,7 +77,7 @@ class TestDropout:
             np.testing.assert_array_equal(dropped, gradient)
             np.testing.assert_array_equal(dropped == 0, expected == 0)
 
-    def test_on_a_tpu_an_entry_takes_a_word(self, monkeypatch):
+    def test_on_a_tpu_every_entry_has_a_draw(self, monkeypatch):
         monkeypatch.setattr(tf.distribute, "TPUStrategy", type(tf.distribute.get_strategy()))
         dropped = dropout(tf.ones([300, 70]), 0.25, SEED).numpy()
         np.testing.assert_array_equal(dropped[dropped != 0], np.float32(4 / 3))
