@@ -94,6 +94,37 @@ def test_goes_back_and_skips_the_batches_that_led_there(records, rolled_back, tm
     assert description["divergence"] == {"roll_backs": 1, "skipped_batches": 3}
 
 
+@pytest.mark.parametrize("steps_per_call", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_batches_that_were_read_ahead_are_kept(records, tmp_path, steps_per_call):
+    """Step 7 is found with the report of step 8, when the batch of step 9 is read already."""
+
+    class Late(PoisonedTask):
+        bad_batches = (6,)
+
+    class SkippingLate(PretrainingTask):
+        def train_dataset(self, *settings):
+            batches = super().train_dataset(*settings).enumerate()
+            return batches.filter(lambda number, _: number < 5 or number >= 8).map(lambda _, b: b)
+
+    states = [
+        state_of(
+            train(
+                make_trainer(
+                    tmp_path / kind.__name__,
+                    make_task(records, kind=kind),
+                    STEPS,
+                    save_checkpoints_steps=5,
+                    iterations_per_loop=steps_per_call,
+                    **ROLL_BACK,
+                )
+            )
+        )
+        for kind in (Late, SkippingLate)
+    ]
+    for name, values in states[0].items():
+        assert values.tobytes() == states[1][name].tobytes(), name
+
+
 @pytest.mark.parametrize("kept", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_run_killed_before_or_after_going_back_ends_the_same(rolled_back, tmp_path, kept):
     task, folder, state = rolled_back

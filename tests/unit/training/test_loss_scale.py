@@ -69,6 +69,7 @@ class TestScale:
     ("replicas", "settings"),
     [
         pytest.param(2, {}, marks=pytest.mark.slow),
+        pytest.param(2, {"jit_compile": True}, marks=pytest.mark.slow),
         pytest.param(
             1,
             {"gradient_accumulation_steps": 3, "jit_compile": True, "remat": True},
