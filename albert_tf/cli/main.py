@@ -33,7 +33,7 @@ COMMANDS = {
         "export_to_tfhub",
         "export_litert",
     ),
-    "Planning and comparing": ("memory", "run_ablations", "glue_results"),
+    "Planning and comparing": ("check_accelerator", "memory", "run_ablations", "glue_results"),
     "To begin with": ("demo",),
 }
 

@@ -1,0 +1,51 @@
+"""Checks training on this machine and writes a report.
+
+It finds the devices and their kernels, compares steps of a small net with recorded numbers in every
+precision, with and without XLA, on one and on all devices, times ALBERT-base, and trains 200 steps.
+Send the report in `--output_dir` with a question. The exit status is 0 if every check passed.
+
+    albert_tf check_accelerator --output_dir=report
+"""
+
+from absl import flags
+
+from albert_tf.cli.app import command
+from albert_tf.cli.flags import Flag, define
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    define(
+        {
+            "Devices": {
+                Flag("use_tpu", False): "Check the TPU of this machine.",
+                Flag("full", False): "Time ALBERT-base on a CPU, too.",
+            },
+            "Output": {
+                Flag("output_dir", required=True): "Required. Directory of the report.",
+            },
+        }
+    )
+
+
+def run() -> None:
+    """Runs the checks."""
+    # TensorFlow, which --help need not wait for.
+    from albert_tf.tools.check_accelerator import REPORT_FILE, check_accelerator
+
+    values = flags.FLAGS
+    checks = check_accelerator(values.output_dir, full=values.full, use_tpu=values.use_tpu)
+    failed = [check.name for check in checks if check.passed is False]
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(checks)} checks failed ({'; '.join(failed)}): see "
+            f"{values.output_dir}/{REPORT_FILE}"
+        )
+    print(f"All checks passed: {values.output_dir}/{REPORT_FILE}")
+
+
+main = command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

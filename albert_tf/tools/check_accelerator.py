@@ -1,0 +1,422 @@
+"""Proves that training is right and fast on a machine, and writes a report of it.
+
+Golden steps train a small net, whose weights and batch NumPy makes, and compare losses, gradient
+norms and updated weights with numbers that were recorded on a CPU in float32.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import math
+import os
+import platform
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from tensorflow.python.framework import kernels  # nothing public lists them
+
+from albert_tf.checkpoints.model_directory import make_output_dir
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.shipped import shipped_directory
+from albert_tf.config import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    AlbertConfig,
+    OptimizerConfig,
+    TrainerConfig,
+)
+from albert_tf.data.files import write_then_rename
+from albert_tf.modeling import fused_attention
+from albert_tf.pretraining.create_data import PretrainingDataSettings, create_pretraining_data
+from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.tools.python_corpus import TRAINING_FILE, write_corpus
+from albert_tf.training.distribution import (
+    create_strategy,
+    device_names,
+    has_tpu_kernels,
+    is_tpu,
+    split_batch,
+    split_cpu,
+)
+from albert_tf.training.process_state import process_state_kept
+from albert_tf.training.step import TrainingStep
+from albert_tf.version import __version__
+
+REPORT_FILE = "accelerator_report.md"
+CONFIG = AlbertConfig(
+    vocab_size=512,
+    embedding_size=32,
+    hidden_size=128,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=512,
+    max_position_embeddings=64,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
+_B, _S, _P, _STEPS = 8, 64, 8, 3
+# Of the golden steps on a CPU, in float32.
+RECORDED = {
+    "loss": [7.2193518, 7.1077812, 6.6300708],
+    "gradient_norm": [6.7481942, 10.3602800, 6.2639298],
+    "update": [4.1751862, -1.0094502],  # its norm, and its product with random numbers
+}
+# Of the relative error; of the update, relative to its norm. The largest of float32 was 1e-6 on a
+# CPU (with TF32 it would be 1e-3), of float16 3e-4, of bfloat16 2e-2.
+TOLERANCES = {FLOAT32: 1e-4, BFLOAT16: 5e-2, FLOAT16: 5e-3}
+# Dense bfloat16 (float16 where there is none) TFLOP/s, by the manufacturer; the first that fits.
+_PEAKS = {
+    "B200": 2250, "GH200": 989, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989,
+    "H800": 989, "A100": 312, "A800": 312, "A10G": 70, "A10": 125, "A30": 165, "A40": 150,
+    "L40S": 362, "L40": 181, "L4": 121, "V100": 125, "T4": 65, "RTX 4090": 165, "RTX 3090": 71,
+}  # fmt: skip
+# Variables that change how devices compute; others may hold what is nobody's business.
+_ENVIRONMENT = re.compile(
+    r"(TF_)?XLA_FLAGS|(NCCL|TF_GPU|TF_CUDNN|TF_FORCE_GPU)_\w+|CUDA_VISIBLE_DEVICES|LIBTPU_INIT_ARGS"
+)
+_DRIVER = Path("/proc/driver/nvidia/version")
+_TIMED = {128: 128, 512: 32}  # batch size of a device, by length
+
+
+class Skipped(Exception):  # noqa: N818
+    """A check that does not apply to this machine; says why."""
+
+
+class Check(NamedTuple):
+    """What was checked; `passed` is None where it does not apply."""
+
+    name: str
+    passed: bool | None
+    details: str
+
+
+def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = False) -> list[Check]:
+    """Runs all checks, and writes `REPORT_FILE`; one that fails does not keep others from running.
+
+    Args:
+        output_dir: directory of the report.
+        full: whether the base model is timed on a CPU, too.
+        use_tpu: whether to compute on the TPU of this machine.
+
+    Returns:
+        The checks, in their order.
+
+    Raises:
+        ValueError: the directory cannot be written to.
+    """
+    make_output_dir(output_dir)
+    found = []
+    for name, function in _checks(full, use_tpu):
+        start = time.perf_counter()
+        try:
+            check = Check(name, True, function())
+        except Skipped as reason:
+            check = Check(name, None, str(reason))
+        except Exception as error:  # whatever it is, the other checks are to run
+            logging.debug("Stack trace of the error:", exc_info=True)
+            check = Check(name, False, f"{type(error).__name__}: {str(error).strip()[:600]}")
+        found.append(check)
+        seconds = time.perf_counter() - start
+        logging.info("%s: %s (%.0f s) %s", name, _word(check), seconds, check.details)
+    with write_then_rename(os.path.join(output_dir, REPORT_FILE)) as file:
+        file.write(_report(found).encode())
+    return found
+
+
+def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+    """The checks by name; each returns what it found, and raises where that is wrong."""
+    device = "TPU" if use_tpu else "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    yield "devices", partial(_check_devices, device)
+    if device == "CPU":
+        split_cpu(2)  # stand for several devices
+    names = {"TPU": ("tpu",), "GPU": ("one_device",), "CPU": ("one_device", "mirrored")}[device]
+    if len(tf.config.list_physical_devices("GPU")) > 1:
+        names = (*names, "mirrored")
+    yield "kernels", partial(_check_kernels, device, names[0])
+    for name in names:
+        for precision in (FLOAT32, BFLOAT16, *([FLOAT16] if device == "GPU" else [])):
+            for xla in (True,) if device == "TPU" else (False, True):
+                if not (device == "CPU" and precision == BFLOAT16 and xla):  # which is refused
+                    title = f"golden steps, {name}, {precision}{', xla' * xla}"
+                    yield title, partial(_check_golden, name, precision, xla, "plain")
+                if device == "GPU" and xla and precision != FLOAT32:
+                    yield f"{title}, cudnn", partial(_check_golden, name, precision, xla, "cudnn")
+    for name, length in itertools.product(names, _TIMED):
+        yield f"base, {name}, length {length}", partial(_time_base, device, name, length, full)
+    yield "training", partial(_check_training, device)
+
+
+def _check_devices(device: str) -> str:
+    if device == "CPU" and glob.glob("/dev/nvidia[0-9]*"):
+        raise ValueError(
+            "there is an NVIDIA driver, and TensorFlow sees no GPU: pip install '.[gpu]'"
+        )
+    if device == "TPU":
+        return f"TPU, {create_strategy('tpu').num_replicas_in_sync} cores"
+    return ", ".join(device_names())
+
+
+@process_state_kept()
+def _check_kernels(device: str, name: str) -> str:
+    """Has every operation of a step a kernel for the device?"""
+    if device == "TPU":
+        if not has_tpu_kernels():
+            raise ValueError("this TensorFlow has no kernels for TPUs: docs/scaling.md, A TPU")
+        return "there are kernels for TPUs"
+    strategy = create_strategy(name)
+    _, step = _golden_step(strategy)
+    graph = step.update.get_concrete_function(_golden_batch()).graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    missing = [
+        op
+        for op in sorted({node.op for node in nodes if not node.op.startswith("_")})
+        if op in dir(tf.raw_ops)
+        and not {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(op).kernel}
+        & {device, "DEFAULT"}
+    ]
+    if missing:
+        raise ValueError(f"no kernel for a {device}: {', '.join(missing)}")
+    return f"{len({node.op for node in nodes})} kinds of operations"
+
+
+def _golden_step(
+    strategy: tf.distribute.Strategy, **settings: Any
+) -> tuple[PretrainingTask, TrainingStep]:
+    """The task of the small net, and its step with its first weights."""
+    task = PretrainingTask(
+        CONFIG,
+        max_seq_length=_S,
+        max_predictions_per_seq=_P,
+        use_one_hot_embeddings=is_tpu(strategy),
+    )
+    config = TrainerConfig("unused", train_batch_size=_B, **settings)
+    rate = OptimizerConfig(optimizer="lamb", learning_rate=0.01, num_warmup_steps=0)
+    step = TrainingStep(task, config, rate, strategy)
+    generator = np.random.default_rng(0)
+    for name, variable in sorted(original_names(step.model).items()):
+        noise = generator.random(variable.shape) - 0.5
+        variable.assign(1 + noise / 5 if name.endswith("gamma") else noise / 3)
+    return task, step
+
+
+def _golden_batch() -> dict[str, tf.Tensor]:
+    generator = np.random.default_rng(1)
+    lengths = np.linspace(_S // 4, _S, _B).astype(int)[:, None]
+    mask = np.arange(_S) < lengths
+    columns = {
+        "input_ids": generator.integers(5, CONFIG.vocab_size, (_B, _S)) * mask,
+        "input_mask": mask,
+        "segment_ids": mask & (np.arange(_S) >= lengths // 2),
+        "masked_lm_positions": generator.integers(1, lengths, (_B, _P)),
+        "masked_lm_ids": generator.integers(5, CONFIG.vocab_size, (_B, _P)),
+        "next_sentence_labels": generator.integers(0, 2, (_B, 1)),
+    }
+    batch = {name: tf.constant(values, tf.int32) for name, values in columns.items()}
+    weights = tf.constant(np.arange(_P) < 1 + np.arange(_B)[:, None], tf.float32)
+    return {**batch, "masked_lm_weights": weights, "example_weights": tf.ones(_B)}
+
+
+@process_state_kept()
+def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict[str, list[float]]:
+    """Trains the small net; returns what `RECORDED` has.
+
+    Raises:
+        Skipped: the attention cannot be used here.
+        ValueError: it can, and computes something else.
+    """
+    if precision == FLOAT32:
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+    if attention == "cudnn":
+        reasons = fused_attention.unsupported(
+            CONFIG, precision, fused_attention.compute_capabilities(), jit_compile=xla
+        )
+        if reasons:
+            raise Skipped("; ".join(reasons))
+    strategy = create_strategy(name)
+    task, step = _golden_step(strategy, precision=precision, jit_compile=xla, attention=attention)
+    if attention == "cudnn" and step.attention is None:
+        raise ValueError("cuDNN's attention differs from the plain one; the log says by how much")
+    variables = step.variables
+    before = [variable.numpy() for variable in variables]
+    batch = split_batch(strategy, _golden_batch())
+    reports = [tf.nest.map_structure(float, step.update(batch)) for _ in range(_STEPS)]
+    updates = [v.numpy() - old for v, old in zip(variables, before, strict=True)]
+    generator = np.random.default_rng(2)
+    projections = [np.vdot(update, generator.random(update.shape) - 0.5) for update in updates]
+    return {
+        "loss": [float(task.total_loss(report["sums"])) for report in reports],
+        "gradient_norm": [report["gradient_norm"] for report in reports],
+        "update": [
+            float(np.sqrt(sum(np.vdot(update, update) for update in updates))),
+            float(np.sum(projections)),
+        ],
+    }
+
+
+def _check_golden(name: str, precision: str, xla: bool, attention: str) -> str:
+    numbers = golden_numbers(name, precision, xla, attention)
+    tolerance = TOLERANCES[BFLOAT16 if name == "tpu" else precision]
+    size = {**{key: np.abs(RECORDED[key]) for key in RECORDED}, "update": RECORDED["update"][0]}
+    errors = {
+        key: float(np.max(np.abs(np.subtract(values, RECORDED[key])) / size[key]))
+        for key, values in numbers.items()
+    }
+    text = ", ".join(f"{key} differs by {error:.1e}" for key, error in errors.items())
+    if not np.max([*errors.values()]) <= tolerance:  # NaN is the largest
+        raise ValueError(f"{text}; at most {tolerance:g} is right. Received: {numbers}")
+    return f"{text} (at most {tolerance:g})"
+
+
+@process_state_kept()
+def _time_base(device: str, name: str, length: int, full: bool) -> str:
+    """The time of a step of ALBERT-base, and its share of the devices' peak."""
+    if device == "CPU" and not full:
+        raise Skipped("timed on a CPU with --full only")
+    config, P = AlbertConfig.from_preset("base_v2"), length * 15 // 100
+    strategy = create_strategy(name)
+    batch_size = (_TIMED[length] if device != "CPU" else 2) * strategy.num_replicas_in_sync
+    precision = {"TPU": BFLOAT16, "GPU": _half_of_gpu(), "CPU": FLOAT32}[device]
+    task = PretrainingTask(
+        config,
+        max_seq_length=length,
+        max_predictions_per_seq=P,
+        use_one_hot_embeddings=is_tpu(strategy),
+    )
+    settings: dict[str, Any] = {"precision": precision, "jit_compile": device != "CPU"}
+    training = TrainerConfig("unused", train_batch_size=batch_size, **settings)
+    step = TrainingStep(task, training, OptimizerConfig(), strategy)
+    ids = np.random.default_rng(0).integers(5, config.vocab_size, (batch_size, length))
+    tokens, predicted = tf.constant(ids, tf.int32), tf.constant(ids[:, :P], tf.int32)
+    batch = {
+        "input_ids": tokens,
+        "input_mask": tf.ones_like(tokens),
+        "segment_ids": tf.zeros_like(tokens),
+        "masked_lm_positions": tf.zeros_like(predicted) + tf.range(P),
+        "masked_lm_ids": predicted,
+        "masked_lm_weights": tf.ones([batch_size, P]),
+        "next_sentence_labels": tf.zeros([batch_size, 1], tf.int32),
+        "example_weights": tf.ones(batch_size),
+    }
+    features = split_batch(strategy, batch)
+    times: list[float] = []
+    for _ in range(3):
+        start = time.perf_counter()
+        count = 1 if not times or device == "CPU" else 10  # the first one compiles
+        reports = [step.update(features) for _ in range(count)]
+        if not math.isfinite(reports[-1]["gradient_norm"].numpy()):
+            raise ValueError("the norm of the gradients is not finite")
+        times.append((time.perf_counter() - start) / count)
+    best = min(times[1:])
+    attention = "cudnn" if step.attention else "plain"
+    text = (
+        f"{best * 1e3:.1f} ms a step of {batch_size}, {batch_size / best:.0f} sequences/s, "
+        f"{precision}, attention={attention}; compiled in {times[0]:.0f} s"
+    )
+    peak = next((p for key, p in _PEAKS.items() if device == "GPU" and key in device_names()[0]), 0)
+    if not peak:
+        return f"{text}; the peak of this device is not known here"
+    peak *= strategy.num_replicas_in_sync
+    share = 3 * _operations(config, batch_size, length, P) / best / peak / 1e12
+    return f"{text}; {share:.1%} of {peak} TFLOP/s"
+
+
+def _half_of_gpu() -> str:
+    return (
+        BFLOAT16
+        if min(fused_attention.compute_capabilities(), default=(8, 0)) >= (8, 0)
+        else FLOAT16
+    )
+
+
+def _operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
+    """Floating-point operations of the matrix products of one forward pass."""
+    E, H, F, V = (
+        config.embedding_size,
+        config.hidden_size,
+        config.intermediate_size,
+        config.vocab_size,
+    )
+    layer = 2 * S * (4 * H * H + 2 * H * F) + 4 * S * S * H
+    return B * (config.num_hidden_layers * layer + 2 * S * E * H + 2 * P * E * (H + V) + 2 * H * H)
+
+
+def _check_training(device: str) -> str:
+    """Trains on text of this Python's documentation; the loss must fall."""
+    mini = shipped_directory("mini", "mini")
+    config, steps = CONFIG.replace(vocab_size=8000), 20
+    if device != "CPU":
+        config, steps = AlbertConfig.from_json_file(os.path.join(mini, "config.json")), 200
+    with tempfile.TemporaryDirectory() as folder:
+        config.to_json_file(os.path.join(folder, "albert_config.json"))
+        write_corpus(folder, None if steps > 20 else 100)
+        data = PretrainingDataSettings(
+            input_file=os.path.join(folder, TRAINING_FILE),
+            output_file=os.path.join(folder, "records"),
+            spm_model_file=os.path.join(mini, "spiece.model"),
+            max_seq_length=_S,
+            max_predictions_per_seq=10,
+            dupe_factor=2,
+            num_workers=1,
+        )
+        create_pretraining_data(data)
+        precision = {"TPU": BFLOAT16, "GPU": _half_of_gpu(), "CPU": FLOAT32}[device]
+        training = PretrainingSettings(
+            input_file=data.output_file,
+            output_dir=os.path.join(folder, "run"),
+            albert_config_file=os.path.join(folder, "albert_config.json"),
+            max_seq_length=_S,
+            max_predictions_per_seq=10,
+            train_batch_size=64,
+            num_train_steps=steps,
+            num_warmup_steps=steps // 10,
+            optimizer="adamw",
+            learning_rate=1e-3,
+            log_steps=steps // 10,
+            precision=precision,
+            use_tpu=device == "TPU",
+        )
+        history = run_pretraining(training).history
+    losses = [record["loss"] for record in history if record["phase"] == "train"]
+    first, last = losses[0], statistics.fmean(losses[-2:])
+    if not last < 0.95 * first:
+        raise ValueError(f"the loss does not fall: {first:.3f}, then {last:.3f}")
+    return f"{steps} steps, {precision}: the loss fell from {first:.3f} to {last:.3f}"
+
+
+def _word(check: Check) -> str:
+    return {True: "passed", False: "FAILED", None: "not applicable"}[check.passed]
+
+
+def _report(checks: list[Check]) -> str:
+    """The report, in Markdown."""
+    build = tf.sysconfig.get_build_info()
+    facts: Mapping[str, Any] = {
+        "time": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        "system": platform.platform(),
+        "versions": f"albert_tf {__version__}, Python {platform.python_version()}, TensorFlow "
+        f"{tf.__version__}, Keras {keras.__version__}, NumPy {np.__version__}",
+        "built for": f"CUDA {build.get('cuda_version')}, cuDNN {build.get('cudnn_version')}",
+        "driver": _DRIVER.read_text().splitlines()[0] if _DRIVER.exists() else "none",
+        **{name: os.environ[name] for name in sorted(os.environ) if _ENVIRONMENT.fullmatch(name)},
+    }
+    lines = ["# albert_tf on this machine", ""]
+    lines += [f"- {name}: {value}" for name, value in facts.items()]
+    lines += ["", "| check | result | details |", "|---|---|---|"]
+    for check in checks:
+        details = re.sub(r"\s+", " ", check.details).replace("|", "\\|")
+        lines.append(f"| {check.name} | {_word(check)} | {details} |")
+    failed = sum(check.passed is False for check in checks)
+    return "\n".join([*lines, "", f"{failed} of {len(checks)} checks failed.", ""])

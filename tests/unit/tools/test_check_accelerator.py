@@ -1,0 +1,94 @@
+"""The program that proves a new machine: its recorded numbers, and what becomes of a failure."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from albert_tf.tools import check_accelerator as module
+from tests.programs import ROOT
+
+GOLDEN = ("one_device", "float32", False, "plain")
+ONE_CHECK = f"""
+from albert_tf.cli import check_accelerator
+from albert_tf.tools import check_accelerator as module
+
+golden = module.partial(module._check_golden, *{GOLDEN})
+module._checks = lambda *_: [("golden", golden)]
+module.RECORDED["gradient_norm"][1] *= 1.001
+check_accelerator.main()
+"""
+
+
+def run(*arguments):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_recorded_numbers_are_those_of_a_cpu():
+    numbers = module.golden_numbers(*GOLDEN)
+    assert numbers.keys() == module.RECORDED.keys()
+    for name, values in numbers.items():
+        np.testing.assert_allclose(values, module.RECORDED[name], rtol=1e-5, atol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_each_recorded_number_counts(monkeypatch, index):
+    name, number = [*module.RECORDED][index // 2], index % 2
+    monkeypatch.setattr(module, "golden_numbers", lambda *_: module.RECORDED)
+    assert "at most 0.0001" in module._check_golden(*GOLDEN)
+    changed = {**module.RECORDED, name: list(module.RECORDED[name])}
+    for factor in (1.001, float("nan")):
+        changed[name][number] *= factor
+        monkeypatch.setattr(module, "golden_numbers", lambda *_: changed)
+        with pytest.raises(ValueError, match=f"{name} differs by .* at most 0.0001 is right"):
+            module._check_golden(*GOLDEN)
+
+
+def test_a_failure_keeps_no_other_check_from_running(monkeypatch, tmp_path):
+    def fail():
+        raise RuntimeError("no\n|kernel|")
+
+    def skip():
+        raise module.Skipped("no such device")
+
+    checks = [("one", fail), ("two", skip), ("three", lambda: "fine")]
+    monkeypatch.setattr(module, "_checks", lambda *_: checks)
+    found = module.check_accelerator(str(tmp_path / "report"))
+    assert [check.passed for check in found] == [False, None, True]
+    report = (tmp_path / "report" / module.REPORT_FILE).read_text()
+    assert "| one | FAILED | RuntimeError: no \\|kernel\\| |" in report
+    assert "| two | not applicable | no such device |\n| three | passed | fine |" in report
+    assert "\n1 of 3 checks failed." in report
+
+
+def test_gpus_are_checked_in_every_precision_one_and_all(monkeypatch):
+    monkeypatch.setattr(module.tf.config, "list_physical_devices", lambda *_: ["GPU:0", "GPU:1"])
+    names = [name for name, _ in module._checks(False, False)]
+    assert len(names) == len(set(names)) == 2 + 2 * (6 + 2) + 2 * 2 + 1
+    assert "golden steps, mirrored, float16, xla, cudnn" in names
+    assert "base, mirrored, length 512" in names
+
+
+def test_peaks_are_found_by_the_names_of_devices():
+    """The first that fits counts, so a longer name comes before one that it contains."""
+    names = [*module._PEAKS]
+    for number, name in enumerate(names):
+        assert not [other for other in names[:number] if other in name]
+
+
+@pytest.mark.slow
+def test_a_changed_number_ends_the_command_with_status_1(tmp_path):
+    done = run("-c", ONE_CHECK, f"--output_dir={tmp_path}")
+    assert done.returncode == 1
+    assert "1 of 1 checks failed (golden)" in done.stderr
+
+
+@pytest.mark.slow
+def test_all_checks_pass_on_a_cpu(tmp_path):
+    done = run("-m", "albert_tf.cli.check_accelerator", f"--output_dir={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    report = (tmp_path / module.REPORT_FILE).read_text()
+    assert "mirrored, float32, xla | passed" in report
+    assert "| training | passed | 20 steps" in report
