@@ -177,6 +177,7 @@ class Job(ABC, Generic[S]):
                 max_seq_length=settings.max_seq_length,
                 tokens_per_batch=batch_size * settings.max_seq_length,
                 padding=settings.padding,
+                jit_compile=settings.xla,
             )
         return self._predictors[batch_size]
 
@@ -219,7 +220,9 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
         )
         trainer = Trainer(task, trainer_config, config, strategy, profiler)
     job.use(
-        trainer.model if trainer else build_model(task.build_model, settings.precision, strategy),
+        trainer.model
+        if trainer
+        else build_model(task.build_model, settings.precision, strategy, jit_compile=settings.xla),
         strategy,
     )
     result = JobResult(settings.output_dir)

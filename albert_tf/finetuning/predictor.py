@@ -12,7 +12,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
-from albert_tf.training.distribution import local_replicas
+from albert_tf.training.distribution import is_tpu, local_replicas
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
@@ -38,6 +38,8 @@ class Predictor:
         max_seq_length: length that no sequence exceeds.
         tokens_per_batch: positions of a batch over these replicas, padding included.
         padding: one of `data.sequences.PADDINGS`.
+        jit_compile: whether XLA compiles the model, for every length once; it does not with
+            "longest", which has too many.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Predictor:
         max_seq_length: int,
         tokens_per_batch: int,
         padding: str = "longest",
+        jit_compile: bool = False,
     ) -> None:
         self.model = model
         self.strategy = strategy
@@ -56,6 +59,10 @@ class Predictor:
         self.max_seq_length = max_seq_length
         self.tokens_per_batch = tokens_per_batch
         self.padding = padding
+        self._compiles = jit_compile and padding != "longest" and not is_tpu(strategy)
+        self._outputs = self._outputs_of
+        if self._compiles:
+            self._outputs = tf.function(self._outputs_of, jit_compile=True, autograph=False)
         ids = tf.TensorSpec([None, None], tf.int32)
         self._run = tf.function(
             self._run_replicas, input_signature=[ids] * len(INPUTS), autograph=False
@@ -111,8 +118,16 @@ class Predictor:
                 bar.update(len(started[0]))
 
     def _start(self, features: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
-        """Runs one batch, filled up with rows of zeros until the replicas can share it."""
-        missing = -len(features[INPUTS[0]]) % local_replicas(self.strategy)
+        """Runs one batch, filled up with rows of zeros until the replicas can share it.
+
+        What is compiled is filled up to the other batches of its length.
+        """
+        count, length = features[INPUTS[0]].shape
+        replicas = local_replicas(self.strategy)
+        missing = -count % replicas
+        if self._compiles:
+            usual = self.tokens_per_batch // length // replicas * replicas
+            missing = max(missing, usual - count)
         columns = (np.pad(features[name], [(0, missing), (0, 0)]) for name in INPUTS)
         return self._run(*map(tf.constant, columns))
 
@@ -133,6 +148,9 @@ class Predictor:
             name: values[start : start + share]
             for name, values in zip(INPUTS, columns, strict=True)
         }
+        return self._outputs(features)
+
+    def _outputs_of(self, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         outputs = self.model(features, training=False)
         return {name: tf.cast(outputs[name], tf.float32) for name in self.outputs}
 

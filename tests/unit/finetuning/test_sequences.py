@@ -59,6 +59,25 @@ def test_padding_and_replicas_change_nothing(expected, predictor, monkeypatch):
         np.testing.assert_allclose(logits, expected, **TOLERANCE)
 
 
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_compiling_changes_nothing_and_sees_one_shape_a_length(expected, replicas):
+    """Of 13 sequences in batches of 4, the last batch is filled up."""
+    predictor = Predictor(
+        *make_model(replicas),
+        max_seq_length=MAX_LENGTH,
+        tokens_per_batch=4 * MAX_LENGTH,
+        padding="max",
+        jit_compile=True,
+    )
+    shapes, run = set(), predictor._run
+    predictor._run = lambda *columns: shapes.add(columns[0].shape) or run(*columns)
+    logits = np.zeros_like(expected)
+    for rows, outputs in predictor.batches(some_sequences()):
+        logits[rows] = outputs["logits"]
+    assert shapes == {(4, MAX_LENGTH)}
+    np.testing.assert_allclose(logits, expected, **TOLERANCE)
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_few_sequences(predictor, count):
     logits = predictor.predict(some_sequences(LENGTHS[:count]))["logits"]

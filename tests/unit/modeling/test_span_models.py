@@ -73,11 +73,18 @@ def test_beams_do_not_depend_on_padding(row):
         assert_same_beams(alone, {name: padded[name][row : row + 1] for name in BEAMS})
 
 
-def test_beams_of_batches_by_length_are_those_of_one_batch():
+@pytest.mark.parametrize(
+    "settings",
+    [{}, pytest.param({"jit_compile": True, "padding": "max"}, marks=pytest.mark.slow)],
+    ids=["", "compiled"],
+)
+def test_beams_of_batches_by_length_are_those_of_one_batch(settings):
     strategy = create_strategy("one_device")
     with strategy.scope():
         model = beam_model(small_config(**SHALLOW))
-    predictor = Predictor(model, strategy, outputs=BEAMS, max_seq_length=S, tokens_per_batch=10)
+    predictor = Predictor(
+        model, strategy, outputs=BEAMS, max_seq_length=S, tokens_per_batch=10, **settings
+    )
     assert_same_beams(predictor.predict(windows()), model(span_inputs()))
 
 
