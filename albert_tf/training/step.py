@@ -222,7 +222,9 @@ class TrainingStep:
     def describe(self) -> str:
         """Says in a line which program runs."""
         plain = f"TensorFlow operations{' and fused passes' if self.fused_precision else ''}"
-        return f"{'compiled by XLA' if self.compiles else plain}, {self._config.precision}"
+        program = "compiled by XLA" if self.compiles else plain
+        attention = "cudnn" if self.attention else "plain"
+        return f"{program}, {self._config.precision}, attention={attention}"
 
     def _fuses(self) -> bool:
         """Whether steps are made of fused passes: large ones on a CPU, where TensorFlow has XLA."""

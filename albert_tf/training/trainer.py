@@ -313,8 +313,7 @@ class Trainer:
         One made for the length that happens to come first rounds otherwise, and a resumed run
         begins with another length than the unbroken one.
         """
-        shapes = [spec.shape for spec in source.batch_spec.values()]
-        if is_tpu(self.strategy) and not all(shape.is_fully_defined() for shape in shapes):
+        if is_tpu(self.strategy) and not source.has_one_shape:
             return
         with log.pause(), _logging_long("Traced", depth):
             spec = source.prepared_spec(self._prepare, is_several=self._steps_per_call > 1)
