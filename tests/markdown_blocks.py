@@ -14,7 +14,7 @@ from pathlib import Path
 
 _FENCE = re.compile(r"^( *)```(.*)$")
 _MARK = re.compile(r"^ *<!-- (?:needs: (.+)|printed) -->$")
-_KEYWORDS = ("do", "done", "then", "else", "fi", "export", "time")
+_KEYWORDS = ("do", "done", "then", "else", "fi", "exec", "export", "time")
 _ASSIGNMENT = re.compile(r"\w+=")
 
 
@@ -89,6 +89,7 @@ def commands_in(text: str) -> list[list[str]]:
     text = re.sub(r"<<-?\s*'?(\w+)'?(.*)\n(?:.*\n)*?\s*\1\n", r"\2\n", text)
     text = re.sub(r"(?m)(^|\s)#\s.*$", "", text).replace("\\\n", " ")
     text = re.sub(r"(?<=\s)\d(?=>)", "", text)
+    text = re.sub(r"(?m)^\w+=\$\(", "", text)  # the value is what a command prints
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&<>\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
     commands: list[list[str]] = [[]]

@@ -3,13 +3,15 @@
 import inspect
 import itertools
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import albert_tf
+from albert_tf.training.distribution import Cluster, cluster_from_environment
 from tests.documentation import DOCS, ROOT
-from tests.markdown_blocks import prose_of
+from tests.markdown_blocks import blocks_of, prose_of
 
 PAGES = sorted(
     path for folder in (".", "docs", "notebooks") for path in (ROOT / folder).glob("*.md")
@@ -142,3 +144,25 @@ def test_every_public_name_is_described(name):
     assert undescribed(value) == []
     if name.endswith(".call"):
         assert re.search(r"(int32|float\d*) \[B", inspect.getdoc(value)), f"{name} names no shapes"
+
+
+def test_slurm_jobs_get_their_workers(tmp_path):
+    """The script of scaling.md, with a stand-in for `scontrol` and the training left out."""
+    (block,) = (b for b in blocks_of(DOCS / "scaling.md") if "scontrol" in b.text)
+    lines = block.text.split("exec albert_tf")[0].splitlines()[1:]
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text('#!/bin/sh\n[ "$3" = "n[1-3]" ] && printf "n1\\nn2\\nn3\\n"\n')
+    scontrol.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([*lines, 'printf %s "$TF_CONFIG"'])],
+        env={
+            "PATH": f"{tmp_path}:/usr/bin:/bin",
+            "SLURM_JOB_NODELIST": "n[1-3]",
+            "SLURM_NODEID": "2",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    cluster = cluster_from_environment({"TF_CONFIG": done.stdout})
+    assert cluster == Cluster(("n1:2222", "n2:2222", "n3:2222"), 2)

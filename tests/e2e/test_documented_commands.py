@@ -30,14 +30,18 @@ EVERY_DOCUMENT = pytest.mark.parametrize(
 LANGUAGES = {"bash", "python", "text", "json", "dockerfile"}
 # Programs of others that blocks for a shell may start.
 OTHER_PROGRAMS = {"cat", "cd", "curl", "docker", "echo", "git", "head", "ls", "papermill",
-                  "pip", "printf", "sed", "sha256sum", "source"}  # fmt: skip
+                  "paste", "pip", "printf", "python3", "scontrol", "sed", "sha256sum", "source",
+                  "tensorboard", "."}  # fmt: skip
 # Flags of other programs that the text speaks of.
 OTHER_FLAGS = {"all", "check", "flink_job_server_jar", "model_base_path", "signal",
-               "spark_job_server_jar", "strict", "undefok"}  # fmt: skip
+               "spark_job_server_jar", "strict", "undefok", "xla_gpu_autotune_level",
+               "xla_gpu_dump_autotune_results_to",
+               "xla_gpu_load_autotune_results_from"}  # fmt: skip
 
 
 # Files that readers of a page make.
-OF_READERS = {"ablations.md", "glue_results.md", "run_tagging.py", "tagging.py"}
+OF_READERS = {"ablations.md", "accelerator_report.md", "glue_results.md", "run_tagging.py",
+              "tagging.py", "train.sh"}  # fmt: skip
 
 
 def has_test_of_its_own(document: Path) -> bool:
