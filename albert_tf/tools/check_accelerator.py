@@ -213,21 +213,26 @@ def _golden_step(
     return task, step
 
 
-def _golden_batch() -> dict[str, tf.Tensor]:
+def _batch(vocab_size: int, B: int, S: int, P: int, shortest: int) -> dict[str, tf.Tensor]:
+    """A batch of random tokens; sequences of `shortest` to S of them."""
     generator = np.random.default_rng(1)
-    lengths = np.linspace(_S // 4, _S, _B).astype(int)[:, None]
-    mask = np.arange(_S) < lengths
+    lengths = np.linspace(shortest, S, B).astype(int)[:, None]
+    mask = np.arange(S) < lengths
     columns = {
-        "input_ids": generator.integers(5, CONFIG.vocab_size, (_B, _S)) * mask,
+        "input_ids": generator.integers(5, vocab_size, (B, S)) * mask,
         "input_mask": mask,
-        "segment_ids": mask & (np.arange(_S) >= lengths // 2),
-        "masked_lm_positions": generator.integers(1, lengths, (_B, _P)),
-        "masked_lm_ids": generator.integers(5, CONFIG.vocab_size, (_B, _P)),
-        "next_sentence_labels": generator.integers(0, 2, (_B, 1)),
+        "segment_ids": mask & (np.arange(S) >= lengths // 2),
+        "masked_lm_positions": generator.integers(1, lengths, (B, P)),
+        "masked_lm_ids": generator.integers(5, vocab_size, (B, P)),
+        "next_sentence_labels": generator.integers(0, 2, (B, 1)),
     }
     batch = {name: tf.constant(values, tf.int32) for name, values in columns.items()}
-    weights = tf.constant(np.arange(_P) < 1 + np.arange(_B)[:, None], tf.float32)
-    return {**batch, "masked_lm_weights": weights, "example_weights": tf.ones(_B)}
+    weights = tf.constant(np.arange(P) < 1 + np.arange(B)[:, None], tf.float32)
+    return {**batch, "masked_lm_weights": weights, "example_weights": tf.ones(B)}
+
+
+def _golden_batch() -> dict[str, tf.Tensor]:
+    return _batch(CONFIG.vocab_size, _B, _S, _P, shortest=_S // 4)
 
 
 @process_state_kept()
@@ -302,18 +307,7 @@ def _time_base(device: str, name: str, length: int, full: bool) -> str:
     settings: dict[str, Any] = {"precision": precision, "jit_compile": device != "CPU"}
     training = TrainerConfig("unused", train_batch_size=batch_size, **settings)
     step = TrainingStep(task, training, OptimizerConfig(), strategy)
-    ids = np.random.default_rng(0).integers(5, config.vocab_size, (batch_size, length))
-    tokens, predicted = tf.constant(ids, tf.int32), tf.constant(ids[:, :P], tf.int32)
-    batch = {
-        "input_ids": tokens,
-        "input_mask": tf.ones_like(tokens),
-        "segment_ids": tf.zeros_like(tokens),
-        "masked_lm_positions": tf.zeros_like(predicted) + tf.range(P),
-        "masked_lm_ids": predicted,
-        "masked_lm_weights": tf.ones([batch_size, P]),
-        "next_sentence_labels": tf.zeros([batch_size, 1], tf.int32),
-        "example_weights": tf.ones(batch_size),
-    }
+    batch = _batch(config.vocab_size, batch_size, length, P, shortest=length)
     features = split_batch(strategy, batch)
     times: list[float] = []
     for _ in range(3):

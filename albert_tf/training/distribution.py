@@ -296,6 +296,11 @@ def _tpu(address: TpuAddress) -> tf.distribute.TPUStrategy:
             "or on a TPU machine itself --tpu_name=local. Without a TPU omit --use_tpu."
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
+    if strategy.extended.num_hosts > 1:
+        logging.warning(
+            "This TPU has %d hosts, and one process makes the batches of all: they may wait for it",
+            strategy.extended.num_hosts,
+        )
     if address.num_cores not in (None, strategy.num_replicas_in_sync):
         raise ValueError(
             f"The TPU {name} has {strategy.num_replicas_in_sync} cores. Received: "

@@ -222,8 +222,8 @@ class Trainer:
                     wait_for_workers(self.strategy)
                     raise interruption.stopped(self.step)
                 if on_checkpoint:
-                    # Where workers evaluate together, a signal to another ends all at a step.
-                    leaves = interruption.nothing_to_save if self.is_chief else nullcontext
+                    # One that left alone would be lost to the others: they end at a step together.
+                    leaves = interruption.nothing_to_save if self._is_alone else nullcontext
                     with log.pause(), leaves(self.step):
                         on_checkpoint(self.step)
 
