@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import islice
 
 import numpy as np
 from absl import app, flags
@@ -95,7 +96,7 @@ def losses_of_training() -> list[float]:
             learning_rate=0.005, num_train_steps=steps, num_warmup_steps=steps // 10
         )
         trainer = Trainer(task, config, optimizer, create_strategy("one_device"))
-    batches = task.train_dataset(FLAGS.batch_size, seed=1).take(steps)
+    batches = islice(task.train_dataset(FLAGS.batch_size, seed=1), steps)
     sums = [trainer.train_step(batch)["sums"] for batch in batches]
     return [float(task.total_loss(step)) for step in sums]
 

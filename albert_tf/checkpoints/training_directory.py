@@ -3,9 +3,10 @@
 `model.ckpt-<step>` has weights, moments and step under the original release's names, so tools made
 for the original read it, and a directory of the original can be continued. What the original never
 saved lies in the folder `train_state`, named by the step: the position in the input. (A folder,
-because the original takes every index file beside its checkpoints for one of them.) Order of
-writing: the train state, the checkpoint, and at last the file `checkpoint` that names it. A run
-killed anywhere in between leaves the directory as it was before.
+because the original takes every index file beside its checkpoints for one of them.) The chief's is
+`<step>.*`, that of another worker `<step>.<worker>.*`. Order of writing: the train states, the
+description of all, `<step>.json`, the checkpoint, and at last the file `checkpoint` that names it.
+A run killed anywhere in between leaves the directory as it was before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -53,7 +54,9 @@ _POLL_SECONDS = 2.0
 CHECKPOINT = "model.ckpt"
 BEST = "model.ckpt-best"
 TRAIN_STATE = "train_state"
-_CHECKSUM = "sha256"  # of the files of a train state; TensorFlow may crash on damaged ones
+# In a description: a checksum of the files of each worker's train state (TensorFlow may crash on
+# damaged ones), and the names of the iterators in it. Earlier versions wrote one checksum alone.
+_STATES, _CHECKSUM, _ITERATORS = "states", "sha256", "iterators"
 
 
 def name_newest(directory: str, names: list[str]) -> None:
@@ -135,8 +138,9 @@ class TrainingDirectory:
         step: int,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        iterator: Any | None,
+        positions: Mapping[str, Any] | None,
         input_description: Mapping[str, Any],
+        other_positions: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         """Writes everything a run needs to go on from here; returns the checkpoint's prefix.
 
@@ -144,9 +148,10 @@ class TrainingDirectory:
             step: finished steps.
             model: its weights are saved.
             optimizer: its moments are saved.
-            iterator: the `tf.data` iterator the next batch will come from; None where there is no
-                good one, so that a resumed run starts its input anew.
+            positions: the `tf.data` iterators the next batch will come from, by name; None where
+                there is no good one, so that a resumed run starts its input anew.
             input_description: JSON that tells whether another run has the same input.
+            other_positions: of the other workers, what `saved_positions` returned.
 
         Raises:
             SaveError: the disk is full, or the directory may not be written to.
@@ -154,8 +159,11 @@ class TrainingDirectory:
         prefix = self._prefix(step)
         try:
             tf.io.gfile.makedirs(self._train_states)
-            if iterator is not None:
-                self._write_input_position(prefix, iterator, input_description)
+            if positions is not None:
+                # Without the JSON file, which comes last, there is no train state.
+                states = [self._write_positions(step, 0, positions), *other_positions]
+                known = [{key: state[key] for key in (_CHECKSUM, _ITERATORS)} for state in states]
+                self._write_description(step, 0, {**input_description, _STATES: known})
             variables = {**original_names(model), **slot_variables(model, optimizer)}
             write_checkpoint(prefix, variables, step)
             kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
@@ -185,15 +193,51 @@ class TrainingDirectory:
             "command again."
         )
 
-    def _write_input_position(
-        self, prefix: str, iterator: Any, input_description: Mapping[str, Any]
+    def save_positions(
+        self, step: int, worker: int, positions: Mapping[str, Any], notes: Mapping[str, Any]
     ) -> None:
-        """Writes the train state; without its JSON file, which comes last, it does not exist."""
-        state = self._train_state(prefix)
+        """Writes the train state of a worker other than the chief, who calls `save` afterwards.
+
+        Args:
+            step: finished steps.
+            worker: its number, from 1.
+            positions: see `save`.
+            notes: JSON for `saved_positions`.
+
+        Raises:
+            SaveError: the disk is full, or the directory may not be written to.
+        """
+        try:
+            tf.io.gfile.makedirs(self._train_states)
+            state = self._write_positions(step, worker, positions)
+            self._write_description(step, worker, {**notes, **state})
+        except (OSError, tf.errors.OpError) as error:
+            raise self._not_saved(step, error) from error
+
+    def saved_positions(self, step: int, worker: int) -> dict[str, Any]:
+        """Returns the notes of a worker that has saved its position, for `save`.
+
+        Raises:
+            SaveError: there is nothing, or it is damaged.
+        """
+        path = self._train_state(step, worker) + ".json"
+        try:
+            content: dict[str, Any] = read_json(path, repr(path))
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            raise self._not_saved(step, error) from error
+        return content
+
+    def _write_positions(
+        self, step: int, worker: int, positions: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Writes a train state, and returns what `_states` is to know of it."""
+        state = self._train_state(step, worker)
         with new_checkpoint(state) as temporary:
-            tf.train.Checkpoint(iterator=iterator).write(temporary)
-        with write_then_rename(state + ".json") as file:
-            content = {**input_description, _CHECKSUM: _checksum(state)}
+            tf.train.Checkpoint(**positions).write(temporary)
+        return {_CHECKSUM: _checksum(state), _ITERATORS: list(positions)}
+
+    def _write_description(self, step: int, worker: int, content: Mapping[str, Any]) -> None:
+        with write_then_rename(self._train_state(step, worker) + ".json") as file:
             file.write(json.dumps(content, indent=2).encode())
 
     def _remove_all_but(self, kept: list[str]) -> None:
@@ -253,10 +297,10 @@ class TrainingDirectory:
         """Restores a checkpoint if it and the train state beside it are whole; else says why."""
         try:
             # That there is no train state is no damage: the original writes none.
-            expected = (self.input_description(prefix) or {}).get(_CHECKSUM)
-            state = self._train_state(prefix)
-            if expected is not None and _checksum(state) != expected:
-                raise DamagedError(f"{state!r} is damaged: its checksum differs.")
+            description = self.input_description(prefix)
+            for state, _, expected in self._states(prefix, description or {}):
+                if expected is not None and _checksum(state) != expected:
+                    raise DamagedError(f"{state!r} is damaged: its checksum differs.")
             return self.restore(prefix, model, optimizer)
         except DamagedError as error:
             return error
@@ -300,7 +344,7 @@ class TrainingDirectory:
         Raises:
             DamagedError: that is no longer to be read.
         """
-        path = self._train_state(prefix) + ".json"
+        path = self._train_state(_step_of(prefix)) + ".json"
         if not tf.io.gfile.exists(path):
             return None
         try:
@@ -310,14 +354,25 @@ class TrainingDirectory:
             raise DamagedError(str(error)) from error
         return content.value
 
-    def _train_state(self, prefix: str) -> str:
-        """The train state of a step checkpoint."""
-        return os.path.join(self._train_states, prefix.rsplit("-", 1)[1])
+    def _train_state(self, step: int | str, worker: int = 0) -> str:
+        """The prefix of the train state of a step and worker."""
+        return os.path.join(self._train_states, f"{step}.{worker}" if worker else str(step))
+
+    def _states(
+        self, prefix: str, description: Mapping[str, Any]
+    ) -> Iterator[tuple[str, list[str], str | None]]:
+        """Prefix, names of the iterators and checksum of the train states of a checkpoint."""
+        earlier = {_CHECKSUM: description.get(_CHECKSUM), _ITERATORS: ["iterator"]}
+        for worker, state in enumerate(description.get(_STATES, [earlier])):
+            path = self._train_state(_step_of(prefix), worker)
+            yield path, state[_ITERATORS], state[_CHECKSUM]
 
     def restore_input(
-        self, prefix: str, iterator: Any, input_description: Mapping[str, Any]
+        self, prefix: str, positions: Mapping[str, Any], input_description: Mapping[str, Any]
     ) -> bool:
-        """Moves an iterator, made anew, to where the checkpoint's run stood in its input.
+        """Moves iterators, made anew, to where the checkpoint's run stood in its input.
+
+        They may be some of those that were saved, by whichever workers.
 
         Returns:
             Whether the position was restored. If not, a warning says why: none was saved, or
@@ -340,14 +395,20 @@ class TrainingDirectory:
                 ", ".join(changed),
             )
             return False
-        state = self._train_state(prefix)
-        try:
-            tf.train.Checkpoint(iterator=iterator).read(state).assert_consumed()
-        except READ_ERRORS as error:  # of one from before there were checksums
-            raise LoadError(
-                f"{state!r} cannot be read: {reason_of(error)}. If it is damaged, remove "
-                f"{state}.json to read the input from the start."
-            ) from error
+        pending = dict(positions)
+        for state, names, _ in self._states(prefix, stored):
+            found = {name: pending.pop(name) for name in names if name in pending}
+            if not found:
+                continue
+            try:
+                status = tf.train.Checkpoint(**found).read(state)
+                status.assert_existing_objects_matched().expect_partial()
+            except READ_ERRORS as error:  # of one from before there were checksums
+                raise LoadError(
+                    f"{state!r} cannot be read: {reason_of(error)}. If it is damaged, remove "
+                    f"{self._train_state(_step_of(prefix))}.json to read the input from the start."
+                ) from error
+        assert not pending, pending
         return True
 
     def save_best(self, step: int, model: keras.Model) -> None:
@@ -357,6 +418,10 @@ class TrainingDirectory:
             WriteError: the disk is full, or the directory may not be written to.
         """
         write_checkpoint(os.path.join(self.path, BEST), original_names(model), step)
+
+
+def _step_of(prefix: str) -> str:
+    return prefix.rsplit("-", 1)[1]
 
 
 def _checksum(prefix: str) -> str:

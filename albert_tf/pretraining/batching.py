@@ -13,6 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -21,15 +22,26 @@ from albert_tf.data.records import example_features, parse_batch
 from albert_tf.data.tfrecord import FeatureSpec, RecordError, read_records
 from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from albert_tf.pretraining.segments import NONE, NSP, SOP
-from albert_tf.training.task import EXAMPLE_WEIGHTS, REST_OF_FILE, SKIPPED, WHOLE, Shard
+from albert_tf.training.task import (
+    EXAMPLE_WEIGHTS,
+    REST_OF_FILE,
+    SKIPPED,
+    WHOLE,
+    Shard,
+    StreamIterator,
+)
 
 _FRAME_BYTES = 16  # of a record, besides its payload
+_MAX_STREAMS = 64
+_FEW = 8  # of streams, or of rows that a stream gives to a batch: a stream costs time, too
+_MAX_UNEVENNESS = 1.2  # of the longest stream to the shortest
 
-# Changes a batch, told the place of each example in the stream, int64 [B]: one number for an
-# example and a pass, whatever the size of the batches.
+# Changes a batch, told the number of each example, int64 [B]: one for an example and a pass,
+# whatever the number of workers.
 Features = dict[str, tf.Tensor]
 Transform = Callable[[Features, tf.Tensor], Features]
-_MAX_OPEN_FILES = 16  # read in turn, so that neighbours in a file are not neighbours in a batch
+# Of all streams, or one each; read in turn, so that neighbours in a file are none in a batch.
+_MAX_OPEN_FILES = 16
 
 # A masked record without a prediction is rare (no word was small enough), not impossible.
 _RECORDS_TO_ASK = 16
@@ -103,6 +115,47 @@ def _begins_well(path: str) -> bool:
     return True
 
 
+def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
+    """Returns how many streams G the files are read as; it does not depend on the workers.
+
+    Stream g has the files g, g + G, ... G divides the batch and is at most 64 and the number of
+    files; above 8 a stream has at least 8 rows of the batch. No stream has over 1.2 times the bytes
+    of another, whose examples would come up more often. Of the numbers that are left, G is the one
+    that the most numbers of workers divide, then the one with the highest power of two.
+
+    Args:
+        file_sizes: in bytes.
+        batch_size: B, of all workers.
+    """
+
+    def is_even(count: int) -> bool:
+        sizes = [sum(file_sizes[number::count]) for number in range(count)]
+        return max(sizes) <= _MAX_UNEVENNESS * min(sizes)
+
+    limit = min(len(file_sizes), _MAX_STREAMS, max(_FEW, batch_size // _FEW))
+    fitting = [n for n in range(1, limit + 1) if batch_size % n == 0 and (n == 1 or is_even(n))]
+    return max(fitting, key=lambda n: (sum(n % k == 0 for k in range(1, n + 1)), n & -n, n))
+
+
+def check_workers(files: Sequence[str], batch_size: int, workers: int) -> int:
+    """Returns the number of streams; a ValueError unless `workers` can share them."""
+    sizes = [file_size(path) for path in files]
+    count = num_streams(sizes, batch_size)
+    if count % workers == 0:
+        return count
+    shards = range(_MAX_STREAMS // workers * workers, 0, -workers)
+    fitting = next((n for n in shards if num_streams([1] * n, batch_size) == n), None)
+    advice = "another --train_batch_size: no number of files fits this one"
+    if fitting:
+        name = f"--output_file=train.tfrecord@{fitting}"
+        advice = f"{fitting} files of equal size: create_pretraining_data.py {name}"
+    raise ValueError(
+        f"{workers} workers cannot share the input evenly: the {len(files)} files of --input_file "
+        f"({min(sizes)} to {max(sizes)} bytes) and --train_batch_size={batch_size} make {count} "
+        f"streams of nearly equal length. Use as many workers as divide {count}, or {advice}."
+    )
+
+
 def training_batches(
     files: Sequence[str],
     specs: Sequence[FeatureSpec],
@@ -113,18 +166,18 @@ def training_batches(
     transform: Transform | None = None,
     shard: Shard = WHOLE,
     skip_damaged: bool = False,
-) -> tf.data.Dataset:
+) -> StreamIterator:
     """Endless batches in an order that the seed decides, another one in every pass.
 
-    All workers read the same records, and each parses its own: the position of one's iterator is
-    that of everyone's, whatever their number.
+    The files are read as `num_streams` streams, each with its own order and its own passes. A
+    stream gives the same rows of every batch, and a worker reads its share of the streams alone.
 
     Args:
         files: TFRecord files.
         specs: the features to read.
-        batch_size: B, a multiple of the number of workers.
+        batch_size: B, of all workers.
         seed: decides the order.
-        shuffle_buffer_size: records among which the next one is drawn.
+        shuffle_buffer_size: records among which the next one is drawn, shared by the streams.
         transform: see `Transform`; None leaves the features as they are.
         shard: the worker's.
         skip_damaged: leave out records that cannot be read, see `SkippedRecords`; the order of the
@@ -132,30 +185,75 @@ def training_batches(
 
     Returns:
         Features, each [B / workers, length], and `example_weights` float32 [B / workers].
+
+    Raises:
+        ValueError: the number of workers does not divide that of the streams.
     """
+    G = check_workers(files, batch_size, shard.count)
+    streams = {}
+    for number in range(G)[shard.rows(G)]:
+        # A seed of its own: streams of as many files would be shuffled alike.
+        own = int(np.random.SeedSequence([seed % 2**64, number]).generate_state(1, np.uint64)[0])
+        records = _stream(
+            files[number::G],
+            specs,
+            seed=own % 2**63,
+            shuffle_buffer_size=-(-shuffle_buffer_size // G),
+            max_open_files=max(1, _MAX_OPEN_FILES // G),
+            skip_damaged=skip_damaged,
+        )
+        batches = records.enumerate().batch(batch_size // G, drop_remainder=True)
+        if batch_size // G >= _FEW * 2:  # less is sooner read than handed over
+            batches = batches.prefetch(2)
+        options = tf.data.Options()
+        # Of no use, and tuning threads take seconds to start and may never end.
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        # Without it the passes after a restored one have other orders than they would have had.
+        options.experimental_optimization.shuffle_and_repeat_fusion = True
+        streams[number] = iter(batches.with_options(options))
+
+    def make_batch(rows: Sequence[Any]) -> Features:
+        """Of what each stream gives: numbers, and a payload and what was skipped before it."""
+        numbers = [n * G + number for number, (n, _) in zip(streams, rows, strict=True)]
+        serialized, *skipped = (
+            tf.concat(values, axis=0)
+            for values in zip(*(tf.nest.flatten(records) for _, records in rows), strict=True)
+        )
+        features = _parsed(serialized, tf.concat(numbers, axis=0), specs, transform)
+        return {**features, **({SKIPPED: skipped[0]} if skipped else {})}
+
+    return StreamIterator(streams, G, make_batch)
+
+
+def _stream(
+    files: Sequence[str],
+    specs: Sequence[FeatureSpec],
+    *,
+    seed: int,
+    shuffle_buffer_size: int,
+    max_open_files: int,
+    skip_damaged: bool,
+) -> tf.data.Dataset:
+    """The records of some files, shuffled, for ever."""
     read: Any = tf.data.TFRecordDataset
     sources: Any = list(files)
     if skip_damaged:
         read = partial(good_records, specs=specs)
         sources = sources, tf.constant([file_size(path) for path in files], tf.int64)
+    open_files = min(len(files), max_open_files)
     records = (
         tf.data.Dataset.from_tensor_slices(sources)
         .shuffle(len(files), seed=seed)
         .interleave(
             read,
-            cycle_length=min(len(files), _MAX_OPEN_FILES),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
+            cycle_length=open_files,
+            **({"num_parallel_calls": open_files, "deterministic": True} if open_files > 1 else {}),
         )
         .shuffle(shuffle_buffer_size, seed=seed)
         .repeat()
     )
-    if skip_damaged:
-        records = carry_places(records)
-    # Only where the numbers are used: they are part of the saved position.
-    records = records.enumerate() if transform else records
-    batches = records.batch(batch_size, drop_remainder=True)
-    return _parsed(batches, specs, transform, shard.rows(batch_size))
+    return carry_places(records) if skip_damaged else records
 
 
 def evaluation_batches(
@@ -168,39 +266,31 @@ def evaluation_batches(
 
     The arguments are those of `training_batches`, and so are the features.
     """
-    records = tf.data.TFRecordDataset(list(files))
-    records = records.enumerate() if transform else records
-    return _parsed(records.batch(batch_size), specs, transform, slice(None))
-
-
-def _parsed(
-    batches: tf.data.Dataset, specs: Sequence[FeatureSpec], transform: Transform | None, rows: slice
-) -> tf.data.Dataset:
-    """Parses some rows of each batch: last, and only when it is asked for.
-
-    So no rows made ahead are part of the saved position, which would be those of one worker alone,
-    and tf.data never calls Python, where masks are drawn, while the process ends.
-    """
+    # Parsed last, and only when asked for: tf.data must not call Python, where masks are drawn,
+    # while the process ends.
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_optimization.map_parallelization = False
     options.experimental_optimization.inject_prefetch = False
 
     @tf.autograph.experimental.do_not_convert  # takes a second, and nothing here needs it
-    def parse(serialized: tf.Tensor, *skipped: tf.Tensor) -> Features:
-        serialized = serialized[rows]
-        weights = tf.ones(tf.shape(serialized)[0])
-        features = {**parse_batch(serialized, specs), EXAMPLE_WEIGHTS: weights}
-        # Of all rows: the chief tells of what every worker leaves out.
-        return {**features, **({SKIPPED: skipped[0]} if skipped else {})}
+    def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> Features:
+        return _parsed(serialized, numbers, specs, transform)
 
-    @tf.autograph.experimental.do_not_convert
-    def parse_numbered(numbers: tf.Tensor, records: Any) -> Features:
-        assert transform is not None
-        return transform(parse(*tf.nest.flatten(records)), numbers[rows])
+    batches = tf.data.TFRecordDataset(list(files)).enumerate().batch(batch_size).prefetch(2)
+    return batches.map(parse).with_options(options)
 
-    parser = parse_numbered if transform else parse
-    return batches.prefetch(2).map(parser).with_options(options)
+
+def _parsed(
+    serialized: tf.Tensor,
+    numbers: tf.Tensor,
+    specs: Sequence[FeatureSpec],
+    transform: Transform | None,
+) -> Features:
+    """Parses a batch of examples with these numbers."""
+    weights = tf.ones(tf.shape(serialized)[0])
+    features = {**parse_batch(serialized, specs), EXAMPLE_WEIGHTS: weights}
+    return transform(features, numbers) if transform else features
 
 
 def are_masked(path: str, mask_id: int | None = None) -> bool | None:

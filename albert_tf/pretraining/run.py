@@ -48,6 +48,7 @@ from albert_tf.training.distribution import (
     is_tpu,
     strategy_of,
     with_xla,
+    worker_shard,
 )
 from albert_tf.training.evaluation import (
     BestCheckpoint,
@@ -217,6 +218,7 @@ def run_pretraining(
             settings.profile_steps, settings.output_dir, last_step, records=is_chief(strategy)
         )
         trainer = Trainer(task, trainer_config, optimizer_config, strategy, profiler)
+        task.check_workers(settings.train_batch_size, worker_shard(strategy).count)
         result = _train(settings, task, trainer, model_directory, on_log)
     else:
         untrained = build_model(

@@ -20,7 +20,7 @@ from albert_tf.checkpoints.run_records import read_run_config
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_size
 from albert_tf.data.records import check_record_files, explain_read_errors
-from albert_tf.data.tfrecord import FeatureSpec
+from albert_tf.data.tfrecord import FeatureSpec, RecordError
 from albert_tf.modeling.losses import (
     LossSum,
     accuracy,
@@ -34,6 +34,7 @@ from albert_tf.pretraining.batching import (
     are_masked_alike,
     check_masking,
     check_sentence_pairs,
+    check_workers,
     evaluation_batches,
     readable_files,
     training_batches,
@@ -41,7 +42,7 @@ from albert_tf.pretraining.batching import (
 from albert_tf.pretraining.instances import plain_feature_specs, pretraining_feature_specs
 from albert_tf.pretraining.online_masking import TOKEN_BOUNDARY, OnlineMasking
 from albert_tf.pretraining.segments import NSP, SENTENCE_LOSSES, SOP, check_sentence_loss
-from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
+from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, StreamIterator
 
 BEST_METRIC = "masked_lm_accuracy"
 _LABELS = "next_sentence_labels"  # 1 = the segments are not as in the text
@@ -49,7 +50,7 @@ _LABELS = "next_sentence_labels"  # 1 = the segments are not as in the text
 # What the loss and the accuracy of two segments are called.
 _SENTENCE_NAMES = {SOP: "sentence_order", NSP: "next_sentence"}
 _EVAL_MASK_SEED = 0  # not that of the run: every evaluation meets the same masks
-_PIPELINE = 2  # to be raised when the saved position of an iterator means something else
+_PIPELINE = 3  # to be raised when the saved position of an iterator means something else
 SENTENCE_LOSS_KEY = "sentence_loss"  # in the settings of a run
 
 
@@ -112,6 +113,7 @@ class PretrainingTask:
         # Files that begin with what is to be skipped are not looked at.
         readable = readable_files(self.train_files) if skip_damaged_records else []
         to_check = readable or self.train_files
+        self._readable = {path for path in readable if file_size(path)}
         check_masking(to_check, masking.mask_id if masking else None)
         if not masking:
             check_masking(self.eval_files, None)
@@ -129,7 +131,7 @@ class PretrainingTask:
     def _transform(self, seed: int) -> Transform | None:
         return partial(self.masking, seed=seed) if self.masking else None
 
-    def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
+    def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> StreamIterator:
         """See `Task`."""
         return training_batches(
             self.train_files,
@@ -141,6 +143,22 @@ class PretrainingTask:
             shard=shard,
             skip_damaged=self.skip_damaged_records,
         )
+
+    def check_workers(self, batch_size: int, workers: int) -> None:
+        """Checks that the workers can share the streams; see `num_streams`.
+
+        Raises:
+            ValueError: their number does not divide that of the streams.
+            RecordError: a stream has damaged files alone, and would be read for ever.
+        """
+        count = check_workers(self.train_files, batch_size, workers)
+        for number in range(count) if self.skip_damaged_records else ():
+            files = self.train_files[number::count]
+            if self._readable.isdisjoint(files):
+                raise RecordError(
+                    f"--skip_damaged_records: all files of stream {number} of {count} are damaged "
+                    f"from their first record on: {', '.join(files)}. Omit these files."
+                )
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `Task`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,8 +18,8 @@ from albert_tf.modeling.losses import LossSum
 EXAMPLE_WEIGHTS = "example_weights"
 Features = Mapping[str, tf.Tensor]
 
-# In a batch, string [B], of the rows of all workers: what was left out before each example; lines
-# `file TAB first TAB last`, numbers of records, the last one -1 for the rest of the file.
+# In a batch, string [B]: what was left out before each example; lines `file TAB first TAB last`,
+# numbers of records, the last one -1 for the rest of the file.
 SKIPPED = "skipped_records"
 REST_OF_FILE = -1
 
@@ -45,6 +45,50 @@ class Shard:
 WHOLE = Shard()
 
 
+class StreamIterator:
+    """Endless batches made of streams, each with a position of its own.
+
+    Args:
+        streams: iterators of the worker's streams by their numbers among all workers' streams.
+        count: of the streams of all workers.
+        make_batch: makes the features of what each stream gives, in the order of `streams`.
+    """
+
+    def __init__(
+        self,
+        streams: Mapping[int, Iterator[Any]],
+        count: int,
+        make_batch: Callable[[Sequence[Any]], Features],
+    ) -> None:
+        self.streams = streams
+        self.count = count
+
+        @tf.function(autograph=False)
+        def read() -> Features:
+            with tf.device("/cpu:0"):
+                return make_batch([next(stream) for stream in streams.values()])
+
+        self._read = read
+
+    def __iter__(self) -> StreamIterator:
+        return self
+
+    def __next__(self) -> Features:
+        return self._read()
+
+    @property
+    def element_spec(self) -> dict[str, tf.TensorSpec]:
+        """What a batch is like."""
+        return self._read.get_concrete_function().structured_outputs
+
+
+def input_positions(iterator: Any) -> dict[str, Any]:
+    """Returns the `tf.data` iterators behind one over batches, by the names they are saved as."""
+    if isinstance(iterator, StreamIterator):
+        return {f"stream_{number}": stream for number, stream in iterator.streams.items()}
+    return {"iterator": iterator}
+
+
 class Task(Protocol):
     """Data, model and loss of one job: what the trainer needs.
 
@@ -56,11 +100,13 @@ class Task(Protocol):
     config: AlbertConfig
     max_seq_length: int
 
-    def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
+    def train_dataset(
+        self, batch_size: int, seed: int, shard: Shard = WHOLE
+    ) -> tf.data.Dataset | StreamIterator:
         """Returns endless training batches of `batch_size` examples, in the seed's order.
 
-        Of each batch only the rows of `shard` are made. The state of the iterator must not depend
-        on the shard: the chief's is saved, and every worker restores it.
+        Of each batch only the rows of `shard` are made. The state of a dataset's iterator must not
+        depend on the shard, nor that of a stream: a run goes on with any number of workers.
         """
         ...
 
@@ -127,19 +173,20 @@ class SkippedRecords:
         if SKIPPED not in batch:
             return batch
         for lines in filter(None, batch[SKIPPED].numpy()):
-            for line in filter(None, lines.decode().split("\n")):
-                self._add(line)
+            self.add(filter(None, lines.decode().split("\n")))
         return {name: values for name, values in batch.items() if name != SKIPPED}
 
-    def _add(self, line: str) -> None:
-        if line in self.places:
-            return
-        self.places[line] = None
-        path, first, last = line.split("\t")
-        what = f"record {first}" if last == first else f"records {first} to {last}"
-        if int(last) == REST_OF_FILE:
-            what = f"record {first} and all after it"
-        logging.warning("Skipped as damaged: %s, %s", path, what)
+    def add(self, lines: Iterable[str]) -> None:
+        """Notes places, lines as in `SKIPPED`, such as those that another worker met."""
+        for line in lines:
+            if line in self.places:
+                continue
+            self.places[line] = None
+            path, first, last = line.split("\t")
+            what = f"record {first}" if last == first else f"records {first} to {last}"
+            if int(last) == REST_OF_FILE:
+                what = f"record {first} and all after it"
+            logging.warning("Skipped as damaged: %s, %s", path, what)
 
     @property
     def count(self) -> int:

@@ -30,13 +30,20 @@ from albert_tf.training.interruption import Interruption
 from albert_tf.training.profiler import StepProfiler
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.step import TrainingStep
-from albert_tf.training.task import Features, SkippedRecords, Task
+from albert_tf.training.task import (
+    Features,
+    SkippedRecords,
+    StreamIterator,
+    Task,
+    input_positions,
+)
 from albert_tf.training.training_input import TrainingInput
 from albert_tf.training.workers import (
     check_same_settings,
     check_same_step,
     explain_lost_workers,
     is_any_worker,
+    values_of_workers,
     wait_for_workers,
 )
 
@@ -354,7 +361,10 @@ class Trainer:
             if self._training.loss_scale is not None:
                 self._training.loss_scale.restore(stored.get(_LOSS_SCALE, {}))
         iterator = self._batches(description["order_seed"])
-        if newest and not self.directory.restore_input(newest, iterator, description):
+        if isinstance(iterator, StreamIterator):
+            description["streams"] = iterator.count
+        positions = input_positions(iterator)
+        if newest and not self.directory.restore_input(newest, positions, description):
             # Another order than that of the run's beginning, which the model has seen.
             description["order_seed"] = seed + self.step
             iterator = self._batches(seed + self.step)
@@ -379,6 +389,8 @@ class Trainer:
         # The losses cannot tell: they were computed before the last update.
         if not all(tf.reduce_all(tf.math.is_finite(v)) for v in self._training.variables):
             raise self._diverged(f"Step {self.step}: the updated weights are not finite")
+        positions = None if source.is_broken else input_positions(source.iterator)
+        others = self._save_other_positions(positions, source.skipped)
         loss_scale = self._training.loss_scale
         scaling = {} if loss_scale is None else {_LOSS_SCALE: loss_scale.state()}
         if self.is_chief:
@@ -386,16 +398,39 @@ class Trainer:
                 self.step,
                 self.model,
                 self.optimizer,
-                None if source.is_broken else source.iterator,
+                positions,
                 {
                     **source.description,
                     _GUARD: self._guard.state(),
                     _SKIPPED: list(source.skipped.places),
                     **scaling,
                 },
+                others,
             )
         self._saved_step = self.step
         self._guard.saved()
+
+    def _save_other_positions(
+        self, positions: Mapping[str, Any] | None, skipped: SkippedRecords
+    ) -> list[dict[str, Any]]:
+        """Writes the positions of all workers but the chief, who is given what they wrote.
+
+        When it returns, all are there, and the chief knows of every record that was left out.
+        """
+        shard = worker_shard(self.strategy)
+        # Reading fails on one worker alone, and the others do not come here.
+        if shard.count == 1 or positions is None:
+            return []
+        if shard.index:
+            self.directory.save_positions(
+                self.step, shard.index, positions, {_SKIPPED: list(skipped.places)}
+            )
+        values_of_workers(self.strategy, self.step)
+        others = range(1, shard.count) if self.is_chief else ()
+        positions_of_others = [self.directory.saved_positions(self.step, n) for n in others]
+        for notes in positions_of_others:
+            skipped.add(notes[_SKIPPED])
+        return positions_of_others
 
     def _report(self, log: RunLog, steps: list[Mapping[str, Any]], source: TrainingInput) -> None:
         """Tells the log of the steps since its last report.

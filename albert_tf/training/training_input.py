@@ -24,7 +24,7 @@ class TrainingInput:
     ahead: the trainer does not read beyond the next checkpoint.
 
     Attributes:
-        iterator: of `tf.data`, endless.
+        iterator: of `tf.data`, or a `StreamIterator`; endless.
         description: what decides the batches; a resumed run compares it.
         skipped: records that were left out so far.
         is_broken: reading failed; the position means nothing any more.

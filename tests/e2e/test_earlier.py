@@ -1,8 +1,10 @@
 """What version 0.1.0 wrote, before modules and classes moved, is read and continued by this one.
 
 `tests/earlier` holds a training directory of `run_pretraining.py` at step 5 of 12, one of
-`run_classifier.py` at step 2 of 6, the weights that version ended with, and three `.keras` files
-with the outputs of their models.
+`run_classifier.py` at step 2 of 6, the weights they ended with, and three `.keras` files with the
+outputs of their models. The weights of the classifier are those of that version. Since streams
+changed the order of the records, those of the pretraining are the weights after seven more steps
+on an input that is read from its start.
 """
 
 import shutil
@@ -39,8 +41,8 @@ runpy.run_path({script!r}, run_name="__main__")
 """
 
 
-def go_on(run, script: str, folder: str, **changes) -> None:
-    """Continues a training, with paths as relative as they were."""
+def go_on(run, script: str, folder: str, **changes) -> str:
+    """Continues a training, with paths as relative as they were; returns the log."""
     shutil.copytree(EARLIER / folder, run.output)
     flags = {name: value for name, value in run.flags(**changes).items() if value is not None}
     line = [
@@ -54,6 +56,7 @@ def go_on(run, script: str, folder: str, **changes) -> None:
     command = [warm_python(), str(program), *line]
     done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def assert_weights(prefix: Path, expected: str) -> None:
@@ -66,9 +69,13 @@ def assert_weights(prefix: Path, expected: str) -> None:
             )
 
 
-def test_a_pretraining_ends_with_the_same_weights(tmp_path):
+def test_a_pretraining_goes_on_with_another_order_and_says_so(tmp_path):
     run = PretrainingRun(tmp_path)
-    go_on(run, "run_pretraining.py", "pretraining", keep_checkpoint_max=0)
+    log = go_on(run, "run_pretraining.py", "pretraining", keep_checkpoint_max=0)
+    (line,) = (line for line in log.splitlines() if "reading it from the start" in line)
+    assert "input has changed since" in line
+    assert line.split("model.ckpt-5 was saved ")[1].startswith("(pipeline")
+    assert "model.ckpt-5 at step 5" in log
     assert_weights(run.output / "model.ckpt-12", "pretraining_step_12.npz")
     assert sorted(run.metrics()) == [4, 5, 8, 10, 12]
 

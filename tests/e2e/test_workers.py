@@ -1,5 +1,7 @@
 """Several processes train as one: the same weights, one set of files, and no end without a word."""
 
+import json
+import shutil
 import signal
 import time
 
@@ -10,9 +12,12 @@ import tensorflow as tf
 from tests.classifier_run import ClassifierRun
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import start_workers
+from tests.small_records import damage_record, pretraining_columns, write_records
 
 STEPS, EVERY = 40, 8
+EVEN_FILES, RECORDS = 6, 8  # six streams of eight records
 FLAGS = {
+    "input_file": "even-*.tfrecord",
     "num_train_steps": STEPS,
     "save_checkpoints_steps": EVERY,
     "keep_checkpoint_max": 0,
@@ -23,7 +28,11 @@ FLAGS = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run without dropout, whose masks would differ from replica to replica."""
-    return PretrainingRun(tmp_path_factory.mktemp("workers"))
+    run = PretrainingRun(tmp_path_factory.mktemp("workers"))
+    for n in range(EVEN_FILES):
+        columns = pretraining_columns(RECORDS, seed=n)
+        write_records(run.folder / f"even-{n}.tfrecord", columns)
+    return run
 
 
 def committed_step(output):
@@ -31,13 +40,24 @@ def committed_step(output):
     return int(tf.train.latest_checkpoint(str(output)).rsplit("-", 1)[1])
 
 
-def train(run, output, **changes):
+def flags_of(run, **changes):
+    """The flags of a run; its records lie in its folder."""
+    flags = run.flags(**{**FLAGS, **changes})
+    return {**flags, "input_file": run.folder / flags["input_file"]}
+
+
+def train(run, output, code=0, **changes):
     """Trains on two workers; returns what each printed."""
-    flags = run.flags(output_dir=output, **{**FLAGS, **changes})
+    flags = flags_of(run, output_dir=output, **changes)
     results = [worker.wait() for worker in start_workers(SCRIPT, run.folder, flags)]
     for result in results:
-        assert result.code == 0, result.output
+        assert result.code == code, result.output
     return [result.output for result in results]
+
+
+def train_alone(run, output, **changes):
+    """Trains in one process; returns what it printed."""
+    return run.must_work(**flags_of(run, output_dir=output, **changes))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +80,7 @@ def assert_close(actual, expected):
 
 def test_two_workers_train_as_one_process_does(run, two_workers):
     output, (chief, other) = two_workers
-    run.must_work(**FLAGS)
+    train_alone(run, run.output)
     assert_close(
         read_checkpoint(output / f"model.ckpt-{STEPS}"),
         read_checkpoint(run.output / f"model.ckpt-{STEPS}"),
@@ -86,7 +106,7 @@ def test_two_workers_train_as_one_process_does(run, two_workers):
 def test_a_killed_worker_ends_the_others_and_all_resume_bit_equal(run, two_workers):
     expected, _ = two_workers
     output = run.folder / "killed"
-    flags = run.flags(output_dir=output, **FLAGS)
+    flags = flags_of(run, output_dir=output)
     chief, other = start_workers(SCRIPT, run.folder, flags)
     while tf.train.latest_checkpoint(str(output)) is None:
         assert chief.is_running(), chief.wait().output
@@ -115,6 +135,59 @@ def test_a_killed_worker_ends_the_others_and_all_resume_bit_equal(run, two_worke
         read_checkpoint(output / f"model.ckpt-{STEPS}"),
         read_checkpoint(expected / f"model.ckpt-{STEPS}"),
     )
+
+
+def copy_until(step, output, copy):
+    """Copies a directory as it was after the checkpoint of a step."""
+    shutil.copytree(output, copy)
+    for path in [*copy.glob("model.ckpt-*"), *copy.glob("train_state/*")]:
+        number = path.name.removeprefix("model.ckpt-").split(".")[0]
+        if number.isdigit() and int(number) > step:
+            path.unlink()
+    (copy / "checkpoint").unlink()
+    return copy
+
+
+@pytest.mark.slow
+def test_another_number_of_workers_goes_on_with_the_same_batches(run, two_workers, tmp_path):
+    """Two workers, one process, two workers; only the order of summing differs."""
+    output, _ = two_workers
+    expected = read_checkpoint(output / f"model.ckpt-{STEPS}")
+    copy = copy_until(EVERY, output, tmp_path / "one")
+    printed = train_alone(run, copy)
+    assert f"at step {EVERY}" in printed
+    assert "from the start" not in printed
+    assert_close(read_checkpoint(copy / f"model.ckpt-{STEPS}"), expected)
+    copy = copy_until(3 * EVERY, copy, tmp_path / "two")
+    for printed in train(run, copy):
+        assert f"at step {3 * EVERY}" in printed
+        assert "from the start" not in printed
+    assert_close(read_checkpoint(copy / f"model.ckpt-{STEPS}"), expected)
+
+
+@pytest.mark.slow
+def test_the_chief_tells_of_what_every_worker_leaves_out(run, tmp_path):
+    for n in range(EVEN_FILES):
+        shutil.copy(run.folder / f"even-{n}.tfrecord", tmp_path)
+    damaged = [tmp_path / f"even-{n}.tfrecord" for n in (1, 4)]
+    for path in damaged:
+        damage_record(path, number=5)
+    flags = {"input_file": tmp_path / "even-*.tfrecord", "num_train_steps": 16}
+    chief, other = train(run, tmp_path / "run", skip_damaged_records=True, do_eval=False, **flags)
+    for path in damaged:
+        assert chief.count(f"Skipped as damaged: {path}, record 5") == 1
+    assert f"Skipped as damaged: {damaged[0]}" not in other
+    state = json.loads((tmp_path / "run" / "train_state" / "16.json").read_text())
+    assert {line.split("\t")[0] for line in state["skipped_records"]} == {*map(str, damaged)}
+
+
+@pytest.mark.slow
+def test_workers_without_streams_of_their_own_write_nothing(run, tmp_path):
+    flags = {"input_file": "even-0.tfrecord"}
+    for printed in train(run, tmp_path / "run", code=1, **flags):
+        assert "error: 2 workers cannot share the input evenly: the 1 files" in printed
+        assert "--output_file=train.tfrecord@6" in printed
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -34,6 +34,14 @@ class State:
         self.iterator = iter(tf.data.Dataset.range(1000))
         self.step = 0
 
+    @property
+    def positions(self):
+        return {"iterator": self.iterator}
+
+    @staticmethod
+    def fresh_positions():
+        return {"iterator": iter(tf.data.Dataset.range(1000))}
+
     def advance_to(self, step):
         while self.step < step:
             next(self.iterator)
@@ -45,7 +53,7 @@ class State:
         return self
 
     def save(self, directory):
-        directory.save(self.step, self.model, self.optimizer, self.iterator, INPUT)
+        directory.save(self.step, self.model, self.optimizer, self.positions, INPUT)
         return self
 
 
@@ -73,7 +81,7 @@ def restored_step(directory, state):
         for slot in state.optimizer.slots(variable).values():
             np.testing.assert_array_equal(slot, np.full(variable.shape, -step))
     iterator = iter(tf.data.Dataset.range(1000))
-    assert directory.restore_input(prefix, iterator, INPUT)
+    assert directory.restore_input(prefix, {"iterator": iterator}, INPUT)
     assert next(iterator).numpy() == step  # elements 0 .. step - 1 were used
     return step
 
@@ -310,7 +318,7 @@ class TestDamage:
         for damage in (flip, cut, os.remove):
             damage(os.path.join(three.path, "train_state", "9" + DATA_SUFFIX))
             with pytest.raises(LoadError, match=r"train_state/9.*remove"):
-                three.restore_input(three.newest(), iter(tf.data.Dataset.range(9)), INPUT)
+                three.restore_input(three.newest(), State.fresh_positions(), INPUT)
 
     def test_the_damaged_one_goes_once_a_newer_one_is_complete(self, three, blank, caplog):
         cut(three.newest() + ".index")
@@ -357,6 +365,71 @@ class TestDamage:
         assert not isinstance(raised.value, DamagedError)
 
 
+def streams(*numbers, used=0):
+    """Iterators over 100 * number and what follows, after so many elements."""
+    ranges = {n: iter(tf.data.Dataset.range(100 * n, 100 * n + 90)) for n in numbers}
+    for stream in ranges.values():
+        for _ in range(used):
+            next(stream)
+    return {f"stream_{number}": stream for number, stream in ranges.items()}
+
+
+def save_streams(directory, step):
+    """Two workers save the positions of two streams each, after `step` elements."""
+    state = State().advance_to(step)
+    notes = {"skipped_records": [f"a\t{step}\t{step}"]}
+    directory.save_positions(step, 1, streams(2, 3, used=step), notes)
+    others = [directory.saved_positions(step, 1)]
+    assert others[0].items() >= notes.items()
+    positions = streams(0, 1, used=step)
+    directory.save(step, state.model, state.optimizer, positions, INPUT, others)
+
+
+class TestWorkers:
+    """Each worker writes the positions of its own streams, for whoever has them later."""
+
+    @pytest.fixture(scope="class")
+    def saved_once(self, tmp_path_factory):
+        path = tmp_path_factory.mktemp("workers") / "run"
+        for step in (4, 7):
+            save_streams(TrainingDirectory(str(path)), step)
+        return path
+
+    @pytest.fixture
+    def saved(self, saved_once, tmp_path):
+        return TrainingDirectory(shutil.copytree(saved_once, str(tmp_path / "run")), 2)
+
+    @pytest.mark.parametrize("shares", [[(0, 1, 2, 3)], [(0, 1), (2, 3)], [(3,), (1, 2)]])
+    def test_any_number_of_workers_goes_on(self, saved, shares):
+        for numbers in shares:
+            positions = streams(*numbers)
+            assert saved.restore_input(saved.newest(), positions, INPUT)
+            assert [next(s).numpy() for s in positions.values()] == [100 * n + 7 for n in numbers]
+
+    def test_a_position_alone_is_no_checkpoint(self, saved, blank):
+        saved.save_positions(9, 1, streams(2, 3), {})
+        assert saved.restore_newest(blank.model, blank.optimizer)[1] == 7
+        save_streams(saved, 11)
+        names = os.listdir(f"{saved.path}/train_state")
+        assert {name.split(".")[0] for name in names} == {"7", "11"}
+        assert "11.1.json" in names
+
+    def test_a_worker_without_a_position_is_an_error(self, saved):
+        with pytest.raises(SaveError, match="Step 9 could not be saved"):
+            saved.saved_positions(9, 1)
+
+    @pytest.mark.parametrize(("suffix", "damage"), [(DATA_SUFFIX, flip), (".index", os.remove)])
+    def test_a_damaged_position_of_any_worker_is_found(self, saved, blank, suffix, damage):
+        damage(f"{saved.path}/train_state/7.1{suffix}")
+        assert saved.restore_newest(blank.model, blank.optimizer)[1] == 4
+
+    def test_a_full_disk(self, saved):
+        before = all_files(saved)
+        with file_size_limit(100), pytest.raises(SaveError, match="Step 9 could not be saved"):
+            saved.save_positions(9, 1, streams(2), {})
+        assert all_files(saved) == before
+
+
 class TestNoRoom:
     """Saving fails: what was saved before is as it was, and training goes on from it."""
 
@@ -401,14 +474,14 @@ class TestRestoring:
     )
     def test_the_position_in_another_input_means_nothing(self, directory, change):
         State().advance_to(4).save(directory)
-        iterator = iter(tf.data.Dataset.range(1000))
-        assert not directory.restore_input(directory.newest(), iterator, {**INPUT, **change})
-        assert next(iterator).numpy() == 0
+        positions = State.fresh_positions()
+        assert not directory.restore_input(directory.newest(), positions, {**INPUT, **change})
+        assert next(positions["iterator"]).numpy() == 0
 
     def test_a_directory_of_the_original_has_no_position(self, directory):
         State().advance_to(4).save(directory)
         path = pathlib.Path(directory.path, "train_state", "4.json")
         assert json.loads(path.read_text()).items() >= INPUT.items()
         path.unlink()
-        iterator = iter(tf.data.Dataset.range(1000))
-        assert not directory.restore_input(directory.newest(), iterator, INPUT)
+        positions = State.fresh_positions()
+        assert not directory.restore_input(directory.newest(), positions, INPUT)

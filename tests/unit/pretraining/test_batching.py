@@ -1,15 +1,23 @@
 """From files to batches: nothing lost, nothing twice, an order that the seed decides."""
 
+import os
 import time
+from itertools import islice
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.data.tfrecord import FeatureSpec, encode_examples, frame_records
-from albert_tf.pretraining.batching import evaluation_batches, training_batches
+from albert_tf.pretraining.batching import (
+    check_workers,
+    evaluation_batches,
+    num_streams,
+    training_batches,
+)
 from albert_tf.training.evaluation import pad_batch
-from albert_tf.training.task import WHOLE, Shard
+from albert_tf.training.task import WHOLE, Shard, SkippedRecords, input_positions
+from tests.small_records import damage_record
 
 SPECS = (FeatureSpec("ids", "int64", 2), FeatureSpec("weights", "float32", 3))
 COUNTS = (5, 0, 9, 3)  # of each file; 17 records
@@ -21,11 +29,10 @@ def _global_seed():
     tf.random.set_seed(5)  # decides the order as well; the trainer sets it
 
 
-@pytest.fixture
-def files(tmp_path):
+def write_files(tmp_path, counts):
     """Records numbered through all files: `ids` holds the number and its square."""
     paths, start = [], 0
-    for index, count in enumerate(COUNTS):
+    for index, count in enumerate(counts):
         numbers = np.arange(start, start + count)[:, None]
         columns = {
             "ids": np.hstack([numbers, numbers**2]),
@@ -38,15 +45,28 @@ def files(tmp_path):
     return paths
 
 
+@pytest.fixture
+def files(tmp_path):
+    """Too uneven for more than one stream."""
+    return write_files(tmp_path, COUNTS)
+
+
+FILES, PER_FILE, STREAMS = 12, 3, 6
+
+
+@pytest.fixture
+def even_files(tmp_path):
+    """Twelve files, which are read as six streams for batches of 12."""
+    return write_files(tmp_path, [PER_FILE] * FILES)
+
+
 def numbers_of(batches):
     return [batch["ids"][:, 0].numpy().tolist() for batch in batches]
 
 
 def training_numbers(files, count, *, batch_size=4, seed=1, buffer=6):
-    batches = training_batches(
-        files, SPECS, batch_size, seed=seed, shuffle_buffer_size=buffer
-    ).take(count)
-    return [number for batch in numbers_of(batches) for number in batch]
+    batches = training_batches(files, SPECS, batch_size, seed=seed, shuffle_buffer_size=buffer)
+    return [number for batch in numbers_of(islice(batches, count)) for number in batch]
 
 
 def test_evaluation_reads_every_example_once_in_order(files):
@@ -90,8 +110,11 @@ def test_examples_are_numbered_whatever_the_size_of_batches(files):
     def stream(batch_size, count):
         batches = training_batches(
             files, SPECS, batch_size, seed=1, shuffle_buffer_size=6, transform=numbered
-        ).take(count)
-        pairs = [np.stack([batch["ids"][:, 0], batch["numbers"]], axis=1) for batch in batches]
+        )
+        pairs = [
+            np.stack([batch["ids"][:, 0], batch["numbers"]], axis=1)
+            for batch in islice(batches, count)
+        ]
         return np.concatenate(pairs).tolist()
 
     examples = stream(batch_size=4, count=15)
@@ -102,39 +125,122 @@ def test_examples_are_numbered_whatever_the_size_of_batches(files):
     assert [n for batch in whole for n in batch["numbers"].numpy()] == [*range(17)]
 
 
-def sharded_iterator(files, shard):
-    return iter(
-        training_batches(
-            files, SPECS, 6, seed=1, shuffle_buffer_size=7, transform=numbered, shard=shard
-        )
-    )
+@pytest.mark.parametrize(
+    ("sizes", "batch_size", "expected"),
+    [
+        ([9], 4096, 1),
+        ([9] * 64, 4096, 64),
+        ([9] * 200, 4096, 32),  # 6 or 7 files each; 3 and 4 are too uneven
+        ([9] * 256, 4096, 64),
+        ([9] * 10, 4096, 2),  # 5 each
+        ([9] * 8, 4096, 8),
+        ([9] * 8, 8, 8),
+        ([9] * 64, 3072, 64),
+        ([9] * 48, 3072, 48),
+        ([9] * 64, 256, 32),  # 8 rows of a batch
+        ([9] * 3, 6, 3),
+        ([9] * 3, 4, 1),
+        ([9] * 6, 6, 6),
+        ([100, 119], 6, 2),
+        ([100, 121], 6, 1),
+        ([100, 0, 100], 6, 1),
+        ([100] * 4 + [30] * 4, 8, 4),  # two corpora
+    ],
+)
+def test_streams_are_even_and_fit_many_numbers_of_workers(sizes, batch_size, expected):
+    assert num_streams(sizes, batch_size) == expected
 
 
 @pytest.mark.parametrize(
-    ("saved", "shards"),
-    [(WHOLE, [Shard(1, 2)]), (Shard(0, 2), [WHOLE, Shard(0, 3)]), (Shard(2, 3), [Shard(1, 2)])],
+    ("count", "batch_size", "workers", "advice"),
+    [
+        (1, 12, 2, r"the 1 files .* make 1 streams.*train\.tfrecord@6"),
+        (6, 12, 4, r"the 6 files .* make 6 streams.*train\.tfrecord@4"),
+        (12, 12, 12, "another --train_batch_size"),
+    ],
 )
-def test_the_position_of_one_worker_is_that_of_any_number_of_workers(
-    files, tmp_path, saved, shards
-):
-    """Rows made ahead must not be part of it: they are those of the worker that saved it."""
-    first = sharded_iterator(files, saved)
-    unbroken = sharded_iterator(files, WHOLE)
-    for _ in range(4):
-        batch = next(unbroken)
-        np.testing.assert_array_equal(next(first)["ids"], batch["ids"][saved.rows(6)])
-    time.sleep(0.1)  # for batches to be made ahead
-    prefix = tf.train.Checkpoint(iterator=first).write(str(tmp_path / "state"))
-    following = [next(unbroken) for _ in range(5)]
-    expected = [(batch["ids"], batch["numbers"]) for batch in following]
-    for shard in shards:
-        restored = sharded_iterator(files, shard)
-        tf.train.Checkpoint(iterator=restored).read(prefix).assert_consumed()
-        for ids, numbers in expected:
-            batch = next(restored)
-            np.testing.assert_array_equal(batch["ids"], ids[shard.rows(6)])
-            assert batch["numbers"].numpy().tolist() == numbers.numpy().tolist()[shard.rows(6)]
-            assert batch["example_weights"].shape == 6 // shard.count
+def test_workers_that_cannot_share_the_streams(even_files, count, batch_size, workers, advice):
+    with pytest.raises(ValueError, match=f"^{workers} workers .*{advice}"):
+        check_workers(even_files[:count], batch_size, workers)
+    with pytest.raises(ValueError, match=advice):
+        training_batches(
+            even_files[:count],
+            SPECS,
+            batch_size,
+            seed=1,
+            shuffle_buffer_size=9,
+            shard=Shard(0, workers),
+        )
+
+
+def sharded(files, shard=WHOLE, **settings):
+    settings = {"seed": 1, "shuffle_buffer_size": 18, "transform": numbered, **settings}
+    return training_batches(files, SPECS, 12, shard=shard, **settings)
+
+
+def rows_of(batches):
+    """Numbers of records and of examples, a row for each example of all batches."""
+    return np.concatenate([np.stack([b["ids"][:, 0], b["numbers"]], axis=1) for b in batches])
+
+
+def test_streams_have_rows_passes_and_orders_of_their_own(even_files):
+    rows = rows_of(islice(sharded(even_files), 9)).reshape(9, STREAMS, 2, 2)
+    orders = set()
+    for number in range(STREAMS):
+        passes = rows[:, number].reshape(3, 2 * PER_FILE, 2)
+        expected = [n for n in range(FILES * PER_FILE) if n // PER_FILE % STREAMS == number]
+        assert (np.sort(passes[..., 0]) == expected).all()
+        assert (passes[..., 1].ravel() == np.arange(18) * STREAMS + number).all()
+        orders |= {tuple(order) for order in passes[..., 0].argsort()}
+    assert len(orders) > 15  # of 18
+
+
+def test_a_batch_is_the_same_for_any_number_of_workers(even_files):
+    expected = rows_of(islice(sharded(even_files), 1))
+    for count in (2, 3, 6):
+        shares = [next(sharded(even_files, Shard(n, count))) for n in range(count)]
+        np.testing.assert_array_equal(rows_of(shares), expected)
+
+
+def test_a_worker_opens_its_own_files_alone(even_files):
+    batches = sharded(even_files, Shard(1, 3), skip_damaged=True)
+    for number in {*range(FILES)} - {2, 3, 8, 9}:
+        os.remove(even_files[number])
+    assert {*rows_of(islice(batches, 6))[:, 0]} == {*range(6, 12), *range(24, 30)}
+
+
+def test_a_run_goes_on_with_any_number_of_workers(even_files, tmp_path):
+    """One worker, then two, then one, then three; as an unbroken input, masks included."""
+    unbroken = sharded(even_files)
+    prefixes: list[str] = []
+    for part, count in enumerate((1, 2, 1, 3)):
+        expected = [next(unbroken) for _ in range(4)]
+        rows = []
+        written = []
+        for index in range(count):
+            batches = sharded(even_files, Shard(index, count))
+            streams = input_positions(batches)
+            for prefix in prefixes:
+                tf.train.Checkpoint(**streams).read(prefix).expect_partial()
+            rows.append(rows_of([next(batches) for _ in range(4)]).reshape(4, -1, 2))
+            time.sleep(0.1)  # for rows to be made ahead
+            path = str(tmp_path / f"{part}-{index}")
+            written.append(tf.train.Checkpoint(**streams).write(path))
+        prefixes = written
+        together = np.concatenate(rows, axis=1).reshape(-1, 2)
+        np.testing.assert_array_equal(together, rows_of(expected))
+
+
+def test_damage_is_left_out_by_the_worker_that_meets_it(even_files, tmp_path):
+    damage_record(tmp_path / "3", number=3)
+    whole = [*islice(sharded(even_files, skip_damaged=True), 5)]
+    for shard, expected in ((Shard(0, 3), set()), (Shard(1, 3), {"3"})):
+        batches = islice(sharded(even_files, shard, skip_damaged=True), 5)
+        skipped = SkippedRecords()
+        for ours, theirs in zip(batches, whole, strict=True):
+            skipped.take_from(ours)
+            np.testing.assert_array_equal(rows_of([ours]), rows_of([theirs])[shard.rows(12)])
+        assert {os.path.basename(place.split("\t")[0]) for place in skipped.places} == expected
 
 
 def test_padding_fills_a_batch_with_rows_of_no_weight(files):

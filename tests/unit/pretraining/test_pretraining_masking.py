@@ -1,5 +1,6 @@
 """Which records a pretraining reads, how it masks plain ones, and what it refuses."""
 
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.online_masking import OnlineMasking
 from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.task import input_positions
 from tests.small_model import small_config
 from tests.small_records import (
     LENGTH,
@@ -71,8 +73,8 @@ def examples(batches):
 
 @pytest.mark.parametrize("kind", ["plain", "zeros"])
 def test_masked_batches_hold_what_masked_records_give(files, kind):
-    (ours,) = task_on([files[kind]]).train_dataset(6, seed=3).take(1)
-    (theirs,) = task_on([files["masked"]], masking=None).train_dataset(6, seed=3).take(1)
+    ours = next(task_on([files[kind]]).train_dataset(6, seed=3))
+    theirs = next(task_on([files["masked"]], masking=None).train_dataset(6, seed=3))
     assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {
         k: (v.shape, v.dtype) for k, v in theirs.items()
     }
@@ -82,24 +84,24 @@ def test_masked_batches_hold_what_masked_records_give(files, kind):
 def test_masks_depend_on_seed_pass_and_example_not_on_batches(files):
     tf.random.set_seed(5)  # the trainer sets it; it decides the order too
     task = task_on([files["plain"]])
-    rows = examples(task.train_dataset(4, seed=3).take(6))
-    again = task.train_dataset(8, seed=3).take(3)
+    rows = examples(islice(task.train_dataset(4, seed=3), 6))
+    again = islice(task.train_dataset(8, seed=3), 3)
     assert (examples(again) == rows).all()
     first, second = set(rows[:COUNT]), set(rows[COUNT:])
     assert len(first) == COUNT
     assert len(first & second) < COUNT / 3  # a short example may be masked alike twice
-    assert len(first & set(examples(task.train_dataset(4, seed=4).take(3)))) < COUNT / 3
+    assert len(first & set(examples(islice(task.train_dataset(4, seed=4), 3)))) < COUNT / 3
 
 
 def test_a_restored_input_draws_the_masks_of_the_unbroken_one(files, tmp_path):
     def begin():
-        return iter(task_on([files["plain"]]).train_dataset(5, seed=3))
+        return task_on([files["plain"]]).train_dataset(5, seed=3)
 
     unbroken = begin()
     next(unbroken)
-    saved = tf.train.Checkpoint(iterator=unbroken).write(str(tmp_path / "position"))
+    saved = tf.train.Checkpoint(**input_positions(unbroken)).write(str(tmp_path / "position"))
     restored = begin()
-    tf.train.Checkpoint(iterator=restored).read(saved).assert_consumed()
+    tf.train.Checkpoint(**input_positions(restored)).read(saved).assert_consumed()
     for _ in range(3):
         assert (examples([next(restored)]) == examples([next(unbroken)])).all()
 
@@ -147,13 +149,27 @@ def test_damaged_records_are_named_whichever_input_has_them(tmp_path, damaged):
     evaluate = write_records(tmp_path / "evaluation", pretraining_columns(40, seed=3))
     task = task_on([str(train)], [str(evaluate)])
     damage_record(tmp_path / damaged, number=25)
+    batches = task.eval_dataset(8)
+    if damaged == "training":
+        batches = islice(task.train_dataset(8, seed=1), 5)
     with (
         pytest.raises(RecordError, match=f"{damaged}, record 25: the checksum"),
         task.explain_read_errors(),
     ):
-        list(
-            task.train_dataset(8, seed=1).take(5) if damaged == "training" else task.eval_dataset(8)
-        )
+        list(batches)
+
+
+def test_a_stream_of_damaged_files_alone_is_an_error(tmp_path):
+    """It would be read for ever."""
+    paths = [write_records(tmp_path / str(n), plain_columns(COUNT, seed=1)) for n in range(4)]
+    damage_record(paths[1], number=1)
+    settings = {"max_seq_length": LENGTH, "skip_damaged_records": True, "masking": MASKING}
+    task = PretrainingTask(small_config(), train_files=[*map(str, paths)], **settings)
+    task.check_workers(1, 1)
+    with pytest.raises(RecordError, match=f"stream 1 of 4 .*: {paths[1]}. Omit"):
+        task.check_workers(8, 2)
+    with pytest.raises(ValueError, match="3 workers cannot share"):
+        task.check_workers(12, 3)
 
 
 def test_the_description_of_the_input_holds_the_masking(files):
