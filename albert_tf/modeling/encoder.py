@@ -265,11 +265,13 @@ class AlbertEncoder(ConfiguredModel):
 
     def _runs(self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[Run]:
         """The block runs, for rematerialisation."""
+        # Defaults bind the block of this turn.
+        functions = [lambda *args, block=block: block(*args)[0] for block in self.blocks]
+        of_block = dict(zip(self.blocks, functions, strict=True))
         runs = []
         for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
             inputs = (attention_mask,) if seed is None else (attention_mask, seed)
-            # Defaults bind the block of this turn.
-            runs.append(Run(lambda *args, block=block: block(*args)[0], inputs, block.weights))
+            runs.append(Run(of_block[block], inputs, block.weights))
         return runs
 
     @property

@@ -9,21 +9,29 @@ xxlarge.
 
 For that, parameters travel through the runs: each run takes their values and hands them on, so that
 the gradient of what it hands on is the sum over all later runs.
+
+Where XLA compiles, successive runs of one function are a loop of the graph, forward and backward:
+neither tracing nor compiling grows with their number.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+
+from albert_tf.modeling.kernels import in_xla
 
 
 class Run(NamedTuple):
     """One application of a block, or of a part of one."""
 
-    # maps `(x, *inputs)` to the next x; float tensors of one shape and dtype
+    # maps `(x, *inputs)` to the next x; float tensors of one shape and dtype. Runs of one function
+    # have inputs of the same shapes, and the same variables.
     function: Callable[..., tf.Tensor]
     # tensors it takes besides, which need no gradient: masks, seeds of dropout
     inputs: tuple[tf.Tensor, ...]
@@ -44,17 +52,30 @@ def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
     reader = _StoredValues(lambda: [tf.convert_to_tensor(v) for v in variables.values()])
     values = dict(zip(variables, reader(x), strict=True))
     last_use = {id(v): number for number, run in enumerate(runs) for v in run.variables}
-    outputs = []
-    for number, run in enumerate(runs[:-1]):
-        used = [id(variable) for variable in run.variables]
+    outputs: list[tf.Tensor] = []
+    for same in _parts(runs[:-1]):
+        used = [id(variable) for variable in same[0].variables]
+        number = len(outputs) + len(same) - 1
         is_used_later = [last_use[key] > number for key in used]
-        x, *handed_on = _rematerialized(run, is_used_later)(x, *(values[key] for key in used))
+        arguments = x, *(values[key] for key in used)
+        if len(same) == 1:
+            x, *results = _rematerialized(same[0], is_used_later)(*arguments)
+        else:
+            x, stack, *results = _looped(same, is_used_later)(*arguments)
+            outputs += tf.unstack(stack, num=len(same))[1:]
         later = (key for key, is_later in zip(used, is_used_later, strict=True) if is_later)
-        values.update(zip(later, handed_on, strict=True))
+        values.update(zip(later, results, strict=True))
         outputs.append(x)
     last = runs[-1]
     outputs.append(_compute(last, x, last.inputs, [values[id(v)] for v in last.variables]))
     return outputs
+
+
+def _parts(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that become one loop each."""
+    if not in_xla():
+        return [[run] for run in runs]
+    return [list(same) for _, same in itertools.groupby(runs, lambda run: id(run.function))]
 
 
 class _StoredValues(keras.layers.Layer):
@@ -107,6 +128,72 @@ def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., li
             return [to_x, *sums]
 
         return [_compute(run, x, inputs, values), *map(tf.identity, handed_on)], gradient
+
+    return apply
+
+
+def _looped(runs: Sequence[Run], is_used_later: Sequence[bool]) -> Callable[..., list[tf.Tensor]]:
+    """The same for several runs of one function; also returns their xs, stacked [runs, ...].
+
+    XLA merges nothing of two loops, so that nothing has to be kept from it.
+    """
+    run, count = runs[0], len(runs)
+    inputs = [
+        tf.identity(same[0]) if all(tensor is same[0] for tensor in same) else tf.stack(same)
+        for same in zip(*(run.inputs for run in runs), strict=True)
+    ]
+    is_stacked = [t.shape.rank > g.shape.rank for t, g in zip(inputs, run.inputs, strict=True)]
+    # In which variables are read here and in the runs: they are rounded once, not in every run.
+    dtypes = [tf.convert_to_tensor(variable).dtype for variable in run.variables]
+
+    def compute(x: tf.Tensor, number: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        own = [t[number] if each else t for t, each in zip(inputs, is_stacked, strict=True)]
+        output = _compute(run, x, own, values)
+        output.set_shape(x.shape)
+        return output
+
+    def loop(body: Callable[..., tuple], *start: tf.Tensor) -> list[tf.Tensor]:
+        def step(number: tf.Tensor, *state: tf.Tensor) -> tuple:
+            return number + 1, *body(number, *state)
+
+        return tf.while_loop(lambda number, *_: number < count, step, (0, *start))[1:]
+
+    @tf.custom_gradient
+    def apply(*arguments: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list]]:
+        x, *values = (tf.stop_gradient(argument) for argument in arguments)
+        handed_on = [v for v, is_later in zip(values, is_used_later, strict=True) if is_later]
+        rounded = [tf.cast(value, dtype) for value, dtype in zip(values, dtypes, strict=True)]
+
+        def forward(number: tf.Tensor, x: tf.Tensor, stack: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            place = tf.pad(tf.expand_dims(number, 0), [[0, x.shape.rank]])
+            stack = xla.dynamic_update_slice(stack, tf.expand_dims(x, 0), place)
+            return compute(x, number, rounded), stack
+
+        empty = tf.zeros(tf.concat([[count], tf.shape(x)], axis=0), x.dtype)
+        empty.set_shape([count, *x.shape])
+        output, stack = loop(forward, x, empty)
+
+        def gradient(to_output: tf.Tensor, to_stack: tf.Tensor, *to_handed_on: tf.Tensor) -> list:
+            def backward(number: tf.Tensor, to_output: tf.Tensor, *later: tf.Tensor) -> tuple:
+                number = count - 1 - number
+                again = stack[number]
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch([again, *rounded])
+                    output = compute(again, number, rounded)
+                to_x, *to_values = tape.gradient(
+                    output, [again, *rounded], to_output, unconnected_gradients="zero"
+                )
+                sums = (a + tf.cast(b, a.dtype) for a, b in zip(later, to_values, strict=True))
+                return to_x + to_stack[number], *sums
+
+            given = iter(to_handed_on)
+            later = [
+                next(given) if is_later else tf.zeros_like(value)
+                for value, is_later in zip(values, is_used_later, strict=True)
+            ]
+            return list(loop(backward, to_output, *later))
+
+        return [output, stack, *map(tf.identity, handed_on)], gradient
 
     return apply
 

@@ -102,6 +102,17 @@ class TestInTheEncoder:
         # block is not recomputed.
         assert _products(program) >= _products(plain) + 6
 
+    @pytest.mark.slow
+    def test_loops_of_xla_give_the_same_gradients(self):
+        model = AlbertForPretraining(dropping_config(**{**SHALLOW, "num_hidden_layers": 3}))
+
+        def compute():
+            return gradient_function(model, pretraining_inputs(), jit_compile=True)(SEED)
+
+        (loss, expected), (same_loss, gradients) = both_ways(model, compute)
+        np.testing.assert_allclose(same_loss, loss, rtol=1e-5, atol=1e-5)
+        assert_same_gradients(model, gradients, expected)
+
     def test_inside_a_loop_over_parts_of_a_batch(self):
         model = AlbertForPretraining(dropping_config(**SHALLOW))
         parts = {name: values[:, tf.newaxis] for name, values in pretraining_inputs().items()}
@@ -202,6 +213,49 @@ class TestRuns:
         tf.nest.map_structure(np.testing.assert_array_equal, outputs, expected_outputs)
         for value, target in zip(gradients[:-1], expected[:-1], strict=True):
             np.testing.assert_allclose(value, target, rtol=1e-5, atol=1e-6)
+
+    @pytest.mark.parametrize("batch", [pytest.param(3, marks=pytest.mark.slow), None])
+    def test_loops_of_xla_give_the_numbers_of_single_runs(self, batch):
+        a, b, _ = variables = self._variables()
+
+        def times(variable):
+            return lambda x, scale, offset: tf.tanh(
+                tf.matmul(x, tf.convert_to_tensor(variable)) * scale + offset
+            )
+
+        def gradients(x, counts=(5, 3, 2, 1), is_rematerialized=True):
+            scale = tf.constant(1.5)  # the same for all runs, as the mask is; the offset is not
+            functions, runs = {id(a): times(a), id(b): times(b)}, []
+            for count, variable in zip(counts, (a, b, a, b), strict=True):
+                offsets = tf.unstack(tf.reshape(tf.linspace(-0.2, 0.2, 4 * count), [count, 4]))
+                function = functions[id(variable)]
+                runs += [Run(function, (scale, offset), [variable]) for offset in offsets]
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                if is_rematerialized:
+                    outputs = run_rematerialized(x, runs)
+                else:
+                    outputs = [x := run.function(x, *run.inputs) for run in runs]
+                loss = sum(place * tf.reduce_sum(y**2) for place, y in enumerate(outputs))
+            return outputs, tape.gradient(loss, [variable.value for variable in variables])
+
+        signature = [tf.TensorSpec([batch, 4])]
+        compiled = tf.function(gradients, signature, autograph=False, jit_compile=True)
+        x = tf.constant(np.linspace(-1, 1, 12).reshape(3, 4), tf.float32)
+        received, expected = compiled(x), gradients(x, is_rematerialized=False)
+        for value, target in zip(*map(tf.nest.flatten, (received, expected)), strict=True):
+            if target is None:
+                assert value is None
+            else:
+                np.testing.assert_allclose(value, target, rtol=1e-5, atol=1e-5)
+        sizes = []
+        for counts in ((5, 3, 2, 1), (9, 7, 2, 1)):
+            trace = tf.function(gradients, autograph=False, jit_compile=True)
+            definition = trace.get_concrete_function(x, counts).graph.as_graph_def()
+            sizes.append(sum("MatMul" in str(node.op) for node in definition.node))
+            loops = [node for node in definition.node if node.op in ("While", "StatelessWhile")]
+            assert len(loops) == 2 * 2 + 2  # of a, of b, and of a once more
+        assert sizes == [3, 3]  # b at the end, and its gradients
 
     def test_gradients_are_summed_as_precisely_as_parameters_are_stored(self):
         """bfloat16 cannot count beyond 256."""
