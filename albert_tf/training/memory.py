@@ -118,6 +118,9 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
     largest = max(config.hidden_size * config.intermediate_size, vocabulary)
     if setting.xla:
         allocated = ALLOCATED_BY_XLA
+        if setting.remat:  # what its loops read all the time, and the gradient of one matrix
+            H, F = config.hidden_size, config.intermediate_size
+            kept += size * H * F + (size * (4 * H * H + 2 * H * F) if size < 4 else 0)
         # The scores of the vocabulary in float32, and their gradient. The backward pass of a block
         # takes less than has become free by then, the update one tensor of each of two variables.
         passing = max((4 + size) * scores - gradients, 2 * 4 * largest - kept, 0)

@@ -75,6 +75,12 @@ COMPILED = {
     "dropout": ("base_v2", 2, 0.1, {}, 2.284),
     "single precision": ("base_v2", 4, 0.0, {"precision": "float32"}, 5.531),
     "xxlarge": ("xxlarge_v2", 2, 0.0, {"train_batch_size": 4}, 4.244),
+    "xxlarge, recomputed": (
+        *("xxlarge_v2", 3, 0.0),
+        {"train_batch_size": 4, "remat": True},
+        4.534,
+    ),
+    "twelve layers, recomputed": ("base_v2", 12, 0.0, {"remat": True}, 1.569),
 }
 
 
