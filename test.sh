@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything a change must pass: lint, format, types, tests.
 #
-#   ./test.sh --all    the tests marked slow as well, and all packages that any test needs
+#   ./test.sh --all    the tests marked slow as well, and all packages that any test needs; JAX, of
+#                      which one needs the compiler, in an environment of its own, .venv/jax
 #
 # Other arguments go to pytest: ./test.sh -k tokenization
 set -euo pipefail
@@ -17,6 +18,7 @@ if [ "${1:-}" = --all ]; then
   marked=(-m "slow or not slow")
 fi
 make_environment "${requirements[@]}"
+[ ${#marked[@]} = 0 ] || make_jax_site
 
 run() {
   printf '\n+ %s\n' "$*"

@@ -1,6 +1,7 @@
 # Sourced by demo.sh, docs.sh, test.sh and run_glue.sh: gives them a virtual environment in .venv.
 #
 #   make_environment requirements.txt [requirements-dev.txt]
+#   make_jax_site
 #
 # Sets PYTHON to the environment's interpreter. A set PYTHON on entry (PYTHON=python3.12 ./demo.sh)
 # decides which interpreter the environment is made of; otherwise the first Python 3.10-3.13 found
@@ -119,4 +120,21 @@ make_environment() {
   # In a subshell, which closes the lock when it ends: what the script runs next does not hold it.
   (wait_for_others "${PYTHON:-}" && update_environment "${PYTHON:-}" "$@") 9>>"$LOCK" || return 1
   PYTHON=$VENV/bin/python
+}
+
+update_jax_site() {
+  local site=$VENV/jax checksum
+  checksum=$(cksum benchmarks/jax.txt) || return 1
+  [ "$(cat "$site/installed" 2>/dev/null)" = "$checksum" ] && return 0
+  echo "Installing benchmarks/jax.txt into $site"
+  rm -rf "$site"
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
+    --no-deps --target="$site" --requirement=benchmarks/jax.txt || return 1
+  # Last: without it the directory is half done.
+  mkdir -p "$site" && echo "$checksum" >"$site/installed"
+}
+
+# Makes .venv/jax, the compiler for GPUs of benchmarks/compiled_step.py, inside a made environment.
+make_jax_site() {
+  (wait_for_others "$PYTHON" && update_jax_site) 9>>"$LOCK" || return 1
 }

@@ -27,7 +27,7 @@ _MIN_CAPABILITY = (8, 0)
 _MAX_HEAD_SIZE = 128  # in backward passes, of GPUs before Hopper
 # By which a kernel may differ from plain attention in float32, of the norm of a tensor. Rounding to
 # bfloat16 comes to a quarter of it; a wrong mask or scale to ten times as much.
-TOLERANCE = 0.02
+TOLERANCE = 0.01
 
 # (query, key, value, lengths) to (context, statistics): float [B, N, S, D] each, int32 [B], and
 # float32 [B, N, S]; `lengths`, in 1..S, are those of the keys.

@@ -23,6 +23,7 @@ DOCS = ["requirements.txt", "docs.txt", "beam.txt"]
 TEST = ["requirements.txt", "requirements-dev.txt", "beam.txt", "keras-hub.txt", "litert.txt"]
 ALL = ["requirements.txt", "requirements-dev.txt",
        "beam.txt", "docs.txt", "hf.txt", "keras-hub.txt", "litert.txt"]  # fmt: skip
+JAX = ["jax.txt"]  # into a directory of its own
 
 # Stands for Python, venv and pip. A package is a requirements file in site-packages. Like the real
 # pip, it leaves half an installation when it is killed, and never mends one that it finds. Where
@@ -142,6 +143,8 @@ class Clone:
         (folder / "scripts").mkdir()
         shutil.copy(SCRIPT, folder / "scripts")
         shutil.copytree(ROOT / "requirements", folder / "requirements")
+        (folder / "benchmarks").mkdir()
+        shutil.copy(ROOT / "benchmarks" / "jax.txt", folder / "benchmarks")
         for name in ("demo.sh", "docs.sh", "test.sh", "requirements.txt", "requirements-dev.txt"):
             shutil.copy(ROOT / name, folder)
         python = PYTHON.replace("REAL_PYTHON", sys.executable)
@@ -246,9 +249,9 @@ def clone(tmp_path: Path) -> Iterator[Clone]:
         (["demo", "test", "demo"], [DEMO, TEST]),
         (["test", "demo"], [TEST]),
         (["docs"], [DOCS]),
-        (["docs", "test --all", "test", "docs"], [DOCS, ALL]),
+        (["docs", "test --all", "test", "test --all"], [DOCS, ALL, JAX]),
     ],
-    ids=["demo-test-demo", "test-demo", "docs", "docs-all-test-docs"],
+    ids=["demo-test-demo", "test-demo", "docs", "docs-all-test-all"],
 )
 def test_each_script_finds_what_it_needs_which_is_installed_once(clone, scripts, installed):
     for script in scripts:
@@ -263,7 +266,7 @@ def test_a_change_of_one_file_is_installed(clone):
         file.write("# another\n")
     clone.run("demo")
     clone.run("docs")
-    assert clone.installations() == [ALL, DOCS]
+    assert clone.installations() == [ALL, JAX, DOCS]
 
 
 @pytest.mark.parametrize("where", ["venv", "pip_installing"])
