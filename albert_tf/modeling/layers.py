@@ -9,9 +9,9 @@ variable stands for one variable of the original release, because LAMB's trust r
 variable and because converting weights is then a map of names alone.
 
 Under a mixed-precision policy (`keras.DTypePolicy`, "mixed_bfloat16" or "mixed_float16") matrix
-products are in half precision; softmax, layer normalisation, GELU, the draws of dropout and all
-sums over a batch are in float32. Variables that only ever meet such sums (`autocast=False`: biases,
-layer norms, small tables) are not rounded to half precision at all.
+products are in half precision; softmax, layer normalisation, GELU and all sums over a batch are in
+float32. Variables that only ever meet such sums (`autocast=False`: biases, layer norms, small
+tables) are not rounded to half precision at all.
 
 Dropout is stateless. A layer that drops takes `dropout_seed`, int32 [2]: the same seed gives the
 same mask, in a recomputed layer and in a resumed run too; None means no dropout.

@@ -61,6 +61,7 @@ def limits_of_flag(flag):
 
 # Whose limits the functions check that take them.
 CHECKED_LATER = {
+    "attention",
     "distribution_strategy",
     "on_divergence",
     "optimizer",

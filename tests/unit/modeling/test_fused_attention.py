@@ -178,7 +178,7 @@ def test_the_choice_and_the_log_follow_the_flag_and_the_check(monkeypatch, caplo
     def choose(name, precision="bfloat16"):
         return fused_attention.choose(name, FITTING, precision, S, jit_compile=True)
 
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     with pytest.raises(ValueError, match=r"capability 8\.0.*float32") as error:
         choose("cudnn", "float32")
     assert "--attention=auto" in str(error.value)
