@@ -1,6 +1,7 @@
 """Where the reference data of the original release lie, for every test."""
 
 import contextlib
+import gc
 import os
 import signal
 from pathlib import Path
@@ -29,6 +30,14 @@ for number, handler in (
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+
+# Millions of objects of TensorFlow, which stay to the end: not to be looked through each time.
+gc.collect()
+gc.freeze()
+
+
+def pytest_sessionfinish():
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ def run_demo(output_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_it_goes_from_text_to_a_release(tmp_path):
     result = run_demo(tmp_path, *SIZES, "--num_fine_tuning_steps=0")
     text = result.stdout

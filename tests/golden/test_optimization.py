@@ -67,6 +67,7 @@ def test_bare_variables_move_as_recorded(recorded, name):
 
 
 RUNS = ["base", "power2_start2", "no_warmup", "not_clipped"]
+USUAL_RUNS = [*((run, "lamb") for run in RUNS), ("base", "adamw")]
 KEY_BIAS = "attention_1/self/key/bias"  # softmax does not see it: its gradient is rounding noise
 
 
@@ -179,8 +180,14 @@ def double_precision():
 
 
 @pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("run_name", RUNS)
+@pytest.mark.parametrize(
+    ("run_name", "optimizer"),
+    [
+        pytest.param(run, name, marks=[pytest.mark.slow] * ((run, name) not in USUAL_RUNS))
+        for run in RUNS
+        for name in OPTIMIZERS
+    ],
+)
 def test_eight_steps_leave_the_recorded_weights_and_moments(golden, optimizer, run_name):
     training, recorded = follow(golden, optimizer, run_name, lambda *_: None)
     assert {variable.dtype for variable in training.variables.values()} == {"float64"}

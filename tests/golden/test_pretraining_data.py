@@ -296,9 +296,15 @@ def mask_online(
     return {**records, **{name: values.numpy() for name, values in masked.items()}}
 
 
+RARE = ("spm_long_ngrams_random_next", "spm_no_whole_word_ngram1")
 ONLINE = ("spm_default", "spm_long_ngrams_random_next", "spm_no_whole_word_ngram1")
 BOTH_WAYS = [
-    pytest.param(entry, online, id=f"{entry['name']}-{'online' if online else 'records'}")
+    pytest.param(
+        entry,
+        online,
+        id=f"{entry['name']}-{'online' if online else 'records'}",
+        marks=[pytest.mark.slow] * (entry["name"] in RARE),
+    )
     for entry in TWELVE_COPIES
     for online in (False, True)[: 1 + (entry["name"] in ONLINE)]
 ]

@@ -120,14 +120,15 @@ def test_split_batches_train_as_whole_ones_and_as_the_original(
 
 LONG_RUNS = [
     ("lamb", 2, 1, False),
-    pytest.param("adamw", 1, 2, False, marks=pytest.mark.slow),
-    pytest.param("lamb", 1, 2, False, marks=pytest.mark.slow),
-    pytest.param("adamw", 2, 3, False, marks=pytest.mark.slow),
-    pytest.param("lamb", 1, 1, True, marks=pytest.mark.slow),
-    pytest.param("lamb", 1, 3, True, marks=pytest.mark.slow),
+    ("adamw", 1, 2, False),
+    ("lamb", 1, 2, False),
+    ("adamw", 2, 3, False),
+    ("lamb", 1, 1, True),
+    ("lamb", 1, 3, True),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "replicas", "micro_batches", "jit_compile"), LONG_RUNS)
 def test_three_hundred_steps_of_split_batches_lose_as_the_original_did(
     golden, tmp_path, optimizer, replicas, micro_batches, jit_compile
@@ -185,14 +186,11 @@ def double_precision():
     keras.config.set_dtype_policy("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize(
     ("optimizer", "replicas", "micro_batches"),
-    [
-        pytest.param("lamb", 2, 1, marks=pytest.mark.slow),
-        ("adamw", 2, 3),
-        pytest.param("lamb", 1, 2, marks=pytest.mark.slow),
-    ],
+    [("lamb", 2, 1), ("adamw", 2, 3), ("lamb", 1, 2)],
 )
 def test_only_rounding_tells_split_batches_from_whole_ones(
     golden, tmp_path, optimizer, replicas, micro_batches

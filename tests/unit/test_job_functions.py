@@ -145,6 +145,7 @@ def test_evaluations_of_another_call_are_told_and_scored(small, trained, tmp_pat
     assert result.scores["loss"] != trained[0].scores["loss"]
 
 
+@pytest.mark.slow
 def test_a_training_in_a_thread_is_that_of_the_main_thread(small, trained, tmp_path):
     flags = small.flags(do_train=True, output_dir=tmp_path / "output", train_step=2)
     flags["num_logical_cpu_devices"] = 2  # as before: the CPU is split once a process
@@ -190,6 +191,7 @@ def test_a_job_that_ends_early_keeps_what_was_saved_and_is_resumed(small, tmp_pa
     assert [record["step"] for record in result.history] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_predictions_are_scored_where_the_answers_are_known(tmp_path, golden):
     small = SquadRun(tmp_path, golden)
     flags = small.flags(init_checkpoint=small.pretrained(), do_train=True, num_train_epochs=0.7)

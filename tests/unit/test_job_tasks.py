@@ -216,14 +216,15 @@ def test_padding_moves_the_loss_of_version_2_nowhere():
 
 
 # Steps, and the least share of what is right of unseen examples.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "steps", "share"),
     [
-        pytest.param("classes", 150, 0.8, marks=pytest.mark.slow),
-        pytest.param("number", 150, None, marks=pytest.mark.slow),
-        pytest.param("spans", 200, 0.8, marks=pytest.mark.slow),
+        ("classes", 150, 0.8),
+        ("number", 150, None),
+        ("spans", 200, 0.8),
         ("beams", 200, 0.8),
-        pytest.param("choices", 150, 0.9, marks=pytest.mark.slow),
+        ("choices", 150, 0.9),
     ],
 )
 def test_training_learns(name, steps, share, tmp_path):

@@ -202,7 +202,10 @@ def test_inputs_that_do_not_go_together_are_refused():
         training_set(sequences, 2, max_seq_length=20)
 
 
-@pytest.mark.parametrize(("choices", "padding"), [(1, "longest"), (3, "buckets"), (1, "max")])
+@pytest.mark.parametrize(
+    ("choices", "padding"),
+    [(1, "longest"), (3, "buckets"), pytest.param(1, "max", marks=pytest.mark.slow)],
+)
 def test_workers_make_the_rows_of_one_batch_and_share_its_position(tmp_path, choices, padding):
     """The rows of a worker are as long as those of all: what is padding must not depend on them."""
     sequences = random_sequences(15)

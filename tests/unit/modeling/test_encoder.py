@@ -185,6 +185,7 @@ class TestAsKerasModel:
         np.testing.assert_array_equal(twin(inputs), model(inputs))
         assert len(twin.trainable_variables) == len(model.trainable_variables)
 
+    @pytest.mark.slow
     def test_saved_functions_still_train(self, config, tmp_path):
         class Module(tf.Module):
             def __init__(self):

@@ -288,7 +288,9 @@ def test_what_is_not_asked_for_is_left_out(name):
         np.testing.assert_array_equal(outputs["logits"], logits["logits"])
 
 
-@pytest.mark.parametrize("name", ["classification", "choices"])
+@pytest.mark.parametrize(
+    "name", ["classification", pytest.param("choices", marks=pytest.mark.slow)]
+)
 def test_one_loss_and_metric_compile_as_of_any_keras_model(name, tmp_path):
     kind, settings, inputs, _ = MODELS[name]
     model = kind(small_config(**SHALLOW), **settings)

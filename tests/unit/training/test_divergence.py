@@ -110,7 +110,8 @@ def test_goes_back_and_skips_the_batches_that_led_there(records, rolled_back, tm
     assert description["divergence"] == {"roll_backs": 1, "skipped_batches": 3}
 
 
-@pytest.mark.parametrize("steps_per_call", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps_per_call", [1, 3])
 def test_batches_that_were_read_ahead_are_kept(records, tmp_path, steps_per_call):
     """Step 7 is found with the report of step 8, when the batch of step 9 is read already."""
 
@@ -140,7 +141,8 @@ def test_batches_that_were_read_ahead_are_kept(records, tmp_path, steps_per_call
         assert values.tobytes() == states[1][name].tobytes(), name
 
 
-@pytest.mark.parametrize("kept", [3, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [3, 6])
 def test_a_run_killed_before_or_after_going_back_ends_the_same(rolled_back, tmp_path, kept):
     task, folder, state = rolled_back
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)

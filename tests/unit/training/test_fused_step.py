@@ -60,13 +60,8 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param(settings, id=name, marks=[pytest.mark.slow] * ("replicas" in settings))
-        for name, settings in RUNS.items()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
 def test_fused_steps_train_as_plain_ones(settings, tmp_path, monkeypatch):
     """Within 1e-5, as other orders of the same sums."""
     plain_trainer = make_trainer(tmp_path, **settings)

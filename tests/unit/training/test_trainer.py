@@ -88,6 +88,7 @@ def test_a_run_whose_input_changed_resumes_in_its_new_order(tmp_path):
     assert_same_state(trained(copy, records, batch_size=6, last_step=12), unbroken)
 
 
+@pytest.mark.slow
 def test_a_run_that_masks_its_input_resumes_with_the_same_masks(tmp_path, caplog):
     """Four batches are a pass, so that the position is one of a later pass."""
     records = write_records(tmp_path / "records", plain_columns(17, seed=0))

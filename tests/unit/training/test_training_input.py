@@ -142,9 +142,8 @@ class CountingProfiler:
         self.is_closed = True
 
 
-@pytest.mark.parametrize(
-    "replicas", [1, pytest.param(2, marks=pytest.mark.slow)], ids="replicas={}".format
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2], ids="replicas={}".format)
 def test_several_steps_in_a_call_are_those_of_single_calls(task, tmp_path, replicas):
     """Calls end at reports (every 5) and checkpoints (every 7); a signal does not cut one short."""
     settings = {"replicas": replicas, "log_steps": 5, "save_checkpoints_steps": 7}
