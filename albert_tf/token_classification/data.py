@@ -1,0 +1,490 @@
+"""Sentences whose words have labels: columns as in CoNLL, or JSON lines.
+
+`.jsonl`, `.ndjson` and `.json` hold one object a line, its keys being
+
+* `tokens` and, where they are known, `labels`: lists of texts, equally long; or
+* `text` and, where they are known, `entities`: a list of `{"start": 0, "end": 4, "label": "PER"}`,
+  in characters (code points), end exclusive. The text is split into words, see `split_words`.
+
+Every other file has a word a line and blank lines between sentences. Columns are parted by tabs if
+the first row has one, else by blanks; all rows have as many. `-DOCSTART-` begins a line between
+documents. A line that begins with `#` before the first word of a sentence is a comment, unless it
+has as many columns as the rows: then it is a row, for `#` is a word too. Files of ten columns are
+CoNLL-U, where lines whose first column is `1-2` or `1.1` are no words.
+
+Words are what the file has: to clean them is up to the tokenizer. They may be empty.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import IO, Any, Final, TypeVar
+
+from albert_tf.data.files import decode_utf8, encoding_error
+from albert_tf.data.streams import can_be_read_twice, open_input, read_lines
+from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, parse_json, shown
+from albert_tf.data.tables import FORMATS
+from albert_tf.token_classification.labels import Entity, entities, labels_of
+from albert_tf.tokenization.base import FilledTable
+from albert_tf.tokenization.word_piece import spread_words
+
+T = TypeVar("T")
+_DOCUMENT = "-DOCSTART-"
+_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # a CoNLL-U row of several words, or of none
+_CONLLU_COLUMNS = 10
+_BLANKS = " \t"
+_WANTED = (
+    'an object such as {"tokens": ["..."], "labels": ["..."]} or {"text": "...", "entities": '
+    '[{"start": 0, "end": 4, "label": "..."}]}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words and their labels; there is at least one word.
+
+    Attributes:
+        guid: file and line of the first word.
+        words: as the file has them; some may be empty.
+        labels: one for each word, as the file has them, or IOB2 made of entities; None: the file
+            has none.
+        text: that of JSON lines with `text`, else None.
+        offsets: start and end of each word in the text, in characters, end exclusive.
+        lines: line of each word; empty where all have that of `guid`.
+    """
+
+    guid: str
+    words: tuple[str, ...]
+    labels: tuple[str, ...] | None = None
+    text: str | None = None
+    offsets: tuple[tuple[int, int], ...] | None = None
+    lines: Sequence[int] = ()
+
+    def where(self, index: int) -> str:
+        """File and line of a word, for errors."""
+        if not self.lines:
+            return f"{self.guid}, word {index + 1}"
+        return f"{self.guid.rpartition(':')[0]}:{self.lines[index]}"
+
+
+def is_json_lines(path: str) -> bool:
+    """Whether a file is read as JSON lines, which its ending says."""
+    name = path.lower()
+    return any(name.endswith(e) and kind == FORMATS[".jsonl"] for e, kind in FORMATS.items())
+
+
+def read_sentences(
+    path: str,
+    *,
+    token_column: int = 0,
+    label_column: int | None = -1,
+    flag: str = "--train_file",
+    needs_labels: bool = False,
+) -> Iterator[Sentence]:
+    """Reads a file, sentence by sentence; those without words are left out.
+
+    Args:
+        path: the file, or "-" for the standard input.
+        token_column: number of the column of words from 0, or from -1 backwards.
+        label_column: likewise of labels. A file without this column has no labels, and so has one
+            of a single column. None: labels are not read. JSON lines have keys instead.
+        flag: the flag that names the file, for errors.
+        needs_labels: refuses sentences without labels.
+
+    Raises:
+        ValueError: the file is missing, without a word or not UTF-8 text; a row has more or fewer
+            columns than the first, a line is none of the objects above, an entity overlaps another
+            one or cuts a word, a label is empty or missing. Names flag, file and line.
+    """
+    columns = (token_column, label_column)
+    read: Iterator[Sentence | None]
+    if is_json_lines(path):
+        read = (sentence for _, _, _, sentence in _json_sentences(path, label_column, flag))
+    else:
+        read = _conll_sentences(path, columns, flag)
+    is_empty = True
+    for sentence in filter(None, read):
+        is_empty = False
+        if needs_labels and sentence.labels is None:
+            missing = (
+                'neither "labels" nor "entities"'
+                if is_json_lines(path)
+                else f"no column --label_column={label_column} beside its words"
+            )
+            raise ValueError(f"{flag}: {sentence.guid} has {missing}; labels are needed here.")
+        yield sentence
+    if is_empty:
+        raise ValueError(f"{flag}: {path} has no words.")
+
+
+def _lines(path: str, flag: str) -> Iterator[tuple[int, str]]:
+    """The lines with their numbers from 1, without line feeds."""
+    can_be_read_twice(path, flag, "a file of words and labels")  # that is, it exists
+    where, number = f"{flag}: {path}", 1
+    with open_input(path) as file:
+        for group in read_lines(file):
+            data = b"\n".join(group)
+            text = decode_utf8(data, where, line=number)
+            if data.count(b"\0") > len(data) / 10:  # a stray NUL is noise; many mean UTF-16
+                raise encoding_error(data, where, data.find(b"\0"), line=number)
+            yield from enumerate(text.split("\n"), number)
+            number += len(group)
+
+
+# A row: its number, the line as it is, and its cells; None for what is no word. The last is what
+# such a line has in the column of predictions, "" for none. With _NO_LABEL it ends no sentence.
+_Row = tuple[int, str, list[str] | None, str]
+_NO_LABEL = "_"
+
+
+def _cells(line: str, tab: bool) -> list[str]:
+    """The columns of a line; other blanks than U+0020 belong to the words."""
+    if tab:
+        return line.split("\t")
+    cells = line.split(" ")
+    return [cell for cell in cells if cell] if "" in cells else cells
+
+
+def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
+    """The lines of a file of columns; raises ValueError if a row has another width."""
+    lines = _lines(path, flag)
+    head: list[tuple[int, str]] = []
+    first = ""  # row; of a file that has only lines with #, the last of them
+    for number, line in lines:
+        head.append((number, line))
+        if line.strip(_BLANKS + "\r") and not line.startswith(_DOCUMENT):
+            first = line.removesuffix("\r")
+            if line[0] != "#":
+                break
+    tab = "\t" in first
+    width, first_line = len(_cells(first, tab)), head[-1][0] if head else 0
+    may_have_ranges = width == _CONLLU_COLUMNS and tab and token_column % width
+    is_start = True
+    for number, raw in chain(head, lines):
+        line = raw.removesuffix("\r")
+        if not line.strip(_BLANKS):
+            is_start = True
+            yield number, raw, None, ""
+            continue
+        cells = _cells(line, tab)
+        if line.startswith(_DOCUMENT):
+            is_start = True
+            yield number, raw, None, "O" if len(cells) == width else ""
+        elif len(cells) == width and "\r" not in line:
+            if may_have_ranges and _NO_WORD.fullmatch(cells[0]):
+                yield number, raw, None, _NO_LABEL
+            else:
+                is_start = False
+                yield number, raw, cells, ""
+        elif is_start and line[0] == "#":
+            yield number, raw, None, ""
+        elif "\r" in line:
+            raise ValueError(
+                f"{flag}: line {number} of {path} holds a carriage return. Lines must end in \\n "
+                "or \\r\\n."
+            )
+        else:
+            raise ValueError(
+                f"{flag}: line {number} of {path} has {_columns(len(cells))} where line "
+                f"{first_line} has {width}, parted by {'tabs' if tab else 'blanks'}. Received: "
+                f"{shown(line)}"
+            )
+
+
+def _columns(count: int) -> str:
+    return f"{count} column{'s' * (count != 1)}"
+
+
+def _conll_sentences(
+    path: str, columns: tuple[int, int | None], flag: str
+) -> Iterator[Sentence | None]:
+    token_column, label_column = columns
+    rows = _conll_rows(path, token_column, flag)
+    words: list[str] = []
+    labels: list[str] = []
+    lines: list[int] = []
+    token = label = -1
+    for number, _, cells, filler in chain(rows, [(0, "", None, "")]):
+        if cells is not None:
+            if token < 0:
+                token, label = _indices(path, len(cells), columns, flag)
+            words.append(cells[token])
+            if label >= 0:
+                labels.append(cells[label].strip(_BLANKS))
+            lines.append(number)
+        elif words and filler != _NO_LABEL:
+            if "" in labels:
+                raise ValueError(
+                    f"{flag}: line {lines[labels.index('')]} of {path} has an empty label in "
+                    f"--label_column={label_column}."
+                )
+            span = range(lines[0], lines[-1] + 1)
+            yield Sentence(
+                f"{path}:{lines[0]}",
+                tuple(words),
+                tuple(labels) if label >= 0 else None,
+                lines=span if len(span) == len(lines) else tuple(lines),
+            )
+            words.clear()
+            labels.clear()
+            lines.clear()
+
+
+def _indices(path: str, width: int, columns: tuple[int, int | None], flag: str) -> tuple[int, int]:
+    """The columns of words and labels from 0; -1 where there are no labels."""
+    token, label = columns
+    if not -width <= token < width:
+        raise ValueError(
+            f"{flag}: {path} has {_columns(width)}: --token_column must be from {-width} to "
+            f"{width - 1}. Received: {token}"
+        )
+    if label is None or width == 1 or not -width <= label < width:
+        return token % width, -1
+    if token % width == label % width:
+        raise ValueError(
+            f"--token_column and --label_column are the same of the {width} columns of {path}. "
+            f"Received: {token} and {label}"
+        )
+    return token % width, label % width
+
+
+def _json_sentences(
+    path: str, label_column: int | None, flag: str
+) -> Iterator[tuple[int, str, dict[str, Any] | None, Sentence | None]]:
+    """The lines, their objects and sentences; None for blank lines, and objects without words."""
+    for number, line in _lines(path, flag):
+        if not line.strip():
+            yield number, line, None, None
+            continue
+        try:
+            value = parse_json(line, f"{flag}: {path}", line=number)
+            found = JsonValue(value, f"{flag}: line {number} of {path}")
+            read = _with_tokens if found.get("tokens") or not found.get("text") else _with_text
+            yield number, line, value, read(found, f"{path}:{number}", label_column is not None)
+        except JsonError as error:
+            raise ValueError(f"{error} Expected: {_WANTED}.") from error
+
+
+def _with_tokens(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
+    words = tuple(word.whole_text() for word in value["tokens"].elements())
+    found = value.get("labels") if reads_labels else None
+    if found is None:
+        return Sentence(guid, words) if words else None
+    labels = tuple(_label(label) for label in found.elements())
+    if len(labels) != len(words):
+        raise ValueError(
+            f"{value.where} has {len(words)} tokens and {len(labels)} labels; each token has one."
+        )
+    return Sentence(guid, words, labels) if words else None
+
+
+def _label(value: JsonValue) -> str:
+    label = value.text()
+    if not label.strip():
+        raise value.error("a label, which is not empty")
+    return label
+
+
+def _with_text(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
+    text = value["text"].whole_text()
+    offsets = tuple(split_words(text))
+    words = tuple(text[start:end] for start, end in offsets)
+    found = value.get("entities") if reads_labels else None
+    labels = None
+    if found is not None:
+        labels = tuple(labels_of(_word_entities(found.elements(), text, offsets), len(words)))
+    return Sentence(guid, words, labels, text, offsets) if words else None
+
+
+def _word_entities(
+    values: Iterable[JsonValue], text: str, offsets: Sequence[tuple[int, int]]
+) -> list[Entity]:
+    """Entities in characters as those of the words; blanks at their ends do not matter.
+
+    Raises ValueError: see `read_sentences`.
+    """
+    spans = []
+    for value in values:
+        start, end = value["start"].whole_number(), value["end"].whole_number()
+        kind = _label(value["label"])
+        if not 0 <= start < end <= len(text):
+            raise value.error(
+                f"an entity of one or more of the {len(text)} characters: 0 <= start < end <= "
+                f"{len(text)}"
+            )
+        first = bisect_right(offsets, start, key=lambda word: word[1])
+        last = bisect_left(offsets, end, key=lambda word: word[0])
+        if first >= last:
+            raise value.error(f"an entity with a word in it; {shown(text[start:end])} has none")
+        for word_start, word_end in (offsets[first], offsets[last - 1]):
+            if word_start < start or word_end > end:
+                raise value.error(
+                    f"an entity of whole words; {shown(text[start:end])} cuts "
+                    f"{shown(text[word_start:word_end])}, characters {word_start} to {word_end}. "
+                    "Texts are split at blanks, punctuation and ideographs; tokens and labels "
+                    "may be split anywhere"
+                )
+        spans.append((first, last, kind, value))
+    spans.sort(key=lambda span: span[:2])
+    for (_, end, _, one), (start, _, _, other) in pairwise(spans):
+        if start < end:
+            raise other.error(f"an entity that does not overlap another, {shown(one.value)}")
+    return [Entity(kind, first, last) for first, last, kind, _ in spans]
+
+
+# What a character is to `split_words`: a blank, one that is dropped, a word by itself, or a part of
+# one.
+_BLANK, _DROPPED, _SINGLE, _PART = " \0!a"
+
+
+def _character_class(code: int) -> str:
+    spread = spread_words(chr(code), do_lower_case=False)
+    if not spread.strip():
+        return _BLANK if spread else _DROPPED
+    return _SINGLE if len(spread) > 1 else _PART
+
+
+_CLASSES: Final[FilledTable[int, str]] = FilledTable(_character_class)
+_WORD = re.compile(f"{_SINGLE}|{_PART}(?:[{_PART}{_DROPPED}]*{_PART})?")
+
+
+def split_words(text: str) -> list[tuple[int, int]]:
+    """Splits a text at blanks, punctuation and ideographs, as BERT's basic tokenizer does.
+
+    Control and format characters (categories Cc and Cf) inside a word belong to it; elsewhere they
+    are in none.
+
+    Returns:
+        Start and end of each word, in characters, end exclusive.
+    """
+    return [match.span() for match in _WORD.finditer(text.translate(_CLASSES))]
+
+
+def write_predictions(
+    input_path: str,
+    output: IO[bytes],
+    predicted: Iterable[tuple[Sequence[str], Sequence[float]]],
+    scheme: str,
+    *,
+    token_column: int = 0,
+    flag: str = "--predict_file",
+) -> None:
+    """Writes a file again with what is predicted for its words; memory does not grow.
+
+    Rows get the label as one more column, the last one; all other lines stay as they are, except
+    that those with as many columns get `O` (`-DOCSTART-`) or `_` (CoNLL-U's `1-2`), so that all
+    rows have equally many. Objects get `predicted_labels`, those with a text `predicted_entities`,
+    see `text_entities`.
+
+    Args:
+        input_path: a file, which is read again.
+        output: opened in binary mode.
+        predicted: label and probability of each word, for every sentence of `read_sentences`, in
+            order.
+        scheme: that of the labels.
+        token_column: see `read_sentences`.
+        flag: likewise.
+
+    Raises:
+        ValueError: see `read_sentences`; or there are more or fewer predictions than sentences or
+            words: the file has changed.
+    """
+    remaining = iter(predicted)
+    lines = (_labelled_objects if is_json_lines(input_path) else _labelled_rows)(
+        input_path, remaining, scheme, token_column, flag
+    )
+    try:
+        for line in lines:
+            output.write(line.encode() + b"\n")
+        is_same = next(remaining, None) is None
+    except _ChangedError:
+        is_same = False
+    if not is_same:
+        raise ValueError(f"{flag}: {input_path} changed while it was read.")
+
+
+class _ChangedError(Exception):
+    """A file has other sentences than it had."""
+
+
+_Predictions = Iterator[tuple[Sequence[str], Sequence[float]]]
+
+
+def _labelled_rows(
+    path: str, predicted: _Predictions, scheme: str, token_column: int, flag: str
+) -> Iterator[str]:
+    labels: Iterator[str] = iter(())
+    is_inside = False  # a sentence
+    for _, raw, cells, filler in _conll_rows(path, token_column, flag):
+        if cells is None and filler != _NO_LABEL:
+            is_inside = False
+            if next(labels, None) is not None:
+                raise _ChangedError
+        elif cells is not None and not is_inside:
+            is_inside = True
+            labels = iter(_next(predicted)[0])
+        if cells is not None:
+            filler = _next(labels)
+        line = raw.removesuffix("\r")
+        separator = "\t" if "\t" in line else " "
+        yield f"{line}{separator}{filler}{raw[len(line) :]}" if filler else raw
+
+
+def _labelled_objects(
+    path: str, predicted: _Predictions, scheme: str, token_column: int, flag: str
+) -> Iterator[str]:
+    for _, line, value, sentence in _json_sentences(path, None, flag):
+        if value is None:
+            yield line
+            continue
+        labels, probabilities = _next(predicted) if sentence else ((), ())
+        if sentence and len(labels) != len(sentence.words):
+            raise _ChangedError
+        if sentence is not None and sentence.offsets is not None:
+            value["predicted_entities"] = text_entities(
+                sentence.offsets, labels, probabilities, scheme
+            )
+        else:
+            value["predicted_labels"] = [*labels]
+        text = json.dumps(value, ensure_ascii=False)
+        yield text if is_encodable(text) else json.dumps(value)
+
+
+def _next(values: Iterator[T]) -> T:
+    for value in values:
+        return value
+    raise _ChangedError
+
+
+def text_entities(
+    offsets: Sequence[tuple[int, int]],
+    labels: Sequence[str],
+    probabilities: Sequence[float],
+    scheme: str,
+) -> list[dict[str, Any]]:
+    """Returns the entities of a text, see `entities`, as objects of JSON lines.
+
+    Args:
+        offsets: start and end of each word in the text.
+        labels: of each word.
+        probabilities: of each of these labels.
+        scheme: that of the labels.
+
+    Returns:
+        `start` and `end` in characters, end exclusive, `label`, its type, and `probability`, the
+        mean of those of its words.
+    """
+    return [
+        {
+            "start": offsets[start][0],
+            "end": offsets[end - 1][1],
+            "label": kind,
+            "probability": round(sum(probabilities[start:end]) / (end - start), 6),
+        }
+        for kind, start, end in entities(labels, scheme)
+    ]

@@ -1,0 +1,202 @@
+"""Labels of words: which scheme a file follows, and the entities that labels stand for.
+
+* plain: a label is a class, such as a part of speech.
+* IOB2: `B-PER` begins an entity of type PER, `I-PER` goes on with it, `O` is outside of all.
+* IOB1: `I-PER` begins one as well; `B-PER` only directly behind another entity of its type.
+* IOBES: as IOB2, but the last word of an entity has `E-PER`, and the only word of one `S-PER`.
+
+The type is what follows the first hyphen. Where there is one type only it may be left out of all
+labels: `B`, `I`, `O`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from albert_tf.data.strict_json import shown
+
+if TYPE_CHECKING:
+    from albert_tf.token_classification.data import Sentence
+
+SCHEMES: Final = ("plain", "IOB1", "IOB2", "IOBES")
+PLAIN, IOB1, IOB2, IOBES = SCHEMES
+OUTSIDE: Final = "O"
+_PREFIXES = frozenset("BIES")
+
+# The labels of two neighbouring words; None outside of the sentence.
+_Pair = tuple[str | None, str | None]
+
+
+class Entity(NamedTuple):
+    """An entity of the words `start` to `end`, end exclusive."""
+
+    type: str
+    start: int
+    end: int
+
+
+def recognize_scheme(sentences: Iterable[Sentence], flag: str = "--train_file") -> str:
+    """Returns the one of `SCHEMES` that the labels of all sentences follow.
+
+    Labels are plain if none is `B-` or `I-` with a type, except that a file may have `S-` and `O`
+    only. Those without types are plain unless all are among `B`, `I`, `E`, `S` and `O`, `B` or `I`
+    being one. Every entity tells IOB1 from IOB2: only a file without entities could be both, and
+    it is plain.
+
+    `I-` behind a word of another type begins an entity, as conlleval has it, in every scheme. So
+    do `I-` and `E-` behind `O` in IOBES.
+
+    Args:
+        sentences: those without labels are left out. They are gone through once.
+        flag: where they came from, for the error.
+
+    Raises:
+        ValueError: there are labels of two schemes; names a label of each, and their lines.
+    """
+    first: dict[_Pair, tuple[Sentence, int]] = {}
+    for sentence in sentences:
+        if labels := sentence.labels:
+            pairs = set(zip((None, *labels), (*labels, None), strict=True))
+            if not pairs <= first.keys():
+                for index, pair in enumerate(zip((None, *labels), (*labels, None), strict=True)):
+                    first.setdefault(pair, (sentence, index))
+    names = dict.fromkeys(label for _, label in first if label is not None)
+    is_typed = any(name[:2] in ("B-", "I-") for name in names) or _are_single(names)
+    if not is_typed and not _are_untyped(names):
+        return PLAIN
+
+    def place(pair: _Pair, is_left: bool = False) -> str:
+        sentence, index = first[pair]
+        label = pair[0] if is_left else pair[1]
+        return f"{shown(label)} ({sentence.where(index - is_left)})"
+
+    def begins(pair: _Pair, prefix: str) -> bool:
+        """Whether `prefix` begins an entity where no other one of its type ends."""
+        left, right = split_label(pair[0]), split_label(pair[1])
+        return right[0] == prefix and (left[0] == "O" or (prefix == "B" and left[1] != right[1]))
+
+    def is_open(pair: _Pair) -> bool:
+        """Whether an entity ends behind `B-` or `I-`, as it does not in IOBES."""
+        left, right = split_label(pair[0]), split_label(pair[1])
+        return left[0] in ("B", "I") and (right[0] not in ("I", "E") or left[1] != right[1])
+
+    for pair in first:
+        if pair[1] is not None and not _is_chunk_label(pair[1], is_typed):
+            other = next(p for p in first if p[1] != OUTSIDE and _is_chunk_label(p[1], is_typed))
+            raise _two_schemes(
+                flag,
+                f"{place(pair)} is plain, neither O nor B-, I-, E- or S- and a type, but "
+                f"{place(other)} is",
+            )
+    closed = next((pair for pair in first if split_label(pair[1])[0] in ("E", "S")), None)
+    if closed:
+        if unclosed := next(filter(is_open, first), None):
+            raise _two_schemes(
+                flag,
+                f"no E- follows {place(unclosed, is_left=True)}, as in IOB1 and IOB2, but "
+                f"{place(closed)} is of IOBES",
+            )
+        return IOBES
+    iob1 = next((pair for pair in first if begins(pair, "I")), None)
+    iob2 = next((pair for pair in first if begins(pair, "B")), None)
+    if iob1 and iob2:
+        raise _two_schemes(
+            flag,
+            f"{place(iob1)} begins an entity as in IOB1, {place(iob2)} as in IOB2",
+        )
+    return IOB1 if iob1 else IOB2
+
+
+def _two_schemes(flag: str, found: str) -> ValueError:
+    return ValueError(
+        f"{flag}: labels of two schemes: {found}. Label all files in one scheme: plain, IOB1, IOB2 "
+        "or IOBES (BILOU is IOBES with L- for E- and U- for S-)."
+    )
+
+
+def _is_chunk_label(label: str | None, is_typed: bool) -> bool:
+    if label is None or label == OUTSIDE:
+        return label is not None
+    prefix, hyphen, kind = label.partition("-")
+    return prefix in _PREFIXES and (bool(kind) if is_typed else not hyphen)
+
+
+def _are_untyped(names: Iterable[str]) -> bool:
+    return {*names} <= {*_PREFIXES, OUTSIDE} and not {"B", "I"}.isdisjoint(names)
+
+
+def _are_single(names: Iterable[str]) -> bool:
+    """Whether all entities have one word, in IOBES."""
+    return {name[:2] for name in names} in ({"S-"}, {"S-", OUTSIDE})
+
+
+@lru_cache(maxsize=4096)
+def split_label(label: str | None) -> tuple[str, str]:
+    """Splits a label of any scheme but plain into prefix and type.
+
+    `B-PER` is ("B", "PER"); `B` is ("B", ""); `O`, and None, ("O", "").
+
+    Raises ValueError: it is no such label.
+    """
+    if label is None or label == OUTSIDE:
+        return OUTSIDE, ""
+    prefix, _, kind = label.partition("-")
+    if prefix not in _PREFIXES:
+        raise ValueError(f"A label must be O or begin with B-, I-, E- or S-. Received: {label!r}")
+    return prefix, kind
+
+
+def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
+    """Finds the entities of a sentence as conlleval finds chunks, in broken sequences too.
+
+    An entity ends behind `E-` and `S-`, before `B-`, `S-` and `O`, and where the type changes;
+    every other label that is not `O` goes on with it, or begins one where none is open. Of plain
+    labels every word is by itself, unless it has `O`.
+
+    Args:
+        labels: one for each word.
+        scheme: one of `SCHEMES`; all but plain are read alike.
+
+    Returns:
+        Entities in the order of the words; none overlap.
+
+    Raises:
+        ValueError: there is no such scheme, or a label has none of its prefixes.
+
+    Source: `startOfChunk` and `endOfChunk` of conlleval.pl (CoNLL-2000), and seqeval for `S-` and
+        for `B-` behind `E-`, which conlleval.pl does not have.
+    """
+    if scheme not in SCHEMES:
+        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}. Received: {scheme!r}")
+    if scheme == PLAIN:
+        return [Entity(label, i, i + 1) for i, label in enumerate(labels) if label != OUTSIDE]
+    found: list[Entity] = []
+    start, left, kind = -1, OUTSIDE, ""  # of the open entity; -1: there is none
+    for index, label in enumerate((*labels, OUTSIDE)):
+        prefix, right = split_label(label)
+        if start >= 0 and (left in "ES" or prefix in "BSO" or kind != right):
+            found.append(Entity(kind, start, index))
+            start = -1
+        if start < 0 and prefix != OUTSIDE:
+            start = index
+        left, kind = prefix, right
+    return found
+
+
+def labels_of(entities: Iterable[Entity], num_words: int) -> list[str]:
+    """Returns the labels of a sentence of `num_words` words, in IOB2.
+
+    Raises ValueError: an entity has no word, or one that is not there or that another one has.
+    """
+    labels = [OUTSIDE] * num_words
+    for entity in entities:
+        kind, start, end = entity
+        if not 0 <= start < end <= num_words or {*labels[start:end]} != {OUTSIDE}:
+            raise ValueError(
+                f"Entities must be of one or more of the {num_words} words, and not overlap. "
+                f"Received: {entity}"
+            )
+        labels[start:end] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start - 1)
+    return labels
