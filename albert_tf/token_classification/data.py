@@ -29,6 +29,7 @@ from albert_tf.data.files import decode_utf8, encoding_error
 from albert_tf.data.streams import can_be_read_twice, open_input, read_lines
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, parse_json, shown
 from albert_tf.data.tables import FORMATS
+from albert_tf.data.text_examples import label_cell
 from albert_tf.token_classification.labels import Entity, entities, labels_of
 from albert_tf.tokenization.base import FilledTable
 from albert_tf.tokenization.word_piece import spread_words
@@ -175,7 +176,12 @@ def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
         if line.startswith(_DOCUMENT):
             is_start = True
             yield number, raw, None, "O" if len(cells) == width else ""
-        elif len(cells) == width and "\r" not in line:
+        elif "\r" in line:
+            raise ValueError(
+                f"{flag}: line {number} of {path} holds a carriage return. Lines must end in \\n "
+                "or \\r\\n."
+            )
+        elif len(cells) == width:
             if may_have_ranges and _NO_WORD.fullmatch(cells[0]):
                 yield number, raw, None, _NO_LABEL
             else:
@@ -183,11 +189,6 @@ def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
                 yield number, raw, cells, ""
         elif is_start and line[0] == "#":
             yield number, raw, None, ""
-        elif "\r" in line:
-            raise ValueError(
-                f"{flag}: line {number} of {path} holds a carriage return. Lines must end in \\n "
-                "or \\r\\n."
-            )
         else:
             raise ValueError(
                 f"{flag}: line {number} of {path} has {_columns(len(cells))} where line "
@@ -264,10 +265,14 @@ def _json_sentences(
         try:
             value = parse_json(line, f"{flag}: {path}", line=number)
             found = JsonValue(value, f"{flag}: line {number} of {path}")
-            read = _with_tokens if found.get("tokens") or not found.get("text") else _with_text
+            read = _with_text if _has_text(found) else _with_tokens
             yield number, line, value, read(found, f"{path}:{number}", label_column is not None)
         except JsonError as error:
             raise ValueError(f"{error} Expected: {_WANTED}.") from error
+
+
+def _has_text(value: JsonValue) -> bool:
+    return value.get("tokens") is None and value.get("text") is not None
 
 
 def _with_tokens(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
@@ -378,8 +383,8 @@ def write_predictions(
 
     Rows get the label as one more column, the last one; all other lines stay as they are, except
     that those with as many columns get `O` (`-DOCSTART-`) or `_` (CoNLL-U's `1-2`), so that all
-    rows have equally many. Objects get `predicted_labels`, those with a text `predicted_entities`,
-    see `text_entities`.
+    rows have equally many. Where blanks part the columns, those in a label become `_`. Objects get
+    `predicted_labels`, those with a text `predicted_entities`, see `text_entities`.
 
     Args:
         input_path: a file, which is read again.
@@ -418,21 +423,26 @@ _Predictions = Iterator[tuple[Sequence[str], Sequence[float]]]
 def _labelled_rows(
     path: str, predicted: _Predictions, scheme: str, token_column: int, flag: str
 ) -> Iterator[str]:
-    labels: Iterator[str] = iter(())
-    is_inside = False  # a sentence
+    labels: Iterator[str] | None = None  # of the sentence that goes on
     for _, raw, cells, filler in _conll_rows(path, token_column, flag):
-        if cells is None and filler != _NO_LABEL:
-            is_inside = False
-            if next(labels, None) is not None:
-                raise _ChangedError
-        elif cells is not None and not is_inside:
-            is_inside = True
-            labels = iter(_next(predicted)[0])
-        if cells is not None:
-            filler = _next(labels)
         line = raw.removesuffix("\r")
         separator = "\t" if "\t" in line else " "
+        if cells is not None:
+            if labels is None:
+                labels = iter(_next(predicted)[0])
+            filler = label_cell(_next(labels))
+            if separator == " ":
+                filler = filler.replace(" ", "_")
+        elif filler != _NO_LABEL:
+            _check_end(labels)
+            labels = None
         yield f"{line}{separator}{filler}{raw[len(line) :]}" if filler else raw
+    _check_end(labels)
+
+
+def _check_end(labels: Iterator[str] | None) -> None:
+    if labels is not None and next(labels, None) is not None:
+        raise _ChangedError
 
 
 def _labelled_objects(
@@ -445,10 +455,9 @@ def _labelled_objects(
         labels, probabilities = _next(predicted) if sentence else ((), ())
         if sentence and len(labels) != len(sentence.words):
             raise _ChangedError
-        if sentence is not None and sentence.offsets is not None:
-            value["predicted_entities"] = text_entities(
-                sentence.offsets, labels, probabilities, scheme
-            )
+        if value.get("tokens") is None:
+            offsets = (sentence and sentence.offsets) or ()
+            value["predicted_entities"] = text_entities(offsets, labels, probabilities, scheme)
         else:
             value["predicted_labels"] = [*labels]
         text = json.dumps(value, ensure_ascii=False)
