@@ -265,14 +265,13 @@ def _json_sentences(
         try:
             value = parse_json(line, f"{flag}: {path}", line=number)
             found = JsonValue(value, f"{flag}: line {number} of {path}")
-            read = _with_text if _has_text(found) else _with_tokens
-            yield number, line, value, read(found, f"{path}:{number}", label_column is not None)
+            has_text = found.get("tokens") is None and found.get("text") is not None
+            if not has_text:
+                found["tokens"]
         except JsonError as error:
             raise ValueError(f"{error} Expected: {_WANTED}.") from error
-
-
-def _has_text(value: JsonValue) -> bool:
-    return value.get("tokens") is None and value.get("text") is not None
+        read = _with_text if has_text else _with_tokens
+        yield number, line, value, read(found, f"{path}:{number}", label_column is not None)
 
 
 def _with_tokens(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
@@ -319,8 +318,7 @@ def _word_entities(
         kind = _label(value["label"])
         if not 0 <= start < end <= len(text):
             raise value.error(
-                f"an entity of one or more of the {len(text)} characters: 0 <= start < end <= "
-                f"{len(text)}"
+                f"in the text of {len(text)} characters, 0 <= start < end <= {len(text)}"
             )
         first = bisect_right(offsets, start, key=lambda word: word[1])
         last = bisect_left(offsets, end, key=lambda word: word[0])
@@ -329,10 +327,9 @@ def _word_entities(
         for word_start, word_end in (offsets[first], offsets[last - 1]):
             if word_start < start or word_end > end:
                 raise value.error(
-                    f"an entity of whole words; {shown(text[start:end])} cuts "
-                    f"{shown(text[word_start:word_end])}, characters {word_start} to {word_end}. "
-                    "Texts are split at blanks, punctuation and ideographs; tokens and labels "
-                    "may be split anywhere"
+                    f"an entity of whole words (texts are split at blanks, punctuation and "
+                    f"ideographs): {shown(text[start:end])} cuts "
+                    f"{shown(text[word_start:word_end])}, characters {word_start} to {word_end}"
                 )
         spans.append((first, last, kind, value))
     spans.sort(key=lambda span: span[:2])

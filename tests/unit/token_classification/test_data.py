@@ -1,0 +1,307 @@
+"""Files of words and labels, read and written again with predictions."""
+
+import io
+import json
+from itertools import islice
+
+import pytest
+
+from albert_tf.token_classification.data import (
+    Sentence,
+    read_sentences,
+    split_words,
+    text_entities,
+    write_predictions,
+)
+from albert_tf.token_classification.labels import recognize_scheme
+from albert_tf.tokenization.word_piece import align_words
+from tests.hostile_texts import HOSTILE_TEXTS
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(content: str | bytes, name: str = "t.conll", **options) -> list[Sentence]:
+        """Writes a file and reads its sentences."""
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return list(read_sentences(str(path), **options))
+
+    return read
+
+
+def words_and_labels(sentences: list[Sentence]) -> list[tuple[str, str | None]]:
+    return [("|".join(s.words), s.labels and "|".join(s.labels)) for s in sentences]
+
+
+COLUMNS = """\
+-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+
+Peter NNP B-NP B-PER
+Blackburn NNP I-NP I-PER
+-DOCSTART-
+BRUSSELS NNP B-NP B-LOC
+"""
+
+
+def test_columns(read, tmp_path):
+    expected = [
+        ("EU|rejects", "B-ORG|O"),
+        ("Peter|Blackburn", "B-PER|I-PER"),
+        ("BRUSSELS", "B-LOC"),
+    ]
+    sentences = read(COLUMNS)
+    assert words_and_labels(sentences) == expected
+    assert sentences[1].guid == f"{tmp_path}/t.conll:6"
+    assert sentences[1].where(1) == f"{tmp_path}/t.conll:7"
+    assert sentences[1].text is sentences[1].offsets is None
+    for other in (
+        COLUMNS.replace(" ", "\t"),
+        COLUMNS.replace("\n", "\r\n"),
+        "\ufeff" + COLUMNS.removesuffix("\n"),
+        COLUMNS.replace(" ", "  ").replace("\n\n", "\n \t\n\n\n"),
+    ):
+        assert words_and_labels(read(other)) == expected
+    tags = read(COLUMNS, token_column=-4, label_column=1)
+    assert words_and_labels(tags)[0] == ("EU|rejects", "NNP|VBZ")
+
+
+def test_words_are_kept_as_they_are(read):
+    words = [
+        "",
+        "New York",
+        "a\u00a0b",
+        "\u200b",
+        "\u05e9\u05dc\u05d5\u05dd",
+        "\u3000",
+        "x\0",
+        "A\u0301",
+    ]
+    [sentence] = read("".join(f"{word}\tX \n" for word in words))
+    assert sentence.words == (*words,)
+    assert sentence.labels == ("X",) * len(words)
+
+
+def test_a_file_without_labels(read):
+    assert words_and_labels(read("a\nb\n\nc")) == [("a|b", None), ("c", None)]
+    assert words_and_labels(read("a DT\n", label_column=2)) == [("a", None)]
+    assert words_and_labels(read("a O\n", label_column=None)) == [("a", None)]
+    with pytest.raises(ValueError, match=r"--dev_file: .*t\.conll:2 .*--label_column=2"):
+        read("\na DT\n", label_column=2, flag="--dev_file", needs_labels=True)
+    with pytest.raises(ValueError, match=r"t\.jsonl:2 .*entities"):
+        read('{"tokens": ["a"], "labels": ["X"]}\n{"tokens": ["a"]}', "t.jsonl", needs_labels=True)
+
+
+def test_lines_with_a_number_sign(read):
+    """Comments stand before a sentence and have another width; what has that of a row is one."""
+    content = "# newdoc\n# text = # 1\n#\tO\n1\tX\n\n#\tO\n"
+    assert words_and_labels(read(content)) == [("#|1", "O|X"), ("#", "O")]
+    assert words_and_labels(read("#\tO\n#\tO\n")) == [("#|#", "O|O")]
+    assert words_and_labels(read("# a comment here\n# O\na X\n")) == [("#|a", "O|X")]
+    with pytest.raises(ValueError, match=r"line 2 .*5 columns.* 2"):
+        read("a O\n# no comment any more\n")
+
+
+def test_conllu(read, tmp_path):
+    rest = "\t_" * 6
+    rows = ["# text = du vent", f"1-2\tdu\t_\t_{rest}", f"1\tde\tde\tADP{rest}"]
+    rows += [f"2\tle\tle\tDET{rest}", f"2.1\t-\t_\t_{rest}", f"3\tvent\tvent\tNOUN{rest}", ""]
+    [sentence] = read("\n".join(rows), token_column=1, label_column=3)
+    assert (sentence.words, sentence.labels) == (("de", "le", "vent"), ("ADP", "DET", "NOUN"))
+    assert [sentence.where(i)[-2:] for i in range(3)] == [":3", ":4", ":6"]
+    written = io.BytesIO()
+    predicted = [(["A", "D", "N"], [1.0] * 3)]
+    path = str(tmp_path / "t.conll")
+    write_predictions(path, written, predicted, "plain", token_column=1)
+    last = [line.rpartition("\t")[2] for line in written.getvalue().decode().splitlines()]
+    assert last == [rows[0], "_", "A", "D", "_", "N"]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "named"),
+    [
+        ("a O\nb\n", {}, ["line 2", "1 column ", "2, parted by blanks"]),
+        ("a\tO\n\nb\tX\tO\n", {}, ["line 3", "3 columns", "line 1 has 2, parted by tabs"]),
+        ("a\tO\nb O\n", {}, ["line 2", "1 column "]),
+        ("a\tO\nb\t\n", {}, ["line 2", "empty label", "--label_column"]),
+        ("a\tO\rb\tO\r", {}, ["line 1", "carriage return"]),
+        ("# a\rb", {}, ["line 1", "carriage return"]),
+        ("", {}, ["no words"]),
+        ("a\n", {"token_column": 1}, ["--token_column", "1 column:", "-1 to 0"]),
+        ("-DOCSTART- O\n\n \n", {}, ["no words"]),
+        ("a O\n", {"token_column": 2}, ["--token_column", "-2 to 1", "2"]),
+        ("a O\n", {"token_column": 1}, ["--label_column", "1 and -1"]),
+        ("a O\nb\u00e9 O\n".encode("latin-1"), {}, ["line 2", "0xe9", "UTF-8"]),
+        ("a O\n".encode("utf-16"), {}, ["line 1", "UTF-8"]),
+        ("a O\n".encode("utf-16-le"), {}, ["line 1", "0x00", "UTF-8"]),
+        (b"a O\n" * 3000 + b"b \xff\n", {}, ["line 3001", "0xff"]),
+    ],
+)
+def test_columns_that_cannot_be_read(read, content, options, named):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        read(content, **options, flag="--dev_file")
+    assert all(part in str(error.value) for part in ["t.conll", *named])
+
+
+def test_there_is_no_such_file(tmp_path):
+    with pytest.raises(ValueError, match=r"--train_file .*does not exist"):
+        next(read_sentences(str(tmp_path / "none")))
+
+
+def test_a_file_is_read_as_it_is_asked_for(tmp_path):
+    path = tmp_path / "t.conll"
+    path.write_text("a O\n\n" * 3000 + "b\n")
+    sentences = read_sentences(str(path))
+    assert len(list(islice(sentences, 2000))) == 2000
+    with pytest.raises(ValueError, match="line 6001"):
+        list(sentences)
+
+
+def test_long_sentences(read):
+    [sentence] = read("w B-X\nv I-X\n" * 5000)
+    assert len(sentence.words) == 10000
+    assert recognize_scheme([sentence]) == "IOB2"
+
+
+def test_json_lines(read, tmp_path):
+    objects = [
+        {"tokens": ["a", "", "\ud800"], "labels": ["O", "B-X", "two words"]},
+        {"id": 1, "tokens": ["b"], "labels": None, "text": "not read"},
+        {"tokens": [], "labels": []},
+        {"text": "  "},
+    ]
+    content = "\ufeff" + "\n\n".join(map(json.dumps, objects))
+    sentences = read(content, "t.JSONL")
+    assert words_and_labels(sentences) == [("a||\ufffd", "O|B-X|two words"), ("b", None)]
+    assert sentences[0].where(1) == f"{tmp_path}/t.JSONL:1, word 2"
+    assert words_and_labels(read(content, "t.jsonl", label_column=None))[0][1] is None
+
+
+def test_texts_with_entities(read):
+    text = "\U0001f600 In New  York-based caf\u00e9s, \u5317\u4eac"
+    entities = [
+        {"start": 21, "end": len(text), "label": "X"},
+        {"start": 4, "end": 14.0, "label": "LOC", "id": 7},  # with the blank before it
+        {"start": 15, "end": 20, "label": "W"},
+    ]
+    content = json.dumps({"text": text, "entities": entities})
+    [sentence] = read(content, "t.json")
+    assert sentence.text == text
+    assert sentence.words == tuple(text[start:end] for start, end in sentence.offsets)
+    assert sentence.words[1:6] == ("In", "New", "York", "-", "based")
+    assert " ".join(sentence.labels) == "O O B-LOC I-LOC O B-W B-X I-X I-X I-X"
+    found = text_entities(sentence.offsets, sentence.labels, [0.5] * 3 + [0.75] * 7, "IOB2")
+    assert found[0] == {"start": 5, "end": 14, "label": "LOC", "probability": 0.625}
+    assert [entity["start"] for entity in found] == [5, 15, 21]
+    assert read('{"text": "a", "entities": []}', "t.json")[0].labels == ("O",)
+    assert read('{"text": "a"}', "t.json")[0].labels is None
+
+
+def _entities(*spans: tuple) -> str:
+    entities = [{"start": start, "end": end, "label": label} for start, end, label in spans]
+    return json.dumps({"text": "New Yorkers, too", "entities": entities})
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ('{"tokens": ["a"], "labels": ["X", "Y"]}', ["1 tokens", "2 labels"]),
+        ('{"tokens": ["a", 3]}', ["tokens[1]", "text", "3"]),
+        ('{"tokens": "a"}', ["tokens", "a list"]),
+        ('{"tokens": ["a"], "labels": [0]}', ["labels[0]", "text"]),
+        ('{"tokens": ["a"], "labels": [" "]}', ["labels[0]", "empty"]),
+        ('{"words": ["a"]}', ["tokens is missing", "words", '"entities"']),
+        ('{"tokens": ["a"], "tokens": ["b"]}', ["duplicate key"]),
+        ('["a"]', ["an object"]),
+        ('{"tokens"', ["not valid JSON"]),
+        (_entities((0, 8, "LOC")), ["entities[0]", "'New York'", "'Yorkers'", "4 to 11"]),
+        (_entities((5, 11, "LOC")), ["entities[0]", "'orkers'", "'Yorkers'"]),
+        (_entities((0, 11, "A"), (4, 11, "B")), ["entities[1]", "overlap", "'A'"]),
+        (_entities((4, 11, "B"), (4, 11, "B")), ["entities[1]", "overlap"]),
+        (_entities((0, 17, "A")), ["entities[0]", "16 characters"]),
+        (_entities((-1, 3, "A")), ["entities[0]", "16 characters"]),
+        (_entities((3, 3, "A")), ["entities[0]", "start < end"]),
+        (_entities((11, 4, "A")), ["entities[0]", "start < end"]),
+        (_entities((3, 4, "A")), ["entities[0]", "' ' has none"]),
+        (_entities((0.5, 3, "A")), ["entities[0].start", "whole number"]),
+        (_entities((0, 3, "")), ["entities[0].label", "empty"]),
+        ('{"text": "a", "entities": [[0, 1, "A"]]}', ["entities[0]", "an object"]),
+    ],
+)
+def test_json_lines_that_cannot_be_read(read, content, named):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        read(f'\n{{"tokens": ["a"]}}\n{content}\n', "t.jsonl", flag="--dev_file")
+    assert all(part in str(error.value) for part in ["--dev_file", "t.jsonl", "line 3", *named])
+
+
+@pytest.mark.parametrize("text", [*HOSTILE_TEXTS, "don't co\u00adop \u200f\u05d0\u200d", "\u200b"])
+def test_texts_are_split_as_berts_basic_tokenizer_splits_them(text):
+    positions = [word.positions for word in align_words(text, do_lower_case=False)]
+    assert split_words(text) == [(found[0], found[-1] + 1) for found in positions]
+
+
+def written(path, predicted, scheme="IOB2") -> str:
+    out = io.BytesIO()
+    write_predictions(str(path), out, iter(predicted), scheme)
+    return out.getvalue().decode()
+
+
+def test_predictions_are_one_more_column(tmp_path):
+    path = tmp_path / "t.conll"
+    content = COLUMNS.replace("EU NNP B-NP B-ORG\n", "# O\nEU NNP B-NP B-ORG\r\n")
+    path.write_bytes(content.encode())
+    labels = [["B-X", "O"], ["B-Y", "I-Y"], ["a b"]]
+    predicted = [(row, [0.5] * len(row)) for row in labels]
+    lines = written(path, predicted).split("\n")
+    expected = content.split("\n")
+    for index, label in enumerate(["O", None, None, "B-X\r", "O", None, "B-Y", "I-Y", None, "a_b"]):
+        if label is not None:
+            expected[index] = f"{expected[index].removesuffix(chr(13))} {label}"
+    assert lines == expected
+    path.write_text("New York\tX\n\n", "utf-8")
+    assert written(path, [(["a b"], [1.0])]) == "New York\tX\ta b\n\n"
+
+
+def test_predictions_in_objects(tmp_path):
+    path = tmp_path / "t.jsonl"
+    objects = [
+        {"tokens": ["\u00e9", ""], "predicted_labels": 1, "id": 2.5},
+        {"text": "to New York", "entities": [{"no": "labels are read"}]},
+        {"tokens": []},
+        {"text": " "},
+        {"tokens": ["\ud800"]},
+    ]
+    path.write_text("\n\n".join(map(json.dumps, objects)))
+    predicted = [
+        (["O", "B-X"], [0.5, 0.25]),
+        (["O", "B-LOC", "I-LOC"], [0.75, 0.5, 1.0]),
+        (["O"], [1.0]),
+    ]
+    text = written(path, predicted)
+    lines = text.split("\n")
+    assert lines[0] == '{"tokens": ["\u00e9", ""], "predicted_labels": ["O", "B-X"], "id": 2.5}'
+    entity = {"start": 3, "end": 11, "label": "LOC", "probability": 0.75}
+    found = [json.loads(line) for line in lines[2:-1] if line]
+    assert found == [
+        {**objects[1], "predicted_entities": [entity]},
+        {**objects[2], "predicted_labels": []},
+        {**objects[3], "predicted_entities": []},
+        {**objects[4], "predicted_labels": ["O"]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[], [["O", "O"]], [["O"], ["O"]], [["O", "O"], ["O", "O"]], [["O", "O"], ["O"], ["O"]]],
+)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("t.conll", "a\nb\n\nc\n"), ("t.jsonl", '{"tokens": ["a", "b"]}\n{"text": "c"}\n')],
+)
+def test_there_is_one_prediction_for_every_word(tmp_path, name, content, labels):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match="changed"):
+        written(path, [(row, [1.0] * len(row)) for row in labels])
