@@ -7,10 +7,10 @@
   in characters (code points), end exclusive. The text is split into words, see `split_words`.
 
 Every other file has a word a line and blank lines between sentences. Columns are parted by tabs if
-the first row has one, else by blanks; all rows have as many. `-DOCSTART-` begins a line between
-documents. A line that begins with `#` before the first word of a sentence is a comment, unless it
-has as many columns as the rows: then it is a row, for `#` is a word too. Files of ten columns are
-CoNLL-U, where lines whose first column is `1-2` or `1.1` are no words.
+the first row has one, else by blanks and tabs; all rows have as many. `-DOCSTART-` begins a line
+between documents. A line that begins with `#` before the first word of a sentence is a comment,
+unless it has as many columns as the rows: then it is a row, for `#` is a word too. Files of ten
+columns are CoNLL-U, where lines whose first column is `1-2` or `1.1` are no words.
 
 Words are what the file has: to clean them is up to the tokenizer. They may be empty.
 """
@@ -144,10 +144,10 @@ _NO_LABEL = "_"
 
 
 def _cells(line: str, tab: bool) -> list[str]:
-    """The columns of a line; other blanks than U+0020 belong to the words."""
+    """The columns of a line; other blanks than U+0020 and tabs belong to the words."""
     if tab:
         return line.split("\t")
-    cells = line.split(" ")
+    cells = line.replace("\t", " ").split(" ")
     return [cell for cell in cells if cell] if "" in cells else cells
 
 
@@ -380,8 +380,9 @@ def write_predictions(
 
     Rows get the label as one more column, the last one; all other lines stay as they are, except
     that those with as many columns get `O` (`-DOCSTART-`) or `_` (CoNLL-U's `1-2`), so that all
-    rows have equally many. Where blanks part the columns, those in a label become `_`. Objects get
-    `predicted_labels`, those with a text `predicted_entities`, see `text_entities`.
+    rows have equally many. A tab parts it from a single column. Where blanks part the columns,
+    those in a label become `_`. Objects get `predicted_labels`, those with a text
+    `predicted_entities`, see `text_entities`.
 
     Args:
         input_path: a file, which is read again.
@@ -423,7 +424,7 @@ def _labelled_rows(
     labels: Iterator[str] | None = None  # of the sentence that goes on
     for _, raw, cells, filler in _conll_rows(path, token_column, flag):
         line = raw.removesuffix("\r")
-        separator = "\t" if "\t" in line else " "
+        separator = " " if " " in line.strip(" ") and "\t" not in line else "\t"
         if cells is not None:
             if labels is None:
                 labels = iter(_next(predicted)[0])

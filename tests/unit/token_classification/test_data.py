@@ -62,6 +62,7 @@ def test_columns(read, tmp_path):
         COLUMNS.replace("\n", "\r\n"),
         "\ufeff" + COLUMNS.removesuffix("\n"),
         COLUMNS.replace(" ", "  ").replace("\n\n", "\n \t\n\n\n"),
+        COLUMNS.replace(" B-NP ", "\tB-NP\t").replace("\t", " ", 2),
     ):
         assert words_and_labels(read(other)) == expected
     tags = read(COLUMNS, token_column=-4, label_column=1)
@@ -260,6 +261,8 @@ def test_predictions_are_one_more_column(tmp_path):
         if label is not None:
             expected[index] = f"{expected[index].removesuffix(chr(13))} {label}"
     assert lines == expected
+    path.write_text("# two words\nto\n", "utf-8")  # of which the first line must not become a row
+    assert written(path, [(["a b"], [1.0])]) == "# two words\nto\ta b\n"
     path.write_text("New York\tX\n\n", "utf-8")
     assert written(path, [(["a b"], [1.0])]) == "New York\tX\ta b\n\n"
 
