@@ -115,6 +115,17 @@ def _begins_well(path: str) -> bool:
     return True
 
 
+def has_good_record(files: Sequence[str], specs: Sequence[FeatureSpec]) -> bool:
+    """Whether a record of the files can be read and parsed; they are read up to it."""
+    found = (
+        good_records(tf.constant(path), tf.constant(file_size(path), tf.int64), specs)
+        .filter(lambda payload, _: payload != "")
+        .take(1)
+        for path in files
+    )
+    return any(True for dataset in found for _ in dataset)
+
+
 def num_streams(file_sizes: Sequence[int], batch_size: int) -> int:
     """Returns how many streams G the files are read as; it does not depend on the workers.
 

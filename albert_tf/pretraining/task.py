@@ -36,6 +36,7 @@ from albert_tf.pretraining.batching import (
     check_sentence_pairs,
     check_workers,
     evaluation_batches,
+    has_good_record,
     readable_files,
     training_batches,
 )
@@ -149,15 +150,16 @@ class PretrainingTask:
 
         Raises:
             ValueError: their number does not divide that of the streams.
-            RecordError: a stream has damaged files alone, and would be read for ever.
+            RecordError: a stream has no record that can be read, and would be read for ever.
         """
         count = check_workers(self.train_files, batch_size, workers)
         for number in range(count) if self.skip_damaged_records else ():
             files = self.train_files[number::count]
-            if self._readable.isdisjoint(files):
+            # A file may begin with a record that does not parse, and go on with good ones.
+            if self._readable.isdisjoint(files) and not has_good_record(files, self.specs):
                 raise RecordError(
-                    f"--skip_damaged_records: all files of stream {number} of {count} are damaged "
-                    f"from their first record on: {', '.join(files)}. Omit these files."
+                    f"--skip_damaged_records: no record of stream {number} of {count} can be read; "
+                    f"all its files are damaged or empty: {', '.join(files)}. Omit these files."
                 )
 
     def eval_dataset(self, batch_size: int) -> tf.data.Dataset:

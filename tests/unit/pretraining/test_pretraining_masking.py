@@ -170,6 +170,9 @@ def test_a_stream_of_damaged_files_alone_is_an_error(tmp_path):
         task.check_workers(8, 2)
     with pytest.raises(ValueError, match="3 workers cannot share"):
         task.check_workers(12, 3)
+    whole = paths[0].read_bytes()
+    paths[1].write_bytes(frame_records([b"\xff" * 40])[0] + whole)  # does not parse, and goes on
+    PretrainingTask(small_config(), train_files=[*map(str, paths)], **settings).check_workers(8, 2)
 
 
 def test_the_description_of_the_input_holds_the_masking(files):
