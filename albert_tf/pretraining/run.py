@@ -46,9 +46,9 @@ from albert_tf.training.distribution import (
     check_devices,
     is_chief,
     is_tpu,
+    num_workers,
     strategy_of,
     with_xla,
-    worker_shard,
 )
 from albert_tf.training.evaluation import (
     BestCheckpoint,
@@ -218,7 +218,7 @@ def run_pretraining(
             settings.profile_steps, settings.output_dir, last_step, records=is_chief(strategy)
         )
         trainer = Trainer(task, trainer_config, optimizer_config, strategy, profiler)
-        task.check_workers(settings.train_batch_size, worker_shard(strategy).count)
+        task.check_workers(settings.train_batch_size, num_workers())
         result = _train(settings, task, trainer, model_directory, on_log)
     else:
         untrained = build_model(

@@ -136,12 +136,11 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
         raise ValueError(
             f"--distribution_strategy must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
         )
-    cluster = cluster_from_environment()
-    num_workers = len(cluster.workers) if cluster else 1
-    if name == "auto" and num_workers > 1:
+    workers = num_workers()
+    if name == "auto" and workers > 1:
         name = "multi_worker"
     if name == "multi_worker":
-        if cluster is None:
+        if cluster_from_environment() is None:
             raise ValueError(
                 "--distribution_strategy=multi_worker needs the addresses of the workers in the "
                 f"environment variable {TF_CONFIG}; for the first of two: {_EXAMPLE}"
@@ -151,9 +150,9 @@ def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
                 "--num_logical_cpu_devices is not supported with several workers: TensorFlow uses "
                 "one CPU device of each. Start more workers instead."
             )
-    elif num_workers > 1:
+    elif workers > 1:
         raise ValueError(
-            f"{TF_CONFIG} names {num_workers} workers, but with --distribution_strategy={name} each"
+            f"{TF_CONFIG} names {workers} workers, but with --distribution_strategy={name} each"
             " would train for itself, in the same --output_dir. Use "
             f"--distribution_strategy=multi_worker, or unset {TF_CONFIG}."
         )
@@ -259,6 +258,16 @@ def _wait_for_port(address: str) -> None:
             logging.warning("The chief does not answer at %s yet: %s", address, reason)
             next_word += _SECONDS_BETWEEN_WORDS
         time.sleep(0.2)
+
+
+def num_workers() -> int:
+    """Returns the number of workers in TF_CONFIG, 1 without it; a dry run waits for none of them.
+
+    Raises:
+        ValueError: TF_CONFIG is malformed.
+    """
+    cluster = cluster_from_environment()
+    return len(cluster.workers) if cluster else 1
 
 
 def _own_cluster() -> Cluster:

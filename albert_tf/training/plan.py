@@ -14,9 +14,9 @@ from albert_tf.checkpoints.original.names import original_names
 from albert_tf.data.files import free_bytes
 from albert_tf.training.distribution import (
     check_batch_size,
-    cluster_from_environment,
     is_tpu,
     local_replicas,
+    num_workers,
 )
 from albert_tf.training.memory import TrainingSetting, estimate_memory, gpu_memory, machine_memory
 from albert_tf.training.trainer import Trainer
@@ -57,8 +57,7 @@ class TrainingPlan:
     @property
     def replicas(self) -> int:
         """Devices of all workers; the others are taken to have as many as this one."""
-        cluster = cluster_from_environment()
-        return local_replicas(self.trainer.strategy) * (len(cluster.workers) if cluster else 1)
+        return local_replicas(self.trainer.strategy) * num_workers()
 
     @property
     def steps(self) -> int:

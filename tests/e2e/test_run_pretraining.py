@@ -136,14 +136,21 @@ class TestDryRun:
             assert trained(**flags, **empty, watch_secs=seconds).code == code
             assert_unchanged(trained.folder, before)
 
-    def test_of_several_workers_waits_for_none(self, trained):
+    def test_of_several_workers_waits_for_none(self, trained, tmp_path, monkeypatch):
+        """It refuses files that they could not share, too."""
         cluster = {"worker": ["localhost:1", "nowhere.invalid:2"]}
         config = {"cluster": cluster, "task": {"type": "worker", "index": 1}}
         flags = trained.flags(output_dir=trained.folder / "fresh", dry_run=True)
+        for name in ("even-0", "even-1"):
+            shutil.copy(trained.files[0], tmp_path / name)
+        flags["input_file"], uneven = tmp_path / "even-*", flags["input_file"]
         worker = Program(SCRIPT, trained.folder, flags, {"TF_CONFIG": json.dumps(config)})
         result = worker.wait()
         assert result.code == 0, result.output
         assert logged_plan(result.output)["replicas"] == "2"
+        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+        with pytest.raises(ValueError, match="2 workers cannot share the input"):
+            run_here(run_pretraining, {**flags, "input_file": uneven})
 
     @pytest.mark.parametrize(
         ("flags", "message"),
