@@ -44,10 +44,12 @@ from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.tools.python_corpus import TRAINING_FILE, write_corpus
 from albert_tf.training.distribution import (
+    TF_CONFIG,
     create_strategy,
     device_names,
     has_tpu_kernels,
     is_tpu,
+    num_workers,
     split_batch,
     split_cpu,
 )
@@ -116,8 +118,13 @@ def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = Fa
         The checks, in their order.
 
     Raises:
-        ValueError: the directory cannot be written to.
+        ValueError: the directory cannot be written to, or TF_CONFIG names several workers.
     """
+    if num_workers() > 1:
+        raise ValueError(
+            f"{TF_CONFIG} names {num_workers()} workers, and these checks are of one machine, which"
+            f" would wait for the others. Unset {TF_CONFIG}, and run them on each machine."
+        )
     make_output_dir(output_dir)
     found = []
     for name, function in _checks(full, use_tpu):
@@ -240,7 +247,7 @@ def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict
     """Trains the small net; returns what `RECORDED` has.
 
     Raises:
-        Skipped: the attention cannot be used here.
+        Skipped: the attention cannot be used here, or the replicas cannot share the batch.
         ValueError: it can, and computes something else.
     """
     if precision == FLOAT32:
@@ -252,6 +259,8 @@ def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict
         if reasons:
             raise Skipped("; ".join(reasons))
     strategy = create_strategy(name)
+    if _B % strategy.num_replicas_in_sync:
+        raise Skipped(f"{strategy.num_replicas_in_sync} devices cannot share a batch of {_B}")
     task, step = _golden_step(strategy, precision=precision, jit_compile=xla, attention=attention)
     if attention == "cudnn" and step.attention is None:
         raise ValueError("cuDNN's attention differs from the plain one; the log says by how much")
@@ -323,12 +332,17 @@ def _time_base(device: str, name: str, length: int, full: bool) -> str:
         f"{best * 1e3:.1f} ms a step of {batch_size}, {batch_size / best:.0f} sequences/s, "
         f"{precision}, attention={attention}; compiled in {times[0]:.0f} s"
     )
-    peak = next((p for key, p in _PEAKS.items() if device == "GPU" and key in device_names()[0]), 0)
+    peak = _peak(device_names()[0]) if device == "GPU" else 0
     if not peak:
         return f"{text}; the peak of this device is not known here"
     peak *= strategy.num_replicas_in_sync
     share = 3 * _operations(config, batch_size, length, P) / best / peak / 1e12
     return f"{text}; {share:.1%} of {peak} TFLOP/s"
+
+
+def _peak(name: str) -> int:
+    """Of the device of this name, 0 where it is not known; an RTX A4000 is no A40."""
+    return next((p for key, p in _PEAKS.items() if re.search(rf"\b{key}\b", name)), 0)
 
 
 def _half_of_gpu() -> str:
@@ -371,13 +385,14 @@ def _check_training(device: str) -> str:
         )
         create_pretraining_data(data)
         precision = {"TPU": BFLOAT16, "GPU": _half_of_gpu(), "CPU": FLOAT32}[device]
+        replicas = create_strategy("tpu" if device == "TPU" else "auto").num_replicas_in_sync
         training = PretrainingSettings(
             input_file=data.output_file,
             output_dir=os.path.join(folder, "run"),
             albert_config_file=os.path.join(folder, "albert_config.json"),
             max_seq_length=_S,
             max_predictions_per_seq=10,
-            train_batch_size=64,
+            train_batch_size=-(-64 // replicas) * replicas,
             num_train_steps=steps,
             num_warmup_steps=steps // 10,
             optimizer="adamw",

@@ -1,7 +1,9 @@
 """The program that proves a new machine: its recorded numbers, and what becomes of a failure."""
 
+import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,6 +78,31 @@ def test_peaks_are_found_by_the_names_of_devices():
     names = [*module._PEAKS]
     for number, name in enumerate(names):
         assert not [other for other in names[:number] if other in name]
+
+    named = {
+        "NVIDIA H100 PCIe": 756,
+        "NVIDIA H100 80GB HBM3": 989,
+        "Tesla T4": 65,
+        "NVIDIA A10G": 70,
+    }
+    assert {name: module._peak(f"GPU {name}") for name in named} == named
+    for other in ("NVIDIA RTX A4000", "NVIDIA T400", "NVIDIA RTX A1000"):
+        assert module._peak(f"GPU {other}") == 0
+
+
+def test_a_number_of_devices_that_shares_no_batch_is_no_failure(monkeypatch):
+    strategy = SimpleNamespace(num_replicas_in_sync=6)
+    monkeypatch.setattr(module, "create_strategy", lambda *_: strategy)
+    with pytest.raises(module.Skipped, match="6 devices cannot share a batch of 8"):
+        module.golden_numbers("mirrored", "float32", False, "plain")
+
+
+def test_several_workers_are_not_waited_for(monkeypatch, tmp_path):
+    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.raises(ValueError, match="2 workers, and these checks are of one machine"):
+        module.check_accelerator(str(tmp_path / "report"))
+    assert not (tmp_path / "report").exists()
 
 
 @pytest.mark.slow
