@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         AlbertForPretraining,
         AlbertForQuestionAnswering,
         AlbertForQuestionAnsweringWithBeamSearch,
+        AlbertForTokenClassification,
     )
     from albert_tf.multiple_choice.choose import ChosenOption, MultipleChoice
     from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
@@ -55,6 +56,7 @@ __all__ = [
     "AlbertForPretraining",
     "AlbertForQuestionAnswering",
     "AlbertForQuestionAnsweringWithBeamSearch",
+    "AlbertForTokenClassification",
     "ChosenOption",
     "ClassificationSettings",
     "FillMask",
@@ -95,6 +97,7 @@ _MODULES = {
     "AlbertForPretraining": "modeling.models",
     "AlbertForQuestionAnsweringWithBeamSearch": "modeling.models",
     "AlbertForQuestionAnswering": "modeling.models",
+    "AlbertForTokenClassification": "modeling.models",
     "AlbertForSpanBeams": "modeling.models",  # former name
     "AlbertForSpans": "modeling.models",  # former name
     "AdamWeightDecay": "training.optimization",

@@ -14,6 +14,7 @@ from albert_tf.modeling.layers import (
     dropout,
     matrix_initializer,
     register,
+    rows_of,
 )
 
 # What a position that cannot be chosen scores; half precision has no such number.
@@ -61,12 +62,12 @@ class MaskedLmHead(ConfiguredLayer):
 
 @register
 class ClassificationHead(ConfiguredLayer):
-    """Scores K labels from the pooled output: classes, a number (K = 1), the order of segments.
+    """Scores K labels of texts or tokens: classes, a number (K = 1), the order of segments.
 
     Args:
         config: the model's configuration.
         num_labels: K.
-        dropout_prob: dropout of the pooled output.
+        dropout_prob: dropout of the input.
         initializer_range: standard deviation of the truncated normal the weights start from; the
             original's classifiers take 0.02 whatever the configuration says.
 
@@ -103,11 +104,17 @@ class ClassificationHead(ConfiguredLayer):
         )
         self.built = True
 
-    def call(self, pooled_output: tf.Tensor, dropout_seed: Seed = None) -> tf.Tensor:
-        """Maps pooled output, float [B, H], to logits, float32 [B, K]; no seed, no dropout."""
-        kept = dropout(pooled_output, self.dropout_prob, dropout_seed)
-        logits = tf.matmul(kept, self.output_weights, transpose_b=True)
-        return kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
+    def call(self, vectors: tf.Tensor, dropout_seed: Seed = None) -> tf.Tensor:
+        """Maps outputs of the encoder, float [..., H], to logits, float32 [..., K].
+
+        Without a seed nothing is dropped.
+        """
+        kept = dropout(vectors, self.dropout_prob, dropout_seed)
+        logits = tf.matmul(rows_of(kept), self.output_weights, transpose_b=True)
+        logits = kernels.as_float32(logits) + kernels.as_float32(self.output_bias)
+        if vectors.shape.rank == 2:
+            return logits
+        return tf.reshape(logits, tf.concat([tf.shape(vectors)[:-1], [self.num_labels]], axis=0))
 
 
 @register

@@ -74,12 +74,13 @@ def masked_lm_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
 
 
 def classification_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Cross entropy of one label an example: a class, or the order of two segments.
+    """Cross entropy of one label an example, or a token: a class, or the order of two segments.
 
     Args:
-        logits: float [B, K].
-        labels: int32 [B], in 0..K-1.
-        weights: float [B]; 1 = an example, 0 = padding of a batch. As in all losses below.
+        logits: float [B, K], or [B, S, K].
+        labels: int32 [B], or [B, S], in 0..K-1.
+        weights: float, of the labels' shape; 1 = an example, 0 = padding of a batch, or a token
+            without a label. As in all losses below.
     """
     return LossSum(tf.reduce_sum(weights * cross_entropy(logits, labels)), tf.reduce_sum(weights))
 

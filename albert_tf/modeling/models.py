@@ -23,7 +23,7 @@ from albert_tf.modeling.losses import HeadLoss
 
 # Folded into a call's seed for the head's own dropout; the encoder splits the seed instead.
 _HEAD = 1
-C = TypeVar("C", bound="AlbertForClassification")
+C = TypeVar("C", bound="_LabelModel")
 _OF_TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -141,8 +141,76 @@ class AlbertForPretraining(EncoderAndHead):
         return losses
 
 
+class _LabelModel(EncoderAndHead):
+    """The encoder with a score for each of K labels, which may have names."""
+
+    def __init__(
+        self,
+        config: ConfigLike,
+        num_labels: int | None,
+        dropout_prob: float,
+        use_one_hot_embeddings: bool,
+        labels: Sequence[str] | None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, use_one_hot_embeddings, **kwargs)
+        if labels is not None:
+            labels = _label_names(labels)
+            num_labels = len(labels) if num_labels is None else num_labels
+            if num_labels != len(labels):
+                raise ValueError(
+                    f"labels has {len(labels)} names for num_labels={num_labels} classes: {labels}"
+                )
+        if num_labels is None:
+            raise ValueError(
+                'labels is needed for a new head: names of the classes, as in labels=["no", "yes"];'
+                " or num_labels, which is 1 for a regression."
+            )
+        check_whole_number("num_labels", num_labels)
+        self.labels = labels
+        self.num_labels = num_labels
+        self.classifier = ClassificationHead(
+            self.config, num_labels, dropout_prob, name="classifier", dtype=self.dtype_policy
+        )
+        self.built = True
+
+    @classmethod
+    def load(
+        cls: type[C],
+        path: str | os.PathLike,
+        labels: Sequence[str] | None = None,
+        *,
+        num_labels: int | None = None,
+        albert_config_file: str | None = None,
+        allow_partial: bool = False,
+        **settings: Any,
+    ) -> C:
+        """Makes a model with the weights that lie at a path; see `AlbertEncoder.load`.
+
+        Args:
+            path: see `albert_tf.load`.
+            labels: names of the classes. The head is new unless it was trained for these labels,
+                or has as many without names. Default: those of the stored model.
+            num_labels: number of classes without names; 1 for a regression.
+            albert_config_file: as of `AlbertEncoder.load`.
+            allow_partial: as well.
+            **settings: of the constructor, as well.
+
+        Raises:
+            ValueError: see `AlbertEncoder.load`; `labels` is needed for a new head.
+        """
+        given = {"labels": labels, "num_labels": num_labels}
+        settings |= {name: value for name, value in given.items() if value is not None}
+        return super().load(
+            path,
+            albert_config_file=albert_config_file,
+            allow_partial=allow_partial,
+            **settings,
+        )
+
+
 @register
-class AlbertForClassification(EncoderAndHead):
+class AlbertForClassification(_LabelModel):
     """The encoder with a classifier, or a regression, on its pooled output.
 
     Args:
@@ -174,65 +242,10 @@ class AlbertForClassification(EncoderAndHead):
         labels: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, use_one_hot_embeddings, **kwargs)
-        if labels is not None:
-            labels = _label_names(labels)
-            num_labels = len(labels) if num_labels is None else num_labels
-            if num_labels != len(labels):
-                raise ValueError(
-                    f"labels has {len(labels)} names for num_labels={num_labels} classes: {labels}"
-                )
-        if num_labels is None:
-            raise ValueError(
-                'labels is needed for a new head: names of the classes, as in labels=["no", "yes"];'
-                " or num_labels, which is 1 for a regression."
-            )
-        check_whole_number("num_labels", num_labels)
-        self.labels = labels
-        self.num_labels = num_labels
+        super().__init__(
+            config, num_labels, classifier_dropout_prob, use_one_hot_embeddings, labels, **kwargs
+        )
         self.classifier_dropout_prob = classifier_dropout_prob
-        self.classifier = ClassificationHead(
-            self.config,
-            num_labels,
-            classifier_dropout_prob,
-            name="classifier",
-            dtype=self.dtype_policy,
-        )
-        self.built = True
-
-    @classmethod
-    def load(
-        cls: type[C],
-        path: str | os.PathLike,
-        labels: Sequence[str] | None = None,
-        *,
-        num_labels: int | None = None,
-        albert_config_file: str | None = None,
-        allow_partial: bool = False,
-        **settings: Any,
-    ) -> C:
-        """Makes a classifier with the weights that lie at a path; see `AlbertEncoder.load`.
-
-        Args:
-            path: see `albert_tf.load`.
-            labels: names of the classes. The head is new unless it was trained for these labels,
-                or has as many without names. Default: those of the stored model.
-            num_labels: number of classes without names; 1 for a regression.
-            albert_config_file: as of `AlbertEncoder.load`.
-            allow_partial: as well.
-            **settings: of the constructor, as well.
-
-        Raises:
-            ValueError: see `AlbertEncoder.load`; `labels` is needed for a new head.
-        """
-        given = {"labels": labels, "num_labels": num_labels}
-        settings |= {name: value for name, value in given.items() if value is not None}
-        return super().load(
-            path,
-            albert_config_file=albert_config_file,
-            allow_partial=allow_partial,
-            **settings,
-        )
 
     def call(
         self,
@@ -270,6 +283,76 @@ def _label_names(labels: Sequence[str]) -> tuple[str, ...]:
             f"labels must be a list of at least two different texts. Received: {names}"
         )
     return names
+
+
+@register
+class AlbertForTokenClassification(_LabelModel):
+    """The encoder with a classifier on each of its tokens.
+
+    Args:
+        config: the model's configuration.
+        num_labels: K, number of classes, at least 2. Default: that of `labels`.
+        dropout_prob: dropout of the encoder's output in training.
+        use_one_hot_embeddings: see `FactorizedEmbedding`.
+        labels: names of the classes, in the order of their ids; None where they have none.
+
+    Raises:
+        TypeError: `labels` is no list of texts, or `num_labels` no whole number.
+        ValueError: neither labels nor their number is given, they contradict each other, or there
+            are fewer than 2.
+
+    Differs: the original has no such model.
+    """
+
+    SETTINGS = ("config", "use_one_hot_embeddings", "num_labels", "dropout_prob", "labels")
+
+    def __init__(
+        self,
+        config: ConfigLike,
+        num_labels: int | None = None,
+        dropout_prob: float = 0.1,
+        use_one_hot_embeddings: bool = False,
+        labels: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, num_labels, dropout_prob, use_one_hot_embeddings, labels, **kwargs)
+        if self.num_labels < 2:
+            raise ValueError(f"Tokens need at least 2 labels. Received: num_labels={num_labels}")
+        self.dropout_prob = dropout_prob
+        self.encoder.pooler.trainable = False  # see `_SpanModel`
+
+    def call(
+        self,
+        inputs: Inputs,
+        training: bool | None = None,
+        dropout_seed: Seed = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> dict[str, Any]:
+        """Runs encoder and classifier.
+
+        Args:
+            inputs: what the encoder takes.
+            training: whether to apply dropout.
+            dropout_seed: int32 [2]; see `AlbertEncoder.call`.
+            output_hidden_states: whether to return the encoder's outputs as well.
+            output_attentions: whether to return `attention_probs` as well; see `AlbertEncoder`.
+
+        Returns:
+            `logits`, float32 [B, S, K], and what else was asked for. Padding and special tokens
+            have logits, too.
+        """
+        outputs, head_seed = self.encode(inputs, training, dropout_seed, output_attentions)
+        logits = self.classifier(outputs["sequence_output"], head_seed)
+        return {**_wanted(outputs, output_hidden_states), "logits": logits}
+
+    def default_loss(self) -> dict[str, HeadLoss]:
+        """See `EncoderAndHead`.
+
+        Labels are class ids [B, S]. Tokens without one have a class all the same, such as 0, and
+        the sample weight 0, of [B, S].
+        """
+        return super().default_loss()
 
 
 @register

@@ -18,6 +18,7 @@ from albert_tf.modeling.models import (
     AlbertForPretraining,
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForTokenClassification,
 )
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.optimization import Lamb
@@ -117,6 +118,12 @@ MODELS = {
         encoder_inputs,
         ("logits",),
     ),
+    "tokens": (
+        AlbertForTokenClassification,
+        {"labels": ["O", "B-PER", "I-PER"], "dropout_prob": 0.35},
+        encoder_inputs,
+        ("logits",),
+    ),
     "choices": (AlbertForMultipleChoice, {"dropout_prob": 0.35}, choice_inputs, ("logits",)),
     "answers": (AlbertForQuestionAnswering, {}, encoder_inputs, ("start_logits", "end_logits")),
     "beams": (
@@ -143,7 +150,7 @@ def test_every_variable_gets_a_gradient(name):
     assert all(g is None or isinstance(g, tf.Tensor) for g in gradients.values())
     missing = {name for name, gradient in gradients.items() if gradient is None}
     pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
-    assert missing == (pooler if name in ("answers", "beams") else set())
+    assert missing == (pooler if name in ("answers", "beams", "tokens") else set())
     assert {name for name, v in zip(names, variables, strict=True) if not v.trainable} == missing
     # Softmax sees no bias that all keys, or all positions, share; everything else moves the loss.
     still = {name for name, g in gradients.items() if g is not None and not np.any(abs(g) > 1e-6)}
@@ -163,7 +170,7 @@ def test_a_saved_model_keeps_settings_and_weights(name, tmp_path):
         np.testing.assert_array_equal(ours[head], theirs[head])
 
 
-@pytest.mark.parametrize("name", ["classification", "choices", "beams"])
+@pytest.mark.parametrize("name", ["classification", "tokens", "choices", "beams"])
 def test_the_head_drops_also_where_the_encoder_does_not(name):
     kind, settings, inputs, (head, *_) = MODELS[name]
     model = kind(small_config(), **settings)
