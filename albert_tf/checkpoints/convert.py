@@ -39,7 +39,11 @@ from albert_tf.data.files import (
     why_not_writable,
     write_error,
 )
-from albert_tf.modeling.models import AlbertForClassification, AlbertForMultipleChoice
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForTokenClassification,
+)
 from albert_tf.tokenization.base import Tokenizer
 
 TOLERANCE = 1e-5  # most difference of an output; of a larger one than 1, share of the largest value
@@ -371,7 +375,9 @@ def model_outputs(
     Returns:
         Outputs by their names, float32; those of padding are zero, as they mean nothing.
     """
-    has_logits_alone = isinstance(model, AlbertForClassification | AlbertForMultipleChoice)
+    has_logits_alone = isinstance(
+        model, AlbertForClassification | AlbertForTokenClassification | AlbertForMultipleChoice
+    )
     compute = partial(model, **({"output_hidden_states": True} if has_logits_alone else {}))
     if as_graph:
         compute = tf.function(compute, autograph=False)
@@ -385,7 +391,7 @@ def _comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray
     for name, output in outputs.items():
         values = np.asarray(output, np.float32)
         values = np.where(values < _LEAST, np.float32(0), values)
-        if name in _OF_TOKENS:
+        if name in _OF_TOKENS or (name == "logits" and values.ndim == 3):
             mask = batch["input_mask"].astype(bool)
             values = np.where(mask[..., None] if values.ndim == 3 else mask, values, 0)
         # A score for each of several texts: [B] or [B, 1], which is all the same.

@@ -21,6 +21,7 @@ from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.heads import ClassificationHead
+from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.modeling.parameter_sharing import (
     attention_norm_name,
     block_runs,
@@ -213,6 +214,8 @@ def load_weights(
 
 def _uses_pooler(model: keras.Model) -> bool:
     """Whether an output of the model is made from the pooled one; other libraries leave it out."""
+    if isinstance(model, AlbertForTokenClassification):
+        return False
     return isinstance(model, AlbertEncoder) or any(
         isinstance(layer, ClassificationHead) for layer in model.layers
     )

@@ -27,7 +27,12 @@ from albert_tf.checkpoints.model_source import (
 from albert_tf.checkpoints.original.files import read_variables
 from albert_tf.checkpoints.original.names import SLOT_NAMES, original_names
 from albert_tf.checkpoints.report import ENCODER_PREFIX, LoadError, LoadReport
-from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, QUESTION_TASKS, TrainedTask
+from albert_tf.checkpoints.trained_task import (
+    MULTIPLE_CHOICE,
+    QUESTION_TASKS,
+    TOKENS,
+    TrainedTask,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
@@ -37,6 +42,7 @@ from albert_tf.modeling.models import (
     AlbertForPretraining,
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForTokenClassification,
 )
 
 # Scopes of the heads. One variable tells of a head: if others of it are missing, that is said.
@@ -61,9 +67,10 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
     Returns:
         The model of the heads that the weights have:
         `AlbertForQuestionAnsweringWithBeamSearch`, `AlbertForQuestionAnswering`,
-        `AlbertForClassification`, `AlbertForMultipleChoice`, `AlbertForPretraining`, or, where
-        they have none of those, `AlbertEncoder`. One score for a text is a regression unless the
-        model says that it was trained to choose among options.
+        `AlbertForClassification`, `AlbertForTokenClassification`, `AlbertForMultipleChoice`,
+        `AlbertForPretraining`, or, where they have none of those, `AlbertEncoder`. A classifier is
+        one of texts, and one score for a text a regression, unless the model says that it was
+        trained on tokens or to choose among options.
 
     Raises:
         ValueError: there is no model, half of one, one of another architecture, or a configuration
@@ -124,9 +131,13 @@ def _has_other_head(model_class: type, labels: Sequence[str] | None, task: Train
     """Whether the head of a trained model answers something else than is wanted."""
     if model_class is AlbertForMultipleChoice:
         return task.name != MULTIPLE_CHOICE
-    if model_class is not AlbertForClassification:
+    if model_class is AlbertForClassification:
+        is_other = task.name in (*QUESTION_TASKS, TOKENS)
+    elif model_class is AlbertForTokenClassification:
+        is_other = task.name != TOKENS
+    else:
         return False  # other heads have variables of their own
-    return task.name in QUESTION_TASKS or (labels is not None and task.labels.names != (*labels,))
+    return is_other or (labels is not None and task.labels.names != (*labels,))
 
 
 def _head_of(name: str) -> str | None:
@@ -238,8 +249,8 @@ def _class_of(
     if _has(_SPAN_HEAD, shapes):
         return AlbertForQuestionAnswering
     if _CLASSIFIER in shapes:
-        is_choice = task is not None and task.name == MULTIPLE_CHOICE
-        return AlbertForMultipleChoice if is_choice else AlbertForClassification
+        of_task = {MULTIPLE_CHOICE: AlbertForMultipleChoice, TOKENS: AlbertForTokenClassification}
+        return of_task.get(task.name if task else "", AlbertForClassification)
     return AlbertForPretraining if _has(_MASKED_LM_HEAD, shapes) else AlbertEncoder
 
 
@@ -254,7 +265,8 @@ def _stored_settings(
         known = task.settings if task else {}
         longest = config.max_position_embeddings
         return {name: min(int(known.get(name, 5)), longest) for name in _BEAM_SETTINGS}
-    if model_class is AlbertForClassification and _CLASSIFIER in shapes:
+    is_classifier = model_class in (AlbertForClassification, AlbertForTokenClassification)
+    if is_classifier and _CLASSIFIER in shapes:
         number = int(shapes[_CLASSIFIER][0])
         labels = task.labels.names if task and len(task.labels.names) == number else None
         return {"num_labels": number, "labels": labels or None}

@@ -15,7 +15,13 @@ from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.original import directory as original
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.text_models import check_model
-from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, UNNAMED, TrainedTask
+from albert_tf.checkpoints.trained_task import (
+    MULTIPLE_CHOICE,
+    SQUAD_TASKS,
+    TOKENS,
+    UNNAMED,
+    TrainedTask,
+)
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
 from albert_tf.data.sequences import check_room
 from albert_tf.data.text_examples import Labels
@@ -25,6 +31,7 @@ from albert_tf.modeling.models import (
     AlbertForMultipleChoice,
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForTokenClassification,
 )
 from albert_tf.tokenization.base import Tokenizer
 
@@ -106,6 +113,11 @@ def _task_of(model: ConfiguredModel) -> TrainedTask | None:
         labels = Labels(model.labels or ())
         is_known = known is not None and known.labels == labels
         return known if is_known else TrainedTask(UNNAMED, labels, None)
+    if isinstance(model, AlbertForTokenClassification):
+        # Without a task it would be loaded as a classifier of texts. The names are transformers'.
+        labels = Labels(model.labels or tuple(f"LABEL_{i}" for i in range(model.num_labels)))
+        is_known = known is not None and known.labels == labels
+        return known if is_known else TrainedTask(TOKENS, labels, False)
     if isinstance(model, AlbertForMultipleChoice):
         return known or TrainedTask(MULTIPLE_CHOICE)
     if isinstance(model, AlbertForQuestionAnswering):

@@ -21,6 +21,7 @@ LABELS_FILE = "labels.json"
 SQUAD_TASKS = {1: "squad1.1", 2: "squad2.0"}  # by version
 MULTIPLE_CHOICE = "race"  # with data of one's own as well: any number of options has one head
 QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
+TOKENS = "tokens"  # whatever the labels: each token has one
 THRESHOLD = "null_score_diff_threshold"  # the one setting that is no whole number
 UNNAMED = "custom"  # files of the user's own, or a model that does not say
 
@@ -33,7 +34,7 @@ class TrainedTask:
     """A task and what it predicts.
 
     Attributes:
-        name: the task in lower case; "custom" for files of the user's own; one of
+        name: the task in lower case; "custom" for files of the user's own; "tokens"; one of
             `QUESTION_TASKS`.
         labels: what is predicted; of questions none.
         is_pair: whether two texts belong together; None where that is not known.

@@ -29,11 +29,13 @@ TOKENIZERS = {"english": "small_1000.model", "chinese": "vocab.txt"}
 MASKED_LM = {"cls/predictions/output_bias": (31,)}
 SENTENCE_ORDER = {"cls/seq_relationship/output_weights": (2, 12)}
 MNLI = TrainedTask("mnli", Labels(("contradiction", "entailment", "neutral")))
+IOB2 = TrainedTask("tokens", Labels(("O", "B-PER", "I-PER")), False)
 # Heads, changes of the configuration and task of our models.
 OURS = {
     "pretraining": ({**MASKED_LM, **SENTENCE_ORDER}, {}, None),
     "masked_lm": (MASKED_LM, {"hidden_act": "relu"}, None),
     "classifier": ({"output_weights": (3, 12)}, {}, MNLI),
+    "tokens": ({"output_weights": (3, 12)}, {}, IOB2),
     "regression": ({"output_weights": (1, 12)}, {}, TrainedTask("sts-b")),
     "choice": ({"output_weights": (1, 12)}, {}, TrainedTask("race", max_seq_length=16)),
     "questions": ({"cls/squad/output_weights": (2, 12)}, {}, TrainedTask("squad1.1")),

@@ -17,7 +17,7 @@ import transformers
 from safetensors.torch import save_file
 from transformers import AlbertConfig, AutoTokenizer
 
-from tests.huggingface.values import values_of
+from tests.huggingface.values import token_labels, values_of
 
 SIZES = {
     "vocab_size": 31,
@@ -67,6 +67,15 @@ def outputs(model: torch.nn.Module, inputs: dict[str, np.ndarray]) -> dict[str, 
     return {name: value.numpy() for name, value in found.items()}
 
 
+def gradients(model: torch.nn.Module, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The loss of a classifier of tokens and its gradients, by the names of the parameters."""
+    tensors = {name: torch.tensor(value, dtype=torch.long) for name, value in inputs.items()}
+    loss = model(**tensors, labels=torch.tensor(token_labels(inputs["attention_mask"]))).loss
+    loss.backward()
+    found = {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
+    return {"loss": loss.detach().numpy(), **found}
+
+
 def save_variants(model: torch.nn.Module, folder: Path) -> None:
     """The same weights in the other forms that are met."""
     state = {name: value.clone() for name, value in model.state_dict().items()}
@@ -108,6 +117,9 @@ def main(folder: Path) -> None:
         assert not report["mismatched_keys"], report
         found = outputs(model, inputs)
         arrays |= {f"ours/{path.name}/{key}": value for key, value in found.items()}
+        if path.name == "tokens":
+            found = gradients(model, inputs)
+            arrays |= {f"gradients/{key}": value for key, value in found.items()}
     np.savez_compressed(folder / "outputs.npz", **arrays)
     tokenizers = {}
     texts = json.loads((folder / "texts.json").read_text())

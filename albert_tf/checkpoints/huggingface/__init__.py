@@ -33,7 +33,13 @@ from albert_tf.checkpoints.huggingface.weights import (
 )
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.report import LoadError
-from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, SQUAD_TASKS, UNNAMED, TrainedTask
+from albert_tf.checkpoints.trained_task import (
+    MULTIPLE_CHOICE,
+    SQUAD_TASKS,
+    TOKENS,
+    UNNAMED,
+    TrainedTask,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.strict_json import JsonError, JsonValue, is_number, shown
@@ -74,6 +80,7 @@ _FIXED: Mapping[str, Any] = {
 _DROPOUT, _USUAL_DROPOUT = "classifier_dropout_prob", 0.1  # kept for transformers, both ways
 _TASK_KEY = "finetuning_task"
 _CLASSIFICATION = "AlbertForSequenceClassification"
+_TOKENS = "AlbertForTokenClassification"
 _CHOICE = "AlbertForMultipleChoice"
 _QUESTIONS = "AlbertForQuestionAnswering"
 
@@ -131,14 +138,10 @@ def _read(path: str, flag: str) -> StoredModel:
 def open_weights(checkpoint: str) -> WeightsReader:
     """Returns a reader of a file of weights, or of an index of such files.
 
-    The `config.json` beside it tells a classifier of tokens from one of texts.
-
     Raises:
         LoadError: it cannot be read, or is of a model that the original cannot be.
     """
-    config_file = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
-    values = read_content(config_file).value if file_exists(config_file) else {}
-    return HuggingFaceWeights(checkpoint, _architecture_of(values))
+    return HuggingFaceWeights(checkpoint)
 
 
 def unsupported_weights(contents: ModelContents) -> list[str]:
@@ -289,7 +292,7 @@ def _config_json(contents: ModelContents) -> dict[str, Any]:
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
         "eos_token_id": tokenizer.sep_id if tokenizer else 3,
-        **(_labels(contents) if architecture == _CLASSIFICATION else {}),
+        **(_labels(contents) if architecture in (_CLASSIFICATION, _TOKENS) else {}),
         # What transformers computes in: by itself it would take the type that is stored.
         **({"dtype": "float32"} if is_half else {}),
     }
@@ -301,7 +304,8 @@ def _choose_architecture(contents: ModelContents) -> str:
     if "cls/squad/output_weights" in weights:
         return _QUESTIONS
     if "output_weights" in weights:
-        return _CHOICE if task and task.name == MULTIPLE_CHOICE else _CLASSIFICATION
+        of_task = {MULTIPLE_CHOICE: _CHOICE, TOKENS: _TOKENS}
+        return of_task.get(task.name if task else "", _CLASSIFICATION)
     if "cls/predictions/output_bias" in weights:
         has_order = "cls/seq_relationship/output_weights" in weights
         return "AlbertForPreTraining" if has_order else "AlbertForMaskedLM"
@@ -337,6 +341,9 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
         names = _label_names(values, where)
     except JsonError as error:
         raise LoadError(str(error)) from error
+    if architecture == _TOKENS:
+        is_named = 1 < len(set(names)) == len(names)
+        return TrainedTask(TOKENS, Labels(names if is_named else ()), False)
     is_regression = values.get("problem_type") == "regression" or len(names) == 1
     if architecture != _CLASSIFICATION or (is_regression and len(names) != 1):
         return None

@@ -35,7 +35,6 @@ WEIGHTS_FILES = (
 
 # Weights of other frameworks, which are not read.
 FOREIGN_FILES = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "adapter_model.safetensors")
-_TOKEN_CLASSIFIER = "AlbertForTokenClassification"
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 MAPPING_KERNEL = "bert/encoder/embedding_hidden_mapping_in/kernel"
 MAPPING_BIAS = "bert/encoder/embedding_hidden_mapping_in/bias"
@@ -139,14 +138,13 @@ def hugging_face_name(name: str, has_heads: bool) -> str | None:
 class HuggingFaceWeights:
     """A reader of weights by the original's names, in its layout; always float32.
 
-    What the original has no name for keeps its own: a token classifier, say, which only the
-    `architecture`, the class that stored the weights, tells from one of texts.
+    What the original has no name for keeps its own.
 
     Raises:
         LoadError: the weights cannot be read, or are of a model that the original cannot be.
     """
 
-    def __init__(self, path: str, architecture: str | None = None) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self._tensors = open_tensors(path)
         self._shapes = self._tensors.shapes
@@ -157,9 +155,7 @@ class HuggingFaceWeights:
             if plain in TIED:
                 copies[name] = TIED[plain]
             elif plain not in _BUFFERS:
-                # A classifier of tokens has the names and shapes of one of texts.
-                is_of_tokens = architecture == _TOKEN_CLASSIFIER and plain.startswith("classifier.")
-                found = (None if is_of_tokens else _original_name(plain)) or name
+                found = _original_name(plain) or name
                 if found in self._stored:
                     raise LoadError(
                         f"{path!r} has {found} twice: as {self._stored[found]!r} and as {name!r}. "

@@ -24,6 +24,7 @@ from absl import logging
 
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, LoadError
+from albert_tf.checkpoints.trained_task import TOKENS
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, folder_names, is_remote, reason_of, write_then_rename
 from albert_tf.data.strict_json import JsonValue, read_json
@@ -228,9 +229,9 @@ def unsupported_weights(contents: ModelContents) -> list[str]:
 def write(directory: str, contents: ModelContents) -> None:
     """Writes a preset: the model KerasHub's `from_preset` gives computes what the source does.
 
-    A model with a classifier becomes an `AlbertTextClassifier`, another one with a masked-LM head
-    an `AlbertMaskedLM`, one without heads a backbone: a preset has one task. A head with one output
-    (regression, multiple choice) is a classifier of one class.
+    A model with a classifier of texts becomes an `AlbertTextClassifier`, another one with a
+    masked-LM head an `AlbertMaskedLM`, any other a backbone: a preset has one task. A head with one
+    output (regression, multiple choice) is a classifier of one class.
 
     Raises:
         ValueError: KerasHub has no such model, or keras-hub is not installed; nothing is written.
@@ -269,7 +270,8 @@ def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
     )
     length = contents.task.max_seq_length if contents.task else None
     length = length or min(512, config.max_position_embeddings)
-    if "output_weights" in weights:
+    is_of_tokens = contents.task is not None and contents.task.name == TOKENS
+    if "output_weights" in weights and not is_of_tokens:
         preprocessor = tokenizer and models.AlbertTextClassifierPreprocessor(tokenizer, length)
         num_classes = len(weights["output_weights"])
         model = models.AlbertTextClassifier(backbone, num_classes, preprocessor=preprocessor)

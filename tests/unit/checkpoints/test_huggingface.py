@@ -12,13 +12,18 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+import albert_tf
 from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.modeling.losses import classification_loss
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.huggingface import models
 from tests.huggingface.record import record_of, run_peer
+from tests.huggingface.values import NO_LABEL, token_labels
 from tests.small_model import LENGTH, encoder_inputs
 
 TOLERANCE = 1e-5
@@ -112,13 +117,39 @@ def test_transformers_computes_what_we_compute(outputs, name):
     assert largest_difference(models.ours(name), of_model(outputs, f"ours/{name}")) < TOLERANCE
 
 
+def test_loss_and_gradients_of_tokens_are_those_of_transformers(outputs):
+    inputs, contents = encoder_inputs(), models.ours("tokens")
+    labels = token_labels(inputs["input_mask"].numpy())
+    variables = original_names(model := build_model(contents))
+    with tf.GradientTape() as tape:
+        tape.watch([variable.value for variable in variables.values()])
+        loss = classification_loss(
+            model(inputs)["logits"],
+            tf.constant(np.maximum(labels, 0), tf.int32),
+            tf.constant(labels != NO_LABEL, tf.float32),
+        ).mean()
+    found = tape.gradient(loss, {name: v.value for name, v in variables.items()})
+    np.testing.assert_allclose(loss, outputs["gradients/loss"], rtol=0, atol=TOLERANCE)
+    compared = 0
+    for name, gradient in found.items():
+        there = outputs.get(f"gradients/{hugging_face_name(name, has_heads=True)}")
+        assert (there is None) == (gradient is None) == ("pooler" in name), name
+        if there is not None:
+            there = there.T if name.endswith("kernel") else there
+            np.testing.assert_allclose(
+                tf.convert_to_tensor(gradient), there, rtol=0, atol=TOLERANCE, err_msg=name
+            )
+            compared += 1
+    assert compared == sum(name.startswith("gradients/") for name in outputs) - 1
+
+
 @pytest.mark.parametrize("name", RECORD["ours"])
 def test_what_transformers_read_is_what_we_write(folder, name):
     """Where we write something else: `python -m tests.huggingface.record`."""
     assert models.digest(folder / name) == RECORD["ours"][name]
 
 
-@pytest.mark.parametrize("name", [name for name in RECORD["theirs"] if name != "tokens"])
+@pytest.mark.parametrize("name", RECORD["theirs"])
 def test_we_compute_what_transformers_computes(folder, outputs, name):
     contents, report = read_contents(str(folder / "theirs" / name))
     assert not report.ignored
@@ -171,10 +202,12 @@ def test_what_a_model_was_trained_for_goes_both_ways(folder, tmp_path):
 
 
 def test_a_classifier_of_tokens_is_not_taken_for_one_of_texts(folder):
-    reader = huggingface.open_weights(str(folder / "theirs" / "tokens" / models.WEIGHTS))
-    shapes = reader.get_variable_to_shape_map()
-    assert shapes["classifier.weight"] == [3, 12]
-    assert "output_weights" not in shapes
+    model = albert_tf.load(folder / "theirs" / "tokens")
+    assert type(model) is albert_tf.AlbertForTokenClassification
+    assert model.labels == ("LABEL_0", "LABEL_1", "LABEL_2")  # as transformers calls them
+    assert not any(
+        "pooler" in name for name in load_file(folder / "theirs/tokens" / models.WEIGHTS)
+    )
 
 
 def test_a_masked_lm_head_with_weights_of_its_own_is_refused(folder, tmp_path):

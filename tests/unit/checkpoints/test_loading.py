@@ -20,6 +20,7 @@ from albert_tf.modeling.models import (
     AlbertForPretraining,
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForTokenClassification,
 )
 from tests.small_model import small_config
 
@@ -33,6 +34,10 @@ MODELS = {
         TrainedTask("mnli", Labels(("a", "b", "c"))),
     ),
     "regression": (lambda: AlbertForClassification(CONFIG, 1), None),
+    "tokens": (
+        lambda: AlbertForTokenClassification(CONFIG, labels=["O", "B", "I"]),
+        TrainedTask("tokens", Labels(("O", "B", "I")), False),
+    ),
     "choices": (lambda: AlbertForMultipleChoice(CONFIG), TrainedTask("race")),
     "spans": (lambda: AlbertForQuestionAnswering(CONFIG), TrainedTask("squad1.1")),
     "beams": (
@@ -77,10 +82,10 @@ def test_one_score_a_text_is_a_regression_unless_a_task_says_otherwise(tmp_path)
     assert type(albert_tf.load(tmp_path)) is AlbertForClassification
 
 
-@pytest.mark.parametrize("kind", ["spans", "masked lm"])
+@pytest.mark.parametrize("kind", ["spans", "tokens", "masked lm"])
 def test_a_pooler_that_nothing_uses_may_be_missing(tmp_path, kind):
     """Other libraries leave it out. What stands for it is the same in every run."""
-    write_model(tmp_path, MODELS[kind][0](), without=["bert/pooler"])
+    write_model(tmp_path, MODELS[kind][0](), task=MODELS[kind][1], without=["bert/pooler"])
     contents, report = read_contents(str(tmp_path))
     assert report.missing == ["bert/pooler/dense/kernel", "bert/pooler/dense/bias"]
     loaded = original_names(albert_tf.load(tmp_path))

@@ -14,6 +14,7 @@ from tests.small_model import encoder_inputs, pretraining_inputs, small_config
 HEADS = {
     "classes": (albert_tf.AlbertForClassification, {"labels": ["no", "maybe", "yes"]}),
     "number": (albert_tf.AlbertForClassification, {"num_labels": 1}),
+    "tokens": (albert_tf.AlbertForTokenClassification, {"labels": ["O", "B-PER", "I-PER"]}),
     "choices": (albert_tf.AlbertForMultipleChoice, {}),
     "spans": (albert_tf.AlbertForQuestionAnswering, {}),
     "beams": (
@@ -26,6 +27,7 @@ HEADS = {
 TASKS = {
     "classes": TrainedTask("custom", Labels(("no", "maybe", "yes")), None, max_seq_length=9),
     "number": TrainedTask("custom", Labels(), None, max_seq_length=9),
+    "tokens": TrainedTask("tokens", Labels(("O", "B-PER", "I-PER")), False, max_seq_length=9),
     "choices": TrainedTask("race", max_seq_length=9),
     "spans": TrainedTask("squad1.1", max_seq_length=9),
     "beams": TrainedTask("squad2.0", max_seq_length=9, settings={"start_n_top": 3, "end_n_top": 2}),
@@ -105,6 +107,29 @@ def test_a_score_of_options_is_no_regression(tmp_path):
     assert (ours != theirs).any()
     with pytest.raises(ValueError, match="labels is needed"):
         albert_tf.AlbertForClassification.load(tmp_path / "choices")
+
+
+def test_a_classifier_of_tokens_is_none_of_texts(tmp_path):
+    model = albert_tf.AlbertForTokenClassification(small_config(), num_labels=3)
+    albert_tf.save(model, tmp_path / "tokens")
+    named = albert_tf.load(tmp_path / "tokens")
+    assert named.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    same_outputs(named, model, "tokens")
+    albert_tf.save(make("classes"), tmp_path / "texts")
+    labels = {"tokens": named.labels, "texts": ("no", "maybe", "yes")}
+    kinds = {
+        "tokens": albert_tf.AlbertForClassification,
+        "texts": albert_tf.AlbertForTokenClassification,
+    }
+    for name, kind in kinds.items():
+        other = kind.load(tmp_path / name, labels=labels[name])
+        ours, theirs = (
+            m.classifier.output_weights.numpy() for m in (other, albert_tf.load(tmp_path / name))
+        )
+        assert (ours != theirs).any()
+        assert other.trained_task is None
+    with pytest.raises(ValueError, match="at least 2 labels"):
+        albert_tf.AlbertForTokenClassification(small_config(), num_labels=1)
 
 
 def test_unnamed_classes_take_the_names_that_are_given(tmp_path):
