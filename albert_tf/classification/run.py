@@ -39,16 +39,14 @@ from albert_tf.finetuning.metrics import (
     predictions,
     probabilities,
     scores,
+    write_confusion_matrix,
 )
 from albert_tf.finetuning.setup import StepSettings, check_answers
-from albert_tf.training.curves import png
 from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, unless_given
 
 _HEADER = ("index", "prediction")
-_LONGEST_NAME = 24  # characters in the picture
-_MOST_ANNOTATED_LABELS = 40  # cells of a larger matrix are too small for numbers
 _COLUMNS = ("text_a_column", "text_b_column", "label_column")
 
 
@@ -285,46 +283,6 @@ def clip_similarity(values: np.ndarray) -> list[str]:
 def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
     with write_then_rename(path) as file:
         file.write("".join("\t".join(row) + "\n" for row in rows).encode())
-
-
-def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[str]) -> None:
-    """Draws `confusion_matrix.png`: counts, coloured and annotated with the share of their row.
-
-    A row of counts, int [K, K], is a right label, a column a predicted one. Names are shortened if
-    need be; `#` and the number of the class stand where matplotlib's font lacks a character.
-    """
-    from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
-    from matplotlib.font_manager import findfont, get_font
-
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    size = max(4.0, min(0.6 * len(names) + 2.0, 40.0))  # inches
-    figure = Figure(figsize=(size + 1.0, size), layout="constrained")
-    axes = figure.add_subplot(xlabel="predicted", ylabel="right")
-    image = axes.imshow(shares, vmin=0.0, vmax=1.0, cmap="Blues")
-    figure.colorbar(image, label="share of the row", shrink=0.8)
-    font = get_font(findfont("DejaVu Sans"))
-    ticks = []
-    for number, name in enumerate(map(label_cell, names)):
-        name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-        is_drawable = all(font.get_char_index(ord(character)) for character in name)
-        # Labels are the user's text: a $ in one is no formula.
-        ticks.append(name.replace("$", r"\$") if is_drawable else f"#{number}")
-    is_long = max(map(len, ticks)) > 6 or len(names) > 10
-    axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0)
-    axes.set_yticks(np.arange(len(names)), ticks)
-    if len(names) <= _MOST_ANNOTATED_LABELS:
-        for (row, column), count in np.ndenumerate(counts):
-            axes.text(
-                column,
-                row,
-                f"{count}\n{shares[row, column]:.0%}",
-                ha="center",
-                va="center",
-                fontsize=8 if len(names) > 5 else 10,
-                color="white" if shares[row, column] > 0.5 else "black",
-            )
-    with write_then_rename(os.path.join(output_dir, "confusion_matrix.png")) as file:
-        file.write(png(figure))
 
 
 def run_classification(

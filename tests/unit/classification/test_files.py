@@ -9,10 +9,10 @@ from matplotlib.image import imread
 
 from albert_tf.classification.run import (
     clip_similarity,
-    write_confusion_matrix,
     write_predictions,
     write_submission,
 )
+from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.training.evaluation import EvaluationResults
 
 MRPC = {"eval_accuracy": 9 / 14, "eval_loss": 0.6562454, "loss": 0.6207272}
