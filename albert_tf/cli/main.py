@@ -24,6 +24,7 @@ COMMANDS = {
         "run_squad_v1",
         "run_squad_v2",
         "run_race",
+        "run_token_classifier",
     ),
     "Models": (
         "inspect",

@@ -127,6 +127,15 @@ def _are_untyped(names: Iterable[str]) -> bool:
     return {*names} <= {*_PREFIXES, OUTSIDE} and not {"B", "I"}.isdisjoint(names)
 
 
+def scheme_of(names: Sequence[str]) -> str:
+    """Returns plain for the labels of a model where `recognize_scheme` does, else IOB2.
+
+    Nothing tells IOB2 there from the other schemes; `entities` reads them alike.
+    """
+    is_typed = any(name[:2] in ("B-", "I-") for name in names) or _are_single(names)
+    return IOB2 if is_typed or _are_untyped(names) else PLAIN
+
+
 def _are_single(names: Iterable[str]) -> bool:
     """Whether all entities have one word, in IOBES."""
     return {name[:2] for name in names} in ({"S-"}, {"S-", OUTSIDE})

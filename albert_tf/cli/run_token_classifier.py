@@ -1,0 +1,85 @@
+r"""Fine-tunes and applies a token classifier: named entities, parts of speech and the like.
+
+Files have a word a line and blank lines between sentences, with columns as in CoNLL, or are JSON
+Lines. --do_train, --do_eval, --do_predict, --predict_file and --export_dir say what to do, in any
+combination.
+
+    albert_tf run_token_classifier --train_file=train.conll --dev_file=dev.conll \
+        --albert_hub_module_handle=albert_base --do_train --do_eval --max_seq_length=128 \
+        --train_step=1000 --warmup_step=100 --output_dir=entities
+
+    echo "Ada Lovelace was born in London." | albert_tf run_token_classifier \
+        --output_dir=entities --predict_file=-
+"""
+
+from __future__ import annotations
+
+from albert_tf.cli.app import command
+from albert_tf.cli.flags import (
+    DRY_RUN,
+    Flag,
+    define,
+    define_development_flags,
+    define_fine_tuning_flags,
+    settings_from_flags,
+)
+from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    define_development_flags("windows", FineTuningOptimizerConfig(), is_default=False)
+    define(
+        {
+            "Actions": {
+                Flag("do_predict", False): "Write the test set with predicted labels to "
+                "test_results, in the form it came in.",
+                Flag("predict_file"): "Label this file: texts, one per line, if it ends in .txt or "
+                "is -, the standard input, and JSON Lines come out; else a file as --test_file, "
+                "which is written in the form it came in.",
+                Flag("predict_output_file"): "File for the predictions of --predict_file. "
+                "Default: the standard output.",
+                **DRY_RUN,
+            },
+        }
+    )
+    define_fine_tuning_flags(
+        TrainerConfig("-", train_batch_size=32, save_checkpoints_steps=1000),
+        "windows",
+        checkpoint="evaluate all, predict with the best",
+    )
+    define(
+        {
+            "Data": {
+                **{
+                    Flag(f"{name}_file"): f"The {name} set, for --do_{action}: columns as in "
+                    "CoNLL, or JSON Lines."
+                    for name, action in (("train", "train"), ("dev", "eval"), ("test", "predict"))
+                },
+                Flag("token_column", 0): "Number of the column of words, from 0; negative numbers "
+                "count from the last.",
+                Flag("label_column", -1): "Number of the column of labels.",
+                Flag("max_seq_length", 512): "Maximum number of tokens of a sequence; longer "
+                "sentences go through overlapping windows. If not set, a trained model keeps the "
+                "length of its training.",
+            },
+            "Training": {
+                Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the "
+                "classification head during training.",
+            },
+        }
+    )
+
+
+def run() -> None:
+    """Does what the flags say."""
+    from albert_tf.token_classification import run  # TensorFlow, which --help need not wait for
+
+    run.run_token_classification(settings_from_flags(run.TokenClassificationSettings))
+
+
+main = command(define_flags, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""From words to windows of token sequences, each word answered by one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+import numpy as np
+
+from albert_tf.data.sequences import TokenSequences
+from albert_tf.tokenization.base import Tokenizer
+
+SPECIAL_TOKENS = 2  # [CLS] and [SEP]
+_SENTENCES_AT_ONCE = 2048
+_WORDS_REMEMBERED = 1 << 17
+
+
+@dataclass(frozen=True, eq=False)
+class TokenFeatures:
+    """The windows of sentences: [CLS] pieces of words [SEP].
+
+    Held are 4 bytes a piece, 8 a word and 28 a window, wherever the words are from.
+
+    Attributes:
+        sequences: N windows, each of which answers a word at least.
+        word_starts: int64 [N + 1]; the first word that a window answers; the last one is W.
+        positions: int32 [W]; where in its window a word's first piece is; 0 is [CLS].
+        label_ids: int32 [W]; None where words have no labels.
+        sentence_starts: int64 [M + 1]; the first word of each sentence; the last one is W.
+    """
+
+    sequences: TokenSequences
+    word_starts: np.ndarray
+    positions: np.ndarray
+    label_ids: np.ndarray | None
+    sentence_starts: np.ndarray
+
+    def words_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the words that windows [n] answer, int64 [w], and whose they are, in 0..n-1."""
+        counts = np.diff(self.word_starts)[rows]
+        owners = np.repeat(np.arange(len(rows)), counts)
+        first = self.word_starts[rows] - (np.cumsum(counts) - counts)
+        return np.arange(len(owners)) + first[owners], owners
+
+    def token_labels(self) -> np.ndarray:
+        """Returns the label ids of all tokens, int32 [T]; -1 of those that answer no word."""
+        assert self.label_ids is not None, "sentences to train on have labels"
+        found = np.full(len(self.sequences.tokens), -1, np.int32)
+        rows = np.repeat(np.arange(len(self.sequences)), np.diff(self.word_starts))
+        found[self.sequences.starts[rows] + self.positions] = self.label_ids
+        return found
+
+
+class WordTokenizer:
+    """Cuts words into pieces, each as if a blank were before it, and remembers the frequent ones.
+
+    A word of which the tokenizer leaves nothing, such as an empty one, has the piece of unknown
+    words, so that every word has a position.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._known: dict[str, list[int]] = {}
+
+    def __call__(self, words: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of the pieces of each word, at least one."""
+        if len(self._known) > _WORDS_REMEMBERED:
+            self._known.clear()
+        known = self._known
+        new = [word for word in dict.fromkeys(words) if word not in known]
+        unknown = [self.tokenizer.unk_id]
+        for word, ids in zip(new, self.tokenizer.encode_batch(new), strict=True):
+            known[word] = ids or unknown
+        return [known[word] for word in words]
+
+
+def token_features(
+    sentences: Iterable[tuple[Sequence[str], Sequence[int] | None]],
+    tokenize: WordTokenizer,
+    max_seq_length: int,
+) -> TokenFeatures:
+    """Cuts words into pieces and sentences into windows.
+
+    A sentence of more pieces than a window has room for goes through windows that each begin half
+    a window behind the one before; the last one ends with the sentence. A word is answered where
+    its first piece is nearest to the middle of the window: there it has most context. Of two as
+    near the first counts. Windows that answer no word, inside a very long one, are left out.
+
+    Args:
+        sentences: words and label ids of each; all of them have labels, or none.
+        tokenize: cuts the words.
+        max_seq_length: tokens of a window at most, 3 or more.
+
+    Raises:
+        ValueError: only some words have labels, or a word is no text.
+    """
+    room = max_seq_length - SPECIAL_TOKENS
+    sequences, columns = [], []
+    rest = iter(sentences)
+    while part := list(islice(rest, _SENTENCES_AT_ONCE)):
+        pieces = tokenize(list(chain.from_iterable(words for words, _ in part)))
+        counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        tokens = np.fromiter(chain.from_iterable(pieces), np.int32, int(counts.sum()))
+        lengths = np.array([len(words) for words, _ in part])
+        begins, sizes, answered, positions = _windows(counts, lengths, room)
+        places = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+        sequences.append(
+            TokenSequences.from_segments(
+                tokens[places],
+                np.stack([sizes, np.zeros_like(sizes)], axis=1),
+                cls_id=tokenize.tokenizer.cls_id,
+                sep_id=tokenize.tokenizer.sep_id,
+            )
+        )
+        labels = np.fromiter(chain.from_iterable(ids or () for _, ids in part), np.int32)
+        columns.append((answered, positions, labels, lengths))
+    answered, positions, labels, lengths = (
+        np.concatenate([np.zeros(0, np.int32), *(column[index] for column in columns)])
+        for index in range(4)
+    )
+    if 0 < len(labels) < len(positions):
+        raise ValueError(f"Only {len(labels)} of {len(positions)} words have labels.")
+    return TokenFeatures(
+        TokenSequences.concatenate(sequences),
+        _starts(answered),
+        positions,
+        labels if len(labels) == len(positions) else None,
+        _starts(lengths),
+    )
+
+
+def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.ndarray, ...]:
+    """Windows of `room` pieces over sentences of `lengths` words, int [M], of `counts` pieces.
+
+    Returns, of each window that answers a word, its first piece among all and its number of pieces,
+    int64, and how many words it answers; of each word its position, int32.
+    """
+    step = (room + 1) // 2
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    bounds = ends[np.concatenate([[0], np.cumsum(lengths)])]  # of sentences, in pieces
+    sizes = np.diff(bounds)
+    rests = np.maximum(sizes - room, 0)  # where the last window begins
+    last = -(-rests // step)  # its number
+    sentences = np.repeat(np.arange(len(lengths)), lengths)
+    pieces = ends[:-1] - bounds[sentences]  # first ones of words, within the sentence
+    # The middle of the next window is nearer from here on: twice the piece >= both starts + room.
+    numbers = np.clip(
+        (2 * pieces - room + step) // (2 * step), 0, np.maximum(last - 1, 0)[sentences]
+    )
+    is_last = 2 * pieces >= (np.maximum(last - 1, 0) * step + rests + room)[sentences]
+    numbers = np.where(is_last, last[sentences], numbers)
+    starts = np.minimum(numbers * step, rests[sentences])
+    is_new = np.ones(len(pieces), bool)
+    is_new[1:] = (np.diff(sentences) > 0) | (np.diff(numbers) > 0)
+    first = np.flatnonzero(is_new)
+    return (
+        (bounds[sentences] + starts)[first],
+        np.minimum(sizes, room)[sentences[first]],
+        np.diff(np.append(first, len(pieces))),
+        (1 + pieces - starts).astype(np.int32),
+    )
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

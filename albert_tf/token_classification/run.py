@@ -1,0 +1,308 @@
+"""What `run_token_classifier` does: trains, evaluates, predicts and exports as its settings say."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from albert_tf.checkpoints.model_source import ModelSource
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.config import AlbertConfig
+from albert_tf.data.files import write_then_rename
+from albert_tf.data.sequences import check_room
+from albert_tf.data.strict_json import listed, shown
+from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, label_cell
+from albert_tf.finetuning import flow
+from albert_tf.finetuning.metrics import write_confusion_matrix
+from albert_tf.finetuning.setup import StepSettings, check_answers
+from albert_tf.token_classification.data import Sentence, read_sentences
+from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
+from albert_tf.token_classification.labels import OUTSIDE, PLAIN, recognize_scheme, scheme_of
+from albert_tf.token_classification.metrics import best_metric, scores
+from albert_tf.token_classification.tag import (
+    FLAG,
+    TokenClassifier,
+    check_lines,
+    is_text,
+    predict_file,
+    predict_in_form,
+    predict_labels,
+)
+from albert_tf.token_classification.task import TokenClassificationTask
+from albert_tf.training.evaluation import BestCheckpoint
+from albert_tf.training.job_result import JobResult
+from albert_tf.training.settings import check_arguments, unless_given
+
+TASK_NAME = "tokens"
+_ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # what wants each split
+_COLUMNS = ("token_column", "label_column")
+TEST_FLAG = "--test_file"
+_LABELS_NAMED = 20
+_MANY_LABELS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassificationSettings(StepSettings):
+    """Settings of `run_token_classification`; each is the flag of its name.
+
+    The command is `run_token_classifier.py`. `output_dir` is required, and at least one action:
+    `do_train`, `do_eval`, `do_predict`, `predict_file` or `export_dir`. A training needs the data,
+    `train_file`, `dev_file` and `test_file`, and a model to start from: `albert_hub_module_handle`,
+    or `init_checkpoint` with its files. Everything else has a default; docs/flags.md describes all
+    flags. Raises what `ClassificationSettings` raises.
+    """
+
+    train_file: str | None = None
+    dev_file: str | None = None
+    test_file: str | None = None
+    token_column: int = unless_given(0)
+    label_column: int = unless_given(-1)
+    predict_file: str | None = None
+    predict_output_file: str | None = None
+    classifier_dropout_prob: float = unless_given(0.1)
+
+
+class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
+    """Labels words, by which it finds entities; see `Job`.
+
+    Attributes:
+        labels: what is predicted.
+        scheme: that of the labels.
+        features: of the training and the development set, by split.
+    """
+
+    ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
+    DROPOUT = "classifier_dropout_prob"
+
+    @classmethod
+    def check(cls, settings: TokenClassificationSettings) -> None:
+        """See `Job`."""
+        super().check(settings)
+        check_answers(settings.predict_output_file, settings.predict_file, FLAG)
+        for split, action in _ACTIONS.items():
+            if getattr(settings, action) and not getattr(settings, f"{split}_file"):
+                raise ValueError(f"--{action} needs --{split}_file.")
+
+    @classmethod
+    def task_name(cls, settings: TokenClassificationSettings, trained: TrainedTask | None) -> str:
+        """See `Job`."""
+        return TASK_NAME
+
+    @classmethod
+    def trained_settings(
+        cls, settings: TokenClassificationSettings, trained: TrainedTask
+    ) -> dict[str, Any]:
+        """See `Job`."""
+        columns = {name: int(column) for name, column in trained.columns.items() if column}
+        return {**super().trained_settings(settings, trained), **columns}
+
+    def __init__(
+        self,
+        settings: TokenClassificationSettings,
+        name: str,
+        trained: TrainedTask | None,
+        source: ModelSource,
+    ) -> None:
+        super().__init__(settings, name, trained, source)
+        check_room(False, settings.max_seq_length)
+        if trained is None and not settings.train_file:
+            raise ValueError(
+                "The labels are not known: pass --train_file to read them from, or an --output_dir "
+                "with a model that was saved with its labels."
+            )
+        self.labels = trained.labels if trained else Labels()
+        schemes = {}
+        if settings.do_train or not trained:
+            counts, schemes[TRAIN] = self._check_labels(TRAIN)
+            if not trained:
+                self.labels = self._labels_of(counts)
+        if settings.do_eval:
+            _, schemes[DEV] = self._check_labels(DEV)
+        found = {scheme: split for split, scheme in schemes.items() if scheme != PLAIN}
+        if len(found) > 1:
+            raise ValueError(
+                f"--dev_file: the labels of {settings.dev_file} are {schemes[DEV]}, those of "
+                f"{settings.train_file} {schemes[TRAIN]}. Label both in one scheme."
+            )
+        self.scheme = scheme_of(self.labels.names)
+        for path, flag in ((settings.test_file, TEST_FLAG), (settings.predict_file, FLAG)):
+            if flag == FLAG and path and is_text(path):
+                check_lines(path)
+            elif path and (flag == FLAG or settings.do_predict):
+                for _ in self._read(path, flag, label_column=None):
+                    pass
+        columns = {column: str(getattr(settings, column)) for column in _COLUMNS}
+        self.task = TrainedTask(name, self.labels, False, columns, settings.max_seq_length)
+        self.best_metric = best_metric(self.scheme)
+        self.evaluates = settings.do_eval
+
+    def _read(self, path: str, flag: str, label_column: int | None) -> Iterator[Sentence]:
+        return read_sentences(
+            path,
+            token_column=self.settings.token_column,
+            label_column=label_column,
+            flag=flag,
+            needs_labels=label_column is not None,
+        )
+
+    def _labelled(self, split: str) -> tuple[str, str, Iterator[Sentence]]:
+        """File, flag and sentences of a split."""
+        path, flag = getattr(self.settings, f"{split}_file"), f"--{split}_file"
+        return path, flag, self._read(path, flag, self.settings.label_column)
+
+    def _check_labels(self, split: str) -> tuple[Counter[str], str]:
+        """Reads a split; returns how often each label occurs, and their scheme."""
+        path, flag, sentences = self._labelled(split)
+        counts: Counter[str] = Counter()
+        lengths = []
+
+        def checked() -> Iterator[Sentence]:
+            for sentence in sentences:
+                labels = sentence.labels or ()
+                for index, label in enumerate(labels):
+                    if self.labels.names and label not in self.labels.names:
+                        raise ValueError(
+                            f"{flag}: {sentence.where(index)} has the unknown label "
+                            f"{shown(label)}. Allowed: {self.labels.allowed}."
+                        )
+                counts.update(labels)
+                lengths.append(len(labels))
+                yield sentence
+
+        scheme = recognize_scheme(checked(), flag)
+        logging.info(
+            "%s: split=%s sentences=%d words=%d scheme=%s labels %s",
+            path,
+            split,
+            len(lengths),
+            sum(lengths),
+            scheme,
+            ", ".join(f"{name}: {count}" for name, count in counts.most_common(_LABELS_NAMED)),
+        )
+        if len(counts) > _MANY_LABELS:
+            logging.warning(
+                "%s: %d different labels; --label_column names their column", path, len(counts)
+            )
+        return counts, scheme
+
+    def _labels_of(self, counts: Counter[str]) -> Labels:
+        """The labels of the training file in their order: `O`, then the others by code points."""
+        if len(counts) < 2:
+            raise ValueError(
+                f"--train_file: all words of {self.settings.train_file} have the label "
+                f"{listed(counts)}; there is nothing to learn. --label_column names the column."
+            )
+        return Labels(tuple(sorted(counts, key=lambda name: (name != OUTSIDE, name))))
+
+    def make_task(
+        self, config: AlbertConfig, *, use_one_hot_embeddings: bool
+    ) -> TokenClassificationTask:
+        """See `Job`."""
+        settings = self.settings
+        tokenize = WordTokenizer(self.tokenizer)
+        self.features = {
+            split: self._features(split, tokenize)
+            for split in (TRAIN, DEV)
+            if getattr(settings, _ACTIONS[split])
+        }
+        return TokenClassificationTask(
+            config,
+            self.labels,
+            self.features.get(TRAIN),
+            max_seq_length=settings.max_seq_length,
+            classifier_dropout_prob=settings.classifier_dropout_prob,
+            padding=settings.padding,
+            use_one_hot_embeddings=use_one_hot_embeddings,
+        )
+
+    def _features(self, split: str, tokenize: WordTokenizer) -> TokenFeatures:
+        path, _, sentences = self._labelled(split)
+        ids = {name: i for i, name in enumerate(self.labels.names)}
+        length = self.settings.max_seq_length
+        features = token_features(
+            (
+                (sentence.words, [ids[label] for label in sentence.labels or ()])
+                for sentence in sentences
+            ),
+            tokenize,
+            length,
+        )
+        logging.info("%s: windows=%d max_seq_length=%d", path, len(features.sequences), length)
+        return features
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the scores of the model in the precision of a float32; losses are by words."""
+        features, names = self.features[DEV], np.array(self.labels.names, object)
+        predicted = predict_labels(
+            features, self.predictor(self.settings.eval_batch_size), "evaluating"
+        )
+        label_ids, losses = features.label_ids, predicted.losses
+        assert label_ids is not None, "words of the dev set have labels"
+        assert losses is not None
+
+        def sentences(ids: np.ndarray) -> Iterator[list[str]]:
+            for start, end in pairwise(features.sentence_starts.tolist()):
+                yield names[ids[start:end]].tolist()
+
+        results = scores(sentences(label_ids), sentences(predicted.label_ids), self.scheme)
+        results["eval_loss"] = float(losses.mean(dtype=np.float64))
+        count = len(names)
+        cells = np.bincount(
+            label_ids.astype(np.int64) * count + predicted.label_ids, minlength=count**2
+        )
+        self._confusions = cells.reshape(count, count)
+        return {label_cell(name): float(np.float32(value)) for name, value in results.items()}
+
+    def record(
+        self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
+    ) -> None:
+        """See `Job`; the confusion matrix is that of the best, or else of the last checkpoint."""
+        self.results.append(step, results, best.value)
+        if not keeps_best or best.offer(step, results, self.model):
+            write_confusion_matrix(self.settings.output_dir, self._confusions, self.labels.names)
+
+    def apply(self, step: int) -> None:
+        """See `Job`."""
+        settings, length = self.settings, self.settings.max_seq_length
+        if settings.do_predict or settings.predict_file:
+            predictor = self.predictor(settings.predict_batch_size)
+            classifier = TokenClassifier._of(predictor, self.tokenizer, self.labels)
+        if settings.do_predict and settings.test_file:
+            ending = os.path.splitext(settings.test_file)[1]
+            path = os.path.join(settings.output_dir, f"test_results{ending}")
+            with write_then_rename(path) as file:
+                predict_in_form(
+                    settings.test_file, classifier, file, settings.token_column, TEST_FLAG
+                )
+            logging.info("Labelled %s: %s", settings.test_file, path)
+        if settings.predict_file:
+            predict_file(
+                settings.predict_file,
+                classifier,
+                settings.predict_output_file,
+                settings.token_column,
+            )
+
+
+def run_token_classification(
+    settings: TokenClassificationSettings,
+    on_log: Callable[[Mapping[str, Any]], None] | None = None,
+) -> JobResult:
+    """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
+
+    Args:
+        settings: what is to be done; the command's flags.
+        on_log: see `run_classification`, which also says what is raised.
+
+    Returns:
+        The scores, the best checkpoint and what was logged.
+    """
+    check_arguments(settings, TokenClassificationSettings, on_log)
+    return flow.run(TokenClassificationJob, settings, on_log)
