@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from functools import partial
@@ -11,16 +10,19 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
+from albert_tf.checkpoints.trained_task import LABELS_FILE
 from albert_tf.data.sequences import check_room
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.saved_model import (
     INPUTS,
     Outputs,
+    check_labels,
     class_outputs,
     cut_pairs,
     float32_copy,
     joined,
+    labels_json,
     tokens_function,
     write_saved_model,
     write_text_model,
@@ -66,7 +68,7 @@ def export_classifier(
     Source: run_classifier.py of the original release, _serving_input_receiver_fn.
     Differs: the original cannot export a regression, and has no `tokens`.
     """
-    _check_labels(model, labels)
+    check_labels(model, labels)
     model.config.check_sequence_length(max_seq_length, "--max_seq_length")
     copy = float32_copy(model)
     outputs = partial(_outputs, copy, threshold)
@@ -74,20 +76,7 @@ def export_classifier(
         DEFAULT_SIGNATURE: _examples_function(outputs, max_seq_length),
         TOKENS_SIGNATURE: tokens_function(lambda inputs: _with_names(outputs(inputs), labels)),
     }
-    return write_saved_model(copy, signatures, export_dir, _labels_file(labels))
-
-
-def _labels_file(labels: Labels) -> dict[str, str]:
-    return {"labels.json": json.dumps(labels.names, ensure_ascii=False, indent=1)}
-
-
-def _check_labels(model: AlbertForClassification, labels: Labels) -> None:
-    """Raises ValueError unless there are as many labels as the model has outputs."""
-    if labels.num_outputs != model.num_labels:
-        raise ValueError(
-            f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
-            f"{', '.join(labels.names) or 'one number'}"
-        )
+    return write_saved_model(copy, signatures, export_dir, {LABELS_FILE: labels_json(labels)})
 
 
 def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Callable:
@@ -141,7 +130,7 @@ def export_text_classifier(
 
     Differs: the original cannot export it.
     """
-    _check_labels(model, labels)
+    check_labels(model, labels)
     check_room(is_pair, max_seq_length)
     model.config.check_sequence_length(max_seq_length, "--max_seq_length")
     copy = float32_copy(model)
@@ -157,7 +146,7 @@ def export_text_classifier(
         return outputs
 
     ranks = dict.fromkeys(_TWO_TEXTS if is_pair else _ONE_TEXT, 1)
-    files = _labels_file(labels)
+    files = {LABELS_FILE: labels_json(labels)}
     return write_text_model(copy, graph_tokenizer, classify, ranks, export_dir, files)
 
 

@@ -8,7 +8,6 @@ variables that nothing fills. What it gives is run and compared with the model b
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import warnings
@@ -29,13 +28,22 @@ from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForPretraining,
     AlbertForQuestionAnswering,
+    AlbertForTokenClassification,
 )
-from albert_tf.serving.saved_model import INPUTS, Outputs, class_outputs, float32_copy
+from albert_tf.serving.saved_model import (
+    INPUTS,
+    Outputs,
+    check_labels,
+    class_outputs,
+    float32_copy,
+    labels_json,
+)
 
 QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
 
 # Of a model of SQuAD 1.1, where the original puts it.
 ORIGINAL_FILE = "albert_model.tflite"
+_CLASSIFIERS = (AlbertForClassification, AlbertForTokenClassification)
 _LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants has 2 GB at most
 _CPU = "/CPU:0"  # to compare with: an accelerator may round products
 
@@ -71,6 +79,8 @@ class LiteRTExport:
       [B, S, H], and `pooled_output`, float32 [B, H];
     * of a classifier: `probabilities`, float32 [B, K], and `predictions`, int32 [B], the likeliest
       class; of a regression the number, float32 [B, 1] and [B];
+    * of a classifier of tokens: the same of every token, [B, S, K] and [B, S], of those that answer
+      no word, too;
     * of SQuAD 1.1: `start_log_prob` and `end_log_prob`, float32 [B, S], which are logits. Nothing
       is masked.
 
@@ -135,10 +145,9 @@ class LiteRTExport:
         with write_then_rename(self.output_file, self.flag) as file:
             file.write(converted)
             file.flush()  # what there is no room for fails before the names are there
-            if self.labels and self.labels.names and isinstance(copy, AlbertForClassification):
+            if self.labels and self.labels.names and isinstance(copy, _CLASSIFIERS):
                 with write_then_rename(labels_file(self.output_file), self.flag) as beside:
-                    text = json.dumps(self.labels.names, ensure_ascii=False, indent=1)
-                    beside.write(text.encode())
+                    beside.write(labels_json(self.labels).encode())
         size = len(converted) / 1e6
         logging.info("Exported %s: %s %.1f MB", self.output_file, self.quantization, size)
         for name, near in agreements.items():
@@ -152,18 +161,14 @@ def labels_file(output_file: str) -> str:
 
 
 def _check_model(model: keras.Model, labels: Labels | None) -> None:
-    if not isinstance(model, (AlbertEncoder, AlbertForClassification, AlbertForQuestionAnswering)):
+    if not isinstance(model, (AlbertEncoder, *_CLASSIFIERS, AlbertForQuestionAnswering)):
         raise ValueError(
             "LiteRT files are made of encoders, pretrained models, classifiers and models of SQuAD "
             f"1.1, not of {type(model).__name__}. --export_dir of run_squad.py and run_race.py "
             "writes those of SQuAD 2.0 and of multiple choice as a SavedModel."
         )
-    is_classifier = isinstance(model, AlbertForClassification)
-    if labels is not None and is_classifier and labels.num_outputs != model.num_labels:
-        raise ValueError(
-            f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
-            f"{', '.join(labels.names) or 'one number'}"
-        )
+    if labels is not None and isinstance(model, _CLASSIFIERS):
+        check_labels(model, labels)
     size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
     if size > _LARGEST_MODEL:
         raise ValueError(
@@ -179,7 +184,7 @@ def outputs_of(model: keras.Model) -> Compute:
         values = model(inputs, training=False)
         if isinstance(model, AlbertForQuestionAnswering):
             return {"start_log_prob": values["start_logits"], "end_log_prob": values["end_logits"]}
-        if isinstance(model, AlbertForClassification):
+        if isinstance(model, _CLASSIFIERS):
             return class_outputs(values["logits"])
         return {name: values[name] for name in ("sequence_output", "pooled_output")}
 

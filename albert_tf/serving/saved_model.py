@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+import keras
 import tensorflow as tf
 from absl import logging
 
@@ -24,6 +25,7 @@ from albert_tf.checkpoints.model_directory import CONFIG_FILE
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.files import explain_write_errors, temporary_folder, write_then_rename
+from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import EncoderAndHead
 
 TEXT_FOLDER = "text"  # where models that take texts lie, beside those that take token ids
@@ -48,8 +50,22 @@ def float32_copy(model: _Model) -> _Model:
     return copy
 
 
+def check_labels(model: keras.Model, labels: Labels) -> None:
+    """Raises ValueError unless there are as many labels as a classifier has outputs."""
+    if labels.num_outputs != model.num_labels:
+        raise ValueError(
+            f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
+            f"{', '.join(labels.names) or 'one number'}"
+        )
+
+
+def labels_json(labels: Labels) -> str:
+    """Returns the names of classes as JSON, in the order of the probabilities."""
+    return json.dumps(labels.names, ensure_ascii=False, indent=1)
+
+
 def class_outputs(logits: tf.Tensor) -> Outputs:
-    """Returns `probabilities` [B, K] and `predictions` [B], the likeliest class, of logits [B, K].
+    """Returns `probabilities` [..., K] and `predictions` [...], the likeliest class, of logits.
 
     Of a regression, logits [B, 1], both are the one number.
     """

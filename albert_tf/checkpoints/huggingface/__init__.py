@@ -342,8 +342,9 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
     except JsonError as error:
         raise LoadError(str(error)) from error
     if architecture == _TOKENS:
-        is_named = 1 < len(set(names)) == len(names)
-        return TrainedTask(TOKENS, Labels(names if is_named else ()), False)
+        if len(set(names)) < len(names):
+            names = tuple(f"LABEL_{i}" for i in range(len(names)))
+        return TrainedTask(TOKENS, Labels(names if len(names) > 1 else ()), False)
     is_regression = values.get("problem_type") == "regression" or len(names) == 1
     if architecture != _CLASSIFICATION or (is_regression and len(names) != 1):
         return None
