@@ -1,0 +1,373 @@
+"""A token classifier as a SavedModel that needs only TensorFlow: of token ids, or of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
+from albert_tf.checkpoints.trained_task import LABELS_FILE
+from albert_tf.data.sequences import check_room
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.models import AlbertForTokenClassification
+from albert_tf.serving.saved_model import (
+    Outputs,
+    Sequences,
+    check_labels,
+    class_outputs,
+    float32_copy,
+    joined,
+    labels_json,
+    tokens_function,
+    write_saved_model,
+    write_text_model,
+)
+from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.serving.tokenizer_graph.characters import (
+    Characters,
+    CodeMap,
+    constant,
+    decode,
+    possible_codes,
+)
+from albert_tf.token_classification.data import split_words
+from albert_tf.token_classification.labels import PLAIN, scheme_of, split_label
+from albert_tf.tokenization.base import Tokenizer
+
+_SPECIAL_TOKENS = 2  # [CLS] and [SEP]
+_TOKENS_AT_ONCE = 8192  # a long text has more windows than the memory for one batch
+
+# What a character is in a text: a blank, one that belongs to no word or to the one that it stands
+# in, a word by itself, or a part of one.
+_BLANK, _DROPPED, _SINGLE, _PART = range(4)
+
+
+def export_token_classifier(
+    model: AlbertForTokenClassification, labels: Labels, export_dir: str
+) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
+
+    It computes in float32 without dropout, whatever the precision of `model`, and holds the
+    weights alone. Its signature, called `tokens` and `serving_default`, takes `input_ids`,
+    `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S] each, B being the
+    number of sequences and S any length up to the model's `max_position_embeddings`.
+
+    It gives `probabilities`, float32 [B, S, K], `predictions`, int32 [B, S], the likeliest class,
+    and `predicted_labels`, string [B, S]. Tokens that answer no word (special ones, padding, and
+    all but the first piece of a word) have them, too. The names of all classes, in the order of the
+    probabilities, stand in `assets.extra/labels.json`.
+
+    Returns:
+        Path of the subfolder, named after the time, in seconds.
+
+    Raises:
+        ValueError: the labels are not the model's, or nothing can be written there.
+
+    Differs: the original has no such model.
+    """
+    check_labels(model, labels)
+    copy = float32_copy(model)
+    names = labels.names
+
+    def outputs(inputs: Outputs) -> Outputs:
+        found = class_outputs(copy(inputs, training=False)["logits"])
+        return {**found, "predicted_labels": tf.gather(tf.constant(names), found["predictions"])}
+
+    function = tokens_function(outputs)
+    signatures = {DEFAULT_SIGNATURE: function, TOKENS_SIGNATURE: function}
+    return write_saved_model(copy, signatures, export_dir, {LABELS_FILE: labels_json(labels)})
+
+
+def export_text_token_classifier(
+    model: AlbertForTokenClassification,
+    labels: Labels,
+    tokenizer: Tokenizer,
+    export_dir: str,
+    max_seq_length: int,
+) -> str:
+    """Writes a SavedModel into a new subfolder of `export_dir`/text; see `export_token_classifier`.
+
+    It needs TensorFlow and the operations of TensorFlow Text, and answers as
+    `token_classification.tag.TokenClassifier` does: texts of more than `max_seq_length` tokens go
+    through overlapping windows, and each word is answered once, by the window in which it has most
+    context. Its signature `serving_default` takes `texts`, string [B], UTF-8, and gives, W being
+    the words of the text that has most and N the entities of the one that has most:
+
+    * `words`, string [B, W]; `word_labels`, string [B, W], the likeliest ones, of the first piece;
+      `word_probabilities`, float32 [B, W], those of the labels.
+    * unless labels are plain, `entities` and `entity_types`, string [B, N], and
+      `entity_probabilities`, float32 [B, N], the means of those of their words.
+    * `word_start`, `word_end`, `entity_start` and `entity_end`, int32, so that text[start:end] is
+      the word or entity in characters (Unicode code points); `word_start_byte` and so on, the same
+      in bytes.
+
+    Where a text has fewer there are "", 0 and -1.
+
+    Returns:
+        Path of the subfolder.
+
+    Raises:
+        ValueError: the labels are not the model's, `max_seq_length` leaves no room or exceeds its
+            positions, the tokenizer has no counterpart in a graph, or nothing can be written there.
+
+    Differs: the original has no such model.
+    """
+    check_labels(model, labels)
+    check_room(False, max_seq_length)
+    model.config.check_sequence_length(max_seq_length, "--max_seq_length")
+    copy = float32_copy(model)
+    graph_tokenizer = GraphTokenizer(tokenizer)
+    tagger = GraphTagger(
+        graph_tokenizer,
+        tokenizer.unk_id,
+        lambda inputs: copy(inputs, training=False)["logits"],
+        labels,
+        max_seq_length,
+    )
+    graph_tokenizer.of_words = tagger  # its tables are saved with the tokenizer's
+    files = {LABELS_FILE: labels_json(labels)}
+    return write_text_model(copy, graph_tokenizer, tagger, {"texts": 1}, export_dir, files)
+
+
+class GraphWords(NamedTuple):
+    """The words of B texts, W of all together, or other parts of them."""
+
+    characters: Characters  # of the texts
+    splits: tf.Tensor  # int64 [B + 1]; where each text's words begin, and the last ones end
+    firsts: tf.Tensor  # int32 [W]; first of all characters
+    lasts: tf.Tensor  # int32 [W]; the last itself
+
+    @classmethod
+    def find(cls, characters: Characters, classes: tf.Tensor) -> GraphWords:
+        """Does what `split_words` does; `classes`, int32 [N], are those of the characters."""
+        places = tf.cast(tf.where(classes != _DROPPED)[:, 0], tf.int32)
+        kept, rows = tf.gather(classes, places), tf.gather(characters.rows, places)
+        is_part = kept == _PART
+        goes_on = is_part[1:] & is_part[:-1] & (rows[1:] == rows[:-1])
+        is_word = kept != _BLANK
+        begins = is_word & ~tf.concat([is_part[:0], [False], goes_on], 0)[: tf.size(places)]
+        ends = is_word & ~tf.concat([goes_on, [False]], 0)[: tf.size(places)]
+        counts = tf.math.bincount(
+            tf.boolean_mask(rows, begins),
+            minlength=tf.size(characters.splits) - 1,
+            dtype=tf.int64,
+        )
+        splits = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(counts)], 0)
+        return cls(
+            characters, splits, tf.boolean_mask(places, begins), tf.boolean_mask(places, ends)
+        )
+
+    def strings(self) -> tf.Tensor:
+        """The words, string [W]."""
+        places = tf.ragged.range(self.firsts, self.lasts + 1)
+        codes = places.with_flat_values(tf.gather(self.characters.codes, places.flat_values))
+        return tf.strings.unicode_encode(codes, "UTF-8")
+
+    def by_text(self, column: tf.Tensor, missing: object) -> tf.Tensor:
+        """Lays a column [W] out as [B, most words], with `missing` where there are no more."""
+        return tf.RaggedTensor.from_row_splits(column, self.splits, validate=False).to_tensor(
+            missing
+        )
+
+    def outputs(self, name: str) -> Outputs:
+        """Where the words are, see `export_text_token_classifier`."""
+        begins = tf.gather(self.characters.at_row_starts(), self.firsts)
+        columns = {
+            "start": self.firsts - begins,
+            "end": self.lasts + 1 - begins,
+            "start_byte": tf.gather(self.characters.starts, self.firsts),
+            "end_byte": tf.gather(self.characters.ends, self.lasts),
+        }
+        return {f"{name}_{key}": self.by_text(column, -1) for key, column in columns.items()}
+
+
+class GraphTagger(tf.Module):
+    """From texts to labelled words and entities, in a graph.
+
+    `tokenizer` is a `GraphTokenizer`, or what has its methods and ids; `logits` gives those of a
+    batch of token ids.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        unk_id: int,
+        logits: Callable[[Outputs], tf.Tensor],
+        labels: Labels,
+        max_seq_length: int,
+    ) -> None:
+        super().__init__()
+        self._tokenize = tokenizer.tokenize
+        self._special_ids = tokenizer
+        self._unk_id = unk_id
+        self._logits = logits
+        self._max_seq_length = max_seq_length
+        self._names = labels.names
+        self._classes = CodeMap(_character_classes())
+        self._has_entities = scheme_of(labels.names) != PLAIN
+        if self._has_entities:
+            prefixes, types = zip(*map(split_label, labels.names), strict=True)
+            self._types = types
+            self._type_ids = constant([types.index(kind) for kind in types])
+            self._is_outside, self._is_begin, self._is_end = (
+                constant([prefix in which for prefix in prefixes]) for which in ("O", "BS", "ES")
+            )
+
+    def __call__(self, inputs: Outputs) -> Outputs:
+        """Labels `texts`, string [B]; see `export_text_token_classifier`."""
+        characters = decode(inputs["texts"])
+        words = GraphWords.find(characters, self._classes(characters.codes))
+        texts = words.strings()
+        label_ids, probabilities = self._labels(words, texts)
+        found = {
+            "words": words.by_text(texts, ""),
+            "word_labels": words.by_text(tf.gather(tf.constant(self._names), label_ids), ""),
+            "word_probabilities": words.by_text(probabilities, 0.0),
+            **words.outputs("word"),
+        }
+        return found | (
+            self._entities(words, label_ids, probabilities) if self._has_entities else {}
+        )
+
+    def _labels(self, words: GraphWords, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The likeliest label of each word, int32 [W], and its probability, float32 [W]."""
+        pieces = self._tokenize(texts)
+        # A word of which the tokenizer leaves nothing has the piece of unknown words.
+        is_empty = pieces.row_lengths()[:, None] == 0
+        unknown = tf.RaggedTensor.from_tensor(tf.fill([tf.size(texts), 1], self._unk_id))
+        pieces = tf.concat([pieces, tf.ragged.boolean_mask(unknown, is_empty)], axis=1)
+        begins, sizes, owners, positions = windows(
+            pieces.row_lengths(), words.splits, self._max_seq_length - _SPECIAL_TOKENS
+        )
+        places = tf.ragged.range(begins, begins + sizes)
+        rows = places.with_flat_values(tf.gather(pieces.flat_values, places.flat_values))
+        label_ids, probabilities = self._token_labels(joined(rows, rows[:, :0], self._special_ids))
+        tokens_before = tf.cumsum(sizes + _SPECIAL_TOKENS, exclusive=True)
+        answers = tf.gather(tokens_before, owners) + positions
+        return tf.gather(label_ids, answers), tf.gather(probabilities, answers)
+
+    def _token_labels(self, sequences: Sequences) -> tuple[tf.Tensor, tf.Tensor]:
+        """The likeliest label of each token of all windows, int32 [T], and its probability."""
+        # Windows of like lengths share a batch, so little is padding.
+        lengths = sequences.ids.row_lengths()
+        order = tf.argsort(lengths, direction="DESCENDING")
+        size = max(1, _TOKENS_AT_ONCE // self._max_seq_length)
+
+        def some(begin: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            inputs = sequences.rows(order[begin : begin + size]).padded()
+            found, is_real = class_outputs(self._logits(inputs)), inputs["input_mask"] == 1
+            best = tf.reduce_max(found["probabilities"], axis=-1)
+            return tf.boolean_mask(found["predictions"], is_real), tf.boolean_mask(best, is_real)
+
+        columns = tf.map_fn(
+            some,
+            tf.range(0, tf.size(order), size),
+            fn_output_signature=tuple(
+                tf.RaggedTensorSpec([None], dtype) for dtype in (tf.int32, tf.float32)
+            ),
+            parallel_iterations=1,
+        )
+        rows = (
+            tf.RaggedTensor.from_row_lengths(column.values, tf.gather(lengths, order))
+            for column in columns
+        )
+        label_ids, probabilities = (tf.gather(row, tf.argsort(order)).values for row in rows)
+        return label_ids, probabilities
+
+    def _entities(
+        self, words: GraphWords, label_ids: tf.Tensor, probabilities: tf.Tensor
+    ) -> Outputs:
+        """What `labels.entities` finds."""
+        texts = tf.ragged.row_splits_to_segment_ids(words.splits)
+        is_inside = tf.gather(self._is_outside, label_ids) == 0
+        types = tf.gather(self._type_ids, label_ids)
+        is_begin, is_end = (
+            tf.gather(table, label_ids) > 0 for table in (self._is_begin, self._is_end)
+        )
+        goes_on = (
+            is_inside[1:]
+            & is_inside[:-1]
+            & (texts[1:] == texts[:-1])
+            & (types[1:] == types[:-1])
+            & ~is_begin[1:]
+            & ~is_end[:-1]
+        )
+        begins = is_inside & ~tf.concat([is_inside[:0], [False], goes_on], 0)[: tf.size(types)]
+        ends = is_inside & ~tf.concat([goes_on, [False]], 0)[: tf.size(types)]
+        splits = tf.concat([[0], tf.cumsum(tf.cast(begins, tf.int64))], 0)
+        entities = GraphWords(
+            words.characters,
+            tf.gather(splits, words.splits),
+            tf.boolean_mask(words.firsts, begins),
+            tf.boolean_mask(words.lasts, ends),
+        )
+        owners = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+        means = tf.math.segment_mean(
+            tf.boolean_mask(probabilities, is_inside), tf.boolean_mask(owners, is_inside)
+        )
+        names = tf.gather(tf.constant(self._types), tf.boolean_mask(types, begins))
+        return {
+            "entities": entities.by_text(entities.strings(), ""),
+            "entity_types": entities.by_text(names, ""),
+            "entity_probabilities": entities.by_text(means, 0.0),
+            **entities.outputs("entity"),
+        }
+
+
+def windows(
+    counts: tf.Tensor, splits: tf.Tensor, room: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Cuts texts into windows of `room` pieces as `features.token_features` does.
+
+    Args:
+        counts: int64 [W]; pieces of each word.
+        splits: int64 [B + 1]; where each text's words begin, and the last ones end.
+        room: pieces of a window at most.
+
+    Returns:
+        First piece among all and number of pieces of each window that answers a word, int64 [N];
+        the window that answers each word, int64 [W], and the position of its first piece there,
+        [CLS] being 0.
+    """
+    step = (room + 1) // 2
+    ends = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(counts)], 0)
+    bounds = tf.gather(ends, splits)
+    sizes = bounds[1:] - bounds[:-1]
+    rests = tf.maximum(sizes - room, 0)  # where the last window begins
+    last = (rests + step - 1) // step  # its number
+    texts = tf.ragged.row_splits_to_segment_ids(splits)
+    bounds, sizes, rests, last = (
+        tf.gather(column, texts) for column in (bounds, sizes, rests, last)
+    )
+    pieces = ends[:-1] - bounds
+    before_last = tf.maximum(last - 1, 0)
+    numbers = tf.clip_by_value((2 * pieces - room + step) // (2 * step), 0, before_last)
+    is_last = 2 * pieces >= before_last * step + rests + room
+    numbers = tf.where(is_last, last, numbers)
+    starts = tf.minimum(numbers * step, rests)
+    is_new = (texts[1:] != texts[:-1]) | (numbers[1:] != numbers[:-1])
+    is_new = tf.concat([[True], is_new], 0)[: tf.size(pieces)]
+    return (
+        tf.boolean_mask(bounds + starts, is_new),
+        tf.minimum(tf.boolean_mask(sizes, is_new), room),
+        tf.cumsum(tf.cast(is_new, tf.int64)) - 1,
+        1 + pieces - starts,
+    )
+
+
+@cache
+def _character_classes() -> np.ndarray:
+    """The class of each code point, found by asking `split_words`, int32 [0x110000]."""
+    classes = np.full(0x110000, _PART, np.int32)
+    # The words of "a?a ?", ? being the character.
+    known = {1: _DROPPED, 2: _PART, 4: _SINGLE}
+    for code in possible_codes():
+        character = chr(code)
+        found = split_words(f"a{character}a {character}")
+        is_blank = len(found) == 2 and found[0] == (0, 1)
+        classes[code] = _BLANK if is_blank else known[len(found)]
+    return classes

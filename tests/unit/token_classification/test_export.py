@@ -1,0 +1,213 @@
+"""Token classifiers as SavedModels, and their graph beside what `TokenClassifier` says."""
+
+import itertools
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.models import AlbertForTokenClassification
+from albert_tf.serving.litert import LiteRTExport, labels_file
+from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.serving.tokenizer_graph.characters import CodeMap, decode, possible_codes
+from albert_tf.token_classification.data import split_words
+from albert_tf.token_classification.export import (
+    GraphTagger,
+    GraphWords,
+    _character_classes,
+    export_text_token_classifier,
+    export_token_classifier,
+)
+from albert_tf.token_classification.tag import TokenClassifier
+from albert_tf.tokenization.loading import load_tokenizer
+from tests.hostile_texts import HOSTILE_TEXTS
+from tests.serving import batch, serve, serve_texts
+from tests.small_model import small_config
+
+# Windows of one and the same word repeated differ in nothing but rounding.
+TEXTS = [text for text in HOSTILE_TEXTS if "word word" not in text] + [
+    "ไทย हिन्दी தமிழ் ქართული 한국어 かな カナ ʻokina",
+    "e\u0301\u0302 \u00ad soft\u00adhyphen \u00adlead trail\u00ad \ufeffbom",
+    "שָׁלוֹם, ‏עולם‎! ١٢٣٫٤",
+    " ".join(HOSTILE_TEXTS[3:12]) * 3,
+    "\n".join(HOSTILE_TEXTS[11:2:-1]) + " The end.",
+]
+LENGTH = 16
+IOBES = Labels(("O", "B-LOC", "I-LOC", "E-LOC", "I-PER", "S-PER"))
+IOB2 = Labels(("O", "B-PER", "I-PER", "B-größe", "I-größe"))
+PLAIN = Labels(("NOUN", "VERB", "X"))
+
+
+def new_model(labels, **changes):
+    """A model whose labels change from word to word."""
+    keras.utils.set_random_seed(7)
+    sizes = {"vocab_size": 1000, "num_hidden_layers": 2, "max_position_embeddings": LENGTH}
+    model = AlbertForTokenClassification(
+        small_config(**{**sizes, **changes}), labels=list(labels.names)
+    )
+    weights = model.classifier.output_weights
+    weights.assign(np.random.default_rng(4).normal(size=weights.shape, scale=0.6))
+    return model
+
+
+def assert_tagged(outputs, tagged, texts):
+    """Outputs of a graph are what `TokenClassifier` says of the texts."""
+    assert not any(value.size for value in outputs.values()) or len(outputs["words"]) == len(texts)
+    kinds = {"word": ("words", "label"), "entity": ("entities", "type")}
+    for name, (plural, of_kind) in kinds.items():
+        if plural not in outputs:
+            assert not any(getattr(found, plural) for found in tagged)
+            continue
+        answers = {key: value for key, value in outputs.items() if key.startswith((name, plural))}
+        for row, (text, found) in enumerate(zip(texts, tagged, strict=True)):
+            spans = getattr(found, plural)
+            values = {key: answer[row, : len(spans)] for key, answer in answers.items()}
+            rest = {key: answer[row, len(spans) :] for key, answer in answers.items()}
+            assert [value.decode() for value in values[plural]] == [span.text for span in spans]
+            label = f"{name}_{of_kind}s"
+            assert [value.decode() for value in values[label]] == [
+                getattr(span, of_kind) for span in spans
+            ]
+            np.testing.assert_allclose(
+                values[f"{name}_probabilities"],
+                [span.probability for span in spans],
+                rtol=0,
+                atol=1e-5,
+            )
+            edges = [(span.start, span.end) for span in spans]
+            starts, ends = values[f"{name}_start"].tolist(), values[f"{name}_end"].tolist()
+            assert list(zip(starts, ends, strict=True)) == edges
+            raw = text.encode()
+            for (start, end), first, last in zip(
+                edges, values[f"{name}_start_byte"], values[f"{name}_end_byte"], strict=True
+            ):
+                assert raw[first:last].decode() == text[start:end]
+            for key, missing in ((plural, b""), (label, b""), (f"{name}_probabilities", 0)):
+                assert set(rest[key].tolist()) <= {missing}
+            assert all(
+                set(rest[f"{name}_{key}"].tolist()) <= {-1}
+                for key in ("start", "end", "start_byte", "end_byte")
+            )
+
+
+def words_of(texts):
+    """The spans of the words of each text, found in a graph."""
+    characters = decode(tf.constant(texts, tf.string))
+    words = GraphWords.find(characters, CodeMap(_character_classes())(characters.codes))
+    found = words.outputs("word")
+    starts, ends = found["word_start"].numpy(), found["word_end"].numpy()
+    return [
+        [(int(a), int(b)) for a, b in zip(*row, strict=True) if a >= 0]
+        for row in zip(starts, ends, strict=True)
+    ]
+
+
+def test_a_graph_splits_words_as_python_does():
+    random = np.random.default_rng(3)
+    codes = np.array(possible_codes())
+    near = np.concatenate(
+        [np.arange(0x20, 0x250), np.arange(0x590, 0x700), np.arange(0x200B, 0x2040)]
+    )
+    mixed = ["".join(map(chr, random.choice(near, 40))) for _ in range(50)]
+    any_script = ["".join(map(chr, random.choice(codes, 200))) for _ in range(50)]
+    texts = [*TEXTS, *mixed, *any_script, "a\ufffdb \ufffd c\x00d\x00"]
+    assert words_of(texts) == [split_words(text) for text in texts]
+    assert words_of([]) == []
+    assert words_of(["", " \n"]) == [[], []]
+
+
+@pytest.mark.slow
+def test_every_character_is_classed_as_in_python():
+    codes = [chr(code) for code in possible_codes()]
+    texts = ["".join(f"a{c}b {c} " for c in codes[i : i + 100]) for i in range(0, len(codes), 100)]
+    assert words_of(texts) == [split_words(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("sentence piece", IOBES),
+        ("word piece", PLAIN),
+        *(pytest.param("word piece", x, marks=pytest.mark.slow) for x in (IOBES, IOB2)),
+    ],
+)
+def test_a_graph_tags_as_python_does(golden, tokenizer, kind, labels):
+    if kind == "word piece":
+        tokenizer = load_tokenizer(spm_model_file=golden / "tokenizer" / "vocab.txt")
+    model = new_model(labels, vocab_size=tokenizer.vocab_size)
+    tagger = GraphTagger(
+        GraphTokenizer(tokenizer),
+        tokenizer.unk_id,
+        lambda inputs: model(inputs)["logits"],
+        labels,
+        LENGTH,
+    )
+    classifier = TokenClassifier(model, tokenizer, max_seq_length=LENGTH)
+    tagged = classifier(TEXTS)
+    if labels is IOBES:  # the texts have what there is to be compared
+        found = list(itertools.chain.from_iterable(one.entities for one in tagged))
+        assert len({entity.type for entity in found}) == 2
+        assert any(" " in entity.text for entity in found)
+    for part, expected in ((TEXTS, tagged), (TEXTS[5:6], classifier(TEXTS[5:6]))):
+        outputs = tagger({"texts": tf.constant(part)})
+        outputs = {key: value.numpy() for key, value in outputs.items()}
+        assert_tagged(outputs, expected, part)
+    outputs = tagger({"texts": tf.constant([], tf.string)})
+    assert {value.shape[0] for value in outputs.values()} == {0}
+
+
+@pytest.mark.slow
+def test_a_process_without_this_package_gets_the_same(tokenizer, tmp_path):
+    """Texts and token ids."""
+    model = new_model(IOB2)
+    text_path = export_text_token_classifier(model, IOB2, tokenizer, str(tmp_path), LENGTH)
+    assert Path(text_path).parent == tmp_path / "text"
+    requests = [(text_path, {"texts": texts}) for texts in (TEXTS, ["", " "])]
+    classifier = TokenClassifier(model, tokenizer, max_seq_length=LENGTH)
+    for outputs, (_, asked) in zip(serve_texts(tmp_path, requests), requests, strict=True):
+        assert_tagged(outputs, classifier(asked["texts"]), asked["texts"])
+    path = export_token_classifier(model, IOB2, str(tmp_path / "ids"))
+    for exported in (path, text_path):
+        file = Path(exported) / "assets.extra" / "labels.json"
+        assert json.loads(file.read_text()) == list(IOB2.names)
+    features = batch(3, 9)
+    features["segment_ids"] *= 0
+    wrong = {**features, "input_mask": features["input_mask"][:1]}
+    requests = [(path, "tokens", features), (path, "serving_default", features)]
+    *answers, error = serve(tmp_path, [*requests, (path, "tokens", wrong)])
+    assert "input_mask must have the shape of input_ids" in error
+    expected = tf.nn.softmax(model(features)["logits"]).numpy()
+    for answer in answers:
+        np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-6)
+        np.testing.assert_array_equal(answer["predictions"], expected.argmax(axis=-1))
+        names = np.vectorize(bytes.decode)(answer["predicted_labels"])
+        assert (names == np.array(IOB2.names)[answer["predictions"]]).all()
+
+
+@pytest.mark.slow
+def test_litert_gives_the_labels_of_every_token(tmp_path):
+    """The export compares file and model."""
+    model = new_model(IOB2, vocab_size=31)
+    for batch_size, length in ((1, 16), (None, None)):
+        path = str(tmp_path / f"{length}.tflite")
+        agreements = LiteRTExport(model, path, "none", length, batch_size, IOB2).write()
+        assert agreements.keys() == {"probabilities"}
+        assert json.loads(Path(labels_file(path)).read_text()) == list(IOB2.names)
+
+
+def test_mistakes_are_named_before_anything_is_written(tokenizer, tmp_path):
+    model = new_model(IOB2)
+    with pytest.raises(ValueError, match="has 5 outputs, the labels need 3: NOUN, VERB, X"):
+        export_token_classifier(model, PLAIN, str(tmp_path))
+    with pytest.raises(ValueError, match="has 5 outputs, the labels need 3"):
+        export_text_token_classifier(model, PLAIN, tokenizer, str(tmp_path), LENGTH)
+    for length in (2, LENGTH + 1):
+        with pytest.raises(ValueError, match=f"--max_seq_length.*{length}"):
+            export_text_token_classifier(model, IOB2, tokenizer, str(tmp_path), length)
+    with pytest.raises(ValueError, match="has 5 outputs"):
+        LiteRTExport(model, str(tmp_path / "model.tflite"), labels=PLAIN)
+    assert list(tmp_path.iterdir()) == []
