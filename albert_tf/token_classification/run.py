@@ -13,7 +13,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.model_source import ModelSource
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
@@ -40,7 +40,6 @@ from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, unless_given
 
-TASK_NAME = "tokens"
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # what wants each split
 _COLUMNS = ("token_column", "label_column")
 TEST_FLAG = "--test_file"
@@ -93,7 +92,7 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
     @classmethod
     def task_name(cls, settings: TokenClassificationSettings, trained: TrainedTask | None) -> str:
         """See `Job`."""
-        return TASK_NAME
+        return TOKENS
 
     @classmethod
     def trained_settings(
@@ -270,7 +269,7 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
 
     def apply(self, step: int) -> None:
         """See `Job`."""
-        settings, length = self.settings, self.settings.max_seq_length
+        settings = self.settings
         if settings.do_predict or settings.predict_file:
             predictor = self.predictor(settings.predict_batch_size)
             classifier = TokenClassifier._of(predictor, self.tokenizer, self.labels)

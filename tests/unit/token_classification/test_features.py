@@ -1,0 +1,138 @@
+"""From words to windows: who answers a word, where labels stand, and the task that learns them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.losses import means
+from albert_tf.token_classification import features as module
+from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
+from albert_tf.token_classification.task import TokenClassificationTask
+from tests.small_model import small_config
+
+LABELS = Labels(("O", "B-PER", "I-PER"))
+
+
+class Letters:
+    """A tokenizer of one piece for each letter; asked for each word once."""
+
+    unk_id, cls_id, sep_id = 0, 1, 2
+
+    def __init__(self):
+        self.asked = []
+
+    def encode_batch(self, words):
+        self.asked += words
+        return [[3 + ord(letter) - ord("a") for letter in word.strip()] for word in words]
+
+
+def answered_by(counts: list[int], room: int) -> list[tuple[int, int]]:
+    """First piece of the window that answers each word of a sentence, and the word's position."""
+    total, starts = sum(counts), [0]
+    while starts[-1] + room < total:
+        starts.append(min(starts[-1] + (room + 1) // 2, total - room))
+    found, piece = [], 0
+    for count in counts:
+        # Most context on the poorer side; of two windows with as much the first.
+        start = max(starts, key=lambda s: (min(piece - s, s + room - 1 - piece), -s))
+        found.append((start, 1 + piece - start))
+        piece += count
+    return found
+
+
+def test_each_word_is_answered_where_it_has_most_context(monkeypatch):
+    monkeypatch.setattr(module, "_SENTENCES_AT_ONCE", 3)
+    random = np.random.default_rng(1)
+    for room in (1, 2, 5, 8, 13):
+        counts = [random.integers(1, 7, random.integers(0, 20)).tolist() for _ in range(40)]
+        counts.append([1, 60, 1])  # windows inside the long word answer nothing
+        sentences = [(["abcdefghij"[:n] * (n // 10 or 1) for n in row], None) for row in counts]
+        sentences[-1] = (["a", "b" * 60, "c"], None)
+        found = token_features(sentences, WordTokenizer(Letters()), room + 2)
+        expected = [answered_by(row, room) for row in counts]
+        assert found.positions.tolist() == [place for row in expected for _, place in row]
+        windows = [(i, start) for i, row in enumerate(expected) for start, _ in row]
+        assert len(found.sequences) == len(set(windows))
+        assert np.diff(found.word_starts).tolist() == [
+            windows.count(window) for window in dict.fromkeys(windows)
+        ]
+        assert np.diff(found.sentence_starts).tolist() == list(map(len, counts))
+        assert found.sequences.lengths.max() <= room + 2
+
+
+def example() -> TokenFeatures:
+    rows = [(["ab", "", "cde"], [1, 0, 2]), (["a"], [0]), (["de", "ba"], [1, 0])]
+    return token_features(rows, WordTokenizer(Letters()), 6)
+
+
+def test_labels_stand_at_first_pieces_and_words_without_pieces_are_unknown_ones():
+    found = example()
+    batch = found.sequences.padded(np.arange(4), 6)["input_ids"].tolist()
+    assert batch == [[1, 3, 4, 0, 5, 2], [1, 0, 5, 6, 7, 2], [1, 3, 2, 0, 0, 0], [1, 6, 7, 4, 3, 2]]
+    assert found.positions.tolist() == [1, 3, 2, 1, 1, 3]
+    labels = np.split(found.token_labels(), found.sequences.starts[1:-1])
+    assert [row.tolist() for row in labels] == [
+        [-1, 1, -1, 0, -1, -1], [-1, -1, 2, -1, -1, -1], [-1, 0, -1], [-1, 1, -1, 0, -1, -1],
+    ]  # fmt: skip
+    words, owners = found.words_of(np.array([3, 0]))
+    assert (words.tolist(), owners.tolist()) == ([4, 5, 0, 1], [0, 0, 1, 1])
+
+
+def test_frequent_words_are_cut_once(monkeypatch):
+    monkeypatch.setattr(module, "_WORDS_REMEMBERED", 2)
+    letters = Letters()
+    tokenize = WordTokenizer(letters)
+    for _ in range(3):
+        assert tokenize(["ab", "a", "ab"]) == [[3, 4], [3], [3, 4]]
+    assert letters.asked == ["ab", "a"]
+    tokenize(["b"])  # three are too many
+    tokenize(["ab"])
+    assert letters.asked == ["ab", "a", "b", "ab"]
+
+
+def test_only_some_labels_are_refused():
+    with pytest.raises(ValueError, match="Only 1 of 2 words"):
+        token_features([(["a"], [1]), (["b"], None)], WordTokenizer(Letters()), 6)
+    assert len(token_features([], WordTokenizer(Letters()), 6).sequences) == 0
+
+
+def test_padding_and_other_pieces_have_no_part_in_the_loss():
+    config = small_config(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
+    task = TokenClassificationTask(config, LABELS, example(), max_seq_length=6)
+    data = iter(task.train_dataset(4, seed=1))
+    batch = next(data)
+    assert batch["label_ids"].shape == batch["input_ids"].shape
+    by_row = {tuple(ids): labels.tolist() for ids, labels in zip(
+        batch["input_ids"].numpy().tolist(), batch["label_ids"].numpy(), strict=True
+    )}  # fmt: skip
+    assert by_row[1, 0, 5, 6, 7, 2] == [-1, -1, 2, -1, -1, -1]
+    assert by_row[1, 3, 2, 0, 0, 0] == [-1, 0, -1, -1, -1, -1]
+
+    features = dict(batch, example_weights=tf.constant([0.0, 1.0, 1.0, 1.0]))
+    weights = (batch["label_ids"].numpy() >= 0) * np.array([[0], [1], [1], [1]])
+    logits = np.random.default_rng(2).normal(size=[4, 6, 3]).astype(np.float32)
+    losses = task.losses({"logits": tf.constant(logits)}, features)
+    assert float(task.loss_weights(features)["loss"]) == losses["loss"].weight == weights.sum()
+    log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    rows, places = np.nonzero(weights)
+    right = batch["label_ids"].numpy()[rows, places]
+    expected = -log_probs[rows, places, right].mean()
+    np.testing.assert_allclose(task.total_loss(losses), expected, rtol=1e-5, atol=0)
+    hits = logits.argmax(-1)[rows, places] == right
+    found = means([task.metrics({"logits": tf.constant(logits)}, features)])
+    assert found == {"accuracy": pytest.approx(hits.mean())}
+
+
+def test_what_a_training_is_resumed_on_is_known_by_words_and_labels():
+    def described(rows):
+        config = small_config()
+        found = token_features(rows, WordTokenizer(Letters()), 6)
+        return TokenClassificationTask(config, LABELS, found, max_seq_length=6).describe_input()
+
+    rows = [(["ab", "c"], [1, 0])]
+    assert described(rows) == described(rows)
+    for other in ([(["ab", "c"], [1, 2])], [(["ab", "d"], [1, 0])], [(["a", "bc"], [1, 0])]):
+        assert described(other) != described(rows)
+    with pytest.raises(ValueError, match="sentences with labels"):
+        described([(["a"], None)])
