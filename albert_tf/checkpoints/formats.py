@@ -17,7 +17,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
-from albert_tf.checkpoints.trained_task import UNNAMED, TrainedTask
+from albert_tf.checkpoints.trained_task import TOKENS, UNNAMED, TrainedTask
 
 ORIGINAL = "original"
 
@@ -122,14 +122,15 @@ def find_weights(path: str, flag: str = "--init_checkpoint") -> str:
 def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     """Reads what a model was trained for: the `labels.json` beside it, or what its format says.
 
-    The task's `name` is taken where the format says labels but no name. ValueError where what is
-    said cannot be read.
+    The task's `name`, unless it is of tokens, is taken where the format says labels but no name.
+    ValueError where what is said cannot be read.
     """
     task = TrainedTask.read(os.path.dirname(checkpoint))
     if task is not None or (format_name := format_of_weights(checkpoint)) == ORIGINAL:
         return task
     task = format_module(format_name).read(_directory_of(checkpoint), "--init_checkpoint").task
-    return dataclasses.replace(task, name=name) if task and name and task.name == UNNAMED else task
+    is_unnamed = task is not None and task.name == UNNAMED and name not in ("", TOKENS)
+    return dataclasses.replace(task, name=name) if is_unnamed else task
 
 
 def _locate(path: str, flag: str) -> tuple[str, str, str | None]:

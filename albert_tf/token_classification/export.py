@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
-from albert_tf.checkpoints.trained_task import LABELS_FILE
+from albert_tf.checkpoints.trained_task import LABELS_FILE, TOKENS, TrainedTask
 from albert_tf.data.sequences import check_room
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
@@ -79,7 +80,13 @@ def export_token_classifier(
 
     function = tokens_function(outputs)
     signatures = {DEFAULT_SIGNATURE: function, TOKENS_SIGNATURE: function}
-    return write_saved_model(copy, signatures, export_dir, {LABELS_FILE: labels_json(labels)})
+    return write_saved_model(copy, signatures, export_dir, _label_files(labels))
+
+
+def _label_files(labels: Labels) -> dict[str, str]:
+    """The names of the labels, and what tells the model from a classifier of texts."""
+    task = json.dumps(TrainedTask(TOKENS, labels, False).to_dict())
+    return {LABELS_FILE: labels_json(labels), f"task/{LABELS_FILE}": task}
 
 
 def export_text_token_classifier(
@@ -129,8 +136,9 @@ def export_text_token_classifier(
         max_seq_length,
     )
     graph_tokenizer.of_words = tagger  # its tables are saved with the tokenizer's
-    files = {LABELS_FILE: labels_json(labels)}
-    return write_text_model(copy, graph_tokenizer, tagger, {"texts": 1}, export_dir, files)
+    return write_text_model(
+        copy, graph_tokenizer, tagger, {"texts": 1}, export_dir, _label_files(labels)
+    )
 
 
 class GraphWords(NamedTuple):

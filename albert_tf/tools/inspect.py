@@ -38,10 +38,12 @@ from albert_tf.modeling.models import (
     AlbertForPretraining,
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForTokenClassification,
 )
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.fill_mask import MASK, FillMask
 from albert_tf.squad.ask import QuestionAnswerer
+from albert_tf.token_classification.tag import TokenClassifier
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -359,6 +361,11 @@ def sample_output(model: keras.Model, contents: ModelContents) -> Iterator[str]:
             names = tuple(f"label {number}" for number in range(len(logits)))
         yield "  ".join(parts)
         yield f"  {logits[0]:.3f}" if len(logits) == 1 else f"  {_shares(names, logits)}"
+    elif isinstance(model, AlbertForTokenClassification):
+        labels = model.labels or [f"label {number}" for number in range(model.num_labels)]
+        yield first
+        words = TokenClassifier(model, tokenizer, labels=labels)(first).words
+        yield "  " + "  ".join(f"{word.text}/{word.label}" for word in words)
     else:  # of an encoder alone there is nothing to read
         vectors = _finite(model(_inputs(model, tokenizer, (first,), (second,)))["pooled_output"])
         norms = np.linalg.norm(vectors, axis=1)

@@ -102,10 +102,11 @@ def test_a_release_directory_has_the_list_of_pieces_too(golden, tmp_path, conten
         assert (tmp_path / "out" / name).read_bytes() == (release / name).read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["sst-2", "tokens"])
 @pytest.mark.parametrize("name", ["original", "huggingface"])
-def test_what_a_classifier_was_trained_for_goes_along(tmp_path, contents, name):
+def test_what_a_classifier_was_trained_for_goes_along(tmp_path, contents, name, kind):
     random = np.random.default_rng(5)
-    task = TrainedTask("sst-2", Labels(("0", "1", "2")), is_pair=False)
+    task = TrainedTask(kind, Labels(("0", "1", "2")), is_pair=False)
     head = {"output_weights": random.normal(size=(3, 24)), "output_bias": random.normal(size=3)}
     weights = {key: value for key, value in contents.weights.items() if key.startswith("bert/")}
     weights.update({key: value.astype(np.float32) for key, value in head.items()})

@@ -24,6 +24,7 @@ from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint, rea
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
 from albert_tf.checkpoints.tf2_hub.writing import unsupported_weights, write
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import reason_of
 from albert_tf.data.strict_json import JsonError, json_values, shown
@@ -41,6 +42,7 @@ LOWER_CASE = "do_lower_case"
 
 # Where exports of a task keep what is not of the graph.
 EXTRA_CONFIG = os.path.join("assets.extra", "albert_config.json")
+EXTRA_TASK = os.path.join("assets.extra", "task")  # has a labels.json where weights do not tell
 
 _INPUTS, _POSITIONS = ("input_ids", "input_mask", "segment_ids"), "masked_lm_positions"
 
@@ -132,6 +134,7 @@ def _read(path: str) -> StoredModel:
         config_file=config_file,
         tokenizer_file=tokenizer_file,
         do_lower_case=None if do_lower_case is None else bool(do_lower_case),
+        task=TrainedTask.read(os.path.join(path, EXTRA_TASK)),
     )
 
 

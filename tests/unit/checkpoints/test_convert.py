@@ -21,9 +21,11 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import WriteError
+from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.training.optimization import Lamb
 from tests.full_disk import file_size_limit
 from tests.killed import Writer
+from tests.small_model import small_config
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +175,16 @@ def test_what_is_lost_without_a_word_is_an_error(module, target, proof, name):
     with pytest.raises(ValueError, match=r"masked_lm_logits|tokenizer"):
         convert(module, "original", str(target))
     assert list(target.parent.iterdir()) == []
+
+
+def test_logits_of_tokens_are_compared_but_for_padding():
+    model = AlbertForTokenClassification(small_config(), 3)
+    batch = ragged_batch(model.config)
+    found = model_outputs(model, batch)
+    assert {"sequence_output", "logits"} <= found.keys()
+    is_real = batch["input_mask"] == 1
+    assert found["logits"][is_real].all()
+    assert not found["logits"][~is_real].any()
 
 
 def test_weights_a_format_cannot_hold_are_reported_and_not_compared(module, target, monkeypatch):

@@ -21,6 +21,7 @@ from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
     AlbertForPretraining,
+    AlbertForTokenClassification,
 )
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.full_disk import file_size_limit
@@ -248,6 +249,15 @@ def test_a_head_with_one_output_is_a_classifier_of_one_class(tmp_path, task, kin
     found = load(tmp_path)
     assert type(found) is kind
     np.testing.assert_array_equal(weights_of(found)["output_weights"], weights["output_weights"])
+
+
+def test_a_classifier_of_tokens_is_not_held(tmp_path):
+    model = randomised(AlbertForTokenClassification(SMALL, labels=LABELS))
+    task = TrainedTask("tokens", Labels(LABELS), False)
+    contents = ModelContents(model.config, weights_of(model), task=task)
+    assert keras_hub.unsupported_weights(contents) == ["output_bias", "output_weights"]
+    keras_hub.write(str(tmp_path), contents)
+    assert type(load(tmp_path)) is AlbertEncoder
 
 
 def test_presets_may_lie_in_a_store(ours):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import albert_tf
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.serving.litert import LiteRTExport, labels_file
@@ -174,6 +175,9 @@ def test_a_process_without_this_package_gets_the_same(tokenizer, tmp_path):
     for exported in (path, text_path):
         file = Path(exported) / "assets.extra" / "labels.json"
         assert json.loads(file.read_text()) == list(IOB2.names)
+        again = albert_tf.load(exported)
+        assert type(again) is AlbertForTokenClassification
+        assert again.labels == IOB2.names
     features = batch(3, 9)
     features["segment_ids"] *= 0
     wrong = {**features, "input_mask": features["input_mask"][:1]}

@@ -21,6 +21,7 @@ from albert_tf.modeling.models import (
     AlbertForMultipleChoice,
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForTokenClassification,
 )
 from albert_tf.tools.inspect import describe
 from tests.small_model import small_config
@@ -99,6 +100,11 @@ def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
     ("build", "task", "sample"),
     [
         (lambda: AlbertForClassification(CONFIG, 1), None, STORY),
+        (
+            lambda: AlbertForTokenClassification(CONFIG, 3),
+            TrainedTask("tokens", Labels(("O", "B-X", "I-X")), False),
+            "film/",
+        ),
         (lambda: AlbertForMultipleChoice(CONFIG), TrainedTask("race"), "I would watch it again."),
         (lambda: AlbertForQuestionAnswering(CONFIG), TrainedTask("squad1.1"), "Who wrote the"),
         (
@@ -108,7 +114,7 @@ def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
         ),
         (lambda: AlbertEncoder(CONFIG), None, "cosine"),
     ],
-    ids=["regression", "multiple choice", "spans", "beams", "encoder"],
+    ids=["regression", "tokens", "multiple choice", "spans", "beams", "encoder"],
 )
 def test_every_kind_of_model_gives_a_sample_output(tmp_path, tokenizer, build, task, sample):
     text = told(written(tmp_path, build(), tokenizer, task))
