@@ -129,8 +129,9 @@ def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
     if task is not None or (format_name := format_of_weights(checkpoint)) == ORIGINAL:
         return task
     task = format_module(format_name).read(_directory_of(checkpoint), "--init_checkpoint").task
-    is_unnamed = task is not None and task.name == UNNAMED and name not in ("", TOKENS)
-    return dataclasses.replace(task, name=name) if is_unnamed else task
+    if task and task.name == UNNAMED and name not in ("", TOKENS):
+        return dataclasses.replace(task, name=name)
+    return task
 
 
 def _locate(path: str, flag: str) -> tuple[str, str, str | None]:

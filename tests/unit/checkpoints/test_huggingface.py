@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import albert_tf
 from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.formats import trained_task
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
@@ -208,6 +209,16 @@ def test_a_classifier_of_tokens_is_not_taken_for_one_of_texts(folder):
     assert not any(
         "pooler" in name for name in load_file(folder / "theirs/tokens" / models.WEIGHTS)
     )
+
+
+def test_labels_without_a_task_are_not_those_of_tokens(folder, tmp_path):
+    path = shutil.copytree(folder / "theirs" / "classifier", tmp_path / "texts")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "finetuning_task": None}))
+    names = {
+        name: trained_task(str(path / models.WEIGHTS), name).name for name in ("rte", "tokens")
+    }
+    assert names == {"rte": "rte", "tokens": "custom"}
 
 
 def test_a_masked_lm_head_with_weights_of_its_own_is_refused(folder, tmp_path):
