@@ -132,8 +132,7 @@ def test_every_character_is_classed_as_in_python():
     ("kind", "labels"),
     [
         ("sentence piece", IOBES),
-        ("word piece", PLAIN),
-        *(pytest.param("word piece", x, marks=pytest.mark.slow) for x in (IOBES, IOB2)),
+        *(pytest.param("word piece", x, marks=pytest.mark.slow) for x in (IOBES, PLAIN)),
     ],
 )
 def test_a_graph_tags_as_python_does(golden, tokenizer, kind, labels):

@@ -17,7 +17,7 @@ def test_keras_weighs_tokens_as_training_does():
     logits = model(x)["logits"]
     assert logits.shape == (*labels.shape, 4)
     expected = classification_loss(logits, tf.constant(labels, tf.int32), tf.constant(weights))
-    model.compile(loss=model.default_loss(), jit_compile=False)
+    model.compile(loss=model.default_loss(), run_eagerly=True)
     found = model.evaluate(x, labels, sample_weight=weights, batch_size=len(labels), verbose=0)
     np.testing.assert_allclose(found, expected.mean(), rtol=1e-5)
     labels[0, 0] = -100  # which other libraries leave out, and here is an error
