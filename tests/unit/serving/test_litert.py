@@ -23,6 +23,7 @@ from albert_tf.modeling.models import (
     AlbertForPretraining,
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
+    AlbertForTokenClassification,
 )
 from albert_tf.serving import litert
 from albert_tf.serving.litert import QUANTIZATIONS, LiteRTExport, labels_file, outputs_of
@@ -281,6 +282,7 @@ KINDS = [
     (AlbertForPretraining,),
     (AlbertForClassification, 3),
     (AlbertForClassification, 1),
+    (AlbertForTokenClassification, 3),
     (AlbertForQuestionAnswering,),
 ]
 
