@@ -278,12 +278,13 @@ def unsupported(
         "it needs NVIDIA GPUs of compute capability 8.0 or higher": bool(capabilities)
         and min(capabilities) >= _MIN_CAPABILITY,
         "it needs --xla": jit_compile,
-        f"it has no float32: --precision={precision}": precision != FLOAT32,
-        "its heads have a multiple of 8 entries, up to 128, and those of the model have "
-        f"{size}": size % 8 == 0 and size <= _MAX_HEAD_SIZE,
+        f"it does not compute in --precision={precision}": precision != FLOAT32,
+        f"it needs a head size that is a multiple of 8 and at most {_MAX_HEAD_SIZE}, and that of "
+        f"the model is {size}": size % 8 == 0 and size <= _MAX_HEAD_SIZE,
         # Its seed is part of the compiled program: every step would drop the same.
-        f"it has no dropout of attention, and the model has {rate:g}": rate == 0.0,
-        "TensorFlow is to be deterministic": not is_op_determinism_enabled(),
+        "it does not support attention dropout, and the model has "
+        f"attention_probs_dropout_prob={rate:g}": rate == 0.0,
+        "it is not deterministic, as --deterministic requires": not is_op_determinism_enabled(),
     }
     return [reason for reason, is_met in conditions.items() if not is_met]
 

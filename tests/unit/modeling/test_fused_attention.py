@@ -187,7 +187,10 @@ def test_the_choice_and_the_log_follow_the_flag_and_the_check(monkeypatch, caplo
     monkeypatch.setattr(fused_attention, "compute_capabilities", lambda: H200)
     assert choose("plain") is None
     assert choose("auto", "float32") is None
-    assert "attention=plain (cudnn cannot be used: it has no float32" in caplog.text
+    assert (
+        "attention=plain (cudnn cannot be used: it does not compute in --precision=float32"
+        in caplog.text
+    )
     # This machine has no such kernels: the check finds it, and says so.
     caplog.clear()
     assert choose("auto") is None
