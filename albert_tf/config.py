@@ -462,6 +462,8 @@ class TrainerConfig:
             `training.depth_schedule`; "" for all layers in all steps.
         iterations_per_loop: steps that one call of a function on the devices makes, where their
             batches have one shape; reports and checkpoints come in between calls.
+        early_stopping: evaluations in a row without a better score after which training ends;
+            None for none.
 
     Raises:
         ValueError: a value is out of range.
@@ -482,6 +484,7 @@ class TrainerConfig:
     attention: str = "auto"
     depth_schedule: str = ""
     iterations_per_loop: int = 1
+    early_stopping: int | None = None
 
     def __post_init__(self) -> None:
         """Refuses values no run can use."""

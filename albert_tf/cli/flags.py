@@ -347,6 +347,9 @@ def define_fine_tuning_flags(
                 "indicates. none: the defaults listed here.",
             },
             "Evaluation": {
+                Flag("early_stopping", int, at_least=1): "End the training after this number of "
+                "evaluations in a row without a better score. The schedule of the learning rate "
+                "stays that of all steps. Default: train all steps.",
                 Flag("checkpoint"): "Checkpoint to evaluate without training, to predict with or "
                 "to export: all, best or newest of --output_dir, or a path. Default: "
                 f"{checkpoint}. If --output_dir has no checkpoint, --init_checkpoint is used.",

@@ -57,6 +57,7 @@ from albert_tf.training.evaluation import (
     evaluate_checkpoints,
     load_complete,
     scored_result,
+    should_stop_early,
     train_and_evaluate,
 )
 from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog
@@ -95,6 +96,7 @@ class Job(ABC, Generic[S]):
 
     ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
     DROPOUT: ClassVar[str] = "dropout_prob"  # the rate of the head
+    EVALUATING: ClassVar[str] = "--do_eval"  # what lets a training evaluate its checkpoints
     EXPORT_FOLDER: ClassVar[str] = ""  # of --export_dir, for models of token ids
     RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
 
@@ -207,6 +209,11 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
     strategy = strategy_of(settings)
     job, directory, is_own = _open(kind, resolve_padding(settings, strategy))
     settings = job.settings
+    if settings.do_train and settings.early_stopping and not job.evaluates:
+        raise ValueError(
+            f"--early_stopping={settings.early_stopping} counts evaluations during the training, "
+            f"of which there are none: it needs {kind.EVALUATING}."
+        )
     trainer_config = settings.trainer_config()
     task = job.make_task(directory.config, use_one_hot_embeddings=is_tpu(strategy))
     trainer = None
@@ -317,12 +324,15 @@ def _train(
                 "input": trained_on,
             }
         )
+        should_stop = None
+        if patience := settings.early_stopping:
+            should_stop = partial(should_stop_early, log, job.best_metric, patience)
         try:
             if job.evaluates and trainer.is_chief:
                 record = partial(job.record, best=best, keeps_best=True)
-                train_and_evaluate(trainer, log, job.evaluate, record, best.last_step)
+                train_and_evaluate(trainer, log, job.evaluate, record, best.last_step, should_stop)
             else:
-                trainer.train(log)
+                trainer.train(log, should_stop=should_stop)
         finally:
             log.close()
     result = JobResult(settings.output_dir, history=log.records)

@@ -49,6 +49,7 @@ class FineTuningSettings(TrainingSettings):
     predict_batch_size: int = limited(8, at_least=1)
     export_dir: str | None = None
     export_text_model: bool = False
+    early_stopping: int | None = limited(None, at_least=1)
     padding: str = limited("longest", choices=PADDINGS)
     max_seq_length: int = unless_given(512)
     albert_hub_module_handle: str | None = None

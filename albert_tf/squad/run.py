@@ -118,6 +118,7 @@ class SquadJob(flow.Job[SquadSettings]):
     """
 
     ACTIONS = ("do_train", "do_predict", "predict_json", "export_dir")
+    EVALUATING = "--do_predict, and a --predict_file with answers"
     EXPORT_FOLDER = SPANS_FOLDER
     RESULTS = SquadEvaluationResults
 

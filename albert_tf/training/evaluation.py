@@ -332,14 +332,47 @@ def _comparable(score: float) -> float:
     return -math.inf if math.isnan(score) else score
 
 
+def should_stop_early(log: RunLog, metric: str, patience: int) -> bool:
+    """Whether the last `patience` evaluations of a run had no better score; logs why.
+
+    What counts is what `metrics.jsonl` has of all starts of the run, so that a resumed one ends
+    where an unbroken one does. Of workers that record nothing it is false. NaN is never better.
+    """
+    evaluations = [r for r in log.records if r["phase"] == "eval" and metric in r]
+    best, best_step, stale = -math.inf, -1, 0
+    for record in sorted(evaluations, key=lambda record: record["step"]):
+        if record[metric] > best:
+            best, best_step, stale = record[metric], record["step"], 0
+        else:
+            stale += 1
+    if stale < patience:
+        return False
+    logging.info(
+        "Early stopping at step %d: %d evaluations without a better %s than %g, that of step %d "
+        "(--early_stopping=%d)",
+        max(record["step"] for record in evaluations),
+        stale,
+        metric,
+        best,
+        best_step,
+        patience,
+    )
+    return True
+
+
 def train_and_evaluate(
-    trainer: Trainer, log: RunLog, evaluate: Evaluate, record: Record, last_evaluated: int
+    trainer: Trainer,
+    log: RunLog,
+    evaluate: Evaluate,
+    record: Record,
+    last_evaluated: int,
+    should_stop: Callable[[], bool] | None = None,
 ) -> None:
     """Trains, and evaluates at every checkpoint: each worker does that calls this.
 
     The chief alone records. Other workers that train wait in their next step. The trainer is
     initialized. The last evaluation of an earlier start was of the step `last_evaluated`, -1 where
-    there was none.
+    there was none. `should_stop` is that of `Trainer.train`.
     """
 
     def on_checkpoint(step: int) -> None:
@@ -352,7 +385,7 @@ def train_and_evaluate(
     is_missed = trainer.step > 0 and trainer.is_checkpoint() and last_evaluated != trainer.step
     if is_missed:
         on_checkpoint(trainer.step)
-    trainer.train(log, on_checkpoint=on_checkpoint)
+    trainer.train(log, on_checkpoint, should_stop)
 
 
 def evaluate_checkpoints(

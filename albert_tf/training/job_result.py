@@ -27,7 +27,8 @@ class JobResult:
         best_checkpoint: prefix of `model.ckpt-best` in `output_dir`; None if there is none.
         history: records with `step`, `phase` ("train", "eval" or "roll_back"), `time` and the
             metrics. After a training those of the whole run, as `metrics.jsonl` has them, earlier
-            calls included; otherwise the evaluations of this call.
+            calls included: the last one shows where early stopping ended it. Otherwise the
+            evaluations of this call.
     """
 
     output_dir: str

@@ -175,13 +175,20 @@ class Trainer:
         return step % self.config.save_checkpoints_steps == 0 or step == last
 
     @explain_lost_workers()
-    def train(self, log: RunLog, on_checkpoint: Callable[[int], None] | None = None) -> None:
+    def train(
+        self,
+        log: RunLog,
+        on_checkpoint: Callable[[int], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> None:
         """Trains up to `num_train_steps`, reporting and saving on the way.
 
         Args:
             log: told of every interval.
             on_checkpoint: called with the step after each checkpoint. It may reduce over workers
                 that all pass one; those that do not wait in their next step.
+            should_stop: asked before the first step and after `on_checkpoint`; all workers pass
+                one, or none does. Where it is true on any worker, the training ends on all.
 
         Raises:
             LostWorkerError: another worker has ended.
@@ -206,11 +213,20 @@ class Trainer:
             stack.callback(source.close)
             if self._profiler:
                 stack.callback(self._profiler.close)
+            if self._stops_early(should_stop):
+                return
             self._trace(source, self.depth_schedule.at(self.step), log)
-            self._train(source, log, on_checkpoint)
+            self._train(source, log, on_checkpoint, should_stop)
+
+    def _stops_early(self, should_stop: Callable[[], bool] | None) -> bool:
+        return should_stop is not None and is_any_worker(self.strategy, should_stop())
 
     def _train(
-        self, source: TrainingInput, log: RunLog, on_checkpoint: Callable[[int], None] | None
+        self,
+        source: TrainingInput,
+        log: RunLog,
+        on_checkpoint: Callable[[int], None] | None,
+        should_stop: Callable[[], bool] | None,
     ) -> None:
         last = self.optimizer_config.num_train_steps
         with Interruption() as interruption:
@@ -233,6 +249,8 @@ class Trainer:
                     leaves = interruption.nothing_to_save if self._is_alone else nullcontext
                     with log.pause(), leaves(self.step):
                         on_checkpoint(self.step)
+                if self.step < last and self._stops_early(should_stop):
+                    return
 
     def _train_to_checkpoint(
         self, source: TrainingInput, log: RunLog, interruption: Interruption

@@ -1,0 +1,121 @@
+"""Training ends after N evaluations without a better score, at the same step if resumed."""
+
+import dataclasses
+import math
+
+import pytest
+
+import albert_tf
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.classification import run
+from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
+from albert_tf.squad.run import SquadSettings, run_squad
+from albert_tf.training.run_log import RunLog
+from albert_tf.training.trainer import Trainer
+from tests.choice_run import ChoiceRun
+from tests.classifier_run import ClassifierRun
+from tests.programs import start_workers
+from tests.squad_run import SquadRun
+
+# By step. The third in a row that is not better is that of step 5.
+SCORES = {1: 0.25, 2: 0.5, 3: 0.5, 4: math.nan, 5: 0.375, 6: 0.75, 7: 0.5}
+FLAGS = {"do_train": True, "do_eval": True, "save_checkpoints_steps": 1, "train_step": 7}
+
+
+@pytest.fixture
+def small(tmp_path, golden, monkeypatch):
+    """A classifier whose scores are `SCORES`, and whose steps compute nothing."""
+
+    def evaluate(job):
+        newest = TrainingDirectory(job.settings.output_dir).newest()
+        return {"eval_accuracy": SCORES[int(newest.rsplit("-", 1)[1])], "loss": 1.0}
+
+    def train_to_checkpoint(trainer, *_):
+        trainer.step += 1
+        trainer.optimizer.iterations.assign(trainer.step)
+        return False
+
+    monkeypatch.setattr(Trainer, "_trace", lambda *_: None)
+    monkeypatch.setattr(Trainer, "_train_to_checkpoint", train_to_checkpoint)
+    monkeypatch.setattr(run.ClassifierJob, "evaluate", evaluate)
+    monkeypatch.setattr(
+        run.ClassifierJob,
+        "record",
+        lambda job, step, results, best, keeps_best: best.offer(step, results, job.model),
+    )
+    monkeypatch.setattr(RunLog, "_draw_curves", lambda log: None)
+    return ClassifierRun(tmp_path, golden)
+
+
+def steps_of(result):
+    return [record["step"] for record in result.history]
+
+
+def test_a_resumed_run_ends_where_an_unbroken_one_does(small, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    settings = albert_tf.ClassificationSettings(**small.flags(**FLAGS, early_stopping=3))
+    unbroken = albert_tf.run_classification(settings)
+    assert steps_of(unbroken) == [1, 2, 3, 4, 5]
+    assert (unbroken.step, unbroken.scores["eval_accuracy"]) == (2, 0.5)
+    assert "Early stopping at step 5: 3 evaluations without a better eval_accuracy" in caplog.text
+
+    def breaks(record):  # once its scores are logged, and not yet offered as the best
+        if record["step"] == 4:
+            raise RuntimeError("broken")
+
+    broken = dataclasses.replace(settings, output_dir=str(tmp_path / "broken"))
+    with pytest.raises(RuntimeError, match="broken"):
+        albert_tf.run_classification(broken, breaks)
+    resumed = albert_tf.run_classification(broken)
+    assert steps_of(resumed) == [1, 2, 3, 4, 5]
+    assert (resumed.step, resumed.scores) == (unbroken.step, unbroken.scores)
+
+    told = []
+    again = albert_tf.run_classification(settings, told.append)
+    assert told == []
+    assert again == unbroken
+    patient = albert_tf.run_classification(dataclasses.replace(settings, early_stopping=4))
+    assert (patient.step, steps_of(patient)[-1]) == (6, 7)
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_less_than_one_evaluation_is_refused(value):
+    with pytest.raises(ValueError, match="--early_stopping must be at least 1"):
+        albert_tf.ClassificationSettings(output_dir="out", early_stopping=value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "job", "needed"),
+    [
+        (ClassifierRun, albert_tf.ClassificationSettings, albert_tf.run_classification, "do_eval"),
+        (ChoiceRun, MultipleChoiceSettings, run_multiple_choice, "do_eval"),
+        (SquadRun, SquadSettings, run_squad, "predict_file"),
+    ],
+)
+def test_a_training_without_evaluations_is_refused(kind, settings, job, needed, tmp_path, golden):
+    flags = kind(tmp_path, golden).flags(do_train=True, early_stopping=2)
+    flags |= {"do_eval": False} if needed == "do_eval" else {}
+    flags = {
+        name: str(value) if name != "do_train" and hasattr(value, "parts") else value
+        for name, value in flags.items()
+    }
+    with pytest.raises(ValueError, match=f"--early_stopping=2 .*--{needed}"):
+        job(settings(**flags))
+    assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.slow
+def test_two_workers_end_at_the_same_step(tmp_path, golden):
+    """At a learning rate of nothing no evaluation is better than the first."""
+    small = ClassifierRun(tmp_path, golden)
+    flags = small.flags(**{**FLAGS, "train_batch_size": 6, "learning_rate": 1e-30})
+    flags["early_stopping"] = 2
+    workers = start_workers(small.script, tmp_path, flags)
+    results = [worker.wait() for worker in workers]
+    assert [result.code for result in results] == [0, 0], results
+    rates = [record["learning_rate"] for record in small.metrics("train").values()]
+    assert rates == pytest.approx([0.0, 1e-30 * 6 / 7, 1e-30 * 5 / 7])
+    assert [*small.metrics("eval")] == [1, 2, 3]
+    again = [worker.wait() for worker in start_workers(small.script, tmp_path, flags)]
+    assert [result.code for result in again] == [0, 0], again
+    assert "Early stopping at step 3" in again[0].output
