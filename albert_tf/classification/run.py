@@ -32,6 +32,7 @@ from albert_tf.data.text_examples import (
     label_cell,
 )
 from albert_tf.finetuning import flow
+from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.metrics import (
     batch_mean_loss,
     confusion_matrix,
@@ -78,6 +79,7 @@ class ClassificationSettings(StepSettings):
     predict_output_file: str | None = None
     threshold_to_export: float = math.nan
     classifier_dropout_prob: float = unless_given(0.1)
+    class_weights: str | None = None
 
 
 class ClassifierJob(flow.Job[ClassificationSettings]):
@@ -152,6 +154,21 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
         self.task = TrainedTask(name, self.labels, is_pair, columns, settings.max_seq_length)
         self.best_metric = self.data.best_metric
         self.evaluates = settings.do_eval
+        self.class_weights = self._class_weights() if settings.do_train else None
+
+    def _class_weights(self) -> np.ndarray | None:
+        """What the classes of the training data count in its loss; None where all count 1."""
+        setting, labels = self.settings.class_weights, self.labels
+        if setting is None:
+            return None
+        if labels.is_regression:
+            raise ValueError(
+                f"--class_weights is for classes, and --task_name={self.name} predicts numbers. "
+                f"Received: {setting!r}"
+            )
+        found = [example.label for example in self.examples[TRAIN] if example.label is not None]
+        counts = np.bincount(labels.encode(found), minlength=labels.num_outputs)
+        return class_weights(setting, labels.names, counts)
 
     def _data(self, columns: Mapping[str, Any], *, is_read: bool) -> TextData:
         """The source of texts."""
@@ -184,6 +201,7 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
             self.features.get(TRAIN),
             max_seq_length=settings.max_seq_length,
             classifier_dropout_prob=settings.classifier_dropout_prob,
+            class_weights=self.class_weights,
             padding=settings.padding,
             use_one_hot_embeddings=use_one_hot_embeddings,
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.classification.features import TextFeatures
@@ -28,6 +29,7 @@ class ClassificationTask(InMemoryTask):
         train: what to train on; None where nothing is trained.
         max_seq_length: S that no sequence exceeds.
         classifier_dropout_prob: dropout of the pooled output.
+        class_weights: float32 [K], weights of the classes in the loss; None for equal ones.
         padding, use_one_hot_embeddings: see `training_batches` and `FactorizedEmbedding`.
 
     Raises:
@@ -42,6 +44,7 @@ class ClassificationTask(InMemoryTask):
         *,
         max_seq_length: int,
         classifier_dropout_prob: float = 0.1,
+        class_weights: np.ndarray | None = None,
         padding: str = "longest",
         use_one_hot_embeddings: bool = False,
     ) -> None:
@@ -54,6 +57,7 @@ class ClassificationTask(InMemoryTask):
         self.labels = labels
         self.train = train
         self.classifier_dropout_prob = classifier_dropout_prob
+        self.class_weights = class_weights
         if train is not None:
             self._training_data()
 
@@ -83,12 +87,19 @@ class ClassificationTask(InMemoryTask):
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
         """See `Task`."""
-        return {LOSS: tf.reduce_sum(features[EXAMPLE_WEIGHTS])}
+        return {LOSS: tf.reduce_sum(self._weights(features))}
+
+    def _weights(self, features: Features) -> tf.Tensor:
+        """The weights of examples in the loss, float32 [B]."""
+        weights = features[EXAMPLE_WEIGHTS]
+        if self.class_weights is None:
+            return weights
+        return weights * tf.gather(tf.constant(self.class_weights), features["label_ids"])
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
         loss = regression_loss if self.labels.is_regression else classification_loss
-        return {LOSS: loss(outputs["logits"], features["label_ids"], features[EXAMPLE_WEIGHTS])}
+        return {LOSS: loss(outputs["logits"], features["label_ids"], self._weights(features))}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
         """See `Task`."""

@@ -319,6 +319,7 @@ def _train(
                 "model": trainer.model.config.to_dict(),
                 "task": job.task.to_dict(),
                 job.DROPOUT: getattr(settings, job.DROPOUT),
+                "class_weights": getattr(settings, "class_weights", None),
                 "trainer": dataclasses.asdict(trainer.config),
                 "optimizer": dataclasses.asdict(trainer.optimizer_config),
                 "input": trained_on,

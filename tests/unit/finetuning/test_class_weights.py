@@ -1,0 +1,136 @@
+"""Weights of classes: how they are written, what "balanced" is, and what becomes of a loss."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.utils.class_weight import compute_class_weight
+
+import albert_tf
+from albert_tf.classification.task import ClassificationTask
+from albert_tf.finetuning.class_weights import class_weights
+from albert_tf.modeling.losses import means
+from albert_tf.training.distribution import split_batch
+from tests.classifier_run import ClassifierRun
+from tests.unit.test_job_tasks import LABELS, LENGTH, PLAIN, make_trainer, texts
+
+NAMES = ("a", "b", "x", "y", "a,b", "=", "x=1,y")
+COUNTS = np.array([3, 1, 4, 1, 5, 9, 2])
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("a=2,b=0.5", {"a": 2, "b": 0.5}),
+        ("b=0.5, a=2e0", {"a": 2, "b": 0.5}),
+        ("a,b=3", {"a,b": 3}),
+        ("a=3,b=4", {"a": 3, "b": 4}),
+        ("==.25,a=7", {"=": 0.25, "a": 7}),
+    ],
+)
+def test_entries_give_labels_their_weights_and_others_one(setting, expected):
+    weights = class_weights(setting, NAMES, COUNTS)
+    assert weights.dtype == np.float32
+    assert dict(zip(NAMES, weights, strict=True)) == {**dict.fromkeys(NAMES, 1.0), **expected}
+
+
+def test_balanced_is_that_of_scikit_learn():
+    label_ids = np.repeat(np.arange(len(NAMES)), COUNTS)
+    expected = compute_class_weight("balanced", classes=np.unique(label_ids), y=label_ids)
+    np.testing.assert_allclose(class_weights("balanced", NAMES, COUNTS), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("", "''"),
+        ("c=2", "'c=2'"),
+        ("a=2,c=3", "'c=3'"),
+        ("a", "'a'"),
+        ("a=2,", "''"),
+        ("a=two", "'a=two'"),
+        ("a=nan", "'a=nan'"),
+        ("Balanced", "'Balanced'"),
+        ("x=1,y=2", "two ways"),
+        ("a=0", "a=0"),
+        ("a=-1", "a=-1"),
+        ("a=1e-60", "a=1e-60"),
+        ("a=1,a=1", "a=1 a second time"),
+    ],
+)
+def test_what_gives_no_weights_is_refused(setting, named):
+    with pytest.raises(ValueError, match=f"--class_weights must .*{named}"):
+        class_weights(setting, NAMES, COUNTS)
+
+
+def test_balanced_weights_need_examples_of_every_label():
+    with pytest.raises(ValueError, match=r"--class_weights=balanced .*'b'"):
+        class_weights("balanced", NAMES, COUNTS * [1, 0, 1, 1, 1, 1, 1])
+
+
+@pytest.fixture
+def task():
+    return ClassificationTask(
+        PLAIN,
+        LABELS["classes"],
+        texts(LABELS["classes"]),
+        max_seq_length=LENGTH,
+        classifier_dropout_prob=0.0,
+        class_weights=np.array([0.5, 4, 1], np.float32),
+    )
+
+
+@pytest.fixture
+def batch(task):
+    """Eight examples, one of which is padding, of all three labels."""
+    batch = next(iter(task.train_dataset(8, seed=3)))
+    assert len({*batch["label_ids"].numpy()[2:]}) == 3
+    return {**batch, "example_weights": tf.constant([1.0, 0, 1, 1, 1, 1, 1, 1])}
+
+
+def test_a_loss_is_the_weighted_sum_divided_by_the_sum_of_the_weights(task, batch):
+    """And sums of the parts of a batch add up to those of the whole."""
+    logits = tf.random.stateless_normal([8, 3], seed=(1, 2))
+    losses = -tf.nn.log_softmax(logits).numpy()[np.arange(8), batch["label_ids"]]
+    weights = np.array([0.5, 4, 1])[batch["label_ids"]] * batch["example_weights"]
+    parts = [slice(0, 5), slice(5, 8)]
+    sums = []
+    for rows in parts:
+        part = {name: values[rows] for name, values in batch.items()}
+        sums.append(task.losses({"logits": logits[rows]}, part))
+        assert sums[-1]["loss"].weight == task.loss_weights(part)["loss"]
+        assert task.metrics({"logits": logits[rows]}, part)["accuracy"].weight == sum(
+            part["example_weights"]
+        )
+    expected = np.sum(weights * losses) / np.sum(weights)
+    np.testing.assert_allclose(means(sums)["loss"], expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.slow
+def test_split_batches_have_the_gradient_of_whole_ones(task, batch, tmp_path):
+    """On one replica, on two, and in two micro-batches: whatever labels are in a part."""
+    reports = []
+    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
+        trainer = make_trainer(tmp_path, task, replicas, micro_batches=micro_batches)
+        report = trainer.train_step(split_batch(trainer.strategy, batch))
+        reports.append(tf.nest.flatten(tf.nest.map_structure(float, report)))
+    for report in reports[1:]:
+        np.testing.assert_allclose(report, reports[0], rtol=1e-5, atol=0)
+
+
+def test_a_job_refuses_weights_that_do_not_fit_before_it_writes(tmp_path, golden):
+    small = ClassifierRun(tmp_path, golden)
+
+    def run(**changes):
+        flags = {
+            key: str(value) if hasattr(value, "parts") else value
+            for key, value in small.flags(do_train=True, **changes).items()
+        }
+        albert_tf.run_classification(albert_tf.ClassificationSettings(**flags))
+
+    with pytest.raises(ValueError, match=r"--class_weights must be .*'awful=2'"):
+        run(class_weights="awful=2")
+    numbers = tmp_path / "numbers.csv"
+    numbers.write_text("label,review\n0.5,good\n2,bad\n")
+    with pytest.raises(ValueError, match="--class_weights is for classes"):
+        run(class_weights="balanced", regression=True, train_file=numbers)
+    assert not small.output.exists()
