@@ -96,13 +96,15 @@ def load_class(
         as_path("path", path), "path", ModelSettings(albert_config_file=albert_config_file)
     )
     task = trained_task(checkpoint)
-    is_other = task is not None and _has_other_head(model_class, settings.get("labels"), task)
+    is_other = task is not None and _has_other_head(model_class, settings, task)
     _, shapes = open_checkpoint(checkpoint)
     stored = {}
     if not is_other:
         stored = _stored_settings(model_class, source.config, without_scope(shapes), task)
     num_labels = stored.get("num_labels")
-    if "labels" in settings or settings.get("num_labels", num_labels) != num_labels:
+    if settings.get("num_labels", num_labels) != num_labels:
+        stored = {}
+    elif "labels" in settings:
         stored = {name: stored[name] for name in stored.keys() - {"labels", "num_labels"}}
     model = model_class(source.config, **{**stored, **settings})
     of_head = [name for name in original_names(model) if not name.startswith(ENCODER_PREFIX)]
@@ -127,7 +129,7 @@ def load_class(
     return model
 
 
-def _has_other_head(model_class: type, labels: Sequence[str] | None, task: TrainedTask) -> bool:
+def _has_other_head(model_class: type, settings: Mapping[str, Any], task: TrainedTask) -> bool:
     """Whether the head of a trained model answers something else than is wanted."""
     if model_class is AlbertForMultipleChoice:
         return task.name != MULTIPLE_CHOICE
@@ -137,7 +139,12 @@ def _has_other_head(model_class: type, labels: Sequence[str] | None, task: Train
         is_other = task.name != TOKENS
     else:
         return False  # other heads have variables of their own
-    return is_other or (labels is not None and task.labels.names != (*labels,))
+    labels, several = settings.get("labels"), task.labels.multi_label
+    return (
+        is_other
+        or (labels is not None and task.labels.names != (*labels,))
+        or settings.get("multi_label", several) != several
+    )
 
 
 def _head_of(name: str) -> str | None:
@@ -268,8 +275,12 @@ def _stored_settings(
     is_classifier = model_class in (AlbertForClassification, AlbertForTokenClassification)
     if is_classifier and _CLASSIFIER in shapes:
         number = int(shapes[_CLASSIFIER][0])
-        labels = task.labels.names if task and len(task.labels.names) == number else None
-        return {"num_labels": number, "labels": labels or None}
+        if task is None or len(task.labels.names) != number:
+            return {"num_labels": number, "labels": None}
+        names = {"num_labels": number, "labels": task.labels.names}
+        if model_class is AlbertForTokenClassification:
+            return names
+        return {**names, "multi_label": task.labels.multi_label}
     if model_class is AlbertForPretraining and _has(_MASKED_LM_HEAD, shapes):
         return {"has_sentence_order_head": _has(_SENTENCE_ORDER_HEAD, shapes)}
     return {}

@@ -110,7 +110,7 @@ def _task_of(model: ConfiguredModel) -> TrainedTask | None:
         if model.labels is None and model.num_labels > 1:
             logging.warning("save: the model has no names of its labels: no labels.json is written")
             return None
-        labels = Labels(model.labels or ())
+        labels = Labels(model.labels or (), model.multi_label)
         is_known = known is not None and known.labels == labels
         return known if is_known else TrainedTask(UNNAMED, labels, None)
     if isinstance(model, AlbertForTokenClassification):

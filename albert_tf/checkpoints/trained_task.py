@@ -23,6 +23,7 @@ MULTIPLE_CHOICE = "race"  # with data of one's own as well: any number of option
 QUESTION_TASKS = (*SQUAD_TASKS.values(), MULTIPLE_CHOICE)
 TOKENS = "tokens"  # whatever the labels: each token has one
 THRESHOLD = "null_score_diff_threshold"  # the one setting that is no whole number
+_MULTI_LABEL = "multi_label_threshold"  # only where a text has any number of labels
 UNNAMED = "custom"  # files of the user's own, or a model that does not say
 
 # Tasks with the same labels and the same kind of text: a model of one answers the others.
@@ -62,6 +63,7 @@ class TrainedTask:
             "task_name": self.name,
             "labels": list(self.labels.names),
             "regression": self.labels.is_regression,
+            **({_MULTI_LABEL: self.labels.threshold} if self.labels.multi_label else {}),
             "pairs": self.is_pair,
             "columns": dict(self.columns),
             "max_seq_length": self.max_seq_length,
@@ -138,7 +140,12 @@ def _task(content: JsonValue) -> TrainedTask:
             for flag, value in content["settings"].members().items()
         }
         return TrainedTask(name, max_seq_length=max_seq_length, settings=settings)
-    labels = Labels(tuple(label.text() for label in content["labels"].elements()))
+    threshold = content.members().get(_MULTI_LABEL)
+    labels = Labels(
+        tuple(label.text() for label in content["labels"].elements()),
+        threshold is not None,
+        threshold.number() if threshold else 0.5,
+    )
     regression = content.members().get("regression")
     if regression and regression.truth_value() != labels.is_regression:
         raise regression.error(f"{labels.is_regression}".lower() + " with these labels")
@@ -161,4 +168,5 @@ def _texts(is_pair: bool | None) -> str:
 
 def described(labels: Labels) -> str:
     """Returns labels as a message names them."""
-    return "numbers" if labels.is_regression else ", ".join(map(repr, labels.names))
+    several = "any number of " * labels.multi_label
+    return "numbers" if labels.is_regression else several + ", ".join(map(repr, labels.names))

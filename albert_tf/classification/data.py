@@ -21,6 +21,7 @@ from albert_tf.data.tables import Cells, Row, Table, is_column_number, read_tabl
 from albert_tf.data.text_examples import (
     DEV,
     GLUE_TASKS,
+    LABEL_SEPARATOR,
     NO_LABEL,
     TEST,
     TRAIN,
@@ -30,6 +31,7 @@ from albert_tf.data.text_examples import (
     decimal_number,
     glue_task_name,
     plain_name,
+    split_labels,
 )
 
 _MANY_CLASSES = 20
@@ -60,13 +62,15 @@ def read_examples(
     guid: Callable[[int, int], str],
     *,
     is_strict: bool,
+    multi_label: bool = False,
 ) -> list[TextExample]:
     """Reads all rows of a file; empty cells past the last column are cut off.
 
     Rows without a label (see `NO_LABEL`) are left out of train and dev and counted. Those of a test
     file have no label, whatever its columns. `labels` is None where any class is taken. `guid`
     makes up the name of a row, unless a column has it, from its line in the file (from 1) and its
-    number among the rows, those left out included (from 0).
+    number among the rows, those left out included (from 0). With `multi_label` a label is any
+    number of classes, see `Labels`, and an empty cell is a label.
 
     A strict reader refuses rows with too many or too few cells or without a text, and repetitions
     of the header. Else they are counted, and left out of train and dev; in a test file, with which
@@ -79,7 +83,10 @@ def read_examples(
     """
     rows = _usable_rows(table, indices, split, is_strict)
     names: list[str | None] = [None] * len(rows)
-    if split != TEST:
+    if split != TEST and multi_label:
+        for at, (_, (line, cells)) in enumerate(rows):
+            names[at] = _several_labels(table, line, cells[indices.label or 0], labels)
+    elif split != TEST:
         found = [(cells[indices.label or 0] or "").strip() for _, (_, cells) in rows]
         is_class = labels.accepts if labels is not None else _found_classes(found).__contains__
         for at, (cell, (_, (line, _))) in enumerate(zip(found, rows, strict=True)):
@@ -105,6 +112,20 @@ def read_examples(
         raise ValueError(f"{table.flag}: no row of {table.path} has a label.")
     table.issues.log()
     return examples
+
+
+def _several_labels(table: Table, line: int, cell: str | None, labels: Labels | None) -> str | None:
+    """The labels of a row as a text; None where it says nothing of them, which is counted."""
+    if cell is None or cell.strip() == "-":
+        table.issues.add("no label, skipped", line)
+        return None
+    try:
+        found = split_labels(cell)
+        if labels is not None and not labels.accepts(cell):
+            raise ValueError(f"an unknown label in {shown(cell)}. Allowed: {labels.allowed}")
+    except ValueError as error:
+        raise ValueError(f"{table.flag}: line {line} of {table.path}: {error}") from error
+    return LABEL_SEPARATOR.join(found)
 
 
 def _usable_rows(
@@ -163,6 +184,8 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
     """
     found = [example.label for example in examples if example.label is not None]
     counts = Counter(found)
+    if labels.multi_label:
+        counts = Counter(name for cell in found for name in split_labels(cell))
     text = "without labels"
     if found and labels.is_regression:
         numbers = labels.encode(found)
@@ -173,7 +196,7 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         more = f", and {len(shares) - _CLASSES_NAMED} more" * (len(shares) > _CLASSES_NAMED)
         text = f"labels {', '.join(shares[:_CLASSES_NAMED])}{more}"
     logging.info("%s: split=%s rows=%d %s", path, split, len(examples), text)
-    if len(counts) == 1:
+    if len(counts) == 1 and not labels.multi_label:
         logging.warning("%s: all %d rows have the label %r", path, len(examples), *counts)
     is_many = len(counts) > max(_MANY_CLASSES, len(examples) / 2)
     if is_many and split == TRAIN and not labels.is_regression:
@@ -374,6 +397,10 @@ class CustomData:
     the training file also has the label "+", or where a model has been trained with it. A test file
     needs no label column, and none is looked at.
 
+    With `multi_label` a text has any number of labels: a cell with "|" between them, or a list of
+    JSON. An empty cell and an empty list are a text without any; "-", null, or no such key in JSON
+    still leave a row out.
+
     Rows are called by their number in the file from 0, header and blank lines not counted.
     """
 
@@ -391,17 +418,20 @@ class CustomData:
         label_column: str = LABEL,
         regression: bool = False,
         labels: Labels | None = None,
+        multi_label: bool = False,
+        threshold: float = 0.5,
     ) -> None:
         """Says what is where; without `labels` the training file is read to find them.
 
         A column is a name or a number. Without `text_b_column`, a column named "text_b" has the
         second text if there is one; "" takes none. `labels` are those a saved model predicts; where
         there are none, the classes of the training file are taken: in order of size if they all are
-        numbers, or else of code points.
+        numbers, or else of code points. `threshold` is that of `Labels`.
 
         Raises:
             ValueError: columns partly named and partly numbered, or one twice; no labels are to be
-                had, or they do not fit `regression`; the training file cannot be read.
+                had, or they do not fit `regression` or `multi_label`; the training file cannot be
+                read.
         """
         self._files = {TRAIN: train_file, DEV: dev_file, TEST: test_file}
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
@@ -414,10 +444,22 @@ class CustomData:
                 f"The model predicts {kind}, but --regression is {regression}; "
                 f"set it to {labels.is_regression}, or train into another --output_dir."
             )
-        self.labels = labels or (Labels() if regression else self._found_labels())
+        self._multi_label = multi_label
+        if multi_label and regression:
+            raise ValueError("--multi_label is for classes, --regression for numbers: use one.")
+        if labels is not None and labels.multi_label != multi_label:
+            several = "any number of labels" if labels.multi_label else "one label"
+            raise ValueError(
+                f"The model predicts {several} a text, but --multi_label is {multi_label}; set it "
+                f"to {labels.multi_label}, or train into another --output_dir."
+            )
+        found = labels or (Labels() if regression else self._found_labels())
+        self.labels = replace(found, threshold=threshold) if multi_label else found
         self.best_metric = "pearson" if regression else "eval_accuracy"
         self.metrics: tuple[str, ...] = ("pearson", "spearman")
-        if not regression:
+        if multi_label:
+            self.best_metric, self.metrics = "f1_micro", ("f1_micro", "f1_macro")
+        elif not regression:
             self.metrics = ("f1" if len(self.labels.names) == 2 else "f1_macro", "matthews")
 
     def _check_columns(self) -> None:
@@ -466,14 +508,24 @@ class CustomData:
                 "--output_dir with a model that was saved with its labels."
             )
         examples = self._examples(TRAIN, None)
-        names = sorted_labels(example.label for example in examples if example.label is not None)
+        cells = [example.label for example in examples if example.label is not None]
+        if self._multi_label:
+            names = sorted_labels(name for cell in cells for name in split_labels(cell))
+            if len(names) < 2:
+                raise ValueError(
+                    "--train_file: --multi_label needs at least two different labels in "
+                    f"{self.file(TRAIN)}, which has {listed(names) or 'none'}. {_LABEL_FLAG} names "
+                    "the column."
+                )
+        else:
+            names = sorted_labels(cells)
         if len(names) == 1:
             raise ValueError(
                 f"--train_file: all {len(examples)} rows of {self.file(TRAIN)} that have a label "
                 f"have {shown(names[0])}; there is nothing to learn. {_LABEL_FLAG} names the "
                 "column."
             )
-        labels = Labels(tuple(names))
+        labels = Labels(tuple(names), self._multi_label)
         log_labels(self.file(TRAIN), TRAIN, examples, labels)
         self._read_already[TRAIN] = examples
         return labels
@@ -490,10 +542,21 @@ class CustomData:
                 )
             return False
 
-        table = read_table(self.file(split), FILE_FLAGS[split], is_header=is_header)
-        indices = self._indices(table, split)
+        table = read_table(
+            self.file(split),
+            FILE_FLAGS[split],
+            is_header=is_header,
+            list_column=self._label if self._multi_label and split != TEST else None,
+            separator=LABEL_SEPARATOR,
+        )
         return read_examples(
-            table, indices, split, labels, lambda line, row: str(row), is_strict=True
+            table,
+            self._indices(table, split),
+            split,
+            labels,
+            lambda line, row: str(row),
+            is_strict=True,
+            multi_label=self._multi_label,
         )
 
     def _indices(self, table: Table, split: str) -> ColumnIndices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.checkpoints.trained_task import LABELS_FILE
 from albert_tf.data.sequences import check_room
-from albert_tf.data.text_examples import Labels
+from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.saved_model import (
     INPUTS,
@@ -52,11 +53,12 @@ def export_classifier(
       int32 [B, S] each.
 
     Both give `probabilities`, float32 [B, K], and `predictions`, int32 [B], the likeliest class;
-    of a regression the number, float32 [B, 1] and [B]. Unless it is None or NaN, `threshold`, a
-    number for the program that serves the model, is an output, too, a float32 scalar. `tokens` of
-    a classifier gives `predicted_labels`, string [B], as well; the names of all classes, in the
-    order of the probabilities, stand in `assets.extra/labels.json` (an empty list for a
-    regression).
+    of a regression the number, float32 [B, 1] and [B]; of any number of labels a text, predictions
+    are int32 [B, K], 1 for the predicted ones, and `predicted_labels` have "|" between them. Unless
+    it is None or NaN, `threshold`, a number for the program that serves the model, is an output,
+    too, a float32 scalar. `tokens` of a classifier gives `predicted_labels`, string [B], as well;
+    the names of all classes, in the order of the probabilities, stand in `assets.extra/labels.json`
+    (an empty list for a regression).
 
     Returns:
         Path of the subfolder, named after the time, in seconds.
@@ -71,7 +73,7 @@ def export_classifier(
     check_labels(model, labels)
     model.config.check_sequence_length(max_seq_length, "--max_seq_length")
     copy = float32_copy(model)
-    outputs = partial(_outputs, copy, threshold)
+    outputs = partial(_outputs, copy, labels, threshold)
     signatures = {
         DEFAULT_SIGNATURE: _examples_function(outputs, max_seq_length),
         TOKENS_SIGNATURE: tokens_function(lambda inputs: _with_names(outputs(inputs), labels)),
@@ -90,9 +92,12 @@ def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Ca
     return tf.function(from_examples, [tf.TensorSpec([None], tf.string, "input")], autograph=False)
 
 
-def _outputs(model: AlbertForClassification, threshold: float | None, inputs: Outputs) -> Outputs:
+def _outputs(
+    model: AlbertForClassification, labels: Labels, threshold: float | None, inputs: Outputs
+) -> Outputs:
     """Returns `probabilities`, `predictions` and, unless None or NaN, `threshold`, a scalar."""
-    outputs = class_outputs(model(inputs, training=False)["logits"])
+    logits = model(inputs, training=False)["logits"]
+    outputs = class_outputs(logits, labels.threshold if labels.multi_label else None)
     if threshold is not None and not math.isnan(threshold):
         outputs["threshold"] = tf.constant(threshold, tf.float32)
     return outputs
@@ -103,6 +108,13 @@ def _with_names(outputs: Outputs, labels: Labels) -> Outputs:
     if labels.is_regression:
         return outputs
     names = tf.constant(labels.names)
+    if labels.multi_label:
+        is_predicted = tf.cast(outputs["predictions"], tf.bool)
+        parts = tf.where(is_predicted, names + LABEL_SEPARATOR, "")
+        joined_names = tf.strings.reduce_join(parts, axis=1)
+        # Only what ends the last label: none contains a separator.
+        ending = re.escape(LABEL_SEPARATOR) + "$"
+        return {**outputs, "predicted_labels": tf.strings.regex_replace(joined_names, ending, "")}
     return {**outputs, "predicted_labels": tf.gather(names, outputs["predictions"])}
 
 
@@ -138,10 +150,10 @@ def export_text_classifier(
 
     def classify(texts: Outputs) -> Outputs:
         inputs = text_inputs(graph_tokenizer, texts, max_seq_length)
-        outputs = _with_names(_outputs(copy, threshold, inputs), labels)
+        outputs = _with_names(_outputs(copy, labels, threshold, inputs), labels)
         if "threshold" in outputs:
             # Servers that answer example by example need one for each.
-            count = tf.shape(outputs["predictions"])
+            count = tf.shape(outputs["predictions"])[:1]
             outputs["threshold"] = tf.fill(count, outputs["threshold"])
         return outputs
 

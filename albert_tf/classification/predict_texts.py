@@ -28,7 +28,7 @@ from albert_tf.data.streams import (
 )
 from albert_tf.data.strict_json import listed
 from albert_tf.data.text_examples import Labels, TextExample, label_cell
-from albert_tf.finetuning.metrics import predictions, probabilities
+from albert_tf.finetuning.metrics import label_text, predictions, probabilities
 from albert_tf.finetuning.predictor import Predictor, new_predictor
 from albert_tf.finetuning.texts import text_examples, text_sequences
 from albert_tf.modeling.models import AlbertForClassification
@@ -43,7 +43,8 @@ class TextPrediction(NamedTuple):
     """What a classifier says of one text or pair.
 
     Attributes:
-        label: the likeliest class; of a regression the number as text.
+        label: the likeliest class; of any number of labels a text, those predicted, with "|"
+            between them; of a regression the number as text.
         probabilities: of each class by its label, in the order of the labels; of a regression none.
         value: the number of a regression; None of classes.
     """
@@ -193,8 +194,8 @@ class TextClassifier:
         names = self._labels.names
         rows = probabilities(logits, self._labels).tolist()
         return [
-            TextPrediction(names[i], dict(zip(names, row, strict=True)))
-            for i, row in zip(predictions(logits, self._labels), rows, strict=True)
+            TextPrediction(label_text(one, self._labels), dict(zip(names, row, strict=True)))
+            for one, row in zip(predictions(logits, self._labels), rows, strict=True)
         ]
 
 
@@ -210,7 +211,9 @@ def _labels_of(names: object, model: AlbertForClassification) -> Labels:
             "Received: None"
         )
     is_empty = isinstance(names, list | tuple) and not names
-    labels = Labels(() if is_empty else tuple(as_texts("labels", names)))
+    known = model.trained_task.labels if model.trained_task else Labels()
+    names = () if is_empty else tuple(as_texts("labels", names))
+    labels = Labels(names, model.multi_label, known.threshold)
     if labels.num_outputs != num_outputs:
         wanted = "none for a regression" if num_outputs == 1 else f"{num_outputs} names"
         raise ValueError(

@@ -27,6 +27,7 @@ from albert_tf.data.text_examples import (
     GLUE_TASKS,
     TEST,
     TRAIN,
+    Labels,
     TextData,
     glue_task_name,
     label_cell,
@@ -36,6 +37,7 @@ from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.metrics import (
     batch_mean_loss,
     confusion_matrix,
+    label_text,
     per_example_losses,
     predictions,
     probabilities,
@@ -75,6 +77,8 @@ class ClassificationSettings(StepSettings):
     text_b_column: str | None = unless_given(None)
     label_column: str = unless_given(LABEL)
     regression: bool = unless_given(False)
+    multi_label: bool = unless_given(False)
+    multi_label_threshold: float = unless_given(0.5)
     predict_file: str | None = None
     predict_output_file: str | None = None
     threshold_to_export: float = math.nan
@@ -98,6 +102,12 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
         """See `Job`."""
         super().check(settings)
         check_answers(settings.predict_output_file, settings.predict_file, "--predict_file")
+        threshold = settings.multi_label_threshold
+        if threshold is not None and not 0 < threshold < 1:
+            raise ValueError(
+                "--multi_label_threshold must be a probability between 0 and 1. Received: "
+                f"{threshold}"
+            )
 
     @classmethod
     def task_name(cls, settings: ClassificationSettings, trained: TrainedTask | None) -> str:
@@ -117,6 +127,8 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
         """See `Job`; of columns none, where they have numbers and those given names, or so."""
         known = {**super().trained_settings(settings, trained), **trained.columns}
         known["regression"] = trained.labels.is_regression
+        known["multi_label"] = trained.labels.multi_label
+        known["multi_label_threshold"] = trained.labels.threshold
         is_numbered = is_column_number(trained.columns.get(_COLUMNS[0]) or "")
         given = [getattr(settings, name) for name in _COLUMNS]
         if any(is_column_number(column) != is_numbered for column in given if column):
@@ -167,12 +179,27 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
                 f"Received: {setting!r}"
             )
         found = [example.label for example in self.examples[TRAIN] if example.label is not None]
-        counts = np.bincount(labels.encode(found), minlength=labels.num_outputs)
+        ids = labels.encode(found)
+        counts = (
+            ids.sum(axis=0, dtype=np.int64)
+            if labels.multi_label
+            else np.bincount(ids, minlength=labels.num_outputs)
+        )
         return class_weights(setting, labels.names, counts)
 
     def _data(self, columns: Mapping[str, Any], *, is_read: bool) -> TextData:
         """The source of texts."""
         settings, trained = self.settings, self.trained
+        if settings.multi_label and self.name != CustomData.name:
+            raise ValueError(
+                f"--multi_label is for --task_name={CustomData.name}. Received: --task_name="
+                f"{self.name}, whose texts have one label each."
+            )
+        if not settings.multi_label and settings.multi_label_threshold != Labels.threshold:
+            raise ValueError(
+                f"--multi_label_threshold={settings.multi_label_threshold} is for --multi_label, "
+                "which is not given."
+            )
         if self.name == CustomData.name:
             return CustomData(
                 settings.train_file,
@@ -181,6 +208,8 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
                 **columns,
                 regression=settings.regression,
                 labels=trained.labels if trained else None,
+                multi_label=settings.multi_label,
+                threshold=settings.multi_label_threshold,
             )
         if is_read and not settings.data_dir:
             raise ValueError(f"--task_name={self.name} needs --data_dir, GLUE's download.")
@@ -229,7 +258,7 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
             arrays = {"label_ids": label_ids, "pred": predictions(logits, self.labels)}
         self.results.append(step, {**results, **arrays}, best.value)
         is_shown = not keeps_best or best.offer(step, results, self.model)
-        if is_shown and not self.labels.is_regression:
+        if is_shown and not (self.labels.is_regression or self.labels.multi_label):
             counts = confusion_matrix(logits, label_ids, self.labels.num_outputs)
             write_confusion_matrix(self.settings.output_dir, counts, self.labels.names)
 
@@ -265,7 +294,7 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
         if labels.is_regression:
             names = [str(value) for value in predicted]  # as NumPy writes a float32
         else:
-            names = [labels.names[label_id] for label_id in predicted]
+            names = [label_text(one, labels) for one in predicted]
         write_predictions(output_dir, features.guids, probabilities(logits, labels), names)
         logging.info("Predicted %d rows of %s", len(names), self.data.file(TEST))
         if self.data.submission_file:

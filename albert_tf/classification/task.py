@@ -13,8 +13,15 @@ from albert_tf.classification.features import TextFeatures
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.task import InMemoryTask, TrainingData
-from albert_tf.modeling.losses import LossSum, accuracy, classification_loss, regression_loss
+from albert_tf.modeling.losses import (
+    LossSum,
+    accuracy,
+    classification_loss,
+    multi_label_loss,
+    regression_loss,
+)
 from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.serving.saved_model import class_outputs
 from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
 
 LOSS = "loss"  # the only one: the name it is reported by anyway
@@ -83,6 +90,7 @@ class ClassificationTask(InMemoryTask):
             self.labels.num_outputs,
             self.classifier_dropout_prob,
             self.use_one_hot_embeddings,
+            multi_label=self.labels.multi_label,
         )
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
@@ -90,8 +98,13 @@ class ClassificationTask(InMemoryTask):
         return {LOSS: tf.reduce_sum(self._weights(features))}
 
     def _weights(self, features: Features) -> tf.Tensor:
-        """The weights of examples in the loss, float32 [B]."""
+        """The weights of examples in the loss, float32 [B]; of several labels each, [B, K]."""
         weights = features[EXAMPLE_WEIGHTS]
+        if self.labels.multi_label:
+            of_labels = np.ones(self.labels.num_outputs, np.float32)
+            return weights[:, None] * (
+                of_labels if self.class_weights is None else self.class_weights
+            )
         if self.class_weights is None:
             return weights
         return weights * tf.gather(tf.constant(self.class_weights), features["label_ids"])
@@ -99,6 +112,7 @@ class ClassificationTask(InMemoryTask):
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
         loss = regression_loss if self.labels.is_regression else classification_loss
+        loss = multi_label_loss if self.labels.multi_label else loss
         return {LOSS: loss(outputs["logits"], features["label_ids"], self._weights(features))}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
@@ -109,5 +123,14 @@ class ClassificationTask(InMemoryTask):
         """See `Task`; of numbers there is none beside the loss."""
         if self.labels.is_regression:
             return {}
-        weights = features[EXAMPLE_WEIGHTS]
-        return {"accuracy": accuracy(outputs["logits"], features["label_ids"], weights)}
+        weights, logits, label_ids = (
+            features[EXAMPLE_WEIGHTS],
+            outputs["logits"],
+            features["label_ids"],
+        )
+        if not self.labels.multi_label:
+            return {"accuracy": accuracy(logits, label_ids, weights)}
+        predicted = class_outputs(logits, self.labels.threshold)["predictions"]
+        is_right = tf.reduce_all(predicted == tf.cast(label_ids, tf.int32), axis=1)
+        hits = weights * tf.cast(is_right, weights.dtype)
+        return {"accuracy": LossSum(tf.reduce_sum(hits), tf.reduce_sum(weights))}

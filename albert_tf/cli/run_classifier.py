@@ -74,6 +74,11 @@ def define_flags() -> None:
                 Flag("label_column", "label"): "Column of the label.",
                 Flag("regression", False): "The labels are numbers to predict, not names of "
                 "classes.",
+                Flag("multi_label", False): "A text has any number of labels, in a cell separated "
+                "by |, or a list in JSON Lines; an empty cell has none.",
+                Flag("multi_label_threshold", 0.5): "Probability at or above which a label of "
+                "--multi_label is predicted. If not set, a trained model keeps that of its "
+                "training.",
                 Flag("max_seq_length", 512): "Maximum number of tokens of a sequence; longer "
                 "texts are truncated. If not set, a trained model keeps the length of its "
                 "training.",

@@ -124,7 +124,12 @@ def is_column_number(column: str) -> bool:
 
 
 def read_table(
-    path: str, flag: str, *, is_header: Callable[[Cells], bool] = lambda cells: True
+    path: str,
+    flag: str,
+    *,
+    is_header: Callable[[Cells], bool] = lambda cells: True,
+    list_column: str | None = None,
+    separator: str = "",
 ) -> Table:
     """Opens a file as a table.
 
@@ -135,10 +140,13 @@ def read_table(
         path: the file.
         flag: the flag it came from, for errors.
         is_header: whether the first row names the columns; JSON lines always have names.
+        list_column: a column whose lists in JSON lines are cells, their parts joined by
+            `separator`; other lists are no text.
+        separator: what no part of such a list may contain.
 
     Raises:
-        ValueError: the file is missing, empty, no UTF-8 text, or of an unknown ending. While the
-            rows are read: broken CSV or JSON, naming the line.
+        ValueError: the file is missing, empty, no UTF-8 text, or of an unknown ending; a part of a
+            list is no text. While the rows are read: broken CSV or JSON, naming the line.
     """
     kind = next((kind for ending, kind in FORMATS.items() if path.lower().endswith(ending)), None)
     if kind is None:
@@ -149,6 +157,15 @@ def read_table(
     text, issues = read_text(path, flag), DataIssues(path)
     if kind == _JSONL:
         objects = json_objects(path, flag, text, _WANTED)
+        for line, row in objects:
+            if list_column in row and isinstance(row[list_column], list):
+                parts = [_cell(part) for part in row[list_column]]
+                if not all(part and part.strip() and separator not in part for part in parts):
+                    raise ValueError(
+                        f"{flag}: line {line} of {path} must have a list of texts without "
+                        f"{separator!r} as {list_column!r}. Received: {shown(row[list_column])}"
+                    )
+                row[list_column] = separator.join(filter(None, parts))
         keys = list(dict.fromkeys(key for _, row in objects for key in row))
         cells = ((line, [_cell(row.get(key)) for key in keys]) for line, row in objects)
         return Table(path, flag, keys, len(keys), cells, issues)

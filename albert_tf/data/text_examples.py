@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 # What rows without a label have in its place, unless it is a class. "-" is how SNLI and its like
 # mark what the annotators did not agree on.
 NO_LABEL = ("", "-")
+LABEL_SEPARATOR = "|"  # between the labels of a text that may have several
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -51,12 +52,30 @@ class TextExample:
 class Labels:
     """What a task predicts: classes, a class's place being its id, or a number if there are none.
 
-    Raises ValueError: one class only, or a name twice.
+    With `multi_label` an example has any number of the classes, none included; one is predicted
+    where its probability is at least `threshold`. Such labels are written with "|" between them.
+
+    Raises ValueError: one class only, a name twice, or of several labels one that cannot be written
+    among others.
     """
 
     names: tuple[str, ...] = ()
+    multi_label: bool = False
+    threshold: float = field(default=0.5, compare=False)
 
     def __post_init__(self) -> None:
+        if self.multi_label:
+            for name in self.names:
+                if split_labels(name) != [name]:
+                    raise ValueError(
+                        f"A label of several must not contain {LABEL_SEPARATOR!r}, which separates "
+                        f"them, or begin or end with a blank. Received: {shown(name)}"
+                    )
+            if not (self.names and 0 < self.threshold < 1):
+                raise ValueError(
+                    "Several labels a text need names and a threshold between 0 and 1. Received: "
+                    f"{listed(self.names) or 'no names'}, {self.threshold}"
+                )
         if len(self.names) == 1:
             raise ValueError(
                 f"A classifier needs at least two labels. Received: {listed(self.names)}"
@@ -77,16 +96,26 @@ class Labels:
     @property
     def allowed(self) -> str:
         """What a label may be, in words, for errors."""
+        if self.multi_label:
+            separated = f"separated by {LABEL_SEPARATOR}"
+            return f"any of the following, each at most once, {separated}: {listed(self.names)}"
         return "a finite number such as -2.5" if self.is_regression else listed(self.names)
 
     def accepts(self, label: str) -> bool:
-        """Whether a label is one of the classes, or a finite number for regression."""
+        """Whether a label is one of the classes, or for regression a finite number.
+
+        Of several labels, whether all are classes; ValueError if they are not separated labels.
+        """
+        if self.multi_label:
+            return set(split_labels(label)) <= set(self.names)
         if not self.is_regression:
             return label in self.names
         return decimal_number(label) is not None
 
     def encode(self, labels: Sequence[str]) -> np.ndarray:
         """Turns labels as files have them into int32 class ids or float32 numbers, [N].
+
+        Several labels a text become uint8 [N, K], 1 for those it has.
 
         Raises ValueError: a label is none of the classes, or no number.
         """
@@ -97,7 +126,26 @@ class Labels:
         if self.is_regression:
             return np.array([float(label) for label in labels], np.float32)
         ids = {name: i for i, name in enumerate(self.names)}
+        if self.multi_label:
+            matrix = np.zeros([len(labels), len(ids)], np.uint8)
+            for row, label in zip(matrix, labels, strict=True):
+                row[[ids[name] for name in split_labels(label)]] = 1
+            return matrix
         return np.array([ids[label] for label in labels], np.int32)
+
+
+def split_labels(cell: str) -> list[str]:
+    """Returns the labels of a text that may have several; a blank cell has none.
+
+    Raises ValueError: one is empty, there twice, or "-", which alone marks a missing label.
+    """
+    names = [name.strip() for name in cell.split(LABEL_SEPARATOR)] if cell.strip() else []
+    if len(set(names)) < len(names) or any(name in NO_LABEL for name in names):
+        raise ValueError(
+            f"expected different labels, none empty or '-', separated by {LABEL_SEPARATOR!r}. "
+            f"Received: {shown(cell)}"
+        )
+    return names
 
 
 def decimal_number(label: str) -> float | None:

@@ -9,13 +9,14 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from scipy import special, stats
 from sklearn import metrics
 
 from albert_tf.data.files import write_then_rename
-from albert_tf.data.text_examples import Labels, label_cell
+from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels, label_cell
 from albert_tf.training.curves import png
 
 _LONGEST_NAME = 24  # characters in the picture
@@ -24,10 +25,22 @@ Score = Callable[[np.ndarray, np.ndarray], float]
 
 
 def predictions(logits: np.ndarray, labels: Labels) -> np.ndarray:
-    """Returns the predicted class ids, int32 [N], or numbers, float32 [N], of logits [N, K]."""
+    """Returns the predicted class ids, int32 [N], or numbers, float32 [N], of logits [N, K].
+
+    Of several labels a text, int32 [N, K]: 1 for those predicted.
+    """
+    if labels.multi_label:
+        return (probabilities(logits, labels) >= np.float32(labels.threshold)).astype(np.int32)
     if labels.is_regression:
         return logits[:, 0].astype(np.float32)
     return logits.argmax(axis=1).astype(np.int32)
+
+
+def label_text(predicted: np.ndarray, labels: Labels) -> str:
+    """Returns an element, or a row, of what `predictions` gives of labels, as text."""
+    if labels.multi_label:
+        return LABEL_SEPARATOR.join(labels.names[i] for i in np.flatnonzero(predicted))
+    return labels.names[predicted]
 
 
 def probabilities(logits: np.ndarray, labels: Labels) -> np.ndarray:
@@ -39,21 +52,28 @@ def probabilities(logits: np.ndarray, labels: Labels) -> np.ndarray:
 
     Source: classifier_utils.py of the original release, create_model.
     """
-    values = logits if labels.is_regression else special.softmax(logits.astype(np.float64), axis=1)
+    if labels.is_regression:
+        return logits.astype(np.float32)
+    wide = logits.astype(np.float64)
+    values = special.expit(wide) if labels.multi_label else special.softmax(wide, axis=1)
     return values.astype(np.float32)
 
 
 def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels) -> np.ndarray:
     """Returns the cross entropy, or the squared error, of each example, float32 [N].
 
+    Of several labels a text it is the mean of their binary cross entropies.
+
     Args:
         logits: float [N, K].
-        label_ids: int32 [N], or float32 [N] for numbers.
+        label_ids: as `Labels.encode` returns them.
         labels: what is predicted.
     """
     wide = logits.astype(np.float64)
     if labels.is_regression:
         losses = np.square(wide[:, 0] - label_ids)
+    elif labels.multi_label:
+        losses = (np.logaddexp(0.0, wide) - wide * label_ids).mean(axis=1)
     else:
         losses = -special.log_softmax(wide, axis=1)[np.arange(len(wide)), label_ids]
     return losses.astype(np.float32)
@@ -85,10 +105,12 @@ def scores(
 
     Args:
         logits: float [N, K].
-        label_ids: int32 [N], or float32 [N] for numbers.
+        label_ids: as `Labels.encode` returns them.
         data_metrics: names of the scores wanted beside accuracy or mean squared error; of classes
             "f1" (of class 1), "f1_macro" (plain mean over the classes that occur) and "matthews",
-            of numbers "pearson" and "spearman".
+            of numbers "pearson" and "spearman"; of several labels a text "f1_micro" and "f1_macro"
+            (over all classes; 0 for one that is neither there nor predicted), and the accuracy is
+            the share of texts of which all labels are right.
         labels: what is predicted.
         losses: float [N], see `per_example_losses`, which makes them if left out.
 
@@ -103,6 +125,7 @@ def scores(
     if not len(logits):
         raise ValueError("There is no example to score.")
     known = _REGRESSION if labels.is_regression else _CLASSIFICATION
+    known = _MULTI_LABEL if labels.multi_label else known
     for name in data_metrics:
         if name not in known:
             kind = "numbers" if labels.is_regression else "classes"
@@ -198,6 +221,11 @@ _CLASSIFICATION: dict[str, Score] = {
 _REGRESSION: dict[str, Score] = {
     "pearson": _correlation(stats.pearsonr),
     "spearman": _correlation(stats.spearmanr),
+}
+
+_MULTI_LABEL: dict[str, Score] = {
+    "f1_micro": partial(metrics.f1_score, average="micro", zero_division=0.0),
+    "f1_macro": partial(metrics.f1_score, average="macro", zero_division=0.0),
 }
 
 _KEYS = {"matthews": "matthew_corr"}

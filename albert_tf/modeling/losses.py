@@ -97,6 +97,13 @@ def binary_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Los
     return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
 
 
+def multi_label_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
+    """Binary cross entropies of logits [B, K] and 0 or 1, [B, K], with weights float [B, K]."""
+    labels, logits = tf.cast(labels, tf.float32), tf.cast(logits, tf.float32)
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+    return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
+
+
 def regression_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
     """Squared error of logits [B, 1] and one number an example, float32 [B].
 
@@ -119,7 +126,8 @@ class HeadLoss(keras.losses.Loss):
 
     Args:
         kind: "cross_entropy" of scores [..., K] and int labels [...]; "binary", of scores [B] and
-            0 or 1 [B]; "squared_error", of predictions [B, 1] and numbers [B].
+            0 or 1 [B]; "multi_label", the mean over K of binary ones, of scores and 0 or 1 [B, K];
+            "squared_error", of predictions [B, 1] and numbers [B].
         factor: share of the mean in the total loss.
         name: see `keras.losses.Loss`, as `**kwargs`.
     """
@@ -148,12 +156,19 @@ class HeadLoss(keras.losses.Loss):
             ids = tf.where(tf.cast(ids, y_true.dtype) == y_true, ids, -1)
             labels = tf.reshape(ids, tf.shape(y_pred)[:-1])
             return self.factor * cross_entropy(y_pred, labels)
+        if self.kind == "multi_label":
+            return self.factor * tf.reduce_mean(_binary_losses(y_pred, y_true), axis=-1)
         values, labels = tf.reshape(y_pred, [-1]), tf.reshape(y_true, [-1])
         if self.kind == "squared_error":
             return self.factor * tf.square(values - labels)
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, values)
-        return self.factor * tf.where((labels >= 0) & (labels <= 1), losses, math.nan)
+        return self.factor * _binary_losses(values, labels)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "kind": self.kind, "factor": self.factor}
+
+
+def _binary_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The loss of each label; NaN for one beyond 0 to 1."""
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+    return tf.where((labels >= 0) & (labels <= 1), losses, math.nan)

@@ -219,10 +219,13 @@ class AlbertForClassification(_LabelModel):
         classifier_dropout_prob: dropout of the pooled output in training.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
         labels: names of the classes, in the order of their ids; None where they have none.
+        multi_label: whether a text has any number of the classes, each with a probability of its
+            own, the sigmoid of its logit. The loss takes 0 or 1 for each class, float [B, K].
 
     Raises:
         TypeError: `labels` is no list of texts, or `num_labels` no whole number.
-        ValueError: neither labels nor their number is given, or they contradict each other.
+        ValueError: neither labels nor their number is given, or they contradict each other, or
+            `multi_label`.
     """
 
     SETTINGS = (
@@ -231,6 +234,7 @@ class AlbertForClassification(_LabelModel):
         "num_labels",
         "classifier_dropout_prob",
         "labels",
+        "multi_label",
     )
 
     def __init__(
@@ -240,11 +244,15 @@ class AlbertForClassification(_LabelModel):
         classifier_dropout_prob: float = 0.1,
         use_one_hot_embeddings: bool = False,
         labels: Sequence[str] | None = None,
+        multi_label: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
             config, num_labels, classifier_dropout_prob, use_one_hot_embeddings, labels, **kwargs
         )
+        if multi_label and self.num_labels < 2:
+            raise ValueError(f"multi_label needs at least two labels. Received: {self.num_labels}")
+        self.multi_label = multi_label
         self.classifier_dropout_prob = classifier_dropout_prob
 
     def call(
@@ -273,7 +281,8 @@ class AlbertForClassification(_LabelModel):
 
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`; of numbers (K = 1) the squared error."""
-        return {"logits": HeadLoss("squared_error" if self.num_labels == 1 else "cross_entropy")}
+        kind = "multi_label" if self.multi_label else "cross_entropy"
+        return {"logits": HeadLoss("squared_error" if self.num_labels == 1 else kind)}
 
 
 def _label_names(labels: Sequence[str]) -> tuple[str, ...]:

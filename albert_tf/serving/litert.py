@@ -78,7 +78,8 @@ class LiteRTExport:
     * of an encoder, or a pretrained model, whose heads are left out: `sequence_output`, float32
       [B, S, H], and `pooled_output`, float32 [B, H];
     * of a classifier: `probabilities`, float32 [B, K], and `predictions`, int32 [B], the likeliest
-      class; of a regression the number, float32 [B, 1] and [B];
+      class; of a regression the number, float32 [B, 1] and [B]; of any number of labels a text,
+      int32 [B, K], 1 for those predicted;
     * of a classifier of tokens: the same of every token, [B, S, K] and [B, S], of those that answer
       no word, too;
     * of SQuAD 1.1: `start_log_prob` and `end_log_prob`, float32 [B, S], which are logits. Nothing
@@ -137,7 +138,7 @@ class LiteRTExport:
         length, batch_size = self.max_seq_length, self.batch_size
         with tf.device(_CPU):
             copy = float32_copy(self.exported)
-            compute = outputs_of(copy)
+            compute = outputs_of(copy, self.labels)
             converted = _convert(copy, compute, self.quantization, length, batch_size)
             batches = _check_batches(copy.config, batch_size, length)
             is_exact = self.quantization == NONE
@@ -177,15 +178,18 @@ def _check_model(model: keras.Model, labels: Labels | None) -> None:
         )
 
 
-def outputs_of(model: keras.Model) -> Compute:
+def outputs_of(model: keras.Model, labels: Labels | None = None) -> Compute:
     """Returns what gives a model's outputs by the names they have in the file."""
+    threshold = None
+    if isinstance(model, AlbertForClassification) and model.multi_label:
+        threshold = labels.threshold if labels else Labels.threshold
 
     def compute(inputs: dict[str, tf.Tensor]) -> Outputs:
         values = model(inputs, training=False)
         if isinstance(model, AlbertForQuestionAnswering):
             return {"start_log_prob": values["start_logits"], "end_log_prob": values["end_logits"]}
         if isinstance(model, _CLASSIFIERS):
-            return class_outputs(values["logits"])
+            return class_outputs(values["logits"], threshold)
         return {name: values[name] for name in ("sequence_output", "pooled_output")}
 
     return compute

@@ -57,6 +57,11 @@ def check_labels(model: keras.Model, labels: Labels) -> None:
             f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
             f"{', '.join(labels.names) or 'one number'}"
         )
+    multi_label = getattr(model, "multi_label", False)
+    if labels.multi_label != multi_label:
+        raise ValueError(
+            f"The model has multi_label={multi_label}, the labels {labels.multi_label}."
+        )
 
 
 def labels_json(labels: Labels) -> str:
@@ -64,11 +69,16 @@ def labels_json(labels: Labels) -> str:
     return json.dumps(labels.names, ensure_ascii=False, indent=1)
 
 
-def class_outputs(logits: tf.Tensor) -> Outputs:
+def class_outputs(logits: tf.Tensor, threshold: float | None = None) -> Outputs:
     """Returns `probabilities` [..., K] and `predictions` [...], the likeliest class, of logits.
 
-    Of a regression, logits [B, 1], both are the one number.
+    Of a regression, logits [B, 1], both are the one number. With a threshold a text has any number
+    of labels, and predictions, [B, K], are 1 where a probability is at least the threshold, else 0.
     """
+    if threshold is not None:
+        probabilities = tf.sigmoid(logits)
+        predictions = tf.cast(probabilities >= threshold, tf.int32)
+        return {"probabilities": probabilities, "predictions": predictions}
     if logits.shape[-1] == 1:
         return {"probabilities": logits, "predictions": logits[:, 0]}
     return {

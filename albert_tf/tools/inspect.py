@@ -360,7 +360,8 @@ def sample_output(model: keras.Model, contents: ModelContents) -> Iterator[str]:
         if len(names) != len(logits):
             names = tuple(f"label {number}" for number in range(len(logits)))
         yield "  ".join(parts)
-        yield f"  {logits[0]:.3f}" if len(logits) == 1 else f"  {_shares(names, logits)}"
+        shares = _shares(names, logits, model.multi_label)
+        yield f"  {logits[0]:.3f}" if len(logits) == 1 else f"  {shares}"
     elif isinstance(model, AlbertForTokenClassification):
         labels = model.labels or [f"label {number}" for number in range(model.num_labels)]
         yield first
@@ -389,8 +390,9 @@ def _finite(tensor: tf.Tensor) -> np.ndarray:
     return values
 
 
-def _shares(names: Sequence[str], logits: np.ndarray) -> str:
-    shares = zip(names, tf.nn.softmax(logits).numpy(), strict=True)
+def _shares(names: Sequence[str], logits: np.ndarray, multi_label: bool = False) -> str:
+    values = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
+    shares = zip(names, values.numpy(), strict=True)
     return "  ".join(f"{name} {share:.1%}" for name, share in shares)
 
 

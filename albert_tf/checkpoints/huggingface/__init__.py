@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from albert_tf.checkpoints.huggingface.tokenizer import (
     find_lower_case,
@@ -78,6 +77,8 @@ _FIXED: Mapping[str, Any] = {
 }
 
 _DROPOUT, _USUAL_DROPOUT = "classifier_dropout_prob", 0.1  # kept for transformers, both ways
+_MULTI_LABEL = "multi_label_classification"
+_THRESHOLD_KEY = "multi_label_threshold"  # ours
 _TASK_KEY = "finetuning_task"
 _CLASSIFICATION = "AlbertForSequenceClassification"
 _TOKENS = "AlbertForTokenClassification"
@@ -318,10 +319,14 @@ def _labels(contents: ModelContents) -> dict[str, Any]:
     is_regression = task.labels.is_regression if task else number == 1
     names = task.labels.names if task and len(task.labels.names) == number else ()
     names = names or tuple(f"LABEL_{i}" for i in range(number))
+    kind = "single_label_classification"
+    if task and task.labels.multi_label:
+        kind = _MULTI_LABEL
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
-        "problem_type": "regression" if is_regression else "single_label_classification",
+        "problem_type": "regression" if is_regression else kind,
+        **({_THRESHOLD_KEY: task.labels.threshold} if task and kind == _MULTI_LABEL else {}),
         **({_TASK_KEY: task.name} if task else {}),
     }
 
@@ -345,12 +350,16 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
         if len(set(names)) < len(names):
             names = tuple(f"LABEL_{i}" for i in range(len(names)))
         return TrainedTask(TOKENS, Labels(names if len(names) > 1 else ()), False)
-    is_regression = values.get("problem_type") == "regression" or len(names) == 1
+    kind = values.get("problem_type")
+    is_regression = kind == "regression" or (len(names) == 1 and kind != _MULTI_LABEL)
     if architecture != _CLASSIFICATION or (is_regression and len(names) != 1):
         return None
-    if values.get("problem_type") == "multi_label_classification":
-        logging.warning("%s: multi-label classification is not supported", where)
-        return None
+    if kind == _MULTI_LABEL:  # whose names may say nothing: without them it would be of one label
+        threshold = values.get(_THRESHOLD_KEY, Labels.threshold)
+        try:
+            return TrainedTask(UNNAMED, Labels(names, True, threshold), None)
+        except (TypeError, ValueError) as error:
+            raise LoadError(f"{where}: {_MULTI_LABEL}: {error}") from error
     name = _task_name(values.get(_TASK_KEY))
     is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else None
     if is_regression:

@@ -278,6 +278,8 @@ def test_what_transformers_cannot_hold_is_refused_before_writing(tmp_path, chang
     assert not list(tmp_path.iterdir())
 
 
+SEVERAL = {"problem_type": "multi_label_classification"}
+UNNAMED = ("LABEL_0", "LABEL_1")
 NAMED = {"id2label": {"1": "good", "0": "bad"}, "num_labels": 2}
 
 
@@ -291,7 +293,8 @@ NAMED = {"id2label": {"1": "good", "0": "bad"}, "num_labels": 2}
         ),
         ({"num_labels": 2}, None),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, None),
-        ({**NAMED, "problem_type": "multi_label_classification"}, None),
+        ({**NAMED, **SEVERAL}, TrainedTask("custom", Labels(("bad", "good"), True), None)),
+        ({"num_labels": 2, **SEVERAL}, TrainedTask("custom", Labels(UNNAMED, True), None)),
         ({**NAMED, "problem_type": "regression"}, None),
         ({"id2label": {"0": "score"}}, TrainedTask("custom", Labels(), is_pair=None)),
         ({"id2label": {"0": 3, "1": 4}}, TrainedTask("custom", Labels(("3", "4")), is_pair=None)),
@@ -303,6 +306,23 @@ def test_labels_are_taken_where_they_mean_something(model, values, task):
     classifier = {"architectures": ["AlbertForSequenceClassification"]}
     change(model / "config.json", **classifier, **values)
     assert read(model).task == task
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"id2label": {"0": "a|b", "1": "c"}},
+        {"id2label": {"0": "a", "1": "a"}},
+        {"id2label": {"0": "a"}},
+        {**NAMED, "multi_label_threshold": 1.5},
+        {**NAMED, "multi_label_threshold": "high"},
+    ],
+)
+def test_several_labels_that_cannot_be_told_apart_are_refused(model, values):
+    classifier = {"architectures": ["AlbertForSequenceClassification"]}
+    change(model / "config.json", **classifier, **SEVERAL, **values)
+    with pytest.raises(LoadError, match=r"config\.json: multi_label_classification: "):
+        _ = read(model).task
 
 
 def test_labels_that_are_no_text_are_named(model):

@@ -1,0 +1,309 @@
+"""Any number of labels a text: files, losses, scores, and the same answers in every form."""
+
+import csv
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import special
+from sklearn import metrics as sklearn_metrics
+
+import albert_tf
+from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.loading import read_contents
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.classification.data import CustomData
+from albert_tf.classification.features import TextFeatures
+from albert_tf.classification.task import ClassificationTask
+from albert_tf.data.text_examples import DEV, TRAIN, Labels
+from albert_tf.finetuning.metrics import per_example_losses, predictions, scores
+from albert_tf.modeling.losses import means
+from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.serving.litert import LiteRTExport
+from albert_tf.training.distribution import split_batch
+from tests.classifier_run import ClassifierRun
+from tests.text_models import CONFIG, small_tokenizer, written
+from tests.unit.test_job_tasks import LENGTH, PLAIN, make_trainer, texts
+
+NAMES = ("joy", "anger", "10", "so, so")
+LABELS = Labels(NAMES, True, 0.3)
+RANDOM = np.random.default_rng(7)
+LOGITS = RANDOM.normal(-0.5, 2.0, [9, 4]).astype(np.float32)
+TARGETS = (RANDOM.random([9, 4]) < 0.4).astype(np.uint8)
+IS_RIGHT = (special.logit(0.3) <= LOGITS) == TARGETS
+
+CSV = 'label,text_a\njoy|anger,I\n,you\n"so, so | joy",it\n-,we\n'
+JSONL = """{"label": ["joy", "anger"], "text_a": "I"}
+{"label": [], "text_a": "you"}
+{"label": "so, so|joy", "text_a": "it"}
+{"label": null, "text_a": "we"}
+{"text_a": "they"}
+"""
+
+
+def data(tmp_path, text, name="train.csv", dev=None, **settings):
+    path = tmp_path / name
+    path.write_text(text)
+    return CustomData(str(path), dev and str(dev), multi_label=True, **settings)
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.csv", CSV), ("a.jsonl", JSONL)])
+def test_cells_and_lists_hold_any_number_of_labels(name, text, tmp_path):
+    """An empty cell is a text without labels; "-", null and no key are texts left out."""
+    custom = data(tmp_path, text, name)
+    assert custom.labels == Labels(("anger", "joy", "so, so"), True)
+    assert custom.labels != Labels(custom.labels.names)
+    examples = custom.read(TRAIN)
+    assert [example.label for example in examples] == ["joy|anger", "", "so, so|joy"]
+    encoded = custom.labels.encode([example.label for example in examples])
+    assert encoded.dtype == np.uint8
+    assert encoded.tolist() == [[1, 1, 0], [0, 0, 0], [0, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "named"),
+    [
+        ("label,text_a\nx,I\nx|x,you\n", "a.csv", "line 3 .*'x|x'"),
+        ("label,text_a\nx|y,I\nx||y,you\n", "a.csv", "line 3 "),
+        ("label,text_a\nx|y,I\nx|-,you\n", "a.csv", "line 3 "),
+        ("label,text_a\nx,I\n,you\n", "a.csv", "--multi_label needs at least two .*'x'"),
+        ("label,text_a\n,I\n,you\n", "a.csv", "--multi_label needs at least two"),
+        ('{"label": ["x|y", "z"], "text_a": "I"}\n', "a.jsonl", "line 1 .*list"),
+        ('{"label": ["x", ""], "text_a": "I"}\n', "a.jsonl", "line 1 .*list"),
+        ('{"label": ["x", ["y"]], "text_a": "I"}\n', "a.jsonl", "line 1 .*list"),
+        ('{"label": ["x", "y", "x"], "text_a": "I"}\n', "a.jsonl", "line 1 "),
+    ],
+)
+def test_labels_that_cannot_be_told_apart_are_refused(text, name, named, tmp_path):
+    with pytest.raises(ValueError, match=f"--train_file.*{named}".replace("|", r"\|")):
+        data(tmp_path, text, name)
+
+
+def test_labels_of_other_files_must_be_known(tmp_path):
+    dev = tmp_path / "dev.csv"
+    dev.write_text("label,text_a\njoy,I\njoy|fear,you\n")
+    with pytest.raises(ValueError, match=r"--dev_file: line 3 .*'joy\|fear'"):
+        data(tmp_path, CSV, dev=dev).read(DEV)
+
+
+@pytest.mark.parametrize("settings", [{"labels": Labels(("a", "b"))}, {"regression": True}])
+def test_what_contradicts_several_labels_is_refused(settings, tmp_path):
+    with pytest.raises(ValueError, match="--multi_label"):
+        data(tmp_path, CSV, **settings)
+
+
+def test_scores_are_those_of_scikit_learn():
+    predicted = special.logit(0.3) <= LOGITS
+    found = scores(LOGITS, TARGETS, ("f1_micro", "f1_macro"), LABELS)
+    micro = sklearn_metrics.f1_score(TARGETS, predicted, average="micro")
+    assert found["f1_micro"] == pytest.approx(micro)
+    hits = (predicted & (TARGETS == 1)).sum()
+    assert found["f1_micro"] == pytest.approx(2 * hits / (predicted.sum() + TARGETS.sum()))
+    of_labels = [
+        sklearn_metrics.f1_score(*pair) for pair in zip(TARGETS.T, predicted.T, strict=True)
+    ]
+    assert found["f1_macro"] == pytest.approx(np.mean(of_labels))
+    assert found["eval_accuracy"] == pytest.approx(IS_RIGHT.all(axis=1).mean())
+    losses = tf.keras.losses.binary_crossentropy(TARGETS, LOGITS, from_logits=True)
+    np.testing.assert_allclose(per_example_losses(LOGITS, TARGETS, LABELS), losses, rtol=1e-5)
+    assert found["eval_loss"] == pytest.approx(float(np.mean(losses)), rel=1e-5)
+    assert predictions(LOGITS, LABELS).tolist() == predicted.astype(int).tolist()
+
+
+def make_task(class_weights=None):
+    sequences = texts(Labels(("a", "b"))).sequences
+    label_ids = (np.random.default_rng(2).random([len(sequences), 4]) < 0.4).astype(np.uint8)
+    features = TextFeatures(sequences, label_ids, [str(n) for n in range(len(sequences))])
+    return ClassificationTask(
+        PLAIN,
+        LABELS,
+        features,
+        max_seq_length=LENGTH,
+        classifier_dropout_prob=0.0,
+        class_weights=class_weights,
+    )
+
+
+@pytest.mark.parametrize("weights", [None, np.array([0.5, 4, 1, 2], np.float32)])
+def test_a_loss_is_a_mean_over_texts_and_labels(weights):
+    """The weight of a label is that of its term, whether the text has the label or not."""
+    task = make_task(weights)
+    example_weights = np.array([1, 0, 1, 1, 1, 1, 1, 1, 1.0], np.float32)
+    features = {"label_ids": tf.constant(TARGETS), "example_weights": tf.constant(example_weights)}
+    found = []
+    for rows in (slice(0, 4), slice(4, 9)):
+        part = {name: values[rows] for name, values in features.items()}
+        outputs = {"logits": tf.constant(LOGITS[rows])}
+        found.append({**task.losses(outputs, part), **task.metrics(outputs, part)})
+        assert float(found[-1]["loss"].weight) == float(task.loss_weights(part)["loss"])
+    losses = np.logaddexp(0, LOGITS) - LOGITS * TARGETS
+    terms = example_weights[:, None] * (np.ones(4) if weights is None else weights)
+    expected = {
+        "loss": (terms * losses).sum() / terms.sum(),
+        "accuracy": np.average(IS_RIGHT.all(axis=1), weights=example_weights),
+    }
+    assert means(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_compiled_models_have_the_same_loss():
+    model = AlbertForClassification(CONFIG, labels=NAMES, multi_label=True)
+    assert type(model).from_config(model.get_config()).multi_label
+    loss = model.default_loss()["logits"]
+    np.testing.assert_allclose(
+        loss(tf.constant(TARGETS, tf.float32), tf.constant(LOGITS)),
+        per_example_losses(LOGITS, TARGETS, LABELS).mean(),
+        rtol=1e-5,
+    )
+    assert np.isnan(loss(tf.fill([9, 4], 2.0), tf.constant(LOGITS)))
+    with pytest.raises(ValueError, match="multi_label needs at least two labels"):
+        AlbertForClassification(CONFIG, 1, multi_label=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", [None, np.array([0.5, 4, 1, 2], np.float32)])
+def test_split_batches_report_what_whole_ones_do(weights, tmp_path):
+    """On one replica, on two, and in two micro-batches."""
+    task = make_task(weights)
+    batch = next(iter(task.train_dataset(8, seed=3)))
+    batch["example_weights"] = tf.constant([1.0, 0, 1, 1, 1, 1, 1, 1])
+    reports = []
+    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
+        trainer = make_trainer(tmp_path, task, replicas, micro_batches=micro_batches)
+        report = trainer.train_step(split_batch(trainer.strategy, batch))
+        reports.append(tf.nest.flatten(tf.nest.map_structure(float, report)))
+    for report in reports[1:]:
+        np.testing.assert_allclose(report, reports[0], rtol=1e-5, atol=0)
+
+
+def test_a_model_keeps_its_labels_and_threshold_in_every_format(golden, tmp_path):
+    """Also where others load it, save it again, or put a new head on it."""
+    keras.utils.set_random_seed(3)
+    model = AlbertForClassification(CONFIG, 4)
+    task = TrainedTask("custom", LABELS, is_pair=False, max_seq_length=20)
+    directory = written(tmp_path / "trained", model, small_tokenizer(golden), task)
+    assert TrainedTask.read(directory).labels.threshold == 0.3
+    contents, _ = read_contents(directory)
+    (tmp_path / "huggingface").mkdir()
+    huggingface.write(str(tmp_path / "huggingface"), contents)
+    config = json.loads((tmp_path / "huggingface" / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"
+    assert config["id2label"] == {str(i): name for i, name in enumerate(NAMES)}
+    loaded = albert_tf.load(directory)
+    albert_tf.save(loaded, tmp_path / "saved")
+    lines = ["the cat", "on a mat", "it was very good"]
+    expected = albert_tf.TextClassifier.load(directory, max_seq_length=20)(lines)
+    for where in ("huggingface", "saved"):
+        other = albert_tf.TextClassifier.load(tmp_path / where, max_seq_length=20)
+        assert other(lines) == expected
+    assert albert_tf.TextClassifier(loaded)(lines) == expected
+    for prediction in expected:
+        chosen = [name for name, p in prediction.probabilities.items() if p >= 0.3]
+        assert prediction.label == "|".join(chosen)
+    one = AlbertForClassification.load(directory, labels=NAMES, multi_label=False)
+    assert (one.multi_label, one.trained_task) == (False, None)
+    assert AlbertForClassification.load(directory, labels=NAMES).multi_label
+    assert not AlbertForClassification.load(directory, num_labels=3).multi_label
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"multi_label_threshold": 1.0}, "--multi_label_threshold must"),
+        ({"multi_label_threshold": 0.7, "multi_label": False}, "is for --multi_label"),
+        ({"task_name": "cola"}, "--multi_label is for --task_name=custom"),
+        ({"class_weights": "fear=2"}, "--class_weights must .*fear"),
+    ],
+)
+def test_flags_that_do_not_go_with_several_labels_are_refused(changes, named, tmp_path, golden):
+    small = several_labels(tmp_path, golden)
+    with pytest.raises(ValueError, match=named):
+        albert_tf.run_classification(settings(small, do_train=True, **changes))
+    assert not small.output.exists()
+
+
+def several_labels(tmp_path, golden):
+    """A small classifier whose files have zero to three labels a text."""
+    small = ClassifierRun(tmp_path, golden)
+    random = np.random.default_rng(5)
+    for split, rows in small.rows.items():
+        with (tmp_path / f"{split}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(("label", "review"))
+            for _, text in rows:
+                chosen = [name for name in NAMES if random.random() < 0.4]
+                writer.writerow(("|".join(chosen), text))
+    return small
+
+
+def settings(small, **changes):
+    flags = small.flags(**{"multi_label": True, "class_weights": "balanced", **changes})
+    flags = {key: str(value) if hasattr(value, "parts") else value for key, value in flags.items()}
+    return albert_tf.ClassificationSettings(**flags)
+
+
+@pytest.mark.slow
+def test_a_run_gives_the_same_labels_in_every_form(tmp_path, golden):
+    small = several_labels(tmp_path, golden)
+    result = albert_tf.run_classification(
+        settings(small, do_train=True, do_eval=True, do_predict=True, multi_label_threshold=0.01)
+    )
+    assert result.scores.keys() == {"f1_micro", "f1_macro", "eval_accuracy", "eval_loss", "loss"}
+    best = max(r["f1_micro"] for r in result.history if r["phase"] == "eval")
+    assert result.scores["f1_micro"] == best
+    stored = json.loads((small.output / "labels.json").read_text())
+    names = stored["labels"]
+    assert (sorted(names), stored["multi_label_threshold"]) == (sorted(NAMES), 0.01)
+    assert not (small.output / "confusion_matrix.png").exists()
+
+    def submitted():
+        rows = (small.output / "submit_results.tsv").read_text().splitlines()[1:]
+        return [row.split("\t")[1] for row in rows]
+
+    given = [text for _, text in small.rows["test"]]
+    of_python = albert_tf.TextClassifier.load(small.output)(given)
+    assert {prediction.label for prediction in of_python} == {*submitted()} == {"|".join(names)}
+
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"{text}\n" for text in given))
+    threshold = float(np.sort(small.predicted()[:, 0])[5:7].mean())
+    again = albert_tf.run_classification(
+        albert_tf.ClassificationSettings(
+            output_dir=str(small.output),
+            do_predict=True,
+            test_file=str(tmp_path / "test.csv"),
+            predict_file=str(lines),
+            predict_output_file=str(tmp_path / "answers.tsv"),
+            export_dir=str(tmp_path / "exported"),
+            export_text_model=True,
+            multi_label_threshold=threshold,
+        )
+    )
+    assert again.step == result.step
+    found = small.predicted()
+    chosen = ["|".join(np.array(names)[row]) for row in found >= threshold]
+    assert submitted() == chosen
+    assert len(set(chosen)) > 1
+    answers = (tmp_path / "answers.tsv").read_text().splitlines()
+    assert [answer.split("\t")[0] for answer in answers] == chosen
+    (text_model,) = (tmp_path / "exported" / "text").iterdir()
+    served = tf.saved_model.load(str(text_model)).signatures["serving_default"](
+        texts=tf.constant(given)
+    )
+    assert [name.decode() for name in served["predicted_labels"].numpy()] == chosen
+    np.testing.assert_allclose(served["probabilities"], found, rtol=0, atol=1e-5)
+    assert served["predictions"].numpy().tolist() == (found >= threshold).astype(int).tolist()
+
+    labels = Labels(tuple(names), True, threshold)
+    model = albert_tf.load(small.output / "model.ckpt-best")
+    LiteRTExport(model, str(tmp_path / "a.tflite"), labels=labels).write()
+    runner = tf.lite.Interpreter(str(tmp_path / "a.tflite")).get_signature_runner()
+    ids = np.array([[2, 13, 25, 3]], np.int32)
+    inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    of_litert = runner(**inputs)
+    (token_model,) = (p for p in (tmp_path / "exported").iterdir() if p.name != "text")
+    tokens = tf.saved_model.load(str(token_model)).signatures["tokens"]
+    of_tokens = tokens(**{name: tf.constant(values) for name, values in inputs.items()})
+    np.testing.assert_allclose(of_litert["probabilities"], of_tokens["probabilities"], atol=1e-5)
+    np.testing.assert_array_equal(of_litert["predictions"], of_tokens["predictions"])
