@@ -163,7 +163,8 @@ def check_workers(files: Sequence[str], batch_size: int, workers: int) -> int:
     raise ValueError(
         f"{workers} workers cannot share the input evenly: the {len(files)} files of --input_file "
         f"({min(sizes)} to {max(sizes)} bytes) and --train_batch_size={batch_size} make {count} "
-        f"streams of nearly equal length. Use a number of workers that divides {count}, or {advice}."
+        "streams of nearly equal length. Use a number of workers that divides "
+        f"{count}, or {advice}."
     )
 
 
