@@ -34,6 +34,9 @@ ALL_REDUCES = ("auto", "nccl", "ring")
 # What computes attention in training; see `modeling.fused_attention`.
 ATTENTIONS = ("auto", "plain", "cudnn")
 
+# What a fine-tuning may leave as it is; see `TrainerConfig`.
+FREEZES = ("encoder", "embeddings")
+
 # Bounds that no model reaches; beyond them no tensor has its shape, and no graph an end.
 MAX_SIZE = 2**31 - 1
 MAX_BLOCKS = 10_000
@@ -464,6 +467,8 @@ class TrainerConfig:
             batches have one shape; reports and checkpoints come in between calls.
         early_stopping: evaluations in a row without a better score after which training ends;
             None for none.
+        freeze: variables that training leaves as they are, of `FREEZES`: all of the encoder,
+            pooler included, or its embedding tables and their layer norm; None for none.
 
     Raises:
         ValueError: a value is out of range.
@@ -485,6 +490,7 @@ class TrainerConfig:
     depth_schedule: str = ""
     iterations_per_loop: int = 1
     early_stopping: int | None = None
+    freeze: str | None = None
 
     def __post_init__(self) -> None:
         """Refuses values no run can use."""
@@ -510,6 +516,10 @@ class TrainerConfig:
             raise ValueError(
                 "--max_loss_spike must be above 1, because half of all losses are above their "
                 f"median, or 0 to disable the check. Received: {self.max_loss_spike}"
+            )
+        if self.freeze not in (None, *FREEZES):
+            raise ValueError(
+                f"--freeze must be one of {', '.join(FREEZES)}. Received: {self.freeze!r}"
             )
         if self.precision not in PRECISIONS:
             raise ValueError(

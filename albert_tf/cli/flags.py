@@ -18,6 +18,7 @@ from albert_tf.config import (
     ALL_REDUCES,
     ATTENTIONS,
     FLOAT32,
+    FREEZES,
     ON_DIVERGENCE,
     PRECISIONS,
     STRATEGIES,
@@ -366,6 +367,9 @@ def define_fine_tuning_flags(
                 Flag("padding", "longest", choices=PADDINGS): "Length to which the sequences of a "
                 "batch are padded. longest: that of its longest sequence. buckets: one of a few "
                 f"lengths, for TPUs. max: always --max_seq_length. {padding}",
+                Flag("freeze", choices=FREEZES): "Variables that training leaves as they are. "
+                "encoder: the whole encoder with its pooler, so that only the head is trained. "
+                "embeddings: the embedding tables and their layer normalization. Default: none.",
             },
         }
     )

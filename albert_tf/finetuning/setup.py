@@ -22,7 +22,7 @@ from albert_tf.checkpoints.model_source import (
 )
 from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask, described
 from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory
-from albert_tf.config import AlbertConfig, FineTuningOptimizerConfig
+from albert_tf.config import FREEZES, AlbertConfig, FineTuningOptimizerConfig
 from albert_tf.data.files import check_file, check_folder, real_name
 from albert_tf.data.sequences import PADDINGS
 from albert_tf.finetuning.recipes import RECIPES, recipe_for, size_of, version_of
@@ -50,6 +50,7 @@ class FineTuningSettings(TrainingSettings):
     export_dir: str | None = None
     export_text_model: bool = False
     early_stopping: int | None = limited(None, at_least=1)
+    freeze: str | None = limited(None, choices=FREEZES)
     padding: str = limited("longest", choices=PADDINGS)
     max_seq_length: int = unless_given(512)
     albert_hub_module_handle: str | None = None

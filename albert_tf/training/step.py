@@ -18,16 +18,18 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.checkpoints.original.names import original_names
+from albert_tf.checkpoints.report import ENCODER_PREFIX
 from albert_tf.config import FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
 from albert_tf.modeling import fused_attention, fused_kernels
 from albert_tf.modeling.losses import LossSum
@@ -108,7 +110,9 @@ class TrainingStep:
     Attributes:
         model: the task's model with fresh weights, under the strategy.
         optimizer: the optimizer, its moments created.
-        variables: what is trained, in the original's order.
+        variables: what is trained, in the original's order; frozen ones get no gradient, so they
+            have no part in its norm, and no decay. Of a whole frozen encoder there is no backward
+            pass.
         loss_scale: that of float16, None in other precisions.
         depth_schedule: the layers that each step applies.
         fused_precision: what steps of fused passes compute in, see `fused_kernels`; None for plain
@@ -149,8 +153,13 @@ class TrainingStep:
             self.loss_scale = LossScale() if config.precision == FLOAT16 else None
             self.model.encoder.remat = config.remat
             self.optimizer = create_optimizer(optimizer_config)
-            self.variables = [v for v in original_names(self.model).values() if v.trainable]
-            self.optimizer.build(self.variables)
+            named = {name: v for name, v in original_names(self.model).items() if v.trainable}
+            # Moments of all: a checkpoint has the same names whatever is frozen.
+            self.optimizer.build([*named.values()])
+        self.variables = [v for name, v in named.items() if not is_frozen(name, config.freeze)]
+        if config.freeze:
+            count, of_all = map(_num_parameters, (self.variables, named.values()))
+            logging.info("--freeze=%s: training %d of %d parameters", config.freeze, count, of_all)
         self.fused_precision = config.precision if self._fuses() else None
         self.attention = fused_attention.choose(
             config.attention,
@@ -364,6 +373,16 @@ class TrainingStep:
                     share *= self.loss_scale.scale
             metrics = self._task.metrics(outputs, features)
             return {**losses, **metrics}, tape.gradient(share, variables)
+
+
+def is_frozen(name: str, freeze: str | None) -> bool:
+    """Whether a variable, by the original's name, is left as it is; see `TrainerConfig`."""
+    scopes = {"encoder": ENCODER_PREFIX, "embeddings": f"{ENCODER_PREFIX}embeddings/"}
+    return freeze is not None and name.startswith(scopes[freeze])
+
+
+def _num_parameters(variables: Iterable[keras.Variable]) -> int:
+    return sum(variable.value.shape.num_elements() for variable in variables)
 
 
 def accumulate(

@@ -1,0 +1,144 @@
+"""Frozen variables stay as they are, and the others train as if they were all there is."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
+from albert_tf.modeling import fused_kernels
+from albert_tf.training.distribution import create_strategy, split_batch
+from albert_tf.training.step import is_frozen
+from albert_tf.training.trainer import Trainer
+from tests.classifier_run import ClassifierRun
+from tests.small_training import PlainLog, forget_after
+from tests.unit.test_job_tasks import DROPPING, make_task
+
+EMBEDDINGS = {
+    "bert/embeddings/LayerNorm/beta",
+    "bert/embeddings/LayerNorm/gamma",
+    "bert/embeddings/position_embeddings",
+    "bert/embeddings/token_type_embeddings",
+    "bert/embeddings/word_embeddings",
+}
+
+
+def make_trainer(folder, task, freeze, last_step=4, replicas=1, **config):
+    return Trainer(
+        task,
+        TrainerConfig(str(folder), 4, save_checkpoints_steps=2, seed=5, freeze=freeze, **config),
+        FineTuningOptimizerConfig(num_train_steps=last_step, learning_rate=0.01),
+        create_strategy("one_device" if replicas == 1 else "mirrored"),
+    )
+
+
+def train(folder, *args, **settings):
+    trainer = make_trainer(folder, *args, **settings)
+    before = weights(trainer)
+    trainer.initialize()
+    log = PlainLog(str(folder), 4, trainer.step)
+    trainer.train(log)
+    log.close()
+    return trainer, before
+
+
+def weights(trainer):
+    return {name: v.numpy() for name, v in original_names(trainer.model).items()}
+
+
+def test_frozen_are_the_variables_of_the_scope():
+    names = list(original_names(make_task(config=DROPPING).build_model()))
+    assert {name for name in names if is_frozen(name, "embeddings")} == EMBEDDINGS
+    trained = [name for name in names if not is_frozen(name, "encoder")]
+    assert trained == ["output_weights", "output_bias"]
+    assert not any(is_frozen(name, None) for name in names)
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("name", "freeze", "replicas", "config"),
+    [
+        ("classes", "encoder", 1, {}),
+        pytest.param("classes", "embeddings", 2, {"gradient_accumulation_steps": 2}, marks=SLOW),
+        pytest.param("beams", "embeddings", 1, {"remat": True}, marks=SLOW),
+        pytest.param("beams", "encoder", 1, {"precision": "float16"}, marks=SLOW),
+        pytest.param("spans", "encoder", 1, {"jit_compile": True}, marks=SLOW),
+        pytest.param("choices", "encoder", 1, {"remat": True}, marks=SLOW),
+        pytest.param("choices", "embeddings", 1, {"is_fused": True}, marks=SLOW),
+        pytest.param("number", "encoder", 1, {"is_fused": True}, marks=SLOW),
+    ],
+)
+def test_frozen_variables_take_no_update_and_a_resumed_run_repeats_the_unbroken_one(
+    name, freeze, replicas, config, tmp_path, monkeypatch, caplog
+):
+    caplog.set_level("INFO", logger="absl")
+    if config.pop("is_fused", False):
+        monkeypatch.setattr(fused_kernels, "_MIN_ELEMENTS", 0)
+    task = make_task(name, config=DROPPING, padding="max")
+    settings = {"replicas": replicas, **config}
+    unbroken, before = train(tmp_path, task, freeze, **settings)
+    after = weights(unbroken)
+    for key, values in after.items():
+        if not original_names(unbroken.model)[key].trainable:
+            continue  # the pooler, which heads of spans do not reach
+        same = np.array_equal(values, before[key])
+        slots = unbroken.optimizer.slots(original_names(unbroken.model)[key]).values()
+        is_zero = not any(np.any(slot.numpy()) for slot in slots)
+        if is_frozen(key, freeze):
+            assert (same, is_zero) == (True, True), key
+        else:
+            assert (same, is_zero) == (False, False), key
+    variables = original_names(unbroken.model).items()
+    sizes = {key: after[key].size for key, variable in variables if variable.trainable}
+    trained = sum(size for key, size in sizes.items() if not is_frozen(key, freeze))
+    assert f"training {trained} of {sum(sizes.values())} parameters" in caplog.text
+    _, stored = open_checkpoint(str(tmp_path / "model.ckpt-4"))
+    expected = {f"{key}{slot}" for key in sizes for slot in ("", "/adam_m", "/adam_v")}
+    assert stored.keys() == expected | {*after, "global_step"}
+
+    forget_after(2, tmp_path)
+    resumed, _ = train(tmp_path, task, freeze, **settings)
+    for key, values in weights(resumed).items():
+        np.testing.assert_array_equal(values, after[key], err_msg=key)
+
+
+@pytest.mark.parametrize("freeze", ["encoder", pytest.param("embeddings", marks=SLOW)])
+def test_the_gradient_norm_is_that_of_the_trained_variables(freeze, tmp_path):
+    """And of a frozen encoder nothing is computed backwards."""
+    task = make_task(classifier_dropout_prob=0.0)
+    trainer = make_trainer(tmp_path, task, freeze)
+    batch = next(iter(task.train_dataset(4, seed=3)))
+    variables = original_names(trainer.model)
+    trained = [v.value for key, v in variables.items() if not is_frozen(key, freeze)]
+    with tf.GradientTape() as tape:
+        loss = task.total_loss(task.losses(trainer.model(batch), batch))
+    norm = tf.linalg.global_norm(tape.gradient(loss, trained))
+    batch = split_batch(trainer.strategy, batch)
+    report = trainer.train_step(batch)
+    np.testing.assert_allclose(report["gradient_norm"], norm, rtol=1e-5, atol=0)
+    operations = trainer.train_step.get_concrete_function(batch).graph.as_graph_def()
+    names = [node.name for f in operations.library.function for node in f.node_def]
+    backward = [name for name in names if "gradient_tape" in name and "/encoder" in name]
+    assert any("gradient_tape" in name for name in names)
+    assert bool(backward) == (freeze == "embeddings")
+
+
+def test_what_cannot_be_frozen_is_refused():
+    for make in (albert_tf.ClassificationSettings, TrainerConfig):
+        with pytest.raises(ValueError, match="--freeze must be one of encoder, embeddings"):
+            make(output_dir="out", freeze="head")
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_otherwise_says_so(tmp_path, golden, caplog):
+    small = ClassifierRun(tmp_path, golden)
+    for freeze, steps in (("encoder", 2), ("embeddings", 4)):
+        caplog.clear()
+        flags = small.flags(do_train=True, freeze=freeze, train_step=steps)
+        flags = {k: str(v) if hasattr(v, "parts") else v for k, v in flags.items()}
+        albert_tf.run_classification(albert_tf.ClassificationSettings(**flags))
+    assert "trainer.freeze changes at step 2: 'encoder' until now" in caplog.text
