@@ -152,6 +152,13 @@ WEIGHTS: Flags = {
     Flag("vocab_file"): "WordPiece vocabulary (Chinese models), stored with the checkpoints.",
 }
 
+# Of commands whose labels are classes.
+CLASS_WEIGHTS: Flags = {
+    Flag("class_weights"): "Weights of the labels in the training loss, as entries label=weight "
+    "separated by commas; others have weight 1. balanced: inversely proportional to how often "
+    "the labels occur in the training file. Default: equal weights.",
+}
+
 # Parts that are not stored with --model.
 MODEL_PARTS: Flags = {
     Flag("albert_config_file"): "Model configuration (albert_config.json), if --model has none.",

@@ -22,6 +22,7 @@ import math
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
+    CLASS_WEIGHTS,
     DRY_RUN,
     Flag,
     define,
@@ -90,10 +91,7 @@ def define_flags() -> None:
             "Training": {
                 Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the "
                 "classification head during training.",
-                Flag("class_weights"): "Weights of the labels in the training loss, as "
-                "entries label=weight separated by commas; other labels have weight 1. balanced: "
-                "inversely proportional to the number of training examples. Default: equal "
-                "weights.",
+                **CLASS_WEIGHTS,
             },
             "Accepted without effect": unneeded("cached_dir"),
         }

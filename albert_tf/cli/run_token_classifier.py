@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import (
+    CLASS_WEIGHTS,
     DRY_RUN,
     Flag,
     define,
@@ -66,6 +67,7 @@ def define_flags() -> None:
             "Training": {
                 Flag("classifier_dropout_prob", 0.1): "Dropout rate of the input of the "
                 "classification head during training.",
+                **CLASS_WEIGHTS,
             },
         }
     )

@@ -20,6 +20,7 @@ from albert_tf.data.sequences import check_room
 from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, label_cell
 from albert_tf.finetuning import flow
+from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.setup import StepSettings, check_answers
 from albert_tf.token_classification.data import Sentence, read_sentences
@@ -66,6 +67,7 @@ class TokenClassificationSettings(StepSettings):
     predict_file: str | None = None
     predict_output_file: str | None = None
     classifier_dropout_prob: float = unless_given(0.1)
+    class_weights: str | None = None
 
 
 class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
@@ -131,6 +133,10 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
                 f"{settings.train_file} {schemes[TRAIN]}. Label both in one scheme."
             )
         self.scheme = scheme_of(self.labels.names)
+        self.class_weights: np.ndarray | None = None
+        if settings.do_train and settings.class_weights is not None:
+            of_labels = np.array([counts[name] for name in self.labels.names])
+            self.class_weights = class_weights(settings.class_weights, self.labels.names, of_labels)
         for path, flag in ((settings.test_file, TEST_FLAG), (settings.predict_file, FLAG)):
             if flag == FLAG and path and is_text(path):
                 check_lines(path)
@@ -217,6 +223,7 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
             self.features.get(TRAIN),
             max_seq_length=settings.max_seq_length,
             classifier_dropout_prob=settings.classifier_dropout_prob,
+            class_weights=self.class_weights,
             padding=settings.padding,
             use_one_hot_embeddings=use_one_hot_embeddings,
         )

@@ -31,6 +31,7 @@ class TokenClassificationTask(InMemoryTask):
         train: what to train on; None where nothing is trained.
         max_seq_length: S that no sequence exceeds.
         classifier_dropout_prob: dropout of the input of the head.
+        class_weights: float32 [K], weights of the labels in the loss; None for equal ones.
         padding, use_one_hot_embeddings: see `training_batches` and `FactorizedEmbedding`.
 
     Raises:
@@ -45,6 +46,7 @@ class TokenClassificationTask(InMemoryTask):
         *,
         max_seq_length: int,
         classifier_dropout_prob: float = 0.1,
+        class_weights: np.ndarray | None = None,
         padding: str = "longest",
         use_one_hot_embeddings: bool = False,
     ) -> None:
@@ -57,6 +59,7 @@ class TokenClassificationTask(InMemoryTask):
         self.labels = labels
         self.train = train
         self.classifier_dropout_prob = classifier_dropout_prob
+        self.class_weights = class_weights
         if train is not None:
             self._training_data()
 
@@ -103,11 +106,19 @@ class TokenClassificationTask(InMemoryTask):
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
         """See `Task`."""
-        return {LOSS: tf.reduce_sum(_weights(features))}
+        _, weights = self._weighted_targets(features)
+        return {LOSS: tf.reduce_sum(weights)}
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`; the mean is one over words."""
-        return {LOSS: classification_loss(outputs["logits"], *_targets(features))}
+        return {LOSS: classification_loss(outputs["logits"], *self._weighted_targets(features))}
+
+    def _weighted_targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
+        """As `_targets`, with the weights of the labels."""
+        label_ids, weights = _targets(features)
+        if self.class_weights is not None:
+            weights *= tf.gather(tf.constant(self.class_weights), label_ids)
+        return label_ids, weights
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
         """See `Task`."""
@@ -118,12 +129,8 @@ class TokenClassificationTask(InMemoryTask):
         return {"accuracy": accuracy(outputs["logits"], *_targets(features))}
 
 
-def _weights(features: Features) -> tf.Tensor:
-    """Float32 [B, S]; 1 = a label counts."""
-    is_labelled = tf.cast(features["label_ids"] >= 0, tf.float32)
-    return is_labelled * features[EXAMPLE_WEIGHTS][:, None]
-
-
 def _targets(features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-    """Label ids, int32 [B, S], 0 where there is none, and `_weights`."""
-    return tf.maximum(features["label_ids"], 0), _weights(features)
+    """Label ids, int32 [B, S], 0 where there is none, and weights, float32 [B, S], 0 there too."""
+    is_labelled = tf.cast(features["label_ids"] >= 0, tf.float32)
+    weights = is_labelled * features[EXAMPLE_WEIGHTS][:, None]
+    return tf.maximum(features["label_ids"], 0), weights

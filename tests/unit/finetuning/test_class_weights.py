@@ -9,6 +9,7 @@ import albert_tf
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.modeling.losses import means
+from albert_tf.token_classification.task import TokenClassificationTask
 from albert_tf.training.distribution import split_batch
 from tests.classifier_run import ClassifierRun
 from tests.unit.test_job_tasks import LABELS, LENGTH, PLAIN, make_trainer, texts
@@ -103,6 +104,22 @@ def test_a_loss_is_the_weighted_sum_divided_by_the_sum_of_the_weights(task, batc
         )
     expected = np.sum(weights * losses) / np.sum(weights)
     np.testing.assert_allclose(means(sums)["loss"], expected, rtol=1e-6, atol=0)
+
+
+def test_words_are_weighed_by_their_labels():
+    """A place without a label has no weight, whatever the labels weigh."""
+    weights = np.array([0.5, 4, 1], np.float32)
+    task = TokenClassificationTask(
+        PLAIN, LABELS["classes"], max_seq_length=LENGTH, class_weights=weights
+    )
+    label_ids = np.array([[-1, 0, 1, 2, -1], [1, 2, -1, 0, 0]], np.int32)
+    features = {"label_ids": tf.constant(label_ids), "example_weights": tf.constant([1.0, 0.0])}
+    logits = tf.random.stateless_normal([2, 5, 3], seed=(1, 2))
+    found = task.losses({"logits": logits}, features)["loss"]
+    losses = -tf.nn.log_softmax(logits).numpy()[0, [1, 2, 3], [0, 1, 2]]
+    assert float(found.weight) == float(task.loss_weights(features)["loss"]) == 5.5
+    np.testing.assert_allclose(found.sum, np.sum(weights * losses), rtol=1e-6, atol=0)
+    assert task.metrics({"logits": logits}, features)["accuracy"].weight == 3
 
 
 @pytest.mark.slow
