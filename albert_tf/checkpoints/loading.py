@@ -277,10 +277,8 @@ def _stored_settings(
         number = int(shapes[_CLASSIFIER][0])
         if task is None or len(task.labels.names) != number:
             return {"num_labels": number, "labels": None}
-        names = {"num_labels": number, "labels": task.labels.names}
-        if model_class is AlbertForTokenClassification:
-            return names
-        return {**names, "multi_label": task.labels.multi_label}
+        several = {"multi_label": True} if task.labels.multi_label else {}
+        return {"num_labels": number, "labels": task.labels.names, **several}
     if model_class is AlbertForPretraining and _has(_MASKED_LM_HEAD, shapes):
         return {"has_sentence_order_head": _has(_SENTENCE_ORDER_HEAD, shapes)}
     return {}

@@ -107,10 +107,13 @@ def _task_of(model: ConfiguredModel) -> TrainedTask | None:
     """What the heads answer: as the model was loaded, else as its class and its labels say."""
     known: TrainedTask | None = model.trained_task
     if isinstance(model, AlbertForClassification):
-        if model.labels is None and model.num_labels > 1:
+        names = model.labels or ()
+        if model.multi_label:  # without a task it would be loaded as one of a single label
+            names = names or tuple(f"LABEL_{i}" for i in range(model.num_labels))
+        elif model.labels is None and model.num_labels > 1:
             logging.warning("save: the model has no names of its labels: no labels.json is written")
             return None
-        labels = Labels(model.labels or (), model.multi_label)
+        labels = Labels(names, model.multi_label)
         is_known = known is not None and known.labels == labels
         return known if is_known else TrainedTask(UNNAMED, labels, None)
     if isinstance(model, AlbertForTokenClassification):

@@ -144,6 +144,8 @@ class AlbertForPretraining(EncoderAndHead):
 class _LabelModel(EncoderAndHead):
     """The encoder with a score for each of K labels, which may have names."""
 
+    multi_label = False  # whether any number of them is given at once
+
     def __init__(
         self,
         config: ConfigLike,

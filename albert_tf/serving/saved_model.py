@@ -51,16 +51,15 @@ def float32_copy(model: _Model) -> _Model:
 
 
 def check_labels(model: keras.Model, labels: Labels) -> None:
-    """Raises ValueError unless there are as many labels as a classifier has outputs."""
+    """Raises ValueError unless labels are as many as a classifier has outputs, and of its kind."""
     if labels.num_outputs != model.num_labels:
         raise ValueError(
             f"The model has {model.num_labels} outputs, the labels need {labels.num_outputs}: "
             f"{', '.join(labels.names) or 'one number'}"
         )
-    multi_label = getattr(model, "multi_label", False)
-    if labels.multi_label != multi_label:
+    if labels.multi_label != model.multi_label:
         raise ValueError(
-            f"The model has multi_label={multi_label}, the labels {labels.multi_label}."
+            f"The model has multi_label={model.multi_label}, the labels {labels.multi_label}."
         )
 
 

@@ -201,6 +201,8 @@ def test_a_model_keeps_its_labels_and_threshold_in_every_format(golden, tmp_path
     for prediction in expected:
         chosen = [name for name, p in prediction.probabilities.items() if p >= 0.3]
         assert prediction.label == "|".join(chosen)
+    albert_tf.save(AlbertForClassification(CONFIG, 4, multi_label=True), tmp_path / "unnamed")
+    assert TrainedTask.read(str(tmp_path / "unnamed")).labels.multi_label
     one = AlbertForClassification.load(directory, labels=NAMES, multi_label=False)
     assert (one.multi_label, one.trained_task) == (False, None)
     assert AlbertForClassification.load(directory, labels=NAMES).multi_label
