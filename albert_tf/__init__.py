@@ -42,6 +42,16 @@ if TYPE_CHECKING:
     from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
     from albert_tf.squad.ask import QuestionAnswer, QuestionAnswerer
     from albert_tf.squad.run import SquadSettings, run_squad
+    from albert_tf.token_classification.run import (
+        TokenClassificationSettings,
+        run_token_classification,
+    )
+    from albert_tf.token_classification.tag import (
+        TaggedEntity,
+        TaggedText,
+        TaggedWord,
+        TokenClassifier,
+    )
     from albert_tf.training.job_result import JobResult
     from albert_tf.training.optimization import AdamWeightDecay, Lamb, WarmupPolynomialDecay
 
@@ -69,9 +79,14 @@ __all__ = [
     "QuestionAnswer",
     "QuestionAnswerer",
     "SquadSettings",
+    "TaggedEntity",
+    "TaggedText",
+    "TaggedWord",
     "TextClassifier",
     "TextEncoder",
     "TextPrediction",
+    "TokenClassificationSettings",
+    "TokenClassifier",
     "WarmupPolynomialDecay",
     "__version__",
     "create_pretraining_data",
@@ -83,6 +98,7 @@ __all__ = [
     "run_multiple_choice",
     "run_pretraining",
     "run_squad",
+    "run_token_classification",
     "save",
     "train_sentencepiece",
     "write_checkpoint",
@@ -109,6 +125,10 @@ _MODULES = {
     "TextClassifier": "classification.predict_texts",
     "TextEncoder": "finetuning.encode_texts",
     "TextPrediction": "classification.predict_texts",
+    "TaggedEntity": "token_classification.tag",
+    "TaggedText": "token_classification.tag",
+    "TaggedWord": "token_classification.tag",
+    "TokenClassifier": "token_classification.tag",
     "Lamb": "training.optimization",
     "WarmupPolynomialDecay": "training.optimization",
     "load": "checkpoints.loading",
@@ -121,6 +141,7 @@ _MODULES = {
     "MultipleChoiceSettings": "multiple_choice.run",
     "PretrainingDataSettings": "pretraining.create_data",
     "PretrainingSettings": "pretraining.run",
+    "TokenClassificationSettings": "token_classification.run",
     "create_pretraining_data": "pretraining.create_data",
     "train_sentencepiece": "pretraining.create_data",
     "SquadSettings": "squad.run",
@@ -128,6 +149,7 @@ _MODULES = {
     "run_multiple_choice": "multiple_choice.run",
     "run_pretraining": "pretraining.run",
     "run_squad": "squad.run",
+    "run_token_classification": "token_classification.run",
     "write_checkpoint": "checkpoints.original.files",
 }
 

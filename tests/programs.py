@@ -37,7 +37,13 @@ _processes.set_forkserver_preload(
         "triton",  # where there is one: PyTorch's, which must not come after TensorFlow
         *(
             f"albert_tf.{job}.run"
-            for job in ("pretraining", "classification", "squad", "multiple_choice")
+            for job in (
+                "pretraining",
+                "classification",
+                "token_classification",
+                "squad",
+                "multiple_choice",
+            )
         ),
     ]
 )

@@ -54,9 +54,10 @@ class TokenClassificationSettings(StepSettings):
 
     The command is `run_token_classifier.py`. `output_dir` is required, and at least one action:
     `do_train`, `do_eval`, `do_predict`, `predict_file` or `export_dir`. A training needs the data,
-    `train_file`, `dev_file` and `test_file`, and a model to start from: `albert_hub_module_handle`,
-    or `init_checkpoint` with its files. Everything else has a default; docs/flags.md describes all
-    flags. Raises what `ClassificationSettings` raises.
+    `train_file`, `dev_file` and `test_file`, whose words and labels are in `token_column` and
+    `label_column`, and a model to start from: `albert_hub_module_handle`, or `init_checkpoint` with
+    its files. Everything else has a default; docs/flags.md describes all flags. Raises what
+    `ClassificationSettings` raises.
     """
 
     train_file: str | None = None

@@ -1,0 +1,161 @@
+"""The command `run_token_classifier.py`: training, evaluation, prediction, and what it leaves."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import albert_tf
+from albert_tf import TokenClassificationSettings, TokenClassifier, run_token_classification
+from albert_tf.token_classification.data import read_sentences
+from tests.pretraining_run import assert_same_bits, read_checkpoint
+from tests.token_run import TokenRun
+
+LABELS = ["O", "B-animal", "B-place", "I-animal", "I-place"]
+
+
+def columns(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory, golden):
+    """A net that has learnt; what was said of it, and the result."""
+    run = TokenRun(tmp_path_factory.mktemp("learnt"), golden)
+    run.result = run_token_classification(
+        TokenClassificationSettings(
+            **run.flags(
+                do_train=True,
+                do_eval=True,
+                do_predict=True,
+                train_step=60,
+                save_checkpoints_steps=30,
+                learning_rate=0.01,
+                train_batch_size=16,
+            )
+        )
+    )
+    return run
+
+
+@pytest.mark.slow
+def test_learns_and_labels_the_test_set_in_its_form(learnt):
+    assert learnt.result.step in (30, 60)
+    assert learnt.result.scores["f1"] > 0.9
+    assert learnt.result.scores.keys() >= {"f1_animal", "f1_place", "eval_accuracy", "eval_loss"}
+    names = {path.name for path in learnt.output.iterdir()}
+    assert names >= {"confusion_matrix.png", "eval_results.txt", "model.ckpt-best.index"}
+    description = json.loads((learnt.output / "labels.json").read_text())
+    assert (description["task_name"], description["labels"]) == ("tokens", LABELS)
+    rows = columns(learnt.output / "test_results.conll")
+    assert [row[:2] for row in rows] == columns(learnt.folder / "test.conll")
+    answered = [row for row in rows if row]
+    assert {len(row) for row in answered} == {3}
+    assert sum(row[1] == row[2] for row in answered) > 0.95 * len(answered)
+
+
+@pytest.mark.slow
+def test_python_says_what_the_command_wrote(learnt):
+    sentences = list(read_sentences(str(learnt.folder / "test.conll")))
+    found = TokenClassifier.load(learnt.output)([sentence.words for sentence in sentences])
+    rows = [row[2] for row in columns(learnt.output / "test_results.conll") if row]
+    assert [word.label for one in found for word in one.words] == rows[1:]
+    model = albert_tf.load(learnt.output / "model.ckpt-best")
+    (entity,) = TokenClassifier(model)("It was on this mat.").entities
+    assert (entity.type, entity.text, entity.start, entity.end) == ("place", "this mat", 10, 18)
+
+
+BAD = {
+    "unknown label": ("dev", "cat B-city\n", r"--dev_file.*dev.conll:1.*'B-city'"),
+    "two schemes": ("dev", "cat I-animal\n\non O\n", "--dev_file.*IOB1.*IOB2"),
+    "no labels": ("dev", "cat\n", "--dev_file.*labels are needed"),
+    "other width": ("test", "cat O\nmat\n", "--test_file.*line 2"),
+    "no words": ("test", "\n", "--test_file.*no words"),
+    "one label": ("train", "cat O\nmat O\n", "--train_file.*nothing to learn"),
+    "missing": ("predict", None, "--predict_file.*does not exist"),
+    "not UTF-8": ("predict", "caf\udce9\n", "--predict_file.*line 1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused_before_anything_is_written(name, tmp_path, golden):
+    split, text, message = BAD[name]
+    run = TokenRun(tmp_path, golden)
+    path = tmp_path / f"{split}.conll"
+    if text is not None:
+        path.write_text(text, errors="surrogateescape")
+    flags = run.flags(do_train=True, do_eval=True, do_predict=True, **{f"{split}_file": path})
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        run_token_classification(TokenClassificationSettings(**flags))
+    assert not run.output.exists()
+
+
+def test_a_dry_run_checks_all_and_writes_nothing(tmp_path, golden, caplog):
+    caplog.set_level("INFO", logger="absl")
+    run = TokenRun(tmp_path, golden)
+    flags = run.flags(do_train=True, do_eval=True, do_predict=True, dry_run=True)
+    assert run_token_classification(TokenClassificationSettings(**flags)).history == []
+    assert "split=train sentences=60" in caplog.text
+    assert "scheme=IOB2" in caplog.text
+    assert not run.output.exists()
+
+
+def test_flags_that_do_not_go_together_are_refused(tmp_path, golden):
+    run = TokenRun(tmp_path, golden)
+    for changes, message in (
+        ({"do_train": True, "train_file": None}, "--do_train needs --train_file"),
+        ({"do_eval": True, "train_file": None}, "--train_file to read them from"),
+        ({"do_train": True, "label_column": 0}, "--token_column and --label_column"),
+        ({"do_train": True, "token_column": 2}, "--token_column must be from -2 to 1"),
+        ({"do_train": True, "max_seq_length": 2}, "--max_seq_length must be at least 3"),
+        ({"do_train": True, "predict_output_file": "out"}, "--predict_file, which is not given"),
+        ({}, "Nothing to do"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run_token_classification(TokenClassificationSettings(**run.flags(**changes)))
+    assert not run.output.exists()
+
+
+@pytest.mark.slow
+def test_a_resumed_training_is_the_unbroken_one(tmp_path, golden):
+    run = TokenRun(tmp_path, golden, hidden_dropout_prob=0.1)
+
+    def interrupt(record):
+        if record["step"] == 5:
+            raise RuntimeError("no connection")
+
+    for name, on_log in (("whole", None), ("broken", interrupt), ("broken", None)):
+        flags = run.flags(do_train=True, do_eval=True, output_dir=tmp_path / name)
+        settings = TokenClassificationSettings(**flags)
+        if on_log:
+            with pytest.raises(RuntimeError, match="no connection"):
+                run_token_classification(settings, on_log)
+        else:
+            assert [r["step"] for r in run_token_classification(settings).history][-1] == 6
+    assert_same_bits(
+        *(read_checkpoint(tmp_path / name / "model.ckpt-6") for name in ("whole", "broken"))
+    )
+
+
+@pytest.mark.slow
+def test_the_command_answers_all_kinds_of_files(learnt, tmp_path):
+    """Columns without labels, JSON lines, texts, a sentence of 10,000 words, right-to-left text."""
+    only = dict.fromkeys(("train_file", "dev_file", "test_file", "max_seq_length"))
+    long = ["the"] * 9999 + ["mat"]
+    (tmp_path / "unlabelled.conll").write_text("".join(f"{word}\n" for word in [*long, "", "cat"]))
+    rows = [{"id": 7, "tokens": ["", "the", "cat"]}, {"text": "חתול on this mat"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("unlabelled.conll", "rows.jsonl"):
+        learnt.must_work(
+            **only, predict_file=tmp_path / name, predict_output_file=tmp_path / f"{name}.out"
+        )
+    found = columns(tmp_path / "unlabelled.conll.out")
+    assert [row[:1] for row in found] == [*([word] for word in long), [], ["cat"]]
+    assert {len(row) for row in found} == {2, 0}
+    first, second = map(json.loads, (tmp_path / "rows.jsonl.out").read_text().splitlines())
+    assert first["id"] == 7
+    assert len(first["predicted_labels"]) == 3
+    assert {e["label"]: (e["start"], e["end"]) for e in second["predicted_entities"]}["place"] == (
+        8,
+        15,
+    )

@@ -1,0 +1,48 @@
+"""A small token classifier: its sentences, its model, and its command."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from tests.fine_tuning_run import FineTuningRun
+
+# What a sentence is made of: words with their labels.
+PARTS = (
+    (("the", "O"), ("cat", "B-animal")),
+    (("a", "O"), ("good", "B-animal"), ("cat", "I-animal")),
+    (("on", "O"), ("this", "B-place"), ("mat", "I-place")),
+    (("it", "O"), ("was", "O"), ("very", "O")),
+    (("and", "O"),),
+)
+COUNTS = {"train": 60, "dev": 17, "test": 13}
+
+
+class TokenRun(FineTuningRun):
+    """Files of one to eight parts a sentence, a model, and `run_token_classifier.py` on them."""
+
+    script = "run_token_classifier.py"
+
+    def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
+        super().__init__(folder, golden, **config)
+        for seed, (split, count) in enumerate(COUNTS.items()):
+            write_conll(folder / f"{split}.conll", sentences(count, seed))
+
+    def flags(self, **changes: Any) -> dict[str, Any]:
+        """Six steps with a checkpoint at every second."""
+        data = {f"{split}_file": self.folder / f"{split}.conll" for split in COUNTS}
+        steps = {"train_step": 6, "warmup_step": 1, "eval_batch_size": 4, "predict_batch_size": 3}
+        return super().flags(**{**data, **steps, **changes})
+
+
+def sentences(count: int, seed: int) -> list[list[tuple[str, str]]]:
+    source = random.Random(seed)
+    return [
+        [word for part in source.choices(PARTS, k=source.randint(1, 8)) for word in part]
+        for _ in range(count)
+    ]
+
+
+def write_conll(path: Path, rows: list[list[tuple[str, str]]]) -> Path:
+    blocks = ("".join(f"{word} {label}\n" for word, label in row) for row in rows)
+    path.write_text("-DOCSTART- O\n\n" + "\n".join(blocks))
+    return path

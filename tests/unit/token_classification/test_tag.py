@@ -1,0 +1,170 @@
+"""The token classifier of Python: what the command says, to the last bit, and what it refuses."""
+
+import io
+import json
+
+import keras
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from albert_tf import AlbertForTokenClassification, TaggedEntity, TaggedWord, TokenClassifier
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data.text_examples import Labels
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.token_classification import tag
+from albert_tf.token_classification.features import WordTokenizer, token_features
+from albert_tf.token_classification.tag import predict_file, predict_labels
+from albert_tf.training.distribution import create_strategy
+from tests.text_models import CONFIG, assert_refused, small_tokenizer, written
+
+NAMES = ("O", "B-animal", "B-place", "I-animal", "I-place")
+TASK = TrainedTask("tokens", Labels(NAMES), False, max_seq_length=16)
+WORDS = ("the", "cat", "sat", "on", "a", "mat", ".", "", "и", "\u200b", "extraordinary")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return small_tokenizer(golden)
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    return AlbertForTokenClassification(CONFIG, 5)
+
+
+@pytest.fixture(scope="module")
+def directory(model, tokenizer, tmp_path_factory):
+    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, TASK)
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    random = np.random.default_rng(1)
+    lengths = [1, 2, 40, 3, 11, 0, 5, 90, 7]
+    return [[str(word) for word in random.choice(WORDS, length)] for length in lengths]
+
+
+def close(found, expected):
+    assert [[word[:4] for word in one.words] for one in found] == [
+        [word[:4] for word in one.words] for one in expected
+    ]
+    np.testing.assert_allclose(
+        [word.probability for one in found for word in one.words],
+        [word.probability for one in expected for word in one.words],
+        rtol=0,
+        atol=1e-5,
+    )
+
+
+def test_order_batches_and_padding_change_no_prediction(directory, sentences, monkeypatch):
+    classifier = TokenClassifier.load(directory, batch_size=3)
+    found = classifier(sentences)
+    assert [[word.text for word in one.words] for one in found] == sentences
+    assert len({word.label for one in found for word in one.words}) > 2
+    classifier._predictor.tokens_per_batch = 16
+    close(classifier(sentences), found)
+    close(classifier(sentences[::-1])[::-1], found)
+    close([classifier([sentence])[0] for sentence in sentences], found)
+    monkeypatch.setattr(tag, "_SENTENCES_AT_ONCE", 2)
+    classifier._predictor.padding = "max"
+    close(classifier(sentences), found)
+
+
+def test_a_word_has_what_the_model_says_of_it_in_its_window(model, tokenizer, sentences):
+    features = token_features(((words, None) for words in sentences), WordTokenizer(tokenizer), 16)
+    predictor = Predictor(
+        model, create_strategy("one_device"), max_seq_length=16, tokens_per_batch=64
+    )
+    found = predict_labels(features, predictor)
+    assert len(features.sequences) > 2 * len(sentences)
+    for row in (0, 3, 9):
+        batch = features.sequences.padded(np.array([row]), 16)
+        logits = model(batch)["logits"][0].numpy()
+        words, _ = features.words_of(np.array([row]))
+        expected = logits[features.positions[words]]
+        assert found.label_ids[words].tolist() == expected.argmax(axis=1).tolist()
+        best = softmax(expected, axis=1).max(axis=1)
+        np.testing.assert_allclose(found.probabilities[words], best, rtol=0, atol=1e-5)
+
+
+def test_texts_get_the_same_numbers_as_the_lines_of_a_file(
+    model, directory, tokenizer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tag, "_SENTENCES_AT_ONCE", 4)
+    texts = ["The cat sat, on a mat.", "", " \t ", "и" * 30, "a " * 100, "שלום cat\u200f!", "mat"]
+    classifier = TokenClassifier.load(directory)
+    found = classifier(texts)
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    predict_file(str(tmp_path / "texts.txt"), classifier, str(tmp_path / "out.jsonl"), 0)
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    rows = [{"text": text} for text in texts]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predict_file(str(tmp_path / "rows.jsonl"), classifier, str(tmp_path / "out2.jsonl"), 0)
+    for text, one, line in zip(texts, found, lines, strict=True):
+        for word in one.words:
+            assert text[word.start : word.end] == word.text
+        expected = [
+            {"start": start, "end": end, "label": kind, "probability": probability}
+            for kind, _, start, end, probability in one.entities
+        ]
+        assert json.loads(line) == {"text": text, "predicted_entities": expected}
+        assert [text[entity.start : entity.end] for entity in one.entities] == [
+            entity.text for entity in one.entities
+        ]
+    assert sum(len(one.entities) for one in found) > 3
+    again = (tmp_path / "out2.jsonl").read_text().splitlines()
+    assert list(map(json.loads, again)) == list(map(json.loads, lines))
+    assert classifier(texts[0]) == found[0]
+
+
+def test_lists_of_words_have_places_among_the_words(directory, monkeypatch):
+    classifier = TokenClassifier.load(directory)
+    labels = ["B-animal", "I-animal", "O", "I-place"]
+    answer = [(labels, [0.5, 1.0, 0.25, 0.75])]
+    monkeypatch.setattr(classifier, "_predict", lambda rows: answer)
+    (found,) = classifier([["New", "cat", ",", "mat"]])
+    assert found.words[1] == TaggedWord("cat", 1, 2, "I-animal", 1.0)
+    assert found.entities == [
+        TaggedEntity("animal", "New cat", 0, 2, 0.75),
+        TaggedEntity("place", "mat", 3, 4, 0.75),
+    ]
+    assert classifier("New cat, mat").entities[0] == TaggedEntity("animal", "New cat", 0, 7, 0.75)
+
+
+def test_plain_labels_make_no_entities(model, tokenizer):
+    classifier = TokenClassifier(model, tokenizer, labels=list("abcde"), max_seq_length=16)
+    found = classifier("The cat sat.")
+    assert [word.text for word in found.words] == ["The", "cat", "sat", "."]
+    assert found.entities == []
+
+
+def test_the_standard_input_is_answered_as_it_comes(directory, monkeypatch, capfdbinary):
+    stream = io.BytesIO(b"the cat\r\nbad \xff\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+    with pytest.raises(ValueError, match=r"--predict_file: -.*line 2"):
+        predict_file("-", TokenClassifier.load(directory), None, 0)
+    assert json.loads(capfdbinary.readouterr().out)["text"] == "the cat"
+
+
+def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
+    classifier = TokenClassifier.load(directory)
+    unlabelled = written(tmp_path / "unlabelled", model, tokenizer)
+    assert_refused([
+        (lambda: classifier([]), ValueError, "texts must have at least one text"),
+        (lambda: classifier(7), TypeError, "texts must be a list of texts. Received: 7"),
+        (lambda: classifier(["a", ["b"]]), TypeError, r"texts\[1\]"),
+        (lambda: classifier([["a"], "b"]), TypeError, r"texts\[1\] must be a list of texts"),
+        (lambda: classifier([["a", 3]]), TypeError, r"texts\[0\]\[1\] is 3"),
+        (lambda: classifier("\ud800"), ValueError, "surrogate"),
+        (lambda: TokenClassifier(model, tokenizer), ValueError, "name the 5 outputs"),
+        (lambda: TokenClassifier(model, tokenizer, labels=["a"]), ValueError, "name the 5 outputs"),
+        (lambda: TokenClassifier(model, tokenizer, labels=list("aabcd")), ValueError, "unique"),
+        (lambda: TokenClassifier.load(unlabelled), ValueError, "classifies tokens"),
+        (
+            lambda: TokenClassifier(model, tokenizer, labels=NAMES, max_seq_length=2),
+            ValueError,
+            "max_seq_length must be at least 3",
+        ),
+    ])  # fmt: skip
