@@ -40,6 +40,10 @@ SMALL = {
         ("--do_train", "--train_step=2 --warmup_step=1 --save_checkpoints_steps=2"),
         ("--do_train", "--train_batch_size=4"),
     ],
+    "run_token_classifier": [
+        ("--do_train", "--train_step=2 --warmup_step=1 --save_checkpoints_steps=2"),
+        ("--do_train", "--train_batch_size=4"),
+    ],
     "run_squad": [
         ("--do_train", "--num_train_epochs=1 --train_batch_size=6 --save_checkpoints_steps=2")
     ],

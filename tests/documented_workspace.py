@@ -21,6 +21,7 @@ from tests.markdown_blocks import Block, prose_of
 from tests.programs import ROOT, Program, warm_python
 from tests.small_model import small_config
 from tests.squad_run import questions, write_squad
+from tests.token_run import tagged_sentences, write_conll
 
 # What a clone has that documented commands use.
 _CLONE = ("*.py", "*.md", "*.toml", "*.txt", "*.sh", "albert_tf", "benchmarks", "docs", "notebooks",
@@ -145,6 +146,7 @@ class Workspace:
         for seed, name in enumerate(("train", "dev", "test")):
             with self.path(f"{name}.csv").open("w", newline="") as file:
                 csv.writer(file).writerows([("intent", "utterance"), *texts(9, seed)])
+            write_conll(self.path(f"{name}.conll"), tagged_sentences(9, seed))
             write_choices(self.path(f"{name}.jsonl"), choices(5, seed, 5))
             for level in ("middle", "high"):
                 write_race(self.path(f"data/RACE/{name}/{level}"), choices(3, seed, 4))

@@ -25,7 +25,7 @@ class TokenRun(FineTuningRun):
     def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
         super().__init__(folder, golden, **config)
         for seed, (split, count) in enumerate(COUNTS.items()):
-            write_conll(folder / f"{split}.conll", sentences(count, seed))
+            write_conll(folder / f"{split}.conll", tagged_sentences(count, seed))
 
     def flags(self, **changes: Any) -> dict[str, Any]:
         """Six steps with a checkpoint at every second."""
@@ -34,7 +34,7 @@ class TokenRun(FineTuningRun):
         return super().flags(**{**data, **steps, **changes})
 
 
-def sentences(count: int, seed: int) -> list[list[tuple[str, str]]]:
+def tagged_sentences(count: int, seed: int) -> list[list[tuple[str, str]]]:
     source = random.Random(seed)
     return [
         [word for part in source.choices(PARTS, k=source.randint(1, 8)) for word in part]

@@ -58,6 +58,7 @@ _SQUAD: dict[str, Any] = {"warmup_proportion": 0.1, "save_checkpoints_steps": 50
 _README = "paper, table 14; steps between checkpoints: README of the original release, whose"
 _SQUAD_1 = f"{_README} other settings are the same (2 epochs)"
 _SQUAD_2 = f"{_README} command has learning rate 5e-5 and length 384 instead"
+_TOKENS = "paper of BERT, appendix A.3, as none was published for ALBERT: 4 epochs of CoNLL-2003"
 _RACE_1 = "paper, table 14; with these settings v2 models diverge"
 _RACE_2 = "README of the original release"
 
@@ -78,6 +79,7 @@ _ROWS: tuple[tuple[str, Recipe], ...] = (
         Recipe(2e-5, 32, 12000, 1000, encoder_dropout_prob=0.1, versions=("v1",), source=_RACE_1),
     ),
     ("race", Recipe(1e-5, 32, 12000, 1000, versions=("v2",), source=_RACE_2)),
+    ("tokens", Recipe(5e-5, 32, 1755, 175, 128, source=_TOKENS)),
 )
 
 # README of the original release: one run each, best checkpoint. The columns in their order.
@@ -118,7 +120,7 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
     """Returns the published settings of a task.
 
     Args:
-        task_name: a GLUE task, "squad1.1", "squad2.0" or "race"; case does not matter.
+        task_name: a GLUE task, "squad1.1", "squad2.0", "race" or "tokens"; case does not matter.
         size: "base", "large", "xlarge" or "xxlarge"; None for any other model, which has the
             settings of all sizes and no published scores.
         version: "v1" or "v2".

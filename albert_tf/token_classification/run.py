@@ -24,6 +24,10 @@ from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.setup import StepSettings, check_answers
 from albert_tf.token_classification.data import Sentence, read_sentences
+from albert_tf.token_classification.export import (
+    export_text_token_classifier,
+    export_token_classifier,
+)
 from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
 from albert_tf.token_classification.labels import OUTSIDE, PLAIN, recognize_scheme, scheme_of
 from albert_tf.token_classification.metrics import best_metric, scores
@@ -296,6 +300,16 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
                 settings.predict_output_file,
                 settings.token_column,
             )
+        if settings.export_dir and settings.export_text_model:
+            export_text_token_classifier(
+                self.model,
+                self.labels,
+                self.tokenizer,
+                settings.export_dir,
+                settings.max_seq_length,
+            )
+        if settings.export_dir:
+            export_token_classifier(self.model, self.labels, settings.export_dir)
 
 
 def run_token_classification(

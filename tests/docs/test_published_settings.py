@@ -8,6 +8,7 @@ from albert_tf.finetuning.recipes import SIZES, VERSIONS, Recipe, recipe_for, re
 from tests.documentation import DOCS
 
 CLASSIFICATION, QUESTIONS = "classification.md", "question_answering.md"
+TOKENS = "token_classification.md"
 SETTINGS = {
     "learning rate": "learning_rate",
     "batch": "train_batch_size",
@@ -44,7 +45,9 @@ def recipe_of(row: str) -> Recipe:
     return recipe_for(task.replace("SQuAD ", "squad"), version=version or "v2")
 
 
-@pytest.mark.parametrize(("page", "corner"), [(CLASSIFICATION, "task"), (QUESTIONS, "data")])
+@pytest.mark.parametrize(
+    ("page", "corner"), [(CLASSIFICATION, "task"), (QUESTIONS, "data"), (TOKENS, "task")]
+)
 def test_settings_are_those_of_the_recipes(page, corner):
     rows = table(page, corner)
     assert rows
@@ -59,6 +62,7 @@ def test_settings_are_those_of_the_recipes(page, corner):
 
 def test_every_recipe_has_a_row():
     tasks = {row.lower() for row in table(CLASSIFICATION, "task")}
+    tasks |= table(TOKENS, "task").keys()
     tasks |= {row.lower().split(",")[0].replace(" ", "") for row in table(QUESTIONS, "data")}
     assert tasks == {*recipe_names()} - {"ax", "mismnli"}  # which take MNLI's
 

@@ -9,6 +9,7 @@ import albert_tf
 from albert_tf import TokenClassificationSettings, TokenClassifier, run_token_classification
 from albert_tf.token_classification.data import read_sentences
 from tests.pretraining_run import assert_same_bits, read_checkpoint
+from tests.serving import serve_texts
 from tests.token_run import TokenRun
 
 LABELS = ["O", "B-animal", "B-place", "I-animal", "I-place"]
@@ -155,7 +156,13 @@ def test_the_command_answers_all_kinds_of_files(learnt, tmp_path):
     first, second = map(json.loads, (tmp_path / "rows.jsonl.out").read_text().splitlines())
     assert first["id"] == 7
     assert len(first["predicted_labels"]) == 3
-    assert {e["label"]: (e["start"], e["end"]) for e in second["predicted_entities"]}["place"] == (
-        8,
-        15,
-    )
+    places = {e["label"]: (e["start"], e["end"]) for e in second["predicted_entities"]}
+    assert places["place"] == (8, 16)
+    learnt.must_work(**only, export_dir=tmp_path / "exported", export_text_model=True)
+    (path,) = (tmp_path / "exported" / "text").iterdir()
+    texts = ["It was on this mat.", "a good cat " * 20]
+    (answer,) = serve_texts(tmp_path, [(str(path), {"texts": texts})])
+    expected = TokenClassifier.load(learnt.output)(texts)
+    assert [[name.decode() for name in row if name] for row in answer["entities"]] == [
+        [entity.text for entity in one.entities] for one in expected
+    ]

@@ -17,6 +17,7 @@ from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_c
 from albert_tf.pretraining.create_data import PretrainingDataSettings
 from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
 from albert_tf.squad.run import SquadSettings, run_squad
+from albert_tf.token_classification.run import TokenClassificationSettings
 from albert_tf.training.settings import default_of, limits_of, missing, resolve
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun
@@ -27,6 +28,7 @@ from tests.squad_run import SquadRun
 
 SETTINGS = {
     "run_classifier": ClassificationSettings,
+    "run_token_classifier": TokenClassificationSettings,
     "run_squad": SquadSettings,
     "run_race": MultipleChoiceSettings,
     "run_pretraining": PretrainingSettings,
