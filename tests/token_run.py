@@ -8,7 +8,7 @@ from tests.fine_tuning_run import FineTuningRun
 
 # What a sentence is made of: words with their labels.
 PARTS = (
-    (("the", "O"), ("cat", "B-animal")),
+    (("the", "O"), ("dog", "B-animal")),
     (("a", "O"), ("good", "B-animal"), ("cat", "I-animal")),
     (("on", "O"), ("this", "B-place"), ("mat", "I-place")),
     (("it", "O"), ("was", "O"), ("very", "O")),

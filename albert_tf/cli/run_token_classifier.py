@@ -1,4 +1,4 @@
-r"""Fine-tunes and applies a token classifier: named entities, parts of speech and the like.
+r"""Fine-tunes and applies a token classifier, such as for named entities.
 
 Files have a word a line and blank lines between sentences, with columns as in CoNLL, or are JSON
 Lines. --do_train, --do_eval, --do_predict, --predict_file and --export_dir say what to do, in any

@@ -212,7 +212,7 @@ class TokenClassifier:
         return cls(model, labels=labels, max_seq_length=max_seq_length, batch_size=batch_size)
 
     @overload
-    def __call__(self, texts: str) -> TaggedText: ...
+    def __call__(self, texts: str) -> TaggedText: ...  # type: ignore[overload-overlap]
 
     @overload
     def __call__(self, texts: Iterable[str] | Iterable[Sequence[str]]) -> list[TaggedText]: ...

@@ -40,8 +40,7 @@ OTHER_FLAGS = {"all", "check", "flink_job_server_jar", "model_base_path", "signa
 
 
 # Files that readers of a page make.
-OF_READERS = {"ablations.md", "accelerator_report.md", "glue_results.md", "run_tagging.py",
-              "tagging.py", "train.sh"}  # fmt: skip
+OF_READERS = {"ablations.md", "accelerator_report.md", "glue_results.md", "train.sh"}
 
 
 def has_test_of_its_own(document: Path) -> bool:
