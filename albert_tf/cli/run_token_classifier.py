@@ -35,9 +35,9 @@ def define_flags() -> None:
             "Actions": {
                 Flag("do_predict", False): "Write the test set with predicted labels to "
                 "test_results, in the form it came in.",
-                Flag("predict_file"): "Label this file: texts, one per line, if it ends in .txt or "
-                "is -, the standard input, and JSON Lines come out; else a file as --test_file, "
-                "which is written in the form it came in.",
+                Flag("predict_file"): "Label this file, which is one as --test_file, and write "
+                "it in the form it came in; -, the standard input, has texts, one per line, which "
+                "become JSON Lines.",
                 Flag("predict_output_file"): "File for the predictions of --predict_file. "
                 "Default: the standard output.",
                 **DRY_RUN,

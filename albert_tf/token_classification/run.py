@@ -17,6 +17,7 @@ from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
+from albert_tf.data.streams import can_be_read_twice
 from albert_tf.data.strict_json import listed, shown
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, label_cell
 from albert_tf.finetuning import flow
@@ -34,7 +35,6 @@ from albert_tf.token_classification.metrics import best_metric, scores
 from albert_tf.token_classification.tag import (
     FLAG,
     TokenClassifier,
-    check_lines,
     is_text,
     predict_file,
     predict_in_form,
@@ -125,10 +125,15 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
             )
         self.labels = trained.labels if trained else Labels()
         schemes = {}
+        self.class_weights = None
         if settings.do_train or not trained:
             counts, schemes[TRAIN] = self._check_labels(TRAIN)
             if not trained:
                 self.labels = self._labels_of(counts)
+            if settings.do_train and settings.class_weights is not None:
+                names = self.labels.names
+                occurrences = np.array([counts[name] for name in names])
+                self.class_weights = class_weights(settings.class_weights, names, occurrences)
         if settings.do_eval:
             _, schemes[DEV] = self._check_labels(DEV)
         found = {scheme: split for split, scheme in schemes.items() if scheme != PLAIN}
@@ -138,14 +143,8 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
                 f"{settings.train_file} {schemes[TRAIN]}. Label both in one scheme."
             )
         self.scheme = scheme_of(self.labels.names)
-        self.class_weights: np.ndarray | None = None
-        if settings.do_train and settings.class_weights is not None:
-            of_labels = np.array([counts[name] for name in self.labels.names])
-            self.class_weights = class_weights(settings.class_weights, self.labels.names, of_labels)
         for path, flag in ((settings.test_file, TEST_FLAG), (settings.predict_file, FLAG)):
-            if flag == FLAG and path and is_text(path):
-                check_lines(path)
-            elif path and (flag == FLAG or settings.do_predict):
+            if path and (settings.do_predict if flag == TEST_FLAG else not is_text(path)):
                 for _ in self._read(path, flag, label_column=None):
                     pass
         columns = {column: str(getattr(settings, column)) for column in _COLUMNS}
@@ -154,6 +153,8 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
         self.evaluates = settings.do_eval
 
     def _read(self, path: str, flag: str, label_column: int | None) -> Iterator[Sentence]:
+        if not can_be_read_twice(path, flag, "a file of words"):
+            raise ValueError(f"{flag} is read twice, so it must be a file. Received: {path!r}")
         return read_sentences(
             path,
             token_column=self.settings.token_column,

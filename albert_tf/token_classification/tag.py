@@ -300,16 +300,8 @@ def predict_sentences(
 
 
 def is_text(path: str) -> bool:
-    """Whether --predict_file has a text a line: the standard input, a pipe or a `.txt` file."""
-    return path.lower().endswith(".txt") or not can_be_read_twice(path, FLAG, "a file to label")
-
-
-def check_lines(path: str) -> None:
-    """Raises ValueError unless a file of texts can be read, before the model is even trained."""
-    if can_be_read_twice(path, FLAG, "a file to label"):
-        with open_input(path) as file:
-            for _ in _texts(read_lines(file), path):
-                pass
+    """Whether --predict_file has a text a line: the standard input, or a pipe."""
+    return not can_be_read_twice(path, FLAG, "a file of words")
 
 
 def predict_file(
@@ -317,10 +309,10 @@ def predict_file(
 ) -> None:
     """Labels a file, or the lines of the standard input, "-".
 
-    Texts (see `is_text`) become JSON lines with `text` and `predicted_entities`. The standard
-    input and pipes are answered as they come: as soon as a line is there. All other files are
-    written in the form they came in, see `write_predictions`. The file at `output_path`, without
-    which it is the standard output, appears when it is complete.
+    Files are written in the form they came in, see `write_predictions`. The standard input and
+    pipes have texts, which become JSON lines with `text` and `predicted_entities`; they are
+    answered as they come, as soon as a line is there. The file at `output_path`, without which it
+    is the standard output, appears when it is complete.
 
     Raises:
         ValueError: the file cannot be used; names the line.
@@ -346,10 +338,7 @@ def predict_in_form(
 
 def _predict_texts(path: str, classifier: TokenClassifier, out: IO[bytes]) -> None:
     with open_input(path) as file:
-        lines: Iterable[Sequence[bytes]] = read_lines(file)
-        if can_be_read_twice(path, FLAG, "a file to label"):
-            lines = regrouped(lines, _SENTENCES_AT_ONCE)
-        for texts in _texts(lines, path):
+        for texts in _texts(read_lines(file), path):
             spans = [split_words(text) for text in texts]
             words = [
                 [text[start:end] for start, end in found]

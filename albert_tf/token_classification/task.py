@@ -106,19 +106,11 @@ class TokenClassificationTask(InMemoryTask):
 
     def loss_weights(self, features: Features) -> dict[str, tf.Tensor]:
         """See `Task`."""
-        _, weights = self._weighted_targets(features)
-        return {LOSS: tf.reduce_sum(weights)}
+        return {LOSS: tf.reduce_sum(self._targets(features)[1])}
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`; the mean is one over words."""
-        return {LOSS: classification_loss(outputs["logits"], *self._weighted_targets(features))}
-
-    def _weighted_targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-        """As `_targets`, with the weights of the labels."""
-        label_ids, weights = _targets(features)
-        if self.class_weights is not None:
-            weights *= tf.gather(tf.constant(self.class_weights), label_ids)
-        return label_ids, weights
+        """See `Task`; the mean is one over words, by the weights of their labels."""
+        return {LOSS: classification_loss(outputs["logits"], *self._targets(features))}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
         """See `Task`."""
@@ -126,11 +118,18 @@ class TokenClassificationTask(InMemoryTask):
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
-        return {"accuracy": accuracy(outputs["logits"], *_targets(features))}
+        return {"accuracy": accuracy(outputs["logits"], *_labelled(features))}
+
+    def _targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
+        """Label ids, see `_labelled`, and their weights in the loss, float32 [B, S]."""
+        label_ids, weights = _labelled(features)
+        if self.class_weights is not None:
+            weights *= tf.gather(tf.constant(self.class_weights), label_ids)
+        return label_ids, weights
 
 
-def _targets(features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-    """Label ids, int32 [B, S], 0 where there is none, and weights, float32 [B, S], 0 there too."""
+def _labelled(features: Features) -> tuple[tf.Tensor, tf.Tensor]:
+    """Label ids, int32 [B, S], 0 where there is none, and float32 [B, S]; 1 = there is one."""
     is_labelled = tf.cast(features["label_ids"] >= 0, tf.float32)
     weights = is_labelled * features[EXAMPLE_WEIGHTS][:, None]
     return tf.maximum(features["label_ids"], 0), weights

@@ -95,9 +95,11 @@ def test_a_dry_run_checks_all_and_writes_nothing(tmp_path, golden, caplog):
     caplog.set_level("INFO", logger="absl")
     run = TokenRun(tmp_path, golden)
     flags = run.flags(do_train=True, do_eval=True, do_predict=True, dry_run=True)
+    flags |= {"class_weights": "O=0.5,B-place=2"}
     assert run_token_classification(TokenClassificationSettings(**flags)).history == []
     assert "split=train sentences=60" in caplog.text
     assert "scheme=IOB2" in caplog.text
+    assert "--class_weights: O=0.5, B-animal=1, B-place=2" in caplog.text
     assert not run.output.exists()
 
 
@@ -110,6 +112,8 @@ def test_flags_that_do_not_go_together_are_refused(tmp_path, golden):
         ({"do_train": True, "token_column": 2}, "--token_column must be from -2 to 1"),
         ({"do_train": True, "max_seq_length": 2}, "--max_seq_length must be at least 3"),
         ({"do_train": True, "predict_output_file": "out"}, "--predict_file, which is not given"),
+        ({"do_train": True, "class_weights": "B-city=2"}, "--class_weights.*B-city"),
+        ({"do_train": True, "train_file": "-"}, "--train_file is read twice"),
         ({}, "Nothing to do"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -119,6 +119,16 @@ def test_padding_and_other_pieces_have_no_part_in_the_loss():
     right = batch["label_ids"].numpy()[rows, places]
     expected = -log_probs[rows, places, right].mean()
     np.testing.assert_allclose(task.total_loss(losses), expected, rtol=1e-5, atol=0)
+    task.class_weights = np.array([1, 4, 0.5], np.float32)
+    losses = task.losses({"logits": tf.constant(logits)}, features)
+    label_weights = task.class_weights[right]
+    assert task.loss_weights(features)["loss"] == losses["loss"].weight == label_weights.sum()
+    np.testing.assert_allclose(
+        task.total_loss(losses),
+        -(label_weights * log_probs[rows, places, right]).sum() / label_weights.sum(),
+        rtol=1e-5,
+        atol=0,
+    )
     hits = logits.argmax(-1)[rows, places] == right
     found = means([task.metrics({"logits": tf.constant(logits)}, features)])
     assert found == {"accuracy": pytest.approx(hits.mean())}

@@ -92,12 +92,12 @@ def test_a_word_has_what_the_model_says_of_it_in_its_window(model, tokenizer, se
 def test_texts_get_the_same_numbers_as_the_lines_of_a_file(
     model, directory, tokenizer, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(tag, "_SENTENCES_AT_ONCE", 4)
     texts = ["The cat sat, on a mat.", "", " \t ", "и" * 30, "a " * 100, "שלום cat\u200f!", "mat"]
     classifier = TokenClassifier.load(directory)
     found = classifier(texts)
-    (tmp_path / "texts.txt").write_text("\n".join(texts))
-    predict_file(str(tmp_path / "texts.txt"), classifier, str(tmp_path / "out.jsonl"), 0)
+    stream = io.BytesIO("\n".join(texts).encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+    predict_file("-", classifier, str(tmp_path / "out.jsonl"), 0)
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     rows = [{"text": text} for text in texts]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
