@@ -106,6 +106,8 @@ def test_no_module_imports_itself_by_a_detour():
         "import albert_tf.cli.run_pretraining as c; c.define_flags()",
         "import albert_tf.cli.run_classifier as c; c.define_flags()",
         "import albert_tf.cli.run_race as c; c.define_flags()",
+        "import albert_tf.cli.run_token_classifier as c; c.define_flags()",
+        "import albert_tf.token_classification.features, albert_tf.token_classification.metrics",
     ],
 )
 def test_what_needs_no_tensorflow_does_not_import_it(code):
