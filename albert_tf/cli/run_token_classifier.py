@@ -8,8 +8,7 @@ combination.
         --albert_hub_module_handle=albert_base --do_train --do_eval --max_seq_length=128 \
         --train_step=1000 --warmup_step=100 --output_dir=entities
 
-    echo "Ada Lovelace was born in London." | albert_tf run_token_classifier \
-        --output_dir=entities --predict_file=-
+    albert_tf run_token_classifier --output_dir=entities --predict_file=- < texts.txt
 """
 
 from __future__ import annotations

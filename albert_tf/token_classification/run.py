@@ -118,17 +118,18 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
     ) -> None:
         super().__init__(settings, name, trained, source)
         check_room(False, settings.max_seq_length)
-        if trained is None and not settings.train_file:
+        self.labels = trained.labels if trained else Labels()
+        is_new = not self.labels.names
+        if is_new and not settings.train_file:
             raise ValueError(
                 "The labels are not known: pass --train_file to read them from, or an --output_dir "
                 "with a model that was saved with its labels."
             )
-        self.labels = trained.labels if trained else Labels()
         schemes = {}
         self.class_weights = None
-        if settings.do_train or not trained:
+        if settings.do_train or is_new:
             counts, schemes[TRAIN] = self._check_labels(TRAIN)
-            if not trained:
+            if is_new:
                 self.labels = self._labels_of(counts)
             if settings.do_train and settings.class_weights is not None:
                 names = self.labels.names
