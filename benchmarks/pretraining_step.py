@@ -14,7 +14,6 @@ needs least runs first.
 
 from __future__ import annotations
 
-import resource
 import statistics
 import time
 
@@ -25,7 +24,7 @@ from albert_tf.config import FLOAT32, PRECISIONS, AlbertConfig
 from albert_tf.training.trainer import Trainer
 from benchmarks.matmul import matmul_rate, pretraining_operations
 from benchmarks.pretraining import pretraining_trainer, random_batch
-from benchmarks.timing import seconds
+from benchmarks.timing import peak_memory, seconds
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_string("albert_config_file", None, "Model, in place of a preset.")
@@ -37,11 +36,6 @@ flags.DEFINE_integer("rounds", 5, "Timings of each; the median ratio is printed.
 flags.DEFINE_enum("precision", FLOAT32, PRECISIONS, "As in run_pretraining.py.")
 flags.DEFINE_bool("xla", False, "As in run_pretraining.py.")
 FLAGS = flags.FLAGS
-
-
-def peak_memory() -> float:
-    """The most memory the process has had so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 def make_trainer(config: AlbertConfig, micro_batches: int) -> Trainer:

@@ -10,7 +10,6 @@ not for time. Processor time is printed too: other programs disturb it less than
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from absl import app, flags
 
 from albert_tf.config import AlbertConfig
 from albert_tf.training.memory import TrainingSetting, estimate_memory
+from benchmarks.timing import peak_memory
 
 flags.DEFINE_string("preset", "base_v2", "Model.")
 flags.DEFINE_integer("batch_size", 8, "Examples.")
@@ -73,7 +73,7 @@ def run_steps(remat: bool) -> dict[str, float]:
     return {
         "seconds": statistics.median(walls[timed]),
         "processor_seconds": statistics.median(processors[timed]),
-        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+        "peak_gb": peak_memory(),
         "gradient_norm": float(norm),
     }
 

@@ -1,7 +1,18 @@
-"""Wall times of functions."""
+"""Wall times of functions, and the memory of the process."""
 
+import re
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
+
+
+def peak_memory() -> float:
+    """The most memory that this program has had so far, in GB; on Linux.
+
+    `getrusage` also counts what the process was before: a copy of the one that started it.
+    """
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) * 1024 / 1e9
 
 
 def seconds(run: Callable[[], object]) -> float:

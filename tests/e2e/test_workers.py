@@ -217,7 +217,7 @@ def test_workers_stop_at_one_step_near_a_checkpoint_and_near_the_end(run, two_wo
     """The step is saved, and nothing is read beyond it: all go on bit-equal."""
     expected, _ = two_workers
     output = run.folder / f"stopped-{after}"
-    flags = run.flags(output_dir=output, **FLAGS)
+    flags = flags_of(run, output_dir=output)
     workers = start_workers(SCRIPT, run.folder, flags)
     while tf.train.latest_checkpoint(str(output)) is None or committed_step(output) < after:
         assert workers[0].is_running(), workers[0].wait().output
