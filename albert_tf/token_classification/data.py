@@ -6,11 +6,14 @@
 * `text` and, where they are known, `entities`: a list of `{"start": 0, "end": 4, "label": "PER"}`,
   in characters (code points), end exclusive. The text is split into words, see `split_words`.
 
-Every other file has a word a line and blank lines between sentences. Columns are parted by tabs if
-the first row has one, else by blanks and tabs; all rows have as many. `-DOCSTART-` begins a line
+Of an object with both kinds of keys `tokens` and `labels` are read.
+
+Every other file has a word a line and blank lines between sentences. Columns are separated by tabs
+if the first row has one, else by blanks and tabs; all rows have as many. `-DOCSTART-` begins a line
 between documents. A line that begins with `#` before the first word of a sentence is a comment,
 unless it has as many columns as the rows: then it is a row, for `#` is a word too. Files of ten
-columns are CoNLL-U, where lines whose first column is `1-2` or `1.1` are no words.
+columns are CoNLL-U, where lines whose first column is `1-2` or `1.1` are no words; more columns, as
+of predictions, have `_` there.
 
 Words are what the file has: to clean them is up to the tokenizer. They may be empty.
 """
@@ -112,11 +115,9 @@ def read_sentences(
     for sentence in filter(None, read):
         is_empty = False
         if needs_labels and sentence.labels is None:
-            missing = (
-                'neither "labels" nor "entities"'
-                if is_json_lines(path)
-                else f"no column --label_column={label_column} beside its words"
-            )
+            missing = f"no column --label_column={label_column} beside its words"
+            if is_json_lines(path):
+                missing = 'no "labels"' if sentence.text is None else 'no "entities"'
             raise ValueError(f"{flag}: {sentence.guid} has {missing}; labels are needed here.")
         yield sentence
     if is_empty:
@@ -164,7 +165,7 @@ def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
                 break
     tab = "\t" in first
     width, first_line = len(_cells(first, tab)), head[-1][0] if head else 0
-    may_have_ranges = width == _CONLLU_COLUMNS and tab and token_column % width
+    may_have_ranges = width >= _CONLLU_COLUMNS and tab and token_column % width
     is_start = True
     for number, raw in chain(head, lines):
         line = raw.removesuffix("\r")
@@ -182,7 +183,8 @@ def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
                 "or \\r\\n."
             )
         elif len(cells) == width:
-            if may_have_ranges and _NO_WORD.fullmatch(cells[0]):
+            is_range = may_have_ranges and _NO_WORD.fullmatch(cells[0])
+            if is_range and {*cells[_CONLLU_COLUMNS:]} <= {_NO_LABEL}:
                 yield number, raw, None, _NO_LABEL
             else:
                 is_start = False
@@ -192,7 +194,7 @@ def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
         else:
             raise ValueError(
                 f"{flag}: line {number} of {path} has {_columns(len(cells))} where line "
-                f"{first_line} has {width}, parted by {'tabs' if tab else 'blanks'}. Received: "
+                f"{first_line} has {width}, separated by {'tabs' if tab else 'blanks'}. Received: "
                 f"{shown(line)}"
             )
 

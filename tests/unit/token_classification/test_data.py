@@ -91,7 +91,7 @@ def test_a_file_without_labels(read):
     assert words_and_labels(read("a O\n", label_column=None)) == [("a", None)]
     with pytest.raises(ValueError, match=r"--dev_file: .*t\.conll:2 .*--label_column=2"):
         read("\na DT\n", label_column=2, flag="--dev_file", needs_labels=True)
-    with pytest.raises(ValueError, match=r"t\.jsonl:2 .*entities"):
+    with pytest.raises(ValueError, match=r't\.jsonl:2 has no "labels"; labels are needed'):
         read('{"tokens": ["a"], "labels": ["X"]}\n{"tokens": ["a"]}', "t.jsonl", needs_labels=True)
 
 
@@ -118,13 +118,15 @@ def test_conllu(read, tmp_path):
     write_predictions(path, written, predicted, "plain", token_column=1)
     last = [line.rpartition("\t")[2] for line in written.getvalue().decode().splitlines()]
     assert last == [rows[0], "_", "A", "D", "_", "N"]
+    [again] = read(written.getvalue().decode(), token_column=1)
+    assert (again.words, again.labels) == (sentence.words, ("A", "D", "N"))
 
 
 @pytest.mark.parametrize(
     ("content", "options", "named"),
     [
-        ("a O\nb\n", {}, ["line 2", "1 column ", "2, parted by blanks"]),
-        ("a\tO\n\nb\tX\tO\n", {}, ["line 3", "3 columns", "line 1 has 2, parted by tabs"]),
+        ("a O\nb\n", {}, ["line 2", "1 column ", "2, separated by blanks"]),
+        ("a\tO\n\nb\tX\tO\n", {}, ["line 3", "3 columns", "line 1 has 2, separated by tabs"]),
         ("a\tO\nb O\n", {}, ["line 2", "1 column "]),
         ("a\tO\nb\t\n", {}, ["line 2", "empty label", "--label_column"]),
         ("a\tO\rb\tO\r", {}, ["line 1", "carriage return"]),
@@ -198,6 +200,15 @@ def test_texts_with_entities(read):
     assert [entity["start"] for entity in found] == [5, 15, 21]
     assert read('{"text": "a", "entities": []}', "t.json")[0].labels == ("O",)
     assert read('{"text": "a"}', "t.json")[0].labels is None
+
+
+@pytest.mark.parametrize(
+    ("content", "missing"),
+    [('{"tokens": ["a"], "text": "a", "entities": []}', "labels"), ('{"text": "a"}', "entities")],
+)
+def test_missing_labels_are_called_by_their_key(read, content, missing):
+    with pytest.raises(ValueError, match=f'--train_file: .*t.jsonl:1 has no "{missing}"; labels'):
+        read(content, "t.jsonl", needs_labels=True)
 
 
 def _entities(*spans: tuple) -> str:
