@@ -195,7 +195,9 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
                 f"--multi_label is for --task_name={CustomData.name}. Received: --task_name="
                 f"{self.name}, whose texts have one label each."
             )
-        if not settings.multi_label and settings.multi_label_threshold != Labels.threshold:
+        is_given = settings.multi_label_threshold != Labels.threshold
+        is_given &= not (trained and trained.labels.multi_label)  # or it is that of the training
+        if is_given and not settings.multi_label:
             raise ValueError(
                 f"--multi_label_threshold={settings.multi_label_threshold} is for --multi_label, "
                 "which is not given."

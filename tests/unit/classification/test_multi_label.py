@@ -225,6 +225,15 @@ def test_flags_that_do_not_go_with_several_labels_are_refused(changes, named, tm
     assert not small.output.exists()
 
 
+def test_a_model_of_several_labels_is_refused_as_one_of_a_single_label(tmp_path, golden):
+    """Its threshold was not given, so it is not what is wrong."""
+    small = several_labels(tmp_path, golden)
+    small.output.mkdir()
+    TrainedTask("custom", Labels(NAMES, True, 0.3), False).write(str(small.output))
+    with pytest.raises(ValueError, match="predicts any number of labels a text, but --multi_label"):
+        albert_tf.run_classification(settings(small, do_train=True, multi_label=False))
+
+
 def several_labels(tmp_path, golden):
     """A small classifier whose files have zero to three labels a text."""
     small = ClassifierRun(tmp_path, golden)
