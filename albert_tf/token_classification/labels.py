@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from albert_tf.data.strict_json import shown
+from albert_tf.data.strict_json import listed, shown
 
 if TYPE_CHECKING:
     from albert_tf.token_classification.data import Sentence
@@ -131,9 +131,19 @@ def scheme_of(names: Sequence[str]) -> str:
     """Returns plain for the labels of a model where `recognize_scheme` does, else IOB2.
 
     Nothing tells IOB2 there from the other schemes; `entities` reads them alike.
+
+    Raises ValueError: only some labels are of such a scheme, as in a model from elsewhere.
     """
     is_typed = any(name[:2] in ("B-", "I-") for name in names) or _are_single(names)
-    return IOB2 if is_typed or _are_untyped(names) else PLAIN
+    if not is_typed and not _are_untyped(names):
+        return PLAIN
+    if other := [name for name in names if not _is_chunk_label(name, is_typed)]:
+        raise ValueError(
+            f"The labels of the model are of two schemes: {listed(other)} are neither O nor B-, "
+            "I-, E- or S- and a type, as the others are. Rename them; BILOU's L- is E-, its U- is "
+            f"S-. Received: {listed(names)}"
+        )
+    return IOB2
 
 
 def _are_single(names: Iterable[str]) -> bool:

@@ -10,6 +10,7 @@ from albert_tf.token_classification.labels import (
     entities,
     labels_of,
     recognize_scheme,
+    scheme_of,
     split_label,
 )
 
@@ -53,6 +54,12 @@ def test_schemes_are_recognized(scheme, texts):
 def test_sentences_without_labels_have_no_scheme_of_their_own():
     unlabelled = Sentence("t.conll:1", ("a", "b"))
     assert recognize_scheme([unlabelled, *sentences("I-PER O")]) == "IOB1"
+
+
+@pytest.mark.parametrize("names", [("O", "B-X", "L-X", "U-X"), ("B-X", "PAD"), ("B-X", "B-")])
+def test_models_whose_labels_are_of_two_schemes_are_refused(names):
+    with pytest.raises(ValueError, match=f"two schemes: .*'{names[-1]}' are neither O"):
+        scheme_of(names)
 
 
 @pytest.mark.parametrize(
