@@ -12,7 +12,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.model_source import ModelSource
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TOKENS, TrainedTask
 from albert_tf.classification.data import LABEL, TEXT_A, CustomData, GlueData
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.features import text_features
@@ -112,7 +112,10 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
     @classmethod
     def task_name(cls, settings: ClassificationSettings, trained: TrainedTask | None) -> str:
         """See `Job`."""
-        name = settings.task_name or (trained.name if trained else "")
+        known = trained.name if trained else ""
+        if known in (*QUESTION_TASKS, TOKENS):
+            known = CustomData.name  # as which the model is refused
+        name = settings.task_name or known
         if not name:
             raise ValueError(
                 f"--task_name is needed: {settings.output_dir!r} holds no model that says what it "

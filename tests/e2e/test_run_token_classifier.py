@@ -7,6 +7,8 @@ import pytest
 
 import albert_tf
 from albert_tf import TokenClassificationSettings, TokenClassifier, run_token_classification
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.data.text_examples import Labels
 from albert_tf.token_classification.data import read_sentences
 from tests.pretraining_run import assert_same_bits, read_checkpoint
 from tests.serving import serve_texts
@@ -119,6 +121,15 @@ def test_flags_that_do_not_go_together_are_refused(tmp_path, golden):
         with pytest.raises(ValueError, match=message):
             run_token_classification(TokenClassificationSettings(**run.flags(**changes)))
     assert not run.output.exists()
+
+
+def test_another_command_refuses_the_model(tmp_path, golden):
+    run = TokenRun(tmp_path, golden)
+    run.output.mkdir()
+    TrainedTask("tokens", Labels(tuple(LABELS)), False).write(str(run.output))
+    settings = albert_tf.ClassificationSettings(output_dir=str(run.output), predict_file="-")
+    with pytest.raises(ValueError, match=r"belongs to another task: .* says 'tokens'"):
+        albert_tf.run_classification(settings)
 
 
 @pytest.mark.slow
