@@ -40,9 +40,8 @@ from albert_tf.data.files import (
     write_error,
 )
 from albert_tf.modeling.models import (
-    AlbertForClassification,
     AlbertForMultipleChoice,
-    AlbertForTokenClassification,
+    LabelModel,
 )
 from albert_tf.tokenization.base import Tokenizer
 
@@ -375,9 +374,7 @@ def model_outputs(
     Returns:
         Outputs by their names, float32; those of padding are zero, as they mean nothing.
     """
-    has_logits_alone = isinstance(
-        model, AlbertForClassification | AlbertForTokenClassification | AlbertForMultipleChoice
-    )
+    has_logits_alone = isinstance(model, LabelModel | AlbertForMultipleChoice)
     compute = partial(model, **({"output_hidden_states": True} if has_logits_alone else {}))
     if as_graph:
         compute = tf.function(compute, autograph=False)

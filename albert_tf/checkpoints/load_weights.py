@@ -20,8 +20,6 @@ from albert_tf.checkpoints.original.names import is_slot, original_names
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.heads import ClassificationHead
-from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.modeling.parameter_sharing import (
     attention_norm_name,
     block_runs,
@@ -201,7 +199,7 @@ def load_weights(
         ],
         mismatched=mismatched,
         skipped=skip,
-        unused=[] if _uses_pooler(model) else [n for n in missing if n.startswith(_POOLER)],
+        unused=[] if model.uses_pooler else [n for n in missing if n.startswith(_POOLER)],
     )
     report.check_encoder(allow_partial)
     if not (allow_partial or init_from_group0):
@@ -210,15 +208,6 @@ def load_weights(
     for name, stored in mapped.items():
         variables[name].assign(values[stored])
     return report
-
-
-def _uses_pooler(model: keras.Model) -> bool:
-    """Whether an output of the model is made from the pooled one; other libraries leave it out."""
-    if isinstance(model, AlbertForTokenClassification):
-        return False
-    return isinstance(model, AlbertEncoder) or any(
-        isinstance(layer, ClassificationHead) for layer in model.layers
-    )
 
 
 def open_checkpoint(prefix: str) -> tuple[WeightsReader, dict[str, list[int]]]:

@@ -11,6 +11,12 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.formats import trained_task
+from albert_tf.checkpoints.heads import (
+    CLASSIFIER,
+    Shapes,
+    head_in,
+    head_of,
+)
 from albert_tf.checkpoints.load_weights import (
     HUB_SCOPE,
     load_weights,
@@ -25,33 +31,13 @@ from albert_tf.checkpoints.model_source import (
     stored_model,
 )
 from albert_tf.checkpoints.original.files import read_variables
-from albert_tf.checkpoints.original.names import SLOT_NAMES, original_names
+from albert_tf.checkpoints.original.names import PRETRAINING_HEADS, SLOT_NAMES, original_names
 from albert_tf.checkpoints.report import ENCODER_PREFIX, LoadError, LoadReport
-from albert_tf.checkpoints.trained_task import (
-    MULTIPLE_CHOICE,
-    QUESTION_TASKS,
-    TOKENS,
-    TrainedTask,
-)
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path
-from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
-from albert_tf.modeling.models import (
-    AlbertForClassification,
-    AlbertForMultipleChoice,
-    AlbertForPretraining,
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-    AlbertForTokenClassification,
-)
+from albert_tf.modeling.encoder import ConfiguredModel
 
-# Scopes of the heads. One variable tells of a head: if others of it are missing, that is said.
-_BEAM_HEAD = ("start_logits/", "end_logits/", "answer_class/")
-_SPAN_HEAD = "cls/squad/"
-_CLASSIFIER = "output_weights"
-_MASKED_LM_HEAD = "cls/predictions/"
-_SENTENCE_ORDER_HEAD = "cls/seq_relationship/"
-_BEAM_SETTINGS = ("start_n_top", "end_n_top")
 M = TypeVar("M", bound=ConfiguredModel)
 
 
@@ -96,11 +82,9 @@ def load_class(
         as_path("path", path), "path", ModelSettings(albert_config_file=albert_config_file)
     )
     task = trained_task(checkpoint)
-    is_other = task is not None and _has_other_head(model_class, settings, task)
-    _, shapes = open_checkpoint(checkpoint)
-    stored = {}
-    if not is_other:
-        stored = _stored_settings(model_class, source.config, without_scope(shapes), task)
+    shapes = without_scope(open_checkpoint(checkpoint)[1])
+    is_other = task is not None and _has_other_head(model_class, settings, shapes, task)
+    stored = {} if is_other else head_of(model_class).settings(source.config, shapes, task)
     num_labels = stored.get("num_labels")
     if settings.get("num_labels", num_labels) != num_labels:
         stored = {}
@@ -129,19 +113,19 @@ def load_class(
     return model
 
 
-def _has_other_head(model_class: type, settings: Mapping[str, Any], task: TrainedTask) -> bool:
+def _has_other_head(
+    model_class: type[ConfiguredModel],
+    settings: Mapping[str, Any],
+    shapes: Shapes,
+    task: TrainedTask,
+) -> bool:
     """Whether the head of a trained model answers something else than is wanted."""
-    if model_class is AlbertForMultipleChoice:
-        return task.name != MULTIPLE_CHOICE
-    if model_class is AlbertForClassification:
-        is_other = task.name in (*QUESTION_TASKS, TOKENS)
-    elif model_class is AlbertForTokenClassification:
-        is_other = task.name != TOKENS
-    else:
+    head = head_of(model_class)
+    if CLASSIFIER not in head.scopes:
         return False  # other heads have variables of their own
     labels, several = settings.get("labels"), task.labels.multi_label
     return (
-        is_other
+        head is not head_in(shapes, task)
         or (labels is not None and task.labels.names != (*labels,))
         or settings.get("multi_label", several) != several
     )
@@ -151,11 +135,10 @@ def _head_of(name: str) -> str | None:
     """The head that a variable belongs to: its scope; None for the encoder."""
     if name.startswith(ENCODER_PREFIX):
         return None
-    heads = (_MASKED_LM_HEAD, _SENTENCE_ORDER_HEAD)
-    return next((head for head in heads if name.startswith(head)), "")
+    return next((head for head in PRETRAINING_HEADS if name.startswith(head)), "")
 
 
-def without_scope(shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+def without_scope(shapes: Shapes) -> dict[str, Sequence[int]]:
     """Returns shapes, of a TF-Hub module by the names that the original has outside of it."""
     return {name.removeprefix(HUB_SCOPE): shape for name, shape in shapes.items()}
 
@@ -235,7 +218,7 @@ def _check_heads(report: LoadReport) -> None:
 
 
 def empty_model(
-    config: AlbertConfig, shapes: Mapping[str, Sequence[int]], task: TrainedTask | None = None
+    config: AlbertConfig, shapes: Shapes, task: TrainedTask | None = None
 ) -> ConfiguredModel:
     """Makes the model that weights belong to, with random ones.
 
@@ -244,48 +227,8 @@ def empty_model(
         shapes: of its weights, by the original's names; the heads are known by them.
         task: what it was trained for, if that is known.
     """
-    model_class = _class_of(shapes, task)
-    return model_class(config, **_stored_settings(model_class, config, shapes, task))
-
-
-def _class_of(
-    shapes: Mapping[str, Sequence[int]], task: TrainedTask | None
-) -> type[ConfiguredModel]:
-    if _has(_BEAM_HEAD, shapes):
-        return AlbertForQuestionAnsweringWithBeamSearch
-    if _has(_SPAN_HEAD, shapes):
-        return AlbertForQuestionAnswering
-    if _CLASSIFIER in shapes:
-        of_task = {MULTIPLE_CHOICE: AlbertForMultipleChoice, TOKENS: AlbertForTokenClassification}
-        return of_task.get(task.name if task else "", AlbertForClassification)
-    return AlbertForPretraining if _has(_MASKED_LM_HEAD, shapes) else AlbertEncoder
-
-
-def _stored_settings(
-    model_class: type[ConfiguredModel],
-    config: AlbertConfig,
-    shapes: Mapping[str, Sequence[int]],
-    task: TrainedTask | None,
-) -> dict[str, Any]:
-    """What the constructor of a class takes beside the configuration, as the weights have it."""
-    if model_class is AlbertForQuestionAnsweringWithBeamSearch:
-        known = task.settings if task else {}
-        longest = config.max_position_embeddings
-        return {name: min(int(known.get(name, 5)), longest) for name in _BEAM_SETTINGS}
-    is_classifier = model_class in (AlbertForClassification, AlbertForTokenClassification)
-    if is_classifier and _CLASSIFIER in shapes:
-        number = int(shapes[_CLASSIFIER][0])
-        if task is None or len(task.labels.names) != number:
-            return {"num_labels": number, "labels": None}
-        several = {"multi_label": True} if task.labels.multi_label else {}
-        return {"num_labels": number, "labels": task.labels.names, **several}
-    if model_class is AlbertForPretraining and _has(_MASKED_LM_HEAD, shapes):
-        return {"has_sentence_order_head": _has(_SENTENCE_ORDER_HEAD, shapes)}
-    return {}
-
-
-def _has(scope: str | tuple[str, ...], shapes: Mapping[str, Sequence[int]]) -> bool:
-    return any(name.startswith(scope) for name in shapes)
+    head = head_in(shapes, task)
+    return head.model_class(config, **head.settings(config, shapes, task))
 
 
 def build_model(contents: ModelContents) -> keras.Model:
@@ -307,9 +250,7 @@ def build_model(contents: ModelContents) -> keras.Model:
     return model
 
 
-def _slots(
-    report: LoadReport, reader: WeightsReader, shapes: Mapping[str, Sequence[int]]
-) -> dict[str, np.ndarray]:
+def _slots(report: LoadReport, reader: WeightsReader, shapes: Shapes) -> dict[str, np.ndarray]:
     """The optimizer's moments of the weights that were read."""
     stored = {
         f"{name}/{slot}": f"{there}/{slot}"

@@ -10,29 +10,15 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.convert import check_target, new_directory
+from albert_tf.checkpoints.heads import head_of
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.original import directory as original
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.text_models import check_model
-from albert_tf.checkpoints.trained_task import (
-    MULTIPLE_CHOICE,
-    SQUAD_TASKS,
-    TOKENS,
-    UNNAMED,
-    TrainedTask,
-)
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
 from albert_tf.data.sequences import check_room
-from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import ConfiguredModel
-from albert_tf.modeling.models import (
-    AlbertForClassification,
-    AlbertForMultipleChoice,
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-    AlbertForTokenClassification,
-)
 from albert_tf.tokenization.base import Tokenizer
 
 
@@ -82,7 +68,7 @@ def save(
         config.check_sequence_length(max_seq_length, "max_seq_length")
         check_room(bool(pairs), max_seq_length, "max_seq_length")
         max_seq_length = int(max_seq_length)  # NumPy's numbers are none of JSON's
-    task = _task_of(model)
+    task = head_of(type(model)).task_of(model)
     if task is not None:
         length = max_seq_length or task.max_seq_length or config.max_position_embeddings
         task = dataclasses.replace(
@@ -101,36 +87,3 @@ def save(
     )
     with new_directory(directory, "directory") as made:
         original.write(made, contents)
-
-
-def _task_of(model: ConfiguredModel) -> TrainedTask | None:
-    """What the heads answer: as the model was loaded, else as its class and its labels say."""
-    known: TrainedTask | None = model.trained_task
-    if isinstance(model, AlbertForClassification):
-        names = model.labels or ()
-        if model.multi_label:  # without a task it would be loaded as one of a single label
-            names = names or tuple(f"LABEL_{i}" for i in range(model.num_labels))
-        elif model.labels is None and model.num_labels > 1:
-            logging.warning("save: the model has no names of its labels: no labels.json is written")
-            return None
-        labels = Labels(names, model.multi_label)
-        is_known = known is not None and known.labels == labels
-        return known if is_known else TrainedTask(UNNAMED, labels, None)
-    if isinstance(model, AlbertForTokenClassification):
-        # Without a task it would be loaded as a classifier of texts. The names are transformers'.
-        labels = Labels(model.labels or tuple(f"LABEL_{i}" for i in range(model.num_labels)))
-        is_known = known is not None and known.labels == labels
-        return known if is_known else TrainedTask(TOKENS, labels, False)
-    if isinstance(model, AlbertForMultipleChoice):
-        return known or TrainedTask(MULTIPLE_CHOICE)
-    if isinstance(model, AlbertForQuestionAnswering):
-        return known or TrainedTask(SQUAD_TASKS[1])
-    if isinstance(model, AlbertForQuestionAnsweringWithBeamSearch):
-        beams = {"start_n_top": model.start_n_top, "end_n_top": model.end_n_top}
-        kept = known.settings if known else {}
-        return TrainedTask(
-            SQUAD_TASKS[2],
-            max_seq_length=known.max_seq_length if known else None,
-            settings={**kept, **beams},
-        )
-    return None

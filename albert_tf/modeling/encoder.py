@@ -44,6 +44,8 @@ class ConfiguredModel(SavedSettings, keras.Model):
         tokenizer: the one that lies with the model, set by `load`; None where there is none.
         trained_task: what the heads were trained for, a `TrainedTask` set by `load`; None where
             nothing says it. Neither is saved in `.keras` files; `albert_tf.save` writes both.
+        uses_pooler: whether an output depends on the pooled one; other libraries leave it out of
+            models where none does.
     """
 
     SETTINGS: ClassVar[tuple[str, ...]] = ("config", "use_one_hot_embeddings")
@@ -51,6 +53,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     position_inputs: Sequence[str] = ()
     tokenizer: Any = None
     trained_task: Any = None
+    uses_pooler = True
 
     def __init__(
         self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any

@@ -23,7 +23,7 @@ from albert_tf.modeling.losses import HeadLoss
 
 # Folded into a call's seed for the head's own dropout; the encoder splits the seed instead.
 _HEAD = 1
-C = TypeVar("C", bound="_LabelModel")
+C = TypeVar("C", bound="LabelModel")
 _OF_TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -35,6 +35,10 @@ class EncoderAndHead(ConfiguredModel):
         self.encoder = AlbertEncoder(
             self.config, use_one_hot_embeddings, name="encoder", dtype=self.dtype_policy
         )
+        if not self.uses_pooler:
+            # Marked so, it gets no moments from an optimizer, and checkpoints have none of it, as
+            # those of the original.
+            self.encoder.pooler.trainable = False
 
     def encode(
         self,
@@ -88,7 +92,7 @@ class AlbertForPretraining(EncoderAndHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
-        self.has_sentence_order_head = has_sentence_order_head
+        self.has_sentence_order_head = self.uses_pooler = has_sentence_order_head
         config, dtype = self.config, self.dtype_policy
         self.masked_lm_head = MaskedLmHead(config, name="masked_lm_head", dtype=dtype)
         if has_sentence_order_head:
@@ -141,7 +145,7 @@ class AlbertForPretraining(EncoderAndHead):
         return losses
 
 
-class _LabelModel(EncoderAndHead):
+class LabelModel(EncoderAndHead):
     """The encoder with a score for each of K labels, which may have names."""
 
     multi_label = False  # whether any number of them is given at once
@@ -212,7 +216,7 @@ class _LabelModel(EncoderAndHead):
 
 
 @register
-class AlbertForClassification(_LabelModel):
+class AlbertForClassification(LabelModel):
     """The encoder with a classifier, or a regression, on its pooled output.
 
     Args:
@@ -297,7 +301,7 @@ def _label_names(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 @register
-class AlbertForTokenClassification(_LabelModel):
+class AlbertForTokenClassification(LabelModel):
     """The encoder with a classifier on each of its tokens.
 
     Args:
@@ -315,6 +319,7 @@ class AlbertForTokenClassification(_LabelModel):
     Differs: the original has no such model.
     """
 
+    uses_pooler = False
     SETTINGS = ("config", "use_one_hot_embeddings", "num_labels", "dropout_prob", "labels")
 
     def __init__(
@@ -330,7 +335,6 @@ class AlbertForTokenClassification(_LabelModel):
         if self.num_labels < 2:
             raise ValueError(f"Tokens need at least 2 labels. Received: num_labels={num_labels}")
         self.dropout_prob = dropout_prob
-        self.encoder.pooler.trainable = False  # see `_SpanModel`
 
     def call(
         self,
@@ -467,24 +471,16 @@ def _by_example(logits: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor
     return tf.where(is_there, logits, MASKED_LOGIT)
 
 
-class _SpanModel(EncoderAndHead):
-    """Encoder and a head on the single tokens."""
-
-    def __init__(self, config: ConfigLike, use_one_hot_embeddings: bool, **kwargs: Any) -> None:
-        super().__init__(config, use_one_hot_embeddings, **kwargs)
-        # No score depends on the pooler. Marked so, it gets no moments from an optimizer, and
-        # checkpoints have none of it, as those of the original.
-        self.encoder.pooler.trainable = False
-
-
 @register
-class AlbertForQuestionAnswering(_SpanModel):
+class AlbertForQuestionAnswering(EncoderAndHead):
     """The encoder with scores of where the answer starts and ends: SQuAD 1.1.
 
     Args:
         config: the model's configuration.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
     """
+
+    uses_pooler = False
 
     def __init__(
         self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
@@ -517,7 +513,7 @@ class AlbertForQuestionAnswering(_SpanModel):
 
 
 @register
-class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
+class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     """The encoder with the best spans, and how likely there is no answer: SQuAD 2.0.
 
     Args:
@@ -531,6 +527,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(_SpanModel):
         ValueError: beams wider than the position table.
     """
 
+    uses_pooler = False
     SETTINGS = ("config", "use_one_hot_embeddings", "start_n_top", "end_n_top", "dropout_prob")
 
     position_inputs = ("start_positions",)

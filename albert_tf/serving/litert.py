@@ -28,7 +28,7 @@ from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForPretraining,
     AlbertForQuestionAnswering,
-    AlbertForTokenClassification,
+    LabelModel,
 )
 from albert_tf.serving.saved_model import (
     INPUTS,
@@ -43,7 +43,6 @@ QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
 
 # Of a model of SQuAD 1.1, where the original puts it.
 ORIGINAL_FILE = "albert_model.tflite"
-_CLASSIFIERS = (AlbertForClassification, AlbertForTokenClassification)
 _LARGEST_MODEL = 2**31 - 2**24  # bytes; a graph with its constants has 2 GB at most
 _CPU = "/CPU:0"  # to compare with: an accelerator may round products
 
@@ -146,7 +145,7 @@ class LiteRTExport:
         with write_then_rename(self.output_file, self.flag) as file:
             file.write(converted)
             file.flush()  # what there is no room for fails before the names are there
-            if self.labels and self.labels.names and isinstance(copy, _CLASSIFIERS):
+            if self.labels and self.labels.names and isinstance(copy, LabelModel):
                 with write_then_rename(labels_file(self.output_file), self.flag) as beside:
                     beside.write(labels_json(self.labels).encode())
         size = len(converted) / 1e6
@@ -162,13 +161,13 @@ def labels_file(output_file: str) -> str:
 
 
 def _check_model(model: keras.Model, labels: Labels | None) -> None:
-    if not isinstance(model, (AlbertEncoder, *_CLASSIFIERS, AlbertForQuestionAnswering)):
+    if not isinstance(model, (AlbertEncoder, LabelModel, AlbertForQuestionAnswering)):
         raise ValueError(
             "LiteRT files are made of encoders, pretrained models, classifiers and models of SQuAD "
             f"1.1, not of {type(model).__name__}. --export_dir of run_squad.py and run_race.py "
             "writes those of SQuAD 2.0 and of multiple choice as a SavedModel."
         )
-    if labels is not None and isinstance(model, _CLASSIFIERS):
+    if labels is not None and isinstance(model, LabelModel):
         check_labels(model, labels)
     size = 4 * sum(math.prod(variable.shape) for variable in original_names(model).values())
     if size > _LARGEST_MODEL:
@@ -188,7 +187,7 @@ def outputs_of(model: keras.Model, labels: Labels | None = None) -> Compute:
         values = model(inputs, training=False)
         if isinstance(model, AlbertForQuestionAnswering):
             return {"start_log_prob": values["start_logits"], "end_log_prob": values["end_logits"]}
-        if isinstance(model, _CLASSIFIERS):
+        if isinstance(model, LabelModel):
             return class_outputs(values["logits"], threshold)
         return {name: values[name] for name in ("sequence_output", "pooled_output")}
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.checkpoints.heads import SENTENCE_ORDER_HEAD, head_in
 from albert_tf.checkpoints.huggingface.tokenizer import (
     find_lower_case,
     find_tokenizer_file,
@@ -43,6 +44,13 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.strict_json import JsonError, JsonValue, is_number, shown
 from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name
+from albert_tf.modeling.models import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+    AlbertForQuestionAnswering,
+    AlbertForTokenClassification,
+)
 
 FORMAT = "huggingface"
 CONFIG_FILE = "config.json"
@@ -84,6 +92,12 @@ _CLASSIFICATION = "AlbertForSequenceClassification"
 _TOKENS = "AlbertForTokenClassification"
 _CHOICE = "AlbertForMultipleChoice"
 _QUESTIONS = "AlbertForQuestionAnswering"
+_ARCHITECTURES: Mapping[type, str] = {
+    AlbertForClassification: _CLASSIFICATION,
+    AlbertForTokenClassification: _TOKENS,
+    AlbertForMultipleChoice: _CHOICE,
+    AlbertForQuestionAnswering: _QUESTIONS,
+}
 
 
 def is_here(path: str) -> bool:
@@ -301,16 +315,12 @@ def _config_json(contents: ModelContents) -> dict[str, Any]:
 
 def _choose_architecture(contents: ModelContents) -> str:
     """The class for what the model was trained for last; other heads are stored all the same."""
-    weights, task = contents.weights, contents.task
-    if "cls/squad/output_weights" in weights:
-        return _QUESTIONS
-    if "output_weights" in weights:
-        of_task = {MULTIPLE_CHOICE: _CHOICE, TOKENS: _TOKENS}
-        return of_task.get(task.name if task else "", _CLASSIFICATION)
-    if "cls/predictions/output_bias" in weights:
-        has_order = "cls/seq_relationship/output_weights" in weights
+    shapes = {name: value.shape for name, value in contents.weights.items()}
+    model_class = head_in(shapes, contents.task).model_class
+    if model_class is AlbertForPretraining:
+        has_order = f"{SENTENCE_ORDER_HEAD}output_weights" in shapes
         return "AlbertForPreTraining" if has_order else "AlbertForMaskedLM"
-    return "AlbertModel"
+    return _ARCHITECTURES.get(model_class, "AlbertModel")
 
 
 def _labels(contents: ModelContents) -> dict[str, Any]:

@@ -22,9 +22,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.heads import CLASSIFIER, head_in
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, LoadError
-from albert_tf.checkpoints.trained_task import TOKENS
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, folder_names, is_remote, reason_of, write_then_rename
 from albert_tf.data.strict_json import JsonValue, read_json
@@ -270,10 +270,10 @@ def _model_of(contents: ModelContents, tokenizer: Any) -> tuple[Any, list[str]]:
     )
     length = contents.task.max_seq_length if contents.task else None
     length = length or min(512, config.max_position_embeddings)
-    is_of_tokens = contents.task is not None and contents.task.name == TOKENS
-    if "output_weights" in weights and not is_of_tokens:
+    classifier = {name: weights[name].shape for name in weights if name == CLASSIFIER}
+    if classifier and head_in(classifier, contents.task).model_class.uses_pooler:
         preprocessor = tokenizer and models.AlbertTextClassifierPreprocessor(tokenizer, length)
-        num_classes = len(weights["output_weights"])
+        num_classes = len(weights[CLASSIFIER])
         model = models.AlbertTextClassifier(backbone, num_classes, preprocessor=preprocessor)
     elif "cls/predictions/output_bias" in weights:
         preprocessor = tokenizer and models.AlbertMaskedLMPreprocessor(tokenizer, length)
