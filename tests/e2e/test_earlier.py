@@ -69,6 +69,7 @@ def assert_weights(prefix: Path, expected: str) -> None:
             )
 
 
+@pytest.mark.slow
 def test_a_pretraining_goes_on_with_another_order_and_says_so(tmp_path):
     run = PretrainingRun(tmp_path)
     log = go_on(run, "run_pretraining.py", "pretraining", keep_checkpoint_max=0)

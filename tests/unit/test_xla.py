@@ -60,7 +60,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize(
-    "job", [pytest.param(j, marks=[pytest.mark.slow] * (j in ("spans", "choices"))) for j in JOBS]
+    "job", [pytest.param(j, marks=[pytest.mark.slow] * (j != "pretraining")) for j in JOBS]
 )
 def test_the_whole_step_is_one_computation_of_static_shapes(job, tmp_path):
     task, batch = JOBS[job]()

@@ -204,7 +204,7 @@ def test_inputs_that_do_not_go_together_are_refused():
 
 @pytest.mark.parametrize(
     ("choices", "padding"),
-    [(1, "longest"), (3, "buckets"), pytest.param(1, "max", marks=pytest.mark.slow)],
+    [(3, "buckets"), *(pytest.param(1, p, marks=pytest.mark.slow) for p in ("longest", "max"))],
 )
 def test_workers_make_the_rows_of_one_batch_and_share_its_position(tmp_path, choices, padding):
     """The rows of a worker are as long as those of all: what is padding must not depend on them."""

@@ -174,13 +174,8 @@ def test_what_was_given_counts_before_the_trained_model_the_recipe_and_the_defau
     assert resolve(settings, unknown).max_seq_length == 300
 
 
-OTHERS = ("run_pretraining", "run_squad", "run_race")
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["run_classifier", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["run_classifier", "run_pretraining", "run_squad", "run_race"])
 def test_a_job_runs_without_flags(command, tmp_path, golden):
     run, small = {
         "run_classifier": (run_classification, lambda: ClassifierRun(tmp_path, golden)),

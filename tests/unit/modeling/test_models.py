@@ -184,10 +184,8 @@ def test_the_head_drops_also_where_the_encoder_does_not(name):
     np.testing.assert_array_equal(model(inputs(), dropout_seed=SEED)[head], plain[head])
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["classification", *(pytest.param(n, marks=pytest.mark.slow) for n in ("choices", "answers"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classification", "choices", "answers"])
 def test_learns_in_a_functional_model_and_survives_a_file(name, tmp_path):
     keras.utils.set_random_seed(1)
     kind, settings, inputs, heads = MODELS[name]
@@ -295,9 +293,8 @@ def test_what_is_not_asked_for_is_left_out(name):
         np.testing.assert_array_equal(outputs["logits"], logits["logits"])
 
 
-@pytest.mark.parametrize(
-    "name", ["classification", pytest.param("choices", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classification", "choices"])
 def test_one_loss_and_metric_compile_as_of_any_keras_model(name, tmp_path):
     kind, settings, inputs, _ = MODELS[name]
     model = kind(small_config(**SHALLOW), **settings)

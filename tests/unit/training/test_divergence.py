@@ -152,6 +152,7 @@ def test_a_run_killed_before_or_after_going_back_ends_the_same(rolled_back, tmp_
     assert description["divergence"] == {"roll_backs": 1, "skipped_batches": 3}
 
 
+@pytest.mark.slow
 def test_gives_up_after_three_times(records, tmp_path):
     class Hopeless(PoisonedTask):
         bad_batches = tuple(range(4, 50))

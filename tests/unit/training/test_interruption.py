@@ -99,7 +99,8 @@ def evaluated_steps(folder, task, log_type, last_evaluated=-1, during=lambda: No
     return steps, trainer
 
 
-@pytest.mark.parametrize("step", [6, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [6, 4])
 def test_no_evaluation_starts_after_a_signal(task, tmp_path, step):
     """At step 6 a checkpoint is due anyway; that of step 5 is never to be evaluated."""
 

@@ -73,16 +73,9 @@ def run_program(directory, folder, *ways):
 
 
 @pytest.fixture(scope="module")
-def results(saved, tmp_path_factory):
-    """By the way in which it was loaded."""
-    folder = tmp_path_factory.mktemp("results")
-    return run_program(saved[0], folder, "tensorflow", "keras")
-
-
-@pytest.fixture(scope="module")
-def used(results):
+def used(saved, tmp_path_factory):
     """What was found with TensorFlow alone."""
-    return results["tensorflow"]
+    return run_program(saved[0], tmp_path_factory.mktemp("results"), "tensorflow")["tensorflow"]
 
 
 def assert_same_structure(actual, expected):
@@ -194,10 +187,10 @@ def test_other_tokens_other_masks():
     assert len(seeds) == 4
 
 
-@pytest.mark.parametrize("library", [pytest.param("tf_keras", marks=pytest.mark.slow), "keras"])
-def test_keras_layers_train_every_weight_of_the_encoder(saved, results, model, library, tmp_path):
-    found = results if library in results else run_program(saved[0], tmp_path, library)
-    trained, others = found[library]
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["tf_keras", "keras"])
+def test_keras_layers_train_every_weight_of_the_encoder(saved, model, library, tmp_path):
+    trained, others = run_program(saved[0], tmp_path, library)[library]
     before = {
         name: variable.numpy()
         for name, variable in original_names(model).items()
