@@ -171,7 +171,13 @@ def test_keras_hub_finds_the_tokenizer_and_the_lengths(ours, theirs, tokenizer):
     assert ids[:5].tolist() == expected[:5]
 
 
-@pytest.mark.parametrize("name", ["masked_lm", "classifier", "sharded", "bfloat16"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("masked_lm", "classifier"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("sharded", "bfloat16")),
+    ],
+)
 def test_our_model_computes_what_that_of_keras_hub_computes(tmp_path, name):
     few = {"num_inner_repetitions": 1} if name in ("classifier", "bfloat16") else {}
     sizes = {**SIZES, **few}

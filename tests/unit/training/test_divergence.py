@@ -166,6 +166,7 @@ def test_gives_up_after_three_times(records, tmp_path):
     assert (record["roll_backs"], record["step"]) == (3, 3)
 
 
+@pytest.mark.slow
 def test_cannot_go_back_without_a_checkpoint(records, tmp_path):
     class AtOnce(PoisonedTask):
         bad_batches = (1,)
