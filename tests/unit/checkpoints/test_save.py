@@ -67,6 +67,23 @@ def test_what_is_saved_is_loaded(name, tmp_path, caplog):
     assert albert_tf.load(tmp_path / "twice").trained_task == TASKS.get(name)
 
 
+def test_a_subclass_is_saved_and_loaded_as_its_parent_is(tmp_path):
+    parent, settings = HEADS["tokens"]
+
+    class Extended(parent):
+        """As a user writes one."""
+
+    model = Extended(small_config(num_hidden_layers=2), **settings)
+    albert_tf.save(model, tmp_path / "saved", max_seq_length=9)
+    for kind, again in (
+        (parent, albert_tf.load(tmp_path / "saved")),
+        (Extended, Extended.load(tmp_path / "saved")),
+    ):
+        assert type(again) is kind
+        same_outputs(again, model, "tokens")
+        assert again.trained_task == TASKS["tokens"]
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_a_class_puts_a_new_head_on_any_encoder_and_says_so(name, tmp_path, caplog):
     encoder = make("encoder")
