@@ -24,7 +24,6 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import IO, Any, Final, TypeVar
 
@@ -33,7 +32,7 @@ from albert_tf.data.streams import can_be_read_twice, open_input, read_lines
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, parse_json, shown
 from albert_tf.data.tables import FORMATS
 from albert_tf.data.text_examples import label_cell
-from albert_tf.token_classification.labels import Entity, entities, labels_of
+from albert_tf.token_classification.labels import Entity, Sentence, entities, labels_of
 from albert_tf.tokenization.base import FilledTable
 from albert_tf.tokenization.word_piece import spread_words
 
@@ -46,34 +45,6 @@ _WANTED = (
     'an object such as {"tokens": ["..."], "labels": ["..."]} or {"text": "...", "entities": '
     '[{"start": 0, "end": 4, "label": "..."}]}'
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """Words and their labels; there is at least one word.
-
-    Attributes:
-        guid: file and line of the first word.
-        words: as the file has them; some may be empty.
-        labels: one for each word, as the file has them, or IOB2 made of entities; None: the file
-            has none.
-        text: that of JSON lines with `text`, else None.
-        offsets: start and end of each word in the text, in characters, end exclusive.
-        lines: line of each word; empty where all have that of `guid`.
-    """
-
-    guid: str
-    words: tuple[str, ...]
-    labels: tuple[str, ...] | None = None
-    text: str | None = None
-    offsets: tuple[tuple[int, int], ...] | None = None
-    lines: Sequence[int] = ()
-
-    def where(self, index: int) -> str:
-        """File and line of a word, for errors."""
-        if not self.lines:
-            return f"{self.guid}, word {index + 1}"
-        return f"{self.guid.rpartition(':')[0]}:{self.lines[index]}"
 
 
 def is_json_lines(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Labels of words: which scheme a file follows, and the entities that labels stand for.
+"""Words and their labels: which scheme a file follows, and the entities that labels stand for.
 
 * plain: a label is a class, such as a part of speech.
 * IOB2: `B-PER` begins an entity of type PER, `I-PER` goes on with it, `O` is outside of all.
@@ -12,13 +12,11 @@ labels: `B`, `I`, `O`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from albert_tf.data.strict_json import listed, shown
-
-if TYPE_CHECKING:
-    from albert_tf.token_classification.data import Sentence
 
 SCHEMES: Final = ("plain", "IOB1", "IOB2", "IOBES")
 PLAIN, IOB1, IOB2, IOBES = SCHEMES
@@ -27,6 +25,34 @@ _PREFIXES = frozenset("BIES")
 
 # The labels of two neighbouring words; None outside of the sentence.
 _Pair = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words and their labels; there is at least one word.
+
+    Attributes:
+        guid: file and line of the first word.
+        words: as the file has them; some may be empty.
+        labels: one for each word, as the file has them, or IOB2 made of entities; None: the file
+            has none.
+        text: that of JSON lines with `text`, else None.
+        offsets: start and end of each word in the text, in characters, end exclusive.
+        lines: line of each word; empty where all have that of `guid`.
+    """
+
+    guid: str
+    words: tuple[str, ...]
+    labels: tuple[str, ...] | None = None
+    text: str | None = None
+    offsets: tuple[tuple[int, int], ...] | None = None
+    lines: Sequence[int] = ()
+
+    def where(self, index: int) -> str:
+        """File and line of a word, for errors."""
+        if not self.lines:
+            return f"{self.guid}, word {index + 1}"
+        return f"{self.guid.rpartition(':')[0]}:{self.lines[index]}"
 
 
 class Entity(NamedTuple):

@@ -24,13 +24,19 @@ from albert_tf.finetuning import flow
 from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.setup import StepSettings, check_answers
-from albert_tf.token_classification.data import Sentence, read_sentences
+from albert_tf.token_classification.data import read_sentences
 from albert_tf.token_classification.export import (
     export_text_token_classifier,
     export_token_classifier,
 )
 from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
-from albert_tf.token_classification.labels import OUTSIDE, PLAIN, recognize_scheme, scheme_of
+from albert_tf.token_classification.labels import (
+    OUTSIDE,
+    PLAIN,
+    Sentence,
+    recognize_scheme,
+    scheme_of,
+)
 from albert_tf.token_classification.metrics import best_metric, scores
 from albert_tf.token_classification.tag import (
     FLAG,

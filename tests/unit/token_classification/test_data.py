@@ -7,13 +7,12 @@ from itertools import islice
 import pytest
 
 from albert_tf.token_classification.data import (
-    Sentence,
     read_sentences,
     split_words,
     text_entities,
     write_predictions,
 )
-from albert_tf.token_classification.labels import recognize_scheme
+from albert_tf.token_classification.labels import Sentence, recognize_scheme
 from albert_tf.tokenization.word_piece import align_words
 from tests.hostile_texts import HOSTILE_TEXTS
 

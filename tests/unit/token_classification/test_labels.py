@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from albert_tf.token_classification.data import Sentence
 from albert_tf.token_classification.labels import (
     Entity,
+    Sentence,
     entities,
     labels_of,
     recognize_scheme,
