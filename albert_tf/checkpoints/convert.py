@@ -39,10 +39,7 @@ from albert_tf.data.files import (
     why_not_writable,
     write_error,
 )
-from albert_tf.modeling.models import (
-    AlbertForMultipleChoice,
-    LabelModel,
-)
+from albert_tf.modeling.models import AlbertForMultipleChoice, LabelModel
 from albert_tf.tokenization.base import Tokenizer
 
 TOLERANCE = 1e-5  # most difference of an output; of a larger one than 1, share of the largest value

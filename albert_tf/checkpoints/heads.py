@@ -17,7 +17,7 @@ from albert_tf.checkpoints.trained_task import (
     TrainedTask,
 )
 from albert_tf.config import AlbertConfig
-from albert_tf.data.text_examples import Labels
+from albert_tf.data.text_examples import Labels, numbered_labels
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.modeling.models import (
     AlbertForClassification,
@@ -42,8 +42,8 @@ class StoredHead:
 
     Attributes:
         model_class: the model that has it.
-        scopes: beginnings of the names of its weights. One such weight tells of the head: if others
-            of it are missing, that is an error.
+        weights: names of its weights, or scopes of them, which end with "/". One such weight tells
+            of the head: if others of it are missing, that is an error.
         tasks: names of the tasks it was trained for, where the weights alone do not tell; empty for
             any other task.
         settings: returns what the constructor takes beside the configuration, from that, the shapes
@@ -53,14 +53,17 @@ class StoredHead:
     """
 
     model_class: type[ConfiguredModel]
-    scopes: tuple[str, ...]
+    weights: tuple[str, ...]
     tasks: tuple[str, ...] = ()
     settings: Settings = lambda config, shapes, task: {}
     task_of: Callable[[Any], TrainedTask | None] = lambda model: None
 
     def is_in(self, shapes: Shapes, task: TrainedTask | None) -> bool:
         """Whether weights of these names, trained for this task, have the head."""
-        has_weights = not self.scopes or any(name.startswith(self.scopes) for name in shapes)
+        scopes = tuple(name for name in self.weights if name.endswith("/"))
+        has_weights = not self.weights or any(
+            name in self.weights or name.startswith(scopes) for name in shapes
+        )
         is_for_task = not self.tasks or (task is not None and task.name in self.tasks)
         return has_weights and is_for_task
 
@@ -112,7 +115,7 @@ def _pretraining_settings(
 def _task_of_texts(model: AlbertForClassification) -> TrainedTask | None:
     names = model.labels or ()
     if model.multi_label:  # without a task it would be loaded as one of a single label
-        names = names or _numbered(model.num_labels)
+        names = names or numbered_labels(model.num_labels)
     elif model.labels is None and model.num_labels > 1:
         logging.warning("save: the model has no names of its labels: no labels.json is written")
         return None
@@ -121,7 +124,7 @@ def _task_of_texts(model: AlbertForClassification) -> TrainedTask | None:
 
 
 def _task_of_tokens(model: AlbertForTokenClassification) -> TrainedTask:
-    labels = Labels(model.labels or _numbered(model.num_labels))
+    labels = Labels(model.labels or numbered_labels(model.num_labels))
     return _known(model, labels) or TrainedTask(TOKENS, labels, False)
 
 
@@ -129,11 +132,6 @@ def _known(model: ConfiguredModel, labels: Labels) -> TrainedTask | None:
     """The task that a model was loaded with, unless it had other labels."""
     known: TrainedTask | None = model.trained_task
     return known if known is not None and known.labels == labels else None
-
-
-def _numbered(number: int) -> tuple[str, ...]:
-    """Labels as transformers calls those without names."""
-    return tuple(f"LABEL_{i}" for i in range(number))
 
 
 def _task_of_beams(model: AlbertForQuestionAnsweringWithBeamSearch) -> TrainedTask:

@@ -11,12 +11,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.formats import trained_task
-from albert_tf.checkpoints.heads import (
-    CLASSIFIER,
-    Shapes,
-    head_in,
-    head_of,
-)
+from albert_tf.checkpoints.heads import CLASSIFIER, Shapes, head_in, head_of
 from albert_tf.checkpoints.load_weights import (
     HUB_SCOPE,
     load_weights,
@@ -121,7 +116,7 @@ def _has_other_head(
 ) -> bool:
     """Whether the head of a trained model answers something else than is wanted."""
     head = head_of(model_class)
-    if CLASSIFIER not in head.scopes:
+    if CLASSIFIER not in head.weights:
         return False  # other heads have variables of their own
     labels, several = settings.get("labels"), task.labels.multi_label
     return (

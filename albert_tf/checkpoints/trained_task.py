@@ -144,7 +144,7 @@ def _task(content: JsonValue) -> TrainedTask:
     labels = Labels(
         tuple(label.text() for label in content["labels"].elements()),
         threshold is not None,
-        threshold.number() if threshold else 0.5,
+        threshold.number() if threshold else Labels.threshold,
     )
     regression = content.members().get("regression")
     if regression and regression.truth_value() != labels.is_regression:

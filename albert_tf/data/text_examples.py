@@ -148,6 +148,11 @@ def split_labels(cell: str) -> list[str]:
     return names
 
 
+def numbered_labels(number: int) -> tuple[str, ...]:
+    """Returns what transformers calls labels that have no names."""
+    return tuple(f"LABEL_{i}" for i in range(number))
+
+
 def decimal_number(label: str) -> float | None:
     """The number a label is, within float32; None for any other.
 

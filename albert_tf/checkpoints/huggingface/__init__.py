@@ -43,7 +43,7 @@ from albert_tf.checkpoints.trained_task import (
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, write_then_rename
 from albert_tf.data.strict_json import JsonError, JsonValue, is_number, shown
-from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name
+from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name, numbered_labels
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
@@ -328,7 +328,7 @@ def _labels(contents: ModelContents) -> dict[str, Any]:
     task, number = contents.task, len(contents.weights["output_weights"])
     is_regression = task.labels.is_regression if task else number == 1
     names = task.labels.names if task and len(task.labels.names) == number else ()
-    names = names or tuple(f"LABEL_{i}" for i in range(number))
+    names = names or numbered_labels(number)
     kind = "single_label_classification"
     if task and task.labels.multi_label:
         kind = _MULTI_LABEL
@@ -358,7 +358,7 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
         raise LoadError(str(error)) from error
     if architecture == _TOKENS:
         if len(set(names)) < len(names):
-            names = tuple(f"LABEL_{i}" for i in range(len(names)))
+            names = numbered_labels(len(names))
         return TrainedTask(TOKENS, Labels(names if len(names) > 1 else ()), False)
     kind = values.get("problem_type")
     is_regression = kind == "regression" or (len(names) == 1 and kind != _MULTI_LABEL)

@@ -7,6 +7,7 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints import loading
+from albert_tf.checkpoints.heads import head_in
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.original.names import original_names
@@ -219,3 +220,12 @@ class TestTokenizer:
     def test_two_answers_to_one_question(self, hub):
         with pytest.raises(ValueError, match="not both"):
             albert_tf.load_tokenizer(hub / "module", vocab_file="vocab.txt")
+
+
+def test_a_head_is_known_by_whole_names():
+    """A variable of someone's own that begins like the classifier's makes no classifier."""
+    shapes = {"cls/predictions/output_bias": [31], "output_weights_of_mine": [3, 12]}
+    assert head_in(shapes, None).model_class is AlbertForPretraining
+    assert head_in({**shapes, "output_weights": [3, 12]}, None).model_class is (
+        AlbertForClassification
+    )
