@@ -16,8 +16,8 @@ from albert_tf.finetuning.task import InMemoryTask, TrainingData
 from albert_tf.modeling.losses import (
     LossSum,
     accuracy,
+    binary_loss,
     classification_loss,
-    multi_label_loss,
     regression_loss,
 )
 from albert_tf.modeling.models import AlbertForClassification
@@ -112,7 +112,7 @@ class ClassificationTask(InMemoryTask):
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
         """See `Task`."""
         loss = regression_loss if self.labels.is_regression else classification_loss
-        loss = multi_label_loss if self.labels.multi_label else loss
+        loss = binary_loss if self.labels.multi_label else loss
         return {LOSS: loss(outputs["logits"], features["label_ids"], self._weights(features))}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:

@@ -92,13 +92,10 @@ def position_loss(log_probs: tf.Tensor, positions: tf.Tensor, weights: tf.Tensor
 
 
 def binary_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Cross entropy of logits [B], higher for yes, and labels, float32 [B]; 1 = yes, 0 = no."""
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
-    return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
+    """Cross entropies of logits, higher for yes, and labels; 1 = yes, 0 = no.
 
-
-def multi_label_loss(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSum:
-    """Binary cross entropies of logits [B, K] and 0 or 1, [B, K], with weights float [B, K]."""
+    All are [B], or [B, K] for K answers each.
+    """
     labels, logits = tf.cast(labels, tf.float32), tf.cast(logits, tf.float32)
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
     return LossSum(tf.reduce_sum(weights * losses), tf.reduce_sum(weights))
