@@ -27,6 +27,15 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PARAMETERS = "parameters"  # tag of the cell whose values can be replaced
 CELL_SECONDS = 300
+FEW_STEPS = {  # of a fine-tuning
+    "max_seq_length": 24,
+    "learning_rate": 1e-3,
+    "train_batch_size": 5,
+    "train_step": 4,
+    "warmup_step": 1,
+    "save_checkpoints_steps": 2,
+    "log_steps": 1,
+}
 # What TensorFlow writes as it is loaded, progress bars, and our warnings, as of tiny settings.
 _EXPECTED_ON_STDERR = re.compile(
     r"[IWE]\d{4} |WARNING: All log messages before absl|[A-Za-z ]+: +\d+%\||INFO: Created "

@@ -8,7 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.notebooks import assert_clean, pictures, printed, run_notebook, small_pretrained
+from tests.notebooks import (
+    FEW_STEPS,
+    assert_clean,
+    pictures,
+    printed,
+    run_notebook,
+    small_pretrained,
+)
 
 TEXTS = ["Florence <b>met</b> Anna & Tom.", "Nothing was said."]
 
@@ -28,15 +35,7 @@ def words(request, tmp_path_factory, golden) -> SimpleNamespace:
         MODEL=small_pretrained(inputs / "model", golden),
         DATA=f"{inputs}/{{}}.conll" if is_plain else "",
         OUTPUT_DIR="output",
-        SETTINGS={
-            "max_seq_length": 24,
-            "learning_rate": 1e-3,
-            "train_batch_size": 5,
-            "train_step": 4,
-            "warmup_step": 1,
-            "save_checkpoints_steps": 2,
-            "log_steps": 1,
-        },
+        SETTINGS=FEW_STEPS,
         OWN_TEXTS=TEXTS,
     )
     return SimpleNamespace(

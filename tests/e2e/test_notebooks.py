@@ -13,6 +13,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from tests.classifier_run import texts
 from tests.notebooks import (
+    FEW_STEPS,
     NOTEBOOKS,
     as_kept,
     assert_clean,
@@ -82,16 +83,7 @@ def glue(tmp_path_factory, golden) -> SimpleNamespace:
         TASK="MRPC",
         DATA_DIR=mrpc(inputs / "glue"),
         OUTPUT_DIR="output",
-        SETTINGS={
-            "max_seq_length": 24,
-            "learning_rate": 1e-3,
-            "train_batch_size": 5,
-            "train_step": 4,
-            "warmup_step": 1,
-            "save_checkpoints_steps": 2,
-            "log_steps": 1,
-            "do_predict": True,
-        },
+        SETTINGS={**FEW_STEPS, "do_predict": True},
         OWN_TEXTS=["It rains.", "He ran."],
         OWN_PAIRS=["Rain falls.", "She slept."],
     )

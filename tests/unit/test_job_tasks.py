@@ -146,6 +146,19 @@ def make_trainer(
     )
 
 
+def assert_split_batches_agree(task, batch, folder):
+    """A step reports the same on one replica, on two, and in two micro-batches; returns that."""
+    reports = []
+    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
+        trainer = make_trainer(folder, task, replicas, micro_batches=micro_batches)
+        report = trainer.train_step(split_batch(trainer.strategy, batch))
+        reports.append(tf.nest.map_structure(float, report))
+    whole, *split = map(tf.nest.flatten, reports)
+    for actual in split:
+        np.testing.assert_allclose(actual, whole, rtol=1e-5, atol=0)
+    return reports[0]
+
+
 def train(folder, task, replicas=1, **settings):
     """Trains, or trains on, and returns the trainer."""
     trainer = make_trainer(folder, task, replicas, **settings)
@@ -274,19 +287,11 @@ def test_training_learns(name, steps, share, tmp_path):
     ],
 )
 def test_split_batches_report_what_whole_ones_do(name, options, tmp_path):
-    """On one replica, on two, and in two micro-batches."""
     task = make_task(name, **options)
     batch = next(iter(task.train_dataset(6, seed=3)))
     batch["example_weights"] = tf.constant([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
-    reports = []
-    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
-        trainer = make_trainer(tmp_path, task, replicas, micro_batches=micro_batches)
-        report = trainer.train_step(split_batch(trainer.strategy, batch))
-        reports.append(tf.nest.map_structure(float, report))
-    assert {total.weight for key, total in reports[0]["sums"].items() if "loss" in key} == {5.0}
-    whole, *split = map(tf.nest.flatten, reports)
-    for actual in split:
-        np.testing.assert_allclose(actual, whole, rtol=1e-5, atol=0)
+    sums = assert_split_batches_agree(task, batch, tmp_path)["sums"]
+    assert {total.weight for key, total in sums.items() if "loss" in key} == {5.0}
 
 
 @pytest.mark.parametrize(

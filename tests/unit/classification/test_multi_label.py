@@ -22,10 +22,9 @@ from albert_tf.finetuning.metrics import per_example_losses, predictions, scores
 from albert_tf.modeling.losses import means
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.litert import LiteRTExport
-from albert_tf.training.distribution import split_batch
 from tests.classifier_run import ClassifierRun
 from tests.text_models import CONFIG, small_tokenizer, written
-from tests.unit.test_job_tasks import LENGTH, PLAIN, make_trainer, texts
+from tests.unit.test_job_tasks import LENGTH, PLAIN, assert_split_batches_agree, texts
 
 NAMES = ("joy", "anger", "10", "so, so")
 LABELS = Labels(NAMES, True, 0.3)
@@ -164,17 +163,10 @@ def test_compiled_models_have_the_same_loss():
 @pytest.mark.slow
 @pytest.mark.parametrize("weights", [None, np.array([0.5, 4, 1, 2], np.float32)])
 def test_split_batches_report_what_whole_ones_do(weights, tmp_path):
-    """On one replica, on two, and in two micro-batches."""
     task = make_task(weights)
     batch = next(iter(task.train_dataset(8, seed=3)))
     batch["example_weights"] = tf.constant([1.0, 0, 1, 1, 1, 1, 1, 1])
-    reports = []
-    for replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
-        trainer = make_trainer(tmp_path, task, replicas, micro_batches=micro_batches)
-        report = trainer.train_step(split_batch(trainer.strategy, batch))
-        reports.append(tf.nest.flatten(tf.nest.map_structure(float, report)))
-    for report in reports[1:]:
-        np.testing.assert_allclose(report, reports[0], rtol=1e-5, atol=0)
+    assert_split_batches_agree(task, batch, tmp_path)
 
 
 def test_a_model_keeps_its_labels_and_threshold_in_every_format(golden, tmp_path):
