@@ -32,6 +32,7 @@ from albert_tf.data.text_examples import (
     glue_task_name,
     plain_name,
     split_labels,
+    warn_of_doubtful_labels,
 )
 
 _MANY_CLASSES = 20
@@ -527,6 +528,7 @@ class CustomData:
             )
         labels = Labels(tuple(names), self._multi_label)
         log_labels(self.file(TRAIN), TRAIN, examples, labels)
+        warn_of_doubtful_labels(self.file(TRAIN), names)
         self._read_already[TRAIN] = examples
         return labels
 

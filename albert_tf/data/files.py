@@ -410,7 +410,7 @@ class EncodingError(ValueError):
 
 
 def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
-    """Decodes UTF-8; a byte order mark at the start of the file is dropped.
+    """Decodes UTF-8; byte order marks at the start of the file are dropped.
 
     Args:
         data: content of a file, or of a part of it.
@@ -421,9 +421,10 @@ def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:
         EncodingError: the bytes are not UTF-8; names the line and the first such byte.
     """
     try:
-        return data.decode("utf-8-sig" if line == 1 else "utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise encoding_error(data, where, error.start, line=line) from error
+    return text.lstrip("\ufeff") if line == 1 else text
 
 
 def read_utf8(path: str) -> str:

@@ -3,7 +3,7 @@
 The ending of a file says how it is read:
 
 * `.tsv`, `.txt`: cells parted by tabs, rows by line feeds. Quotation marks are text, as in GLUE.
-* `.csv`: parted by commas and quoted where needed, as Python's `csv` module reads it.
+* `.csv`: cells separated by commas and quoted where needed. Blanks after a comma are ignored.
 * `.jsonl`, `.ndjson`, `.json`: one JSON object a line, its keys being the columns.
 """
 
@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from threading import Lock
 from typing import Any, Final
 
 from absl import logging
@@ -39,6 +40,7 @@ FORMATS: Final = {
 
 _WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 _LARGEST_CELL = 2**31 - 1  # characters
+_CSV_LIMIT = Lock()
 _LINES_NAMED = 5
 
 
@@ -212,12 +214,11 @@ def _tsv_rows(text: str) -> Iterator[Row]:
 
 
 def _csv_rows(path: str, flag: str, text: str) -> Iterator[Row]:
-    csv.field_size_limit(_LARGEST_CELL)
     # Strict, so that a quotation mark that is never closed does not swallow the rows after it.
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     line = 1
     try:
-        for cells in reader:
+        while (cells := _next_csv_row(reader)) is not None:
             yield line, [*cells]
             line = reader.line_num + 1
     except csv.Error as error:
@@ -226,6 +227,16 @@ def _csv_rows(path: str, flag: str, text: str) -> Iterator[Row]:
             "holds commas, quotation marks or line ends, and double the quotation marks inside; a "
             "file without quoting is a .tsv."
         ) from error
+
+
+def _next_csv_row(reader: Iterator[list[str]]) -> list[str] | None:
+    """Reads a row with cells of any size; the limit of the `csv` module is one for all programs."""
+    with _CSV_LIMIT:
+        limit = csv.field_size_limit(_LARGEST_CELL)
+        try:
+            return next(reader, None)
+        finally:
+            csv.field_size_limit(limit)
 
 
 def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
+from absl import logging
 
 from albert_tf.data.strict_json import listed, shown
 
@@ -19,6 +21,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 NO_LABEL = ("", "-")
 LABEL_SEPARATOR = "|"  # between the labels of a text that may have several
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
+_MISSING_VALUES = frozenset({"nan", "none", "null", "na", "n/a", "<na>"})
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -146,6 +149,27 @@ def split_labels(cell: str) -> list[str]:
             f"Received: {shown(cell)}"
         )
     return names
+
+
+def warn_of_doubtful_labels(path: str, names: Sequence[str]) -> None:
+    """Warns once of classes that may be one class spelled differently, or missing values.
+
+    Spellings differ only by case, blanks, Unicode form or the form of a number.
+    """
+    spellings: dict[str | float, list[str]] = {}
+    for name in names:
+        folded = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        number = decimal_number(folded)
+        spellings.setdefault(folded if number is None else number, []).append(name)
+    doubts = [" / ".join(map(shown, same)) for same in spellings.values() if len(same) > 1]
+    missing = [f"{shown(n)} (a missing value?)" for n in names if n.casefold() in _MISSING_VALUES]
+    if doubts or missing:
+        logging.warning(
+            "%s: classes that are spelled alike or may be missing values: %s. Each remains a class "
+            "of its own; correct the file if it should not be one.",
+            path,
+            ", ".join(doubts + missing),
+        )
 
 
 def numbered_labels(number: int) -> tuple[str, ...]:

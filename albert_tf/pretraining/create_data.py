@@ -32,7 +32,7 @@ from albert_tf.pretraining.segments import (
     SegmentSettings,
 )
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.tokenization.sentence_piece import NO_TEXT, model_files, train_sentence_piece
+from albert_tf.tokenization.sentence_piece import model_files, train_sentence_piece
 from albert_tf.training.settings import Settings, as_type, check_arguments, limited, unless_given
 
 
@@ -55,7 +55,8 @@ def train_sentencepiece(
 
     Raises:
         TypeError: an argument has another type.
-        ValueError: there is no text, or it does not yield so many, or so few, pieces.
+        ValueError: a file is not UTF-8, there is no text, or it does not yield so many, or so few,
+            pieces.
         OSError: a file cannot be read or written.
     """
     input_file = as_type("input_file", input_file, str)
@@ -68,8 +69,7 @@ def train_sentencepiece(
     files = match_files(input_file)
     for path in model_files(model_prefix):
         check_file(path, "--model_prefix")
-    if not any(map(str.strip, _lines(files))):
-        raise ValueError(NO_TEXT)
+    check_text(files, available_cores())
     if dry_run:
         return
     train_sentence_piece(_lines(files), model_prefix, vocab_size, do_lower_case)
@@ -82,7 +82,7 @@ def _lines(paths: Sequence[str]) -> Iterator[str]:
     for path in paths:
         with open_binary(path, "rb") as file:
             for line in file:
-                yield line.decode(errors="replace")
+                yield line.decode()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,11 @@ Of an object with both kinds of keys `tokens` and `labels` are read.
 
 Every other file has a word a line and blank lines between sentences. Columns are separated by tabs
 if the first row has one, else by blanks and tabs; all rows have as many. `-DOCSTART-` begins a line
-between documents. A line that begins with `#` before the first word of a sentence is a comment,
-unless it has as many columns as the rows: then it is a row, for `#` is a word too. Files of ten
-columns are CoNLL-U, where lines whose first column is `1-2` or `1.1` are no words; more columns, as
-of predictions, have `_` there.
+between documents. A line that begins with `#` before the first word of a sentence is a comment if
+it has another number of columns than the rows, or is a comment of CoNLL-U: `# newdoc`, `# newpar`
+or `# key = value`. All others are rows, because `#` is also a word. Files of ten columns are
+CoNLL-U, where lines whose first column is `1-2` or `1.1` are no words; more columns, as of
+predictions, have `_` there.
 
 Words are what the file has: to clean them is up to the tokenizer. They may be empty.
 """
@@ -39,6 +40,8 @@ from albert_tf.tokenization.word_piece import spread_words
 T = TypeVar("T")
 _DOCUMENT = "-DOCSTART-"
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # a CoNLL-U row of several words, or of none
+# Of CoNLL-U, whose rows have tabs.
+_COMMENT = re.compile(r"# +(?:new(?:doc|par)(?: +id +=[^\t]*| *)|[^\s=]+ +=(?: [^\t]*)?)")
 _CONLLU_COLUMNS = 10
 _BLANKS = " \t"
 _WANTED = (
@@ -130,8 +133,9 @@ def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
     first = ""  # row; of a file that has only lines with #, the last of them
     for number, line in lines:
         head.append((number, line))
-        if line.strip(_BLANKS + "\r") and not line.startswith(_DOCUMENT):
-            first = line.removesuffix("\r")
+        line = line.removesuffix("\r")
+        if line.strip(_BLANKS) and not (line.startswith(_DOCUMENT) or _COMMENT.fullmatch(line)):
+            first = line
             if line[0] != "#":
                 break
     tab = "\t" in first
@@ -153,7 +157,7 @@ def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
                 f"{flag}: line {number} of {path} holds a carriage return. Lines must end in \\n "
                 "or \\r\\n."
             )
-        elif len(cells) == width:
+        elif len(cells) == width and not (is_start and _COMMENT.fullmatch(line)):
             is_range = may_have_ranges and _NO_WORD.fullmatch(cells[0])
             if is_range and {*cells[_CONLLU_COLUMNS:]} <= {_NO_LABEL}:
                 yield number, raw, None, _NO_LABEL
@@ -261,8 +265,8 @@ def _with_tokens(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | 
 
 
 def _label(value: JsonValue) -> str:
-    label = value.text()
-    if not label.strip():
+    label = value.text().strip()
+    if not label:
         raise value.error("a label, which is not empty")
     return label
 

@@ -110,7 +110,12 @@ def recognize_scheme(sentences: Iterable[Sentence], flag: str = "--train_file") 
 
     for pair in first:
         if pair[1] is not None and not _is_chunk_label(pair[1], is_typed):
-            other = next(p for p in first if p[1] != OUTSIDE and _is_chunk_label(p[1], is_typed))
+            chunks = (p for p in first if p[1] != OUTSIDE and _is_chunk_label(p[1], is_typed))
+            if (other := next(chunks, None)) is None:
+                raise ValueError(
+                    f"{flag}: {place(pair)} has no type. Write B-TYPE and I-TYPE, or B and I "
+                    "without a hyphen if there is only one type."
+                )
             raise _two_schemes(
                 flag,
                 f"{place(pair)} is plain, neither O nor B-, I-, E- or S- and a type, but "

@@ -19,7 +19,14 @@ from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import can_be_read_twice
 from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, Labels, label_cell
+from albert_tf.data.text_examples import (
+    DEV,
+    TEST,
+    TRAIN,
+    Labels,
+    label_cell,
+    warn_of_doubtful_labels,
+)
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.metrics import write_confusion_matrix
@@ -217,7 +224,9 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
                 f"--train_file: all words of {self.settings.train_file} have the label "
                 f"{listed(counts)}; there is nothing to learn. --label_column names the column."
             )
-        return Labels(tuple(sorted(counts, key=lambda name: (name != OUTSIDE, name))))
+        names = sorted(counts, key=lambda name: (name != OUTSIDE, name))
+        warn_of_doubtful_labels(str(self.settings.train_file), names)
+        return Labels(tuple(names))
 
     def make_task(
         self, config: AlbertConfig, *, use_one_hot_embeddings: bool

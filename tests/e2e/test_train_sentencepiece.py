@@ -46,10 +46,16 @@ def test_a_dry_run_writes_nothing(text):
 
 
 @pytest.mark.parametrize(
-    ("content", "prefix"), [("\n \n", "vocab"), ("some words\n", "text.txt/vocab")]
+    ("content", "prefix"),
+    [
+        (b"\n \n", "vocab"),
+        (b"some words\n", "text.txt/vocab"),
+        ("Wörter\n".encode("latin-1"), "vocab"),
+        ("words\n".encode("utf-16"), "vocab"),
+    ],
 )
 def test_a_dry_run_fails_as_the_real_one(text, content, prefix):
-    text.write_text(content)
+    text.write_bytes(content)
     flags = [f"--input_file={text}", f"--model_prefix={text.parent / prefix}"]
     before = tree(text.parent)
     dry, real = run(*flags, "--dry_run"), run(*flags)

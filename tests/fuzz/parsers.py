@@ -831,9 +831,9 @@ def _table(name: str) -> Any:
 
 
 def _delimited_rows(name: str) -> Any:
-    text = Path(name).read_bytes().decode("utf-8-sig")
+    text = Path(name).read_bytes().decode().lstrip("\ufeff")
     if name.endswith(".csv"):
-        rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+        rows = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     else:
         if "\r" in text or "\0" in text:  # which end lines for csv, and are text here
             return UNKNOWN

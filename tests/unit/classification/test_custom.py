@@ -189,6 +189,15 @@ def test_equal_numbers_keep_an_order():
     assert sorted_labels(["1.0", "01", "0", "1"]) == ["0", "01", "1", "1.0"]
 
 
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_classes_spelled_alike_are_named_in_one_warning(multi_label, file, caplog):
+    text = 'text_a,label\nI,good\nyou,Good\nwe,"bad"\n'
+    data = CustomData(file("a.csv", text), multi_label=multi_label)
+    assert data.labels.names == ("Good", "bad", "good")
+    [warning] = (message for message in caplog.messages if "'Good' / 'good'" in message)
+    assert data.file(TRAIN) in warning
+
+
 def test_labels_of_a_model_hold(file):
     train, dev = file("a.tsv", TRAIN_TSV), file("b.tsv", "text_a\tlabel\nI\tneutral\n")
     labels = Labels(("good", "neutral", "bad"))

@@ -1,3 +1,4 @@
+import csv
 import re
 from pathlib import Path
 
@@ -24,6 +25,7 @@ FILES = {
     "no end": ("x.tsv", "a\tb\n1\t2", [["1", "2"]]),
     "windows": ("x.tsv", "a\tb\r\n1\t2\r\n", [["1", "2"]]),
     "byte order mark": ("x.tsv", "\ufeffa\tb\n1\t2\n", [["1", "2"]]),
+    "two byte order marks": ("x.tsv", "\ufeff\ufeffa\tb\n1\t2\n", [["1", "2"]]),
     "quotation marks": ("x.txt", 'a\tb\n"1\t2\n3"\t"4"\n', [['"1', "2"], ['3"', '"4"']]),
     "other line ends": (
         "x.tsv",
@@ -35,6 +37,11 @@ FILES = {
     "ragged": ("x.tsv", "a\tb\n1\n1\t2\t3\n", [["1"], ["1", "2", "3"]]),
     "commas": ("x.CSV", "a,b\n1,2;\t3\n", [["1", "2;\t3"]]),
     "quoted": ("x.csv", '"a","b"\n"1,""x""\n\r\n",2\n3,"4"\n', [['1,"x"\n\r\n', "2"], ["3", "4"]]),
+    "blanks after commas": (
+        "x.csv",
+        '"a", "b"\n"fine",  "x, y"\n1, 2 \n" 3",""\n',
+        [["fine", "x, y"], ["1", "2 "], [" 3", ""]],
+    ),
     "quotation marks inside": ("x.csv", 'a,b\n5" pipe,2\n', [['5" pipe', "2"]]),
     "other line ends, CSV": ("x.csv", "a,b\n1\u2028x\x85,2\n", [["1\u2028x\x85", "2"]]),
     "windows, CSV": ("x.csv", '\ufeff"a",b\r\n1,2\r\n', [["1", "2"]]),
@@ -53,6 +60,7 @@ def test_rows_of_cells(name, tmp_path):
     assert read.columns == ["a", "b"]
     assert read.width == 2
     assert [row for _, row in read.rows] == expected
+    assert csv.field_size_limit() == 128 << 10  # the default
     assert not read.issues.locations
 
 
@@ -132,6 +140,7 @@ BROKEN = {
     "utf-16, no mark": ("x.tsv", "a\tb\n".encode("utf-16-le"), "x.tsv.*line 1.*0x00"),
     "ending": ("x.xlsx", "a\tb\n", "x.xlsx"),
     "open quote": ("x.csv", 'a,b\n1,2\n3,"4\n5,6\n', "x.csv.*line 3"),
+    "text after quote after a blank": ("x.csv", 'a,b\n1, "3" x\n', "x.csv.*line 2"),
     "text after quote": ("x.csv", 'a,b\n1,2\n"3"x,4\n', "x.csv.*line 3"),
     "quotes only": ("x.csv", '""\n', "x.csv"),
     "not valid JSON": ("x.jsonl", '{"a": 1}\n{"a": \n', "x.jsonl.*line 2"),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.data.text_examples import Labels, label_cell
+from albert_tf.data.text_examples import Labels, label_cell, warn_of_doubtful_labels
 
 
 def test_classes_become_their_places():
@@ -51,3 +51,13 @@ def test_one_class_and_repeated_classes_are_refused():
 def test_a_label_fits_into_a_cell():
     assert label_cell("so, so") == "so, so"
     assert label_cell("a\tb\r\n\\t") == r"a\tb\r\n\\t"
+
+
+def test_doubtful_classes_are_named_in_one_warning(caplog):
+    warn_of_doubtful_labels("x.csv", ["no", "yes", "1", "10", "+", "-", "nano", "O", "B-0", "0"])
+    assert not caplog.messages
+    pairs = [("Pos", "pos"), ("\u00e9", "e\u0301"), ("1", "1.0"), ("a b", "a  b "), ("nan", "NA")]
+    warn_of_doubtful_labels("x.csv", ["no", *map(min, pairs), *map(max, pairs), "None"])
+    [message] = caplog.messages
+    for name in ("x.csv", "None", *pairs[-1], *(f"'{min(p)}' / '{max(p)}'" for p in pairs[:-1])):
+        assert name in message

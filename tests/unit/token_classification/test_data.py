@@ -104,6 +104,20 @@ def test_lines_with_a_number_sign(read):
         read("a O\n# no comment any more\n")
 
 
+@pytest.mark.parametrize("width", [1, 2, 4, 5])
+def test_conllu_comments_are_no_rows_of_any_width(read, tmp_path, width):
+    row = " ".join(["#newdoc", *"O" * (width - 1)])
+    comments = ["# newdoc", "# newpar id = a b", "# sent_id = 1", "#  text[en] = a = b"]
+    content = "\n".join([*comments, row, "", *comments, row, ""])
+    found = read(content)
+    assert [sentence.words for sentence in found] == [("#newdoc",)] * 2
+    written = io.BytesIO()
+    write_predictions(str(tmp_path / "t.conll"), written, [(["X"], [1.0])] * 2, "plain")
+    assert [s.words for s in read(written.getvalue().decode())] == [("#newdoc",)] * 2
+    assert written.getvalue().decode().splitlines()[:4] == comments
+    assert [s.words for s in read("a O O\n# NN =\n")] == [("a", "#")]
+
+
 def test_conllu(read, tmp_path):
     rest = "\t_" * 6
     rows = ["# text = du vent", f"1-2\tdu\t_\t_{rest}", f"1\tde\tde\tADP{rest}"]
@@ -169,7 +183,7 @@ def test_long_sentences(read):
 
 def test_json_lines(read, tmp_path):
     objects = [
-        {"tokens": ["a", "", "\ud800"], "labels": ["O", "B-X", "two words"]},
+        {"tokens": ["a", "", "\ud800"], "labels": ["O ", "\u00a0B-X\n", "two words"]},
         {"id": 1, "tokens": ["b"], "labels": None, "text": "not read"},
         {"tokens": [], "labels": []},
         {"text": "  "},
@@ -186,7 +200,7 @@ def test_texts_with_entities(read):
     entities = [
         {"start": 21, "end": len(text), "label": "X"},
         {"start": 4, "end": 14.0, "label": "LOC", "id": 7},  # with the blank before it
-        {"start": 15, "end": 20, "label": "W"},
+        {"start": 15, "end": 20, "label": " W "},
     ]
     content = json.dumps({"text": text, "entities": entities})
     [sentence] = read(content, "t.json")

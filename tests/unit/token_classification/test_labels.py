@@ -83,6 +83,12 @@ def test_labels_of_two_schemes_are_refused_with_their_lines(texts, named):
     assert all(part in str(error.value) for part in ["--dev_file", *named])
 
 
+@pytest.mark.parametrize("texts", [["O B-", "I-"], ["I- O"], ["O S-"]])
+def test_labels_without_a_type_are_refused(texts):
+    with pytest.raises(ValueError, match=r"--dev_file: '[BIS]-' \(t\.conll:\d\) has no type"):
+        recognize_scheme(sentences(*texts), "--dev_file")
+
+
 @pytest.mark.parametrize(
     ("scheme", "labels", "expected"),
     [
