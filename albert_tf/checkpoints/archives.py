@@ -1,23 +1,22 @@
-"""Models that are not given by their path: URLs, names, and tar files as they were released.
+"""Models that are given by a URL, by a name, or as a tar file.
 
-A tar file is unpacked once, into a cache, and read from there. A released file holds one folder
-with a model's files; TF-Hub's archives hold them at the top.
+A tar file is unpacked once, into a cache, and read from there. A released tar file contains one
+directory with the model's files. Archives from TF-Hub contain the files without a directory.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import re
-import tarfile
-import zlib
+from contextlib import suppress
 
 from absl import logging
 
-from albert_tf.checkpoints.names import CACHE_VARIABLE, TAR, cached, fetch, is_released
+from albert_tf.checkpoints.names import CACHE_VARIABLE, ENDINGS, TAR, cached, fetch, is_released
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import is_shipped, shipped_directory
+from albert_tf.checkpoints.tar_files import DamagedArchiveError, UnsafeArchiveError, extract
 from albert_tf.data.files import (
     file_exists,
     file_size,
@@ -28,32 +27,15 @@ from albert_tf.data.files import (
     temporary_folder,
 )
 
-_ENDINGS = (".tar", ".tar.gz", ".tgz")
-_READ_ERRORS = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError)
-_CHUNK = 1 << 20  # bytes
-
-# How much may come out of a file: numbers hardly become smaller when they are packed.
-_MOST_TIMES, _MOST_BYTES = 100, 100 << 20
-
-
-def _resolve(url: str, flag: str) -> str:
-    """The directory of a module by its URL, which `tensorflow_hub` keeps in TFHUB_CACHE_DIR."""
-    import tensorflow_hub  # seconds to import, and needed for URLs only
-
-    try:
-        return tensorflow_hub.resolve(url)
-    except Exception as error:  # whatever the network, the archive or the server does
-        raise LoadError(
-            f"{flag}={url} cannot be downloaded: {error}. On a machine without network, download "
-            "the model elsewhere and pass its directory or its tar file."
-        ) from error
+# Weights hardly shrink when they are compressed.
+_MAX_RATIO, _MAX_EXTRA_BYTES = 100, 100 << 20
 
 
 def is_indirect(path: str) -> bool:
     """Whether a model lies elsewhere: a URL, a tar file, or the name of a model."""
     if _is_url(path) or is_shipped(path) or is_released(path):
         return True
-    return path.endswith(_ENDINGS) and file_exists(path)
+    return path.endswith(ENDINGS) and file_exists(path)
 
 
 def _is_url(path: str) -> bool:
@@ -61,19 +43,21 @@ def _is_url(path: str) -> bool:
 
 
 def local_directory(path: str, flag: str) -> str:
-    """Returns the directory of a model that is given by a URL, a name or as a tar file.
+    """Returns the directory of a model that is given by a URL, by a name or as a tar file.
 
-    A tar file is unpacked once, below the directory that the environment variable
-    ALBERT_TF_HOME names, or `~/.cache/albert_tf`. That of a released model is not kept then.
+    A tar file is unpacked once, to the directory that the environment variable ALBERT_TF_HOME
+    names, by default `~/.cache/albert_tf`. A downloaded tar file is deleted after that.
 
     Raises:
-        LoadError: it cannot be fetched, is damaged or unsafe, or there is no room for it.
+        LoadError: the model cannot be downloaded, read or stored, or is damaged or unsafe.
     """
     if is_shipped(path):
         return shipped_directory(path, flag)
     try:
         return _descended(_found(path, flag))
     except OSError as error:
+        if error.filename == path:
+            raise LoadError(f"{flag}={path} cannot be read: {error.strerror}") from error
         raise LoadError(
             f"{flag}={path} cannot be kept in {cached()!r}: {reason_of(error)}. Free disk space "
             f"there, or set the environment variable {CACHE_VARIABLE} to another directory."
@@ -81,17 +65,24 @@ def local_directory(path: str, flag: str) -> str:
 
 
 def _found(path: str, flag: str) -> str:
-    """Where the files of a model lie, after it was fetched or unpacked if need be."""
-    if is_released(path):
-        found = fetch(path, flag)
-        if not found.endswith(TAR):
-            return found
+    """Returns where a model's files are, after downloading and unpacking them if necessary."""
+    if not (is_released(path) or _is_url(path)):
+        return _unpacked(path, flag, cached("unpacked", _cache_name(path)))
+    found = fetch(path, flag)
+    if not found.endswith(TAR):
+        return found
+    try:
         directory = _unpacked(found, flag, found.removesuffix(TAR))
-        remove(found)
-        return directory
-    if _is_url(path):
-        return _resolve(path, flag)
-    return _unpacked(path, flag, cached("unpacked", _cache_name(path)))
+    except LoadError as error:
+        rejected = f"{found}.rejected"
+        with suppress(FileNotFoundError):  # another process has renamed it
+            os.replace(found, rejected)
+        raise LoadError(
+            f"{error} The file was renamed to {rejected}: delete it. The next attempt downloads "
+            "the model again."
+        ) from error
+    remove(found)
+    return directory
 
 
 def _unpacked(path: str, flag: str, directory: str) -> str:
@@ -109,47 +100,25 @@ def _unpacked(path: str, flag: str, directory: str) -> str:
 
 
 def _cache_name(path: str) -> str:
-    """A name that another file, or the same one changed, does not get."""
+    """Returns a name that is unique to this file and its current content."""
     absolute = path if is_remote(path) else os.path.abspath(path)
     changed = 0 if is_remote(path) else os.stat(path).st_mtime_ns
     key = f"{absolute} {file_size(path)} {changed}"
-    return f"{os.path.basename(path)}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    return f"{os.path.basename(path)[:40]}-{hashlib.sha256(os.fsencode(key)).hexdigest()[:16]}"
 
 
 def _extract(path: str, flag: str, directory: str) -> None:
-    """Writes the files of an archive; only into the directory, and without what a Mac adds."""
-    if not hasattr(tarfile, "data_filter"):
-        raise LoadError(
-            f"{flag}={path} cannot be unpacked safely by this Python: 3.10.12, 3.11.4 or a later "
-            "version is needed. Unpack it with tar, and give the directory."
-        )
-    try:
-        with open_binary(path, "rb") as file, tarfile.open(fileobj=file, mode="r:*") as archive:
-            room = _MOST_TIMES * file_size(path) + _MOST_BYTES
-
-            def checked(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-                nonlocal room
-                room -= member.size
-                if room < 0:
-                    raise LoadError(
-                        f"{flag}={path} is not unpacked: its contents would be more than "
-                        f"{_MOST_TIMES} times the size of the file. Check that it is a model "
-                        "archive."
-                    )
-                is_of_mac = os.path.basename(member.name).startswith("._")
-                return None if is_of_mac else tarfile.data_filter(member, folder)
-
-            archive.extractall(directory, filter=checked)
-            while archive.fileobj and archive.fileobj.read(_CHUNK):
-                pass  # only at its end is a compressed file compared with its checksum
-    except LoadError:
-        raise
-    except tarfile.FilterError as error:
-        raise LoadError(f"{flag}={path} is not unpacked: {error}") from error
-    except _READ_ERRORS as error:
-        raise LoadError(
-            f"{flag}={path} is damaged or not a tar file: {reason_of(error)}"
-        ) from error
+    with open_binary(path, "rb") as file:
+        try:
+            extract(file, directory, _MAX_RATIO * file_size(path) + _MAX_EXTRA_BYTES)
+        except UnsafeArchiveError as error:
+            raise LoadError(
+                f"{flag}={path} is not unpacked: {error}. Check that it is a model archive."
+            ) from error
+        except DamagedArchiveError as error:
+            raise LoadError(
+                f"{flag}={path} is damaged or not a tar file: {reason_of(error)}."
+            ) from error
 
 
 def _descended(directory: str) -> str:

@@ -1,7 +1,8 @@
-"""Released models by name: found in a cache, or downloaded into it.
+"""Downloads models by name or URL into a cache.
 
-The original release: "base_v2", or its address on TF-Hub. It is the same tar file whatever name it
-is asked by. Hugging Face: "albert/albert-base-v2", or any other id; its own library keeps those.
+The original release: "base_v2", or its URL on TF-Hub. Every name of a model stands for the same tar
+file. Hugging Face: "albert/albert-base-v2", or any other id; huggingface_hub stores these models.
+Any other URL: a tar file.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import hashlib
 import http.client
 import os
 import re
-import tempfile
+import time
 import urllib.request
-from typing import IO
+from typing import IO, Any
 
 from absl import logging
 from tqdm import tqdm
@@ -37,6 +38,7 @@ from albert_tf.data.files import (
 CACHE_VARIABLE = "ALBERT_TF_HOME"
 _FORMER_VARIABLE = "ALBERT_TF_CACHE_DIR"
 TAR = ".tar.gz"
+ENDINGS = (".tar", TAR, ".tgz")
 _PART = ".part"
 _GZIP = b"\x1f\x8b"  # how a .tar.gz begins, and the page of a proxy does not
 
@@ -62,6 +64,9 @@ _TORCH_FILES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 
 _PARTIAL, _NOT_SATISFIABLE = 206, 416  # HTTP status
 _TIMEOUT = 30  # seconds without a byte
+_PERIOD, _MIN_PROGRESS = 60, 64 << 10  # seconds, and bytes that must arrive in that time
+_MAX_REQUESTS = 100  # for one file
+_MAX_BYTES = 8 << 30  # of one file
 _CHUNK = 1 << 20  # bytes
 
 
@@ -107,30 +112,31 @@ def suggestion(name: str) -> str:
 
 
 def fetch(name: str, flag: str) -> str:
-    """Returns the directory of a released model, or the tar file that is to be unpacked to it.
+    """Returns the directory of a model, or the path of a tar file to unpack.
 
     Args:
-        name: one for which `is_released` is true.
-        flag: the flag it came from, for messages.
+        name: a URL, or a name for which `is_released` is true.
+        flag: the flag that set the name, for messages.
 
     Raises:
-        LoadError: it cannot be downloaded, or what was downloaded is not the file of the server.
-        OSError: it cannot be written.
+        LoadError: the model cannot be downloaded, or the file differs from the server's file.
+        OSError: the file cannot be written.
     """
     if repository := _repository(name):
         return _from_hugging_face(repository, name, flag)
-    module = _tf_hub_module(name)
-    directory = cached("released", f"albert_{_release(name)}")
-    found = next((p for p in (module, directory, directory + TAR) if os.path.exists(p)), None)
-    return found or _download(_ADDRESS.format(_release(name)), directory + TAR, f"{flag}={name}")
-
-
-def _tf_hub_module(url: str) -> str:
-    """Where `tensorflow_hub` keeps what it has downloaded; "" where it has nothing."""
-    default = os.path.join(tempfile.gettempdir(), "tfhub_modules")
-    folder = os.environ.get("TFHUB_CACHE_DIR") or default
-    directory = os.path.join(folder, hashlib.sha1(url.encode()).hexdigest())
-    return directory if os.path.isdir(directory) and os.listdir(directory) else ""
+    digest, release = hashlib.sha1(os.fsencode(name)).hexdigest(), _release(name)
+    url, directory = name, cached("urls", digest)
+    if release:
+        url, directory = _ADDRESS.format(release), cached("released", f"albert_{release}")
+    elif not name.endswith(ENDINGS):  # TF-Hub sends an archive only if the URL asks for it
+        url += f"{'&' if '?' in name else '?'}tf-hub-format=compressed"
+    # TF-Hub's default, a directory for temporary files, may belong to another user.
+    modules = os.environ.get("TFHUB_CACHE_DIR")
+    module = os.path.join(modules, digest) if modules else ""
+    if module and folder_names(module):
+        return module
+    found = next((path for path in (directory, directory + TAR) if os.path.exists(path)), None)
+    return found or _download(url, directory + TAR, f"{flag}={name}")
 
 
 @functools.cache
@@ -213,22 +219,39 @@ def _receive(url: str, file: IO[bytes], path: str, given: str) -> tuple[int | No
         not say.
     """
     left = file.seek(0, os.SEEK_END)  # by an earlier process
-    while True:
+    reason = f"the connection was lost {_MAX_REQUESTS} times"
+    for _ in range(_MAX_REQUESTS):
         start = file.seek(0, os.SEEK_END)
         try:
             return _receive_more(url, file, path)
         except WriteError:
             raise
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             if left and getattr(error, "code", None) == _NOT_SATISFIABLE:
                 left = file.truncate(0)  # it has all there is, or more: begin anew
-            elif file.tell() <= start:
-                raise LoadError(
-                    f"{given} cannot be downloaded: {reason_of(error) or type(error).__name__}\n"
-                    f"Download the file elsewhere: {url}\n"
-                    f"Then pass its path in place of the name, or move it to {path}"
-                ) from error
+            elif isinstance(error, _RejectedError) or file.tell() <= start:
+                reason = reason_of(error) or type(error).__name__
+                break
             logging.info("%s: received %d bytes, then: %s", url, file.tell(), reason_of(error))
+    raise LoadError(
+        f"{given} cannot be downloaded: {reason}\n"
+        f"Download the file elsewhere: {url}\n"
+        f"Then pass its path in place of the name, or move it to {path}"
+    )
+
+
+class _RejectedError(OSError):
+    """Raised if another request for the same file would not help."""
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to HTTPS, and from HTTP to HTTP."""
+
+    def redirect_request(self, req: urllib.request.Request, *args: Any) -> Any:
+        url = args[-1]
+        if not url.lower().startswith(("https://", f"{req.type}://")):
+            raise _RejectedError(f"the server redirects to {url!r}")
+        return super().redirect_request(req, *args)
 
 
 def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str | None]:
@@ -237,7 +260,8 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str
     # Google's storage decompresses files for clients that do not take gzip, against their MD5.
     headers = {"Accept-Encoding": "gzip", **({"Range": f"bytes={start}-"} if start else {})}
     request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+    opener = urllib.request.build_opener(_Redirects)
+    with opener.open(request, timeout=_TIMEOUT) as response:
         size: int | None = response.length
         if response.status == _PARTIAL:
             given = response.headers["Content-Range"] or ""
@@ -248,14 +272,24 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str
         else:  # a server without ranges sends everything
             file.truncate(file.seek(0))
         name = os.path.basename(url)
+        since, before = time.monotonic(), file.tell()
         with tqdm(
             total=size, initial=file.tell(), desc=name, unit="B", unit_scale=True, disable=None
         ) as bar:
             while block := response.read1(_CHUNK):
+                if max(size or 0, file.tell() + len(block)) > _MAX_BYTES:
+                    file.truncate(0)
+                    raise _RejectedError(f"the file is larger than {_MAX_BYTES} bytes")
                 with explain_write_errors(path):
                     file.write(block)
                     file.flush()
                 bar.update(len(block))
+                if time.monotonic() - since > _PERIOD:
+                    if file.tell() - before < _MIN_PROGRESS:
+                        raise _RejectedError(
+                            f"less than {_MIN_PROGRESS} bytes arrived in {_PERIOD} seconds"
+                        )
+                    since, before = time.monotonic(), file.tell()
         if size is not None and file.tell() < size:
             raise OSError(f"the connection ended after {file.tell()} of {size} bytes")
         md5 = re.search(r"md5=([\w+/]+=*)", str(response.headers.get_all("x-goog-hash")))
@@ -265,7 +299,8 @@ def _receive_more(url: str, file: IO[bytes], path: str) -> tuple[int | None, str
 def _problem(file: IO[bytes], size: int | None, md5: str | None) -> str | None:
     """Why a file is not the one that the server has; None if it is, as far as the server said."""
     file.seek(0)
-    if file.read(len(_GZIP)) != _GZIP:
+    head = file.read(512)
+    if not (head.startswith(_GZIP) or head[257:262] == b"ustar"):
         return "it is no .tar.gz"
     file.seek(0)
     received = hashlib.md5(usedforsecurity=False)

@@ -3,15 +3,19 @@
 import base64
 import errno
 import hashlib
+import io
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,12 +45,13 @@ class Server:
         length: what it says of the length, where that is wrong.
         hash: what it says of the MD5.
         release: an event that answers wait for after their first byte.
+        redirect: the URL that requests for another path are redirected to.
     """
 
     def __init__(self, content, folder=None):
         self.content, self.folder = content, folder
         self.asked, self.cuts = [], []
-        self.ranges, self.length, self.release = True, None, None
+        self.ranges, self.length, self.release, self.redirect = True, None, None, None
         digest = hashlib.md5(content).digest()
         self.hash = f"crc32c=AAAAAA==,md5={base64.b64encode(digest).decode()}"
         server = self
@@ -73,6 +78,8 @@ class Server:
             return self._answer_for_hugging_face(request)
         asked = request.headers["Range"]
         self.asked.append(asked)
+        if self.redirect and "redirected" not in request.path:
+            return self._send(request, 302, {"Location": self.redirect, "Content-Length": 0}, b"")
         start = int(asked[len("bytes=") : -1]) if asked and self.ranges else 0
         size = len(self.content)
         if start >= size:
@@ -287,6 +294,60 @@ class TestDownload:
         assert not part.exists()
         local_directory("base_v2", FLAG)
 
+    @pytest.mark.parametrize("is_resumed", [True, False])
+    def test_a_file_that_cannot_be_unpacked_is_renamed(self, server, home, content, is_resumed):
+        home.mkdir(parents=True)
+        path = home / ("albert_base_v2.tar.gz" + ".part" * is_resumed)
+        path.write_bytes(content[:100] + b"harm" + content[104:300])
+        server.hash = None
+        rejected = "albert_base_v2.tar.gz.rejected"
+        assert rejected in refusal()
+        assert os.listdir(home) == [rejected]
+        assert local_directory("base_v2", FLAG)
+
+    def test_a_server_that_breaks_off_after_every_byte(self, server):
+        server.cuts = [1] * 200
+        assert "bytes" not in refusal()
+        assert len(server.asked) == 100
+
+    @pytest.mark.parametrize("length", [None, 10**15])
+    def test_a_file_that_is_too_large(self, server, home, content, length, monkeypatch):
+        server.length = length
+        monkeypatch.setattr(names, "_MAX_BYTES", len(content) - (not length))
+        assert str(names._MAX_BYTES) in refusal()
+        assert len(server.asked) == 1
+        assert not os.listdir(home)
+
+    def test_a_server_that_is_too_slow(self, server, monkeypatch):
+        clock = SimpleNamespace(monotonic=itertools.count(0, 61).__next__)
+        monkeypatch.setattr(names, "time", clock)
+        assert "60 seconds" in refusal()
+        assert len(server.asked) == 1
+
+    @pytest.mark.parametrize(
+        "target",
+        [
+            *("file:///etc/passwd", "ftp://127.0.0.1/a.tar.gz", "http://[127.0.0.1/a"),
+            *("http://127.0.0.1:port/a", "https://\u00fc..example/a", "http://a b/c"),
+        ],
+    )
+    def test_redirects_to_other_schemes_and_invalid_urls(self, server, home, target):
+        server.redirect = target.encode().decode("latin-1")
+        message = refusal()
+        assert "--model=base_v2 cannot be downloaded" in message
+        assert target in message or target.startswith("http")
+        assert len(server.asked) == 1
+        assert not os.listdir(home)
+
+    def test_https_is_not_redirected_to_http(self):
+        request, redirects = names.urllib.request.Request("https://a"), names._Redirects()
+        with pytest.raises(OSError, match="http://b"):
+            redirects.redirect_request(request, None, 302, "", {}, "http://b")
+
+    def test_a_redirect_is_followed(self, server, content):
+        server.redirect = f"{server.url}/redirected.tar.gz"
+        assert local_directory("base_v2", FLAG)
+
     def test_another_hash_is_an_error_and_leaves_nothing(self, server, home):
         server.hash = "md5=AAAAAAAAAAAAAAAAAAAAAA=="
         message = refusal()
@@ -335,6 +396,26 @@ class TestDownload:
         local_directory("base_v2", FLAG)
 
 
+class TestUrl:
+    def test_an_archive_is_downloaded_once(self, server, golden, tmp_path):
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            archive.add(golden / "hub" / "module", ".")
+        server.content, server.hash = file.getvalue(), None
+        for url in (f"{server.url}/m.tar", f"{server.url}/m", f"{server.url}/m?a=b"):
+            stored = recognise(url, FLAG)
+            assert stored.format == "tf1_hub"
+            assert stored.path.startswith(str(tmp_path / "home"))
+            assert recognise(url, FLAG).path == stored.path
+        assert server.asked == [None] * 3
+
+    @pytest.mark.parametrize(
+        "url", ["http://127.0.0.1:9/m", "http://[127.0.0.1/m", "https://\udcff"]
+    )
+    def test_one_that_cannot_be_downloaded(self, url):
+        assert f"--model={url} cannot be downloaded" in refusal(url)
+
+
 class TestWithoutNetwork:
     @pytest.fixture(autouse=True)
     def _nothing_answers(self, server):
@@ -360,6 +441,16 @@ class TestWithoutNetwork:
         shutil.copytree(golden / "hub" / "module", folder, dirs_exist_ok=True)
         assert recognise(address, FLAG).path == str(folder)
         assert recognise(address, FLAG).format == "tf1_hub"
+
+    def test_the_shared_directory_for_temporary_files_is_ignored(
+        self, golden, tmp_path, monkeypatch
+    ):
+        monkeypatch.delenv("TFHUB_CACHE_DIR")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        for address in ("https://tfhub.dev/google/albert_base/3", "http://127.0.0.1:9/m"):
+            folder = hashlib.sha1(address.encode()).hexdigest()
+            shutil.copytree(golden / "hub" / "module", tmp_path / "tfhub_modules" / folder)
+            assert f"--model={address} cannot be downloaded" in refusal(address)
 
     def test_the_former_name_of_the_variable_counts(self, tmp_path, monkeypatch):
         monkeypatch.delenv("ALBERT_TF_HOME")
