@@ -29,7 +29,7 @@ def run(paths: Sequence[str]) -> None:
         )
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a look need not take memory of a busy device
     # TensorFlow, which --help need not wait for.
-    from albert_tf.tools.inspect import describe
+    from albert_tf.tools.inspect import compare_vocabularies, describe
     from albert_tf.training.distribution import log_devices
 
     log_devices()
@@ -38,6 +38,8 @@ def run(paths: Sequence[str]) -> None:
             print()
         for line in describe(path):
             print(line, flush=True)
+    for number, line in enumerate(compare_vocabularies(paths)):
+        print("\n" * (not number) + line)
 
 
 main = command(define_flags, run, takes_paths=True)

@@ -141,9 +141,14 @@ def folder_names(folder: str) -> list[str]:
 
 
 def find_files(pattern: str) -> list[str]:
-    """Files (not folders) that match a glob pattern, sorted."""
+    """Files (not folders) that match a glob pattern, sorted; `*` matches no dot at the start."""
     if is_remote(pattern):
-        return sorted(path for path in _gfile().glob(pattern) if not _gfile().isdir(path))
+        is_hidden = os.path.basename(pattern).startswith(".")
+        return sorted(
+            path
+            for path in _gfile().glob(pattern)
+            if os.path.basename(path).startswith(".") == is_hidden and not _gfile().isdir(path)
+        )
     return sorted(path for path in glob.glob(pattern) if not os.path.isdir(path))
 
 

@@ -41,6 +41,7 @@ from albert_tf.pretraining.create_records import (
 )
 from albert_tf.pretraining.instances import InstanceSettings
 from albert_tf.pretraining.segments import NO_RECORD
+from albert_tf.pretraining.vocabulary import write_fingerprints
 from albert_tf.tokenization.base import Tokenizer
 
 # Beam's DirectRunner tries another runner first, which it downloads.
@@ -159,6 +160,7 @@ def create_records(
             f"--runner={runner} has finished, but {lost[0]} is not on this machine. Use an "
             "--output_file that all machines share, such as gs://bucket/name."
         )
+    write_fingerprints(output_files, tokenizer.tokens)
     return CreationReport(settings, counts, time.monotonic() - start)
 
 

@@ -46,6 +46,7 @@ from albert_tf.pretraining.instances import (
 )
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.segments import ADJACENT, NO_RECORD, NONE, Documents
+from albert_tf.pretraining.vocabulary import write_fingerprints
 from albert_tf.tokenization.base import Tokenizer
 
 SHUFFLE_BYTES = 256 << 20  # about 95,000 records of 512 tokens
@@ -254,7 +255,8 @@ def create_records(
 
     Args:
         input_files: text, one sentence a line, an empty line between documents.
-        output_files: records go to them in turn. They appear when everything is done.
+        output_files: records go to them in turn. They appear when everything is done, each with
+            a fingerprint of the vocabulary, see `pretraining.vocabulary`.
         tokenizer: text to ids.
         settings: what instances look like; its seed alone decides every random choice.
         num_workers: processes; None takes one for each core. Does not change what is written.
@@ -290,6 +292,7 @@ def create_records(
             writers[number % len(writers)].write(record)
         if not counts["instances"]:
             raise ValueError(f"{NO_RECORD} Files: {', '.join(input_files)}")
+    write_fingerprints(output_files, tokenizer.tokens)
     return CreationReport(settings, counts, time.monotonic() - start)
 
 

@@ -42,6 +42,8 @@ from albert_tf.pretraining.task import (
     check_continued_loss,
     warn_of_another_loss,
 )
+from albert_tf.pretraining.vocabulary import check_vocabulary
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.distribution import (
     check_devices,
     is_chief,
@@ -212,7 +214,9 @@ def run_pretraining(
     model_directory = ModelDirectory(
         settings.output_dir, config, model.config_file or "", model.tokenizer
     )
-    task = _task(settings, config, _masking(settings, model_directory), strategy)
+    tokenizer = model_directory.tokenizer or find_tokenizer(settings.output_dir)
+    task = _task(settings, config, _masking(settings, tokenizer), strategy)
+    check_vocabulary([*task.train_files, *task.eval_files], tokenizer)
     if settings.do_train:
         profiler = profiler_of(
             settings.profile_steps, settings.output_dir, last_step, records=is_chief(strategy)
@@ -249,9 +253,7 @@ def _model_settings(settings: PretrainingSettings) -> ModelSettings:
     )
 
 
-def _masking(
-    settings: PretrainingSettings, model_directory: ModelDirectory
-) -> OnlineMasking | None:
+def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> OnlineMasking | None:
     """Masking while training, None for records that are masked already."""
     prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
     if prob and budget and prob != budget:
@@ -272,7 +274,6 @@ def _masking(
         favor_shorter_ngram=resolved.favor_shorter_ngram,
         do_whole_word_mask=resolved.do_whole_word_mask,
     )
-    tokenizer = model_directory.tokenizer or find_tokenizer(settings.output_dir)
     if tokenizer is None:
         raise ValueError(
             "--masked_lm_prob needs the tokenizer that the records were created with, for its "

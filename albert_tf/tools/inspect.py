@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import keras
@@ -15,6 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import recognise
+from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
@@ -42,6 +44,7 @@ from albert_tf.modeling.models import (
 )
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.fill_mask import MASK, FillMask
+from albert_tf.pretraining.vocabulary import stored_fingerprint, vocabulary_fingerprint
 from albert_tf.squad.ask import QuestionAnswerer
 from albert_tf.token_classification.tag import TokenClassifier
 from albert_tf.tokenization.base import Tokenizer
@@ -110,6 +113,22 @@ def describe(path: str) -> Iterator[str]:
     is_file = exists(path) and not (is_indirect(path) or tf.io.gfile.isdir(path))
     lines = describe_file(path) if is_file else None
     yield from lines or _model(path, recognise(path, _FLAG))
+
+
+def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
+    """Yields a line for each record file and each tokenizer: whether their vocabularies are equal.
+
+    Record files without a fingerprint are left out, see `pretraining.vocabulary`.
+    """
+    stored = {path: stored_fingerprint(path) for path in paths if not is_indirect(path)}
+    records = {path: fingerprint for path, fingerprint in stored.items() if fingerprint}
+    for path in [path for path in paths if records and path not in records]:
+        with suppress(ValueError, OSError):  # no tokenizer
+            vocabulary = vocabulary_fingerprint(load_model_tokenizer(path).tokens)
+            for file, fingerprint in records.items():
+                is_same = fingerprint == vocabulary
+                kind = "the vocabulary of" if is_same else "ANOTHER vocabulary than"
+                yield f"{file} was created with {kind} {path}"
 
 
 def find_saved_model(path: str) -> str | None:
@@ -241,6 +260,7 @@ def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
     return {
         "kind": "SentencePiece" if is_pieces else "WordPiece",
         "entries": tokenizer.vocab_size,
+        "vocabulary": vocabulary_fingerprint(tokenizer.tokens),
         "files": ", ".join(tokenizer.files),
     }
 
@@ -249,7 +269,8 @@ def _records(path: str, first: bytes) -> Iterator[str]:
     features = dict(sorted(example_features(first, path, 1).items()))
     kinds = (kind for name, kind in _RECORD_KINDS.items() if name in features)
     yield f"{path}: records of {next(kinds, 'another kind')}"
-    yield from _rows("File", {"records": count_records([path])})
+    vocabulary = stored_fingerprint(path) or "not stored"
+    yield from _rows("File", {"records": count_records([path]), "vocabulary": vocabulary})
     found: dict[str, object] = {}
     for name, feature in features.items():
         kind = feature.WhichOneof("kind") or ""

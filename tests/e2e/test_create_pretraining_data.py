@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.cli.flags import DRY_RUN_PASSED
+from albert_tf.data.files import match_files
 from albert_tf.data.records import check_record_files
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.pretraining.batching import check_sentence_pairs
@@ -79,7 +80,7 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     kill_while_it_writes(outputs[0].parent, no_tensorflow, flags_of_both)
     result = run(no_tensorflow, **flags_of_both)
     assert result.returncode == 0, result.stderr
-    assert sorted(outputs[0].parent.iterdir()) == outputs
+    assert match_files(f"{outputs[0].parent}/*") == list(map(str, outputs))
     assert result.stderr.count(f"] --vocab_file={flags['vocab_file']}: ") == 1
     assert "asks for 10 predictions in 64 tokens, but" in result.stderr
     assert "documents=60" in result.stderr
@@ -140,7 +141,9 @@ def test_beam_writes_the_same_files(golden: Path, tmp_path: Path, no_tensorflow:
         assert "documents=60" in result.stderr
         made[folder] = {path.name: path.read_bytes() for path in output.parent.iterdir()}
     assert made["beam"] == made["local"]
-    assert sorted(made["beam"]) == [f"records-0000{k}-of-00003" for k in range(3)]
+    assert match_files(f"{tmp_path}/beam/*") == [
+        f"{tmp_path}/beam/records-0000{k}-of-00003" for k in range(3)
+    ]
 
 
 def test_word_piece_records_with_permutation(
