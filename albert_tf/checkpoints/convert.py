@@ -33,6 +33,7 @@ from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import (
     TEMPORARY_FILES,
+    check_checkpoint_path,
     explain_write_errors,
     is_remote,
     temporary_folder,
@@ -146,7 +147,7 @@ def convert(
             something else.
         WriteError: it cannot be written.
     """
-    check_target(output_dir, output_flag)
+    check_target(output_dir, output_flag, format_name not in ("huggingface", "keras_hub"))
     if with_optimizer and format_name != ORIGINAL:
         raise ValueError(
             f"--with_optimizer: of the formats {', '.join(FORMAT_NAMES)} only {ORIGINAL} holds the "
@@ -199,13 +200,15 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
     return {name: values.astype(dtype) for name, values in weights.items()}
 
 
-def check_target(output_dir: str, flag: str = "--output_dir") -> None:
+def check_target(output_dir: str, flag: str = "--output_dir", has_checkpoint: bool = True) -> None:
     """Refuses a directory that something is in, or that nothing may be written to.
 
     Raises:
-        ValueError: it is a file, or not empty.
+        ValueError: it is a file, or not empty, or TensorFlow could not read a checkpoint in it.
         WriteError: nothing may be written there.
     """
+    if has_checkpoint:
+        check_checkpoint_path(output_dir, flag)
     exists = tf.io.gfile.exists(output_dir)
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
         raise ValueError(
@@ -272,6 +275,7 @@ def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> li
     Differs: heads that the checkpoint lacks are left out, and named; the original writes random
     ones. No graph (`.meta`) is written, and no file `checkpoint`.
     """
+    check_checkpoint_path(export_path, "--export_path")
     if tf.io.gfile.exists(export_path + ".index"):
         raise ValueError(
             f"--export_path={export_path}: the checkpoint exists already and is not changed. Use "

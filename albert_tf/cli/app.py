@@ -16,10 +16,11 @@ from types import ModuleType
 from absl import app, flags, logging
 
 from albert_tf.cli.flags import GROUPS, dry_run_context, flag_group, log_flags_without_effect
+from albert_tf.data.files import is_missing_file_system
 from albert_tf.data.streams import (
     discard_standard_output,
-    discarded_standard_error,
     flush_standard_output,
+    hidden_standard_error,
 )
 from albert_tf.training.interruption import end_on_signals
 
@@ -68,13 +69,17 @@ def run_command(
             flush_standard_output()
         except BrokenPipeError:
             raise
-        except UserError as error:
+        except Exception as error:
+            has_file_system = not is_missing_file_system(error)
+            if has_file_system and not isinstance(error, UserError):
+                raise
             logging.debug("Stack trace of the error:", exc_info=True)
             try:
                 flush_standard_output()
             except OSError:
                 discard_standard_output()
-            sys.exit(f"error: {error}")
+            advice = "" if has_file_system else ". Use a local path or gs://."
+            sys.exit(f"error: {error}{advice}")
 
     with flag_group("Other flags"):
         define_flags()
@@ -114,6 +119,7 @@ def _parse(
     if not _HELP.isdisjoint(before):
         print(help_text(module), flush=True)
         sys.exit()
+    _check_surroundings(argv[1:])
     flags.FLAGS.set_gnu_getopt(True)  # flags may follow paths
     try:
         program, *paths = flags.FLAGS(before)
@@ -123,6 +129,20 @@ def _parse(
         command = inspect.getmodulename(module.__file__ or "")
         sys.exit(f"error: {_about_removed(command, error) or error}\nUse --help to list the flags.")
     return [program, *paths, *after]
+
+
+def _check_surroundings(arguments: Sequence[str]) -> None:
+    """Exits if an argument is not text to Python, or the working directory was deleted."""
+    malformed = [a for a in arguments if a.encode(errors="replace").decode() != a]
+    if malformed:
+        sys.exit(
+            f"error: The argument {malformed[0]!a} is not {sys.getfilesystemencoding()} text. Set "
+            "PYTHONUTF8=1. If a file name is not UTF-8, rename the file."
+        )
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        sys.exit("error: The working directory no longer exists. Change to another directory.")
 
 
 def _check_arguments(unexpected: Sequence[str]) -> None:
@@ -178,7 +198,7 @@ class _QuietTensorFlow:
                 has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
                 is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
                 os.environ[_CPP_LOG_LEVEL] = "2" if has_gpu and not is_hidden else "3"
-                with discarded_standard_error():  # some lines precede the check of the level
+                with hidden_standard_error():  # some lines precede the check of the level
                     run_module(module)
 
             spec.loader.exec_module = run_quietly  # type: ignore[method-assign]

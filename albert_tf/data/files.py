@@ -141,7 +141,10 @@ def folder_names(folder: str) -> list[str]:
 
 
 def find_files(pattern: str) -> list[str]:
-    """Files (not folders) that match a glob pattern, sorted; `*` matches no dot at the start."""
+    """Files (not folders) that match a glob pattern, sorted; `*` matches no dot at the start.
+
+    The part of a local pattern that exists, such as the folder `runs [old]`, is taken literally.
+    """
     if is_remote(pattern):
         is_hidden = os.path.basename(pattern).startswith(".")
         return sorted(
@@ -149,7 +152,11 @@ def find_files(pattern: str) -> list[str]:
             for path in _gfile().glob(pattern)
             if os.path.basename(path).startswith(".") == is_hidden and not _gfile().isdir(path)
         )
-    return sorted(path for path in glob.glob(pattern) if not os.path.isdir(path))
+    literal = pattern
+    while literal and not os.path.lexists(literal):
+        literal = os.path.dirname(literal.rstrip("/"))
+    matches = glob.glob(glob.escape(literal) + pattern[len(literal) :])
+    return sorted(path for path in matches if not os.path.isdir(path))
 
 
 def match_files(patterns: str, flag: str = "--input_file") -> list[str]:
@@ -372,9 +379,34 @@ class _Output(io.RawIOBase):
 
 
 def check_folder(path: str, flag: str) -> None:
-    """Refuses a folder that cannot be written or created; the ValueError names the flag."""
+    """Refuses a folder that no model can be written to; the ValueError names the flag."""
+    check_checkpoint_path(path, flag)
     if problem := why_not_writable(path):
         raise ValueError(f"{flag} {path!r} cannot be written to: {problem}")
+
+
+def is_pattern_to_tensorflow(path: str) -> bool:
+    """Whether TensorFlow cannot read a checkpoint at this path, which it takes for a pattern."""
+    return any(sign in path for sign in "[]\\")
+
+
+def check_checkpoint_path(path: str, flag: str) -> None:
+    """Refuses a path at which TensorFlow can write a checkpoint or SavedModel, but not read it."""
+    if is_pattern_to_tensorflow(path):
+        raise ValueError(
+            f"{flag} {path!r} contains '[', ']' or a backslash, so TensorFlow could not read the "
+            "checkpoints in it. Choose another name."
+        )
+
+
+def is_missing_file_system(error: BaseException) -> bool:
+    """Whether TensorFlow raised an error because it has no file system for the scheme of a path."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (
+        tensorflow is not None
+        and isinstance(error, tensorflow.errors.UnimplementedError)
+        and "File system scheme" in str(error)
+    )
 
 
 def check_file(path: str, flag: str) -> None:
@@ -389,8 +421,14 @@ def check_file(path: str, flag: str) -> None:
 def why_not_writable(folder: str) -> OSError | None:
     """Returns why nothing can be written to a folder that may have to be made; None if it can."""
     if is_remote(folder):
-        return None
+        scheme = folder.partition("://")[0]
+        is_known = scheme in _gfile().get_registered_schemes()
+        return None if is_known else OSError(f"TensorFlow has no file system {scheme}://")
     existing = _existing_folder(folder)
+    if os.path.islink(existing) and not os.path.exists(existing):
+        return FileNotFoundError(
+            errno.ENOENT, "The symbolic link points to a path that does not exist", existing
+        )
     if os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK):
         return None
     number = errno.EACCES if os.path.isdir(existing) else errno.ENOTDIR

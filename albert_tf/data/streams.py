@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, NoReturn, TypeVar, cast
 
 from albert_tf.data.files import explain_write_errors, file_exists, open_binary, write_then_rename
 
@@ -17,6 +18,7 @@ STANDARD_INPUT = "-"
 _OUTPUT = "the standard output"
 _LINES_AT_ONCE = 1024
 _BYTES_AT_ONCE = 1 << 18
+_END = b"\0"  # of what is written to a hidden standard error
 
 
 def can_be_read_twice(path: str, flag: str, what: str) -> bool:
@@ -93,16 +95,42 @@ def discard_standard_output() -> None:
 
 
 @contextmanager
-def discarded_standard_error() -> Iterator[None]:
-    """Hides what code of any language writes to the standard error inside the block."""
+def hidden_standard_error() -> Iterator[None]:
+    """Hides what code of any language writes to the standard error, unless the process dies.
+
+    Another process keeps it meanwhile: code that aborts runs no handler of this one.
+    """
+    reading, writing = os.pipe()
+    keeper = os.fork()
+    if not keeper:
+        os.close(writing)
+        _keep_until_end(reading)
+    os.close(reading)
     kept = os.dup(2)
+    os.dup2(writing, 2)
+    os.close(writing)
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
         yield
     finally:
+        with suppress(BrokenPipeError):
+            os.write(2, _END)
         os.dup2(kept, 2)
         os.close(kept)
+        os.waitpid(keeper, 0)
+
+
+def _keep_until_end(pipe: int) -> NoReturn:
+    """Reads a pipe; writes what came to the standard error if the pipe closes before `_END`."""
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        text = b""
+        while data := os.read(pipe, _BYTES_AT_ONCE):
+            text += data
+            if text.endswith(_END):
+                os._exit(0)
+        os.write(2, text)
+    finally:
+        os._exit(0)
 
 
 def read_lines(file: IO[bytes]) -> Iterator[list[bytes]]:

@@ -24,6 +24,7 @@ from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.files import (
     explain_write_errors,
     folder_names,
+    is_pattern_to_tensorflow,
     reason_of,
     remove,
     rename,
@@ -140,10 +141,11 @@ def open_tensorflow_checkpoint(prefix: str) -> WeightsReader:
         reader = tf.train.load_checkpoint(prefix)
         reader.get_variable_to_shape_map()  # fails where names are no text
     except READ_ERRORS as error:
-        if "[" in prefix and tf.io.gfile.exists(f"{prefix}.index"):
+        if is_pattern_to_tensorflow(prefix) and tf.io.gfile.exists(f"{prefix}.index"):
             raise LoadError(
-                f"{prefix!r} cannot be read: TensorFlow interprets the [ in its path as a "
-                "pattern. Rename the directory, or pass the checkpoint by another path (a link)."
+                f"{prefix!r} cannot be read: TensorFlow interprets the '[', ']' or backslash in "
+                "its path as a pattern. Rename the directory, or pass the checkpoint by another "
+                "path (a link)."
             ) from error
         raise _kind(error)(
             f"{prefix!r} cannot be read as a checkpoint: {reason_of(error)}"

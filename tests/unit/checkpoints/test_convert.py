@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,13 @@ from safetensors.numpy import load_file
 
 from albert_tf.checkpoints import convert as conversion
 from albert_tf.checkpoints import formats
-from albert_tf.checkpoints.convert import convert, model_outputs, new_directory, ragged_batch
+from albert_tf.checkpoints.convert import (
+    convert,
+    export_weights,
+    model_outputs,
+    new_directory,
+    ragged_batch,
+)
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.original import directory as release_directory
@@ -218,6 +226,18 @@ def test_a_target_with_something_in_it_is_refused(module, target):
         with pytest.raises(ValueError, match=r"--output_dir=.* exists already"):
             convert(module, "original", str(taken))
     assert (target / "mine").read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a\\b"])
+def test_a_path_that_tensorflow_takes_for_a_pattern_is_refused_for_checkpoints(
+    module, tmp_path, name
+):
+    target = str(tmp_path / name)
+    for export in (partial(convert, module, "original"), partial(export_weights, module)):
+        with pytest.raises(ValueError, match=re.escape(repr(target))):
+            export(target)
+    assert not list(tmp_path.iterdir())
+    convert(module, "huggingface", target, dry_run=True)
 
 
 @pytest.mark.usefixtures("proof")

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -169,6 +170,20 @@ def test_what_others_say_is_shown_on_demand(tmp_path, arguments, variables, show
     assert {text for text in shown | hidden if text in done.stderr} == shown
 
 
+def test_what_tensorflow_says_before_it_aborts_is_shown(tmp_path):
+    (tmp_path / "program.py").write_text(COMMAND)
+    (tmp_path / "tensorflow.py").write_text(f"{TENSORFLOW}os.abort()")
+    done = subprocess.run(
+        [sys.executable, tmp_path / "program.py"],
+        env=environment(PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGABRT
+    assert "at its start" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("devices", "visible", "level"),
     [
@@ -280,6 +295,19 @@ def test_what_precedes_two_dashes_is_a_mistake_if_only_what_follows_is_taken():
         parse("inspect", ["path", "--", "--a"], takes_arguments=True)
 
 
+def test_an_argument_that_is_not_text_is_shown():
+    with pytest.raises(SystemExit) as error:
+        parse("inspect", ["a\udcff"], takes_paths=True)
+    assert r"'a\udcff'" in error.value.code
+
+
+def test_a_deleted_working_directory_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    with pytest.raises(SystemExit, match="working directory"):
+        parse("inspect", ["/"], takes_paths=True)
+
+
 def run_script(*arguments):
     return subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
@@ -297,6 +325,14 @@ def test_an_error_has_a_stack_trace_only_on_demand(tmp_path, verbosity):
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert f"{tmp_path}/none" in done.stderr.splitlines()[-1]
     assert ("Traceback" in done.stderr) == bool(verbosity)
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "s3"])
+def test_a_path_without_a_file_system_is_an_error_without_a_stack_trace(scheme):
+    done = run_script("-m", "albert_tf", "inspect", f"{scheme}://bucket/model")
+    assert done.returncode == 1
+    assert f"{scheme}://bucket/model" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
 
 
 def test_a_command_runs_with_a_file_of_flags_and_what_follows_wins(tmp_path):

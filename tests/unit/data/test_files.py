@@ -1,5 +1,6 @@
 import os
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -35,6 +36,16 @@ def test_pattern_without_a_match_is_named(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(ValueError, match=r"--eval_file: no file matches '.*/none-\*'"):
         match_files(f"{tmp_path}/a.txt,{tmp_path}/none-*", "--eval_file")
+
+
+@pytest.mark.parametrize("name", ["a [old].txt", "runs [old]/b.txt", "[x]*/a?.txt"])
+def test_what_exists_is_not_taken_for_a_pattern(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("x")
+    (path.parent / "other").mkdir()
+    assert match_files(str(path)) == [str(path)]
+    assert match_files(f"{path.parent}/*.txt") == [str(path)]
 
 
 @pytest.mark.parametrize("patterns", ["", " , "])
@@ -171,6 +182,19 @@ def test_a_folder_that_is_not_there_can_be_made(tmp_path):
     check_folder(str(tmp_path / "a" / "b"), "--output_dir")
     check_file(str(tmp_path / "a" / "b.txt"), "--output_file")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["s3://bucket/a", "ftp://host/a", "runs [old]", "a]", "a\\b"])
+def test_a_folder_that_tensorflow_cannot_read_is_refused(name):
+    with pytest.raises(ValueError, match=rf"--output_dir {re.escape(repr(name))}"):
+        check_folder(name, "--output_dir")
+
+
+def test_a_link_that_points_nowhere_is_named(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for folder in ("link", "link/a"):
+        with pytest.raises(ValueError, match=rf"link points to .*{tmp_path}/link'"):
+            check_folder(str(tmp_path / folder), "--output_dir")
 
 
 def test_a_file_in_the_way_is_named(tmp_path):
