@@ -19,11 +19,17 @@ from albert_tf.data.files import reason_of
 _MAX_ENTRIES = 10_000  # headers, and files and directories to create
 _MAX_HEADER = 64 << 10  # bytes of one extended header
 _MAX_NAME, _MAX_PART = 1024, 255  # bytes of a path, and of a name in it
+_MAX_DEPTH = 32  # directories
 _CHUNK = 1 << 20  # bytes
 _GZIP = b"\x1f\x8b"
 
-_PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
-_IGNORED = (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK)
+_EXTENDED = (
+    tarfile.XHDTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 
 
@@ -93,8 +99,8 @@ def _extract(source: _Source, directory: str) -> None:
     while any(block := source.read(tarfile.BLOCKSIZE)):
         member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         entries += 1
-        if member.type in (*_PAX, *_IGNORED, tarfile.GNUTYPE_LONGNAME):
-            records |= _read_extended_header(source, member)
+        if member.type in _EXTENDED:
+            records = _read_extended_header(source, member) | records
         else:
             size = int(records.get(b"size", member.size))
             name = os.fsdecode(records[b"path"]) if b"path" in records else member.name
@@ -122,28 +128,24 @@ def _read_extended_header(source: _Source, member: tarfile.TarInfo) -> dict[byte
         raise UnsafeArchiveError(
             f"it has a header of {member.size} bytes; the maximum is {_MAX_HEADER}"
         )
-    data = _read_padded(source, member.size)
-    if member.type in _IGNORED:
+    data = source.read(member.size + -member.size % tarfile.BLOCKSIZE)
+    if member.type == tarfile.GNUTYPE_LONGLINK:
         return {}
     if member.type == tarfile.GNUTYPE_LONGNAME:
         return {b"path": data.partition(b"\0")[0]}
     records, place = dict[bytes, bytes](), 0
-    while place < len(data):  # "length key=value\n", with the length of the whole record
+    while place < member.size:  # "length key=value\n", with the length of the whole record
         blank = data.find(b" ", place, place + 20)
         end = place + int(data[place : max(blank, place)])
         key, _, value = data[blank + 1 : end].partition(b"=")
-        if not value.endswith(b"\n"):
-            raise DamagedArchiveError("it has an invalid PAX header")
         if key.startswith(b"GNU.sparse."):
             raise UnsafeArchiveError("it has a sparse file")
         if key in (b"path", b"size"):
             records[key] = value[:-1]
+        if not value.endswith(b"\n") or (records and member.type == tarfile.XGLTYPE):
+            raise DamagedArchiveError("it has an invalid PAX header")
         place = end
     return records
-
-
-def _read_padded(source: _Source, size: int) -> bytes:
-    return source.read(size + -size % tarfile.BLOCKSIZE)[:size]
 
 
 def _checked_parts(name: str, member: tarfile.TarInfo) -> list[str]:
@@ -157,8 +159,10 @@ def _checked_parts(name: str, member: tarfile.TarInfo) -> list[str]:
         problem = "is outside of the archive's directory"
     elif (is_file and not parts) or "\0" in name:
         problem = "is not a valid file name"
-    elif len(os.fsencode(name)) > _MAX_NAME or any(len(os.fsencode(p)) > _MAX_PART for p in parts):
-        problem = f"is too long; the limits are {_MAX_NAME} bytes, and {_MAX_PART} between slashes"
+    elif max(map(len, map(os.fsencode, parts)), default=0) > _MAX_PART or (
+        len(os.fsencode(name)) > _MAX_NAME or len(parts) > _MAX_DEPTH
+    ):
+        problem = "is too long or too deep"
     if problem:
         raise UnsafeArchiveError(f"its member {name[:100]!r} {problem}")
     return parts

@@ -5,6 +5,7 @@ A mutation is a function of a random number generator and of the content of a go
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import struct
@@ -265,6 +266,32 @@ def damage_zip(random: Random, data: bytes) -> bytes:
         for name, content in members:
             archive.writestr(zipfile.ZipInfo(name), content)
     return file.getvalue()
+
+
+def damage_tar(random: Random, data: bytes) -> bytes:
+    """Changes a header, with a correct checksum, or other blocks of a tar file."""
+    is_gzip = data[:2] == b"\x1f\x8b"
+    content = gzip.decompress(data) if is_gzip else data
+    blocks = [content[place : place + 512] for place in range(0, len(content), 512)]
+    headers = [place for place, block in enumerate(blocks) if block[257:262] == b"ustar"]
+    place, change = random.choice(headers), random.randrange(6)
+    if change < 3:
+        header = bytearray(blocks[place])
+        start, size = random.choice(((0, 100), (124, 12), (156, 1), (156, 1), (345, 155)))
+        field = damage_bytes(random, bytes(header[start : start + size]))
+        field = random.choice(b"01234567xgLKSDVX").to_bytes() if size == 1 else field
+        header[start : start + size] = field[:size].ljust(size, b"\0")
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+        blocks[place] = bytes(header)
+    elif change == 3:  # often the records of a PAX header
+        blocks[place + 1] = damage_bytes(random, blocks[place + 1])[:512].ljust(512, b"\0")
+    elif change == 4:
+        blocks[place:place] = blocks[random.choice(headers) :][: random.choice((1, 2, 4))]
+    else:
+        del blocks[place : place + random.choice((1, 2))]
+    content = b"".join(blocks)
+    return gzip.compress(content, 1, mtime=0) if is_gzip else content
 
 
 _ODD_FIELDS = (0, 1, 2, 7, 127, 128, 255, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63, 2**64 - 1)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 from unittest import mock
 
 import numpy as np
@@ -556,14 +556,24 @@ def _checkpoint() -> Any:
 
 def _archive() -> Any:
     os.environ["ALBERT_TF_HOME"] = "cache"
-    unpacked = local_directory("model.tar.gz", FLAG)
-    return {name: os.path.isdir(os.path.join(unpacked, name)) for name in os.listdir(unpacked)}
+    local_directory("model.tar.gz", FLAG)
+    (root,) = Path("cache", "unpacked").iterdir()
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
-def _tar() -> bytes:
+def _tar_members() -> dict[str, bytes]:
+    with tarfile.open("model.tar.gz") as archive:
+        members = [member for member in archive if not member.isdir()]
+        names = (os.path.normpath(member.name.lstrip("/")) for member in members)
+        contents = (cast(IO[bytes], archive.extractfile(member)).read() for member in members)
+        return dict(zip(names, contents, strict=True))
+
+
+def _tar(format: int = tarfile.PAX_FORMAT) -> bytes:
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        for name, content in (("albert_config.json", _json(_CONFIG)), ("vocab.txt", b"[PAD]\n")):
+    with tarfile.open(fileobj=file, mode="w", format=format) as archive:
+        for name, content in (("albert_config.json", _json(_CONFIG)), ("é" * 60, b"[PAD]\n")):
             member = tarfile.TarInfo(f"albert_tiny/{name}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
@@ -631,7 +641,13 @@ _add(
     ("SHA256SUMS", "config.json"),
 )
 _add(
-    "archive", "model.tar.gz", _archive, (lambda: gzip.compress(_tar(), mtime=0), _tar), writes=True
+    "archive",
+    "model.tar.gz",
+    _archive,
+    (lambda: gzip.compress(_tar(), mtime=0), _tar, partial(_tar, tarfile.GNU_FORMAT)),
+    mutations=(m.damage_tar,) * 3,
+    independent=_tar_members,
+    writes=True,
 )
 
 # Record files.
