@@ -96,8 +96,11 @@ def describe(path: str) -> Iterator[str]:
     Raises:
         ValueError: there is nothing, or what is there cannot be read; what can be is yielded first.
     """
+    if is_indirect(path):
+        yield from _model(path, recognise(path, _FLAG))
+        return
     exists = tf.io.gfile.exists
-    if not (is_indirect(path) or exists(path) or exists(f"{path}.index")):
+    if not (exists(path) or exists(f"{path}.index")):
         raise ValueError(f"There is no file or directory {path!r}. {suggestion(path)}")
     saved_model = find_saved_model(path)
     if saved_model is not None:
@@ -110,7 +113,7 @@ def describe(path: str) -> Iterator[str]:
         else:
             yield from _model(saved_model, stored)
         return
-    is_file = exists(path) and not (is_indirect(path) or tf.io.gfile.isdir(path))
+    is_file = exists(path) and not tf.io.gfile.isdir(path)
     lines = describe_file(path) if is_file else None
     yield from lines or _model(path, recognise(path, _FLAG))
 

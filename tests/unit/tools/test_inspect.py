@@ -205,3 +205,9 @@ def test_other_things_are_refused_and_named(tmp_path, content):
         told(tmp_path / "thing")
     with pytest.raises(ValueError, match="PATH"):
         inspect.run([])
+
+
+def test_a_url_that_cannot_be_downloaded_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path))
+    with pytest.raises(ValueError, match=r"PATH=http://127\.0\.0\.1:9/m cannot be downloaded"):
+        list(describe("http://127.0.0.1:9/m"))
