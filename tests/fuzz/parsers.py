@@ -60,6 +60,8 @@ from albert_tf.pretraining import batching
 from albert_tf.pretraining.corpus import check_block, cut_into_blocks, read_documents
 from albert_tf.squad.ask import check_questions, read_plain_questions
 from albert_tf.squad.data import read_squad
+from albert_tf.token_classification.data import read_sentences, write_predictions
+from albert_tf.token_classification.labels import recognize_scheme
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tools import ablations
 from albert_tf.tools.glue_results import read_runs
@@ -871,6 +873,19 @@ def _answers(rows: Any) -> Any:
     return [(row.context, row.question, row.options) for row in rows]
 
 
+def _words(name: str) -> Any:
+    sentences = list(read_sentences(name, flag=FLAG))
+    scheme = recognize_scheme(sentences, FLAG)
+    predicted = [(["O"] * len(s.words), [1.0] * len(s.words)) for s in sentences]
+    write_predictions(name, io.BytesIO(), predicted, scheme, flag=FLAG)
+    return sentences, scheme
+
+
+_CONLL = b"-DOCSTART- O\n\n# sent_id = 1\nAda B-PER\nLovelace I-PER\nwas O\n\n# newdoc\n# O\n"
+_WORDS = _json_lines(
+    {"tokens": ["Ada", "was"], "labels": ["B-PER", "O"]},
+    {"text": "Ada was here.", "entities": [{"start": 0, "end": 3, "label": "PER"}]},
+)
 _add("squad_v1", "questions.json", partial(_squad, 1, True), (_SQUAD_V1,))
 _add("squad_v2", "questions.json", partial(_squad, 2, False), (_SQUAD_V2,))
 _add(
@@ -905,6 +920,8 @@ _add(
     lambda: _answers(read_choices("choices.jsonl", flag=FLAG)),
     (_json_lines(*_CHOICES), _json_lines(_NUMBERED_CHOICE)),
 )
+for _file, _good in (("words.txt", _CONLL), ("words.jsonl", _WORDS)):
+    _add(_file, _file, partial(_words, _file), (_good,))
 _add(
     "texts",
     "texts.txt",
