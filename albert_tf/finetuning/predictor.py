@@ -15,6 +15,7 @@ from albert_tf.finetuning.task import padded_length
 from albert_tf.training.distribution import is_tpu, local_replicas
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
+_IDS = tf.TensorSpec([None, None], tf.int32)
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
 Model = Callable[..., Mapping[str, tf.Tensor]]
 
@@ -27,8 +28,9 @@ _WORTHWHILE = 0.25
 class Predictor:
     """Runs a model over token sequences, any number of times.
 
-    Sequences of like lengths share a batch, so little is padding; every batch has about the same
-    number of tokens. The model is traced once, whatever shapes come.
+    Sequences of similar lengths share a batch, so little is padding; every batch has about the same
+    number of tokens. The model is traced once for all shapes. On a TPU it is traced and compiled
+    once per padded length, and every batch of a length has the same number of rows.
 
     Args:
         model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary; made
@@ -37,9 +39,9 @@ class Predictor:
         outputs: names of the outputs wanted, each [B, ...].
         max_seq_length: length that no sequence exceeds.
         tokens_per_batch: positions of a batch over these replicas, padding included.
-        padding: one of `data.sequences.PADDINGS`.
+        padding: one of `data.sequences.PADDINGS`; on a TPU "longest" becomes "buckets".
         jit_compile: whether XLA compiles the model, for every length once; it does not with
-            "longest", which has too many.
+            "longest", which has too many. Ignored on a TPU, which always compiles.
     """
 
     def __init__(
@@ -58,15 +60,15 @@ class Predictor:
         self.outputs = tuple(outputs)
         self.max_seq_length = max_seq_length
         self.tokens_per_batch = tokens_per_batch
-        self.padding = padding
-        self._compiles = jit_compile and padding != "longest" and not is_tpu(strategy)
+        on_tpu = is_tpu(strategy)
+        self.padding = "buckets" if on_tpu and padding == "longest" else padding
+        self._compiles = on_tpu or (jit_compile and padding != "longest")
         self._outputs = self._outputs_of
-        if self._compiles:
+        if self._compiles and not on_tpu:
             self._outputs = tf.function(self._outputs_of, jit_compile=True, autograph=False)
-        ids = tf.TensorSpec([None, None], tf.int32)
-        self._run = tf.function(
-            self._run_replicas, input_signature=[ids] * len(INPUTS), autograph=False
-        )
+        # TPUStrategy adds padding of its own wherever a shape is not static.
+        signature = None if on_tpu else [_IDS] * len(INPUTS)
+        self._run = tf.function(self._run_replicas, input_signature=signature, autograph=False)
 
     def predict(
         self, sequences: TokenSequences, description: str = "predicting"
@@ -120,7 +122,7 @@ class Predictor:
     def _start(self, features: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
         """Runs one batch, filled up with rows of zeros until the replicas can share it.
 
-        What is compiled is filled up to the other batches of its length.
+        If the model is compiled, all batches of a length have the same number of rows.
         """
         count, length = features[INPUTS[0]].shape
         replicas = local_replicas(self.strategy)
@@ -142,10 +144,12 @@ class Predictor:
     def _run_replica(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
         """The outputs of this replica's rows; every replica is handed the whole batch."""
         context, replicas = tf.distribute.get_replica_context(), local_replicas(self.strategy)
-        share = tf.shape(columns[0])[0] // replicas
+        dynamic = tf.shape(columns[0])
+        count, length = (dynamic[i] if n is None else n for i, n in enumerate(columns[0].shape))
+        share = count // replicas
         start = context.replica_id_in_sync_group % replicas * share
         features = {
-            name: values[start : start + share]
+            name: tf.slice(values, [start, 0], [share, length])
             for name, values in zip(INPUTS, columns, strict=True)
         }
         return self._outputs(features)
@@ -155,8 +159,13 @@ class Predictor:
         return {name: tf.cast(outputs[name], tf.float32) for name in self.outputs}
 
     def _empty(self, name: str, num_rows: int) -> np.ndarray:
-        """Room for the output of every row."""
-        shape = self._run.get_concrete_function().structured_outputs[name].shape[1:]
+        """Returns zeros for the output of every row."""
+        if is_tpu(self.strategy):  # its programs do not show which sizes depend on the batch
+            function = tf.function(self._outputs_of, autograph=False)
+            traced = function.get_concrete_function(dict.fromkeys(INPUTS, _IDS))
+        else:
+            traced = self._run.get_concrete_function()
+        shape = traced.structured_outputs[name].shape[1:]
         if not shape.is_fully_defined():
             raise ValueError(f"The shape of {name!r} depends on the batch: {shape}. Use batches().")
         return np.zeros([num_rows, *shape], np.float32)

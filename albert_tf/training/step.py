@@ -185,9 +185,13 @@ class TrainingStep:
         It is traced for the first length it is called with, and once more for all others; for a TPU
         for each, because TPUStrategy pads what has no fixed shape.
         """
+
+        def update(batch: Features, *stop_request: tf.Tensor) -> dict[str, Any]:
+            return self._update(batch, depth, *stop_request)
+
         if depth not in self._updates:
             self._updates[depth] = tf.function(
-                lambda batch, *stop_request: self._update(batch, depth, *stop_request),
+                update,  # a lambda's name is not a valid name of an operation on a TPU
                 autograph=False,
                 reduce_retracing=not is_tpu(self._strategy),
                 # XLA takes the whole step; several replicas meet outside of what it compiles.
@@ -201,12 +205,12 @@ class TrainingStep:
         Its first argument is what `update` takes of each batch, stacked, [N, ...]. It returns what
         `update` returns, [N]. Neither N nor the loop is part of what XLA compiles.
         """
+
+        def updates(batches: Any, *stop_request: tf.Tensor) -> Any:
+            return self._update_each(batches, depth, *stop_request)
+
         if depth not in self._loops:
-            self._loops[depth] = tf.function(
-                lambda batches, *stop_request: self._update_each(batches, depth, *stop_request),
-                autograph=False,
-                reduce_retracing=True,
-            )
+            self._loops[depth] = tf.function(updates, autograph=False, reduce_retracing=True)
         return self._loops[depth]
 
     def _update_each(self, batches: Any, depth: int, *stop_request: tf.Tensor) -> Any:

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from albert_tf.data.sequences import PADDINGS, TokenSequences
+from albert_tf.finetuning import predictor as module
+from albert_tf.finetuning import task
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.training.distribution import create_strategy
@@ -60,22 +62,26 @@ def test_padding_and_replicas_change_nothing(expected, predictor, monkeypatch):
 
 
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_compiling_changes_nothing_and_sees_one_shape_a_length(expected, replicas):
-    """Of 13 sequences in batches of 4, the last batch is filled up."""
-    predictor = Predictor(
-        *make_model(replicas),
-        max_seq_length=MAX_LENGTH,
-        tokens_per_batch=4 * MAX_LENGTH,
-        padding="max",
-        jit_compile=True,
-    )
+@pytest.mark.parametrize("on_tpu", [False, True])
+def test_compiling_changes_nothing_and_sees_one_shape_a_length(
+    expected, replicas, on_tpu, monkeypatch
+):
+    """Batches have 4 rows of 16 tokens, or on a TPU as many rows as each length allows."""
+    monkeypatch.setattr(module, "is_tpu", lambda _: on_tpu)
+    monkeypatch.setattr(task, "_SHORTEST_BUCKET", 4)
+    model, strategy = make_model(replicas)
+    sizes = {"max_seq_length": MAX_LENGTH, "tokens_per_batch": 4 * MAX_LENGTH}
+    settings = {} if on_tpu else {"padding": "max", "jit_compile": True}
+    predictor = Predictor(model, strategy, **sizes, **settings)
     shapes, run = set(), predictor._run
-    predictor._run = lambda *columns: shapes.add(columns[0].shape) or run(*columns)
-    logits = np.zeros_like(expected)
-    for rows, outputs in predictor.batches(some_sequences()):
-        logits[rows] = outputs["logits"]
-    assert shapes == {(4, MAX_LENGTH)}
-    np.testing.assert_allclose(logits, expected, **TOLERANCE)
+    predictor._run = lambda *columns: shapes.add(tuple(columns[0].shape)) or run(*columns)
+    predictor._run.get_concrete_function = run.get_concrete_function
+    np.testing.assert_allclose(predictor.predict(some_sequences())["logits"], expected, **TOLERANCE)
+    assert shapes == ({(8, 8), (4, 16)} if on_tpu else {(4, MAX_LENGTH)})
+    assert run.experimental_get_tracing_count() == len(shapes)
+    encoding = Predictor(model.encoder, strategy, outputs=("sequence_output",), **sizes)
+    with pytest.raises(ValueError, match=r"'sequence_output' depends on the batch"):
+        encoding.predict(some_sequences())
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

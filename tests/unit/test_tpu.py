@@ -1,0 +1,112 @@
+"""Programs for TPU cores, traced without a TPU.
+
+In a graph of TensorFlow 1, variables need no device, so a `TPUStrategy` can be created for cores
+that do not exist.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.client import session
+from tensorflow.python.distribute import distribute_utils
+from tensorflow.python.tpu import tpu_system_metadata
+
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.finetuning.predictor import INPUTS, Predictor
+from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.pretraining.task import PretrainingTask
+from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.step import TrainingStep
+from tests.small_model import dropping_config
+from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
+
+CONFIG = dropping_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1)
+ROWS = 2  # of one core
+
+
+def tpu_strategy(cores):
+    host = "/job:localhost/replica:0/task:0/device"
+    devices = [
+        session._DeviceAttributes(f"{host}:{kind}:{number}", kind, 0, 0)
+        for kind, count in (("TPU", cores), ("CPU", 1))
+        for number in range(count)
+    ]
+    metadata = tpu_system_metadata.TPUSystemMetadata(cores, 1, cores, None, devices)
+    resolver = SimpleNamespace(get_tpu_system_metadata=lambda: metadata, cluster_spec=lambda: None)
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def make_task():
+    return PretrainingTask(
+        CONFIG,
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        use_one_hot_embeddings=True,
+    )
+
+
+def batch_of(cores, steps=0):
+    """A batch, split over the cores; with `steps`, so many of them stacked."""
+    batch = dict(pretraining_batch(ROWS * cores, seed=1))
+    if cores > 1:
+        batch = {
+            name: distribute_utils.regroup(tf.split(values, cores), always_wrap=True)
+            for name, values in batch.items()
+        }
+    if not steps:
+        return batch
+    return tf.nest.map_structure(lambda x: tf.stack([x] * steps), batch, expand_composites=True)
+
+
+def step(cores, steps=0, **settings):
+    config = TrainerConfig("unused", ROWS * cores, precision="bfloat16", **settings)
+    training = TrainingStep(make_task(), config, OptimizerConfig("lamb"), tpu_strategy(cores))
+    depth = CONFIG.num_hidden_layers
+    function = training.updates_at(depth) if steps else training.update_at(depth)
+    return function.get_concrete_function(batch_of(cores, steps)).graph
+
+
+def evaluation(cores):
+    strategy, task = tpu_strategy(cores), make_task()
+    with strategy.scope():
+        model = task.build_model()
+    evaluator = Evaluator(task, model, strategy, ROWS * cores)
+    return evaluator._sums.get_concrete_function(batch_of(cores), None).graph
+
+
+def prediction(cores):
+    strategy = tpu_strategy(cores)
+    with strategy.scope():
+        model = AlbertForClassification(CONFIG, num_labels=3, use_one_hot_embeddings=True)
+    predictor = Predictor(
+        model, strategy, max_seq_length=LENGTH, tokens_per_batch=LENGTH * ROWS * cores
+    )
+    assert predictor._empty("logits", 5).shape == (5, 3)
+    outputs = predictor._start(dict.fromkeys(INPUTS, np.ones([1, LENGTH], np.int32)))
+    assert outputs["logits"].shape == (ROWS * cores, 3)
+    return outputs["logits"].graph
+
+
+PROGRAMS = {
+    "step": (step, {}),
+    "accumulation": (step, {"gradient_accumulation_steps": 2}),
+    "remat": (step, {"remat": True}),
+    "xla": (step, {"jit_compile": True}),
+    "loop": (step, {"steps": 2}),
+    "evaluation": (evaluation, {}),
+    "prediction": (prediction, {}),
+}
+
+
+@pytest.mark.parametrize("cores", [1, 8])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_for_tpu_cores_has_static_shapes(name, cores):
+    trace, settings = PROGRAMS[name]
+    with tf.Graph().as_default():
+        graph = trace(cores, **settings).as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    operations = [node.op for node in nodes]
+    assert operations.count("TPUReplicateMetadata") == 1
+    assert "XlaSetDynamicDimensionSize" not in operations
