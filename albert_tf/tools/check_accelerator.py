@@ -53,6 +53,7 @@ from albert_tf.training.distribution import (
     split_batch,
     split_cpu,
 )
+from albert_tf.training.memory import tpu_chips
 from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.step import TrainingStep
 from albert_tf.version import __version__
@@ -85,6 +86,7 @@ _PEAKS = {
     "B200": 2250, "GH200": 989, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989,
     "H800": 989, "A100": 312, "A800": 312, "A10G": 70, "A10": 125, "A30": 165, "A40": 150,
     "L40S": 362, "L40": 181, "L4": 121, "V100": 125, "T4": 65, "RTX 4090": 165, "RTX 3090": 71,
+    "v4": 275, "v5e": 197, "v5p": 459, "v6e": 918,
 }  # fmt: skip
 # Variables that change how devices compute; others may hold what is nobody's business.
 _ENVIRONMENT = re.compile(
@@ -332,12 +334,20 @@ def _time_base(device: str, name: str, length: int, full: bool) -> str:
         f"{best * 1e3:.1f} ms a step of {batch_size}, {batch_size / best:.0f} sequences/s, "
         f"{precision}, attention={attention}; compiled in {times[0]:.0f} s"
     )
-    peak = _peak(device_names()[0]) if device == "GPU" else 0
+    peak = _total_peak(device, strategy)
     if not peak:
         return f"{text}; the peak of this device is not known here"
-    peak *= strategy.num_replicas_in_sync
     share = 3 * _operations(config, batch_size, length, P) / best / peak / 1e12
     return f"{text}; {share:.1%} of {peak} TFLOP/s"
+
+
+def _total_peak(device: str, strategy: tf.distribute.Strategy) -> int:
+    """TFLOP/s of all replicas, 0 if unknown. A TPU chip may be two replicas."""
+    if device == "TPU":
+        chips, extended = tpu_chips(), strategy.extended
+        used = min(len(chips), extended.num_replicas_per_host) * extended.num_hosts
+        return _peak(chips[0][0]) * used if chips else 0
+    return _peak(device_names()[0]) * strategy.num_replicas_in_sync if device == "GPU" else 0
 
 
 def _peak(name: str) -> int:

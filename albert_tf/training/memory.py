@@ -11,6 +11,7 @@ Letters: b examples of a micro-batch, S sequence, P predictions, and the sizes o
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 import subprocess
 from contextlib import suppress
@@ -26,6 +27,16 @@ PROGRAM_BYTES = 1_000_000_000
 # What the allocator takes for every byte of tensors that come and go. XLA plans where they lie.
 ALLOCATED = 1.1
 ALLOCATED_BY_XLA = 1.05
+
+# PCI devices of Google: the name of a TPU chip, and its memory. v2 and v3 share a number.
+_PCI_DEVICES = "/sys/bus/pci/devices/*"
+_GOOGLE = "0x1ae0"
+_TPU_CHIPS = {
+    "0x005e": ("v4", 32_000_000_000),
+    "0x0062": ("v5p", 95_000_000_000),
+    "0x0063": ("v5e", 16_000_000_000),
+    "0x006f": ("v6e", 32_000_000_000),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,6 +220,29 @@ def machine_memory() -> int | None:
         with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
             limits.append(int(file.read()))  # "max" where there is none
     return min(limits)
+
+
+def tpu_chips() -> list[tuple[str, int]]:
+    """Returns the name (such as "v5e") and the memory in bytes of each TPU chip of this machine."""
+    chips = []
+    for folder in glob.glob(_PCI_DEVICES):
+        with (
+            suppress(OSError),
+            open(f"{folder}/vendor") as vendor,
+            open(f"{folder}/device") as device,
+        ):
+            if vendor.read().strip() == _GOOGLE:
+                chips.append(_TPU_CHIPS.get(device.read().strip()))
+    return [chip for chip in chips if chip is not None]
+
+
+def tpu_memory(cores: int) -> int | None:
+    """Returns the bytes of one TPU core. If the chips of this machine are unknown, returns `None`.
+
+    `cores` is the number of cores that TensorFlow uses on this machine: one or two per chip.
+    """
+    sizes = [size for _, size in tpu_chips()]
+    return min(sizes) * min(len(sizes), cores) // cores if sizes else None
 
 
 def gpu_memory() -> int | None:

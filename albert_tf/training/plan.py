@@ -18,7 +18,13 @@ from albert_tf.training.distribution import (
     local_replicas,
     num_workers,
 )
-from albert_tf.training.memory import TrainingSetting, estimate_memory, gpu_memory, machine_memory
+from albert_tf.training.memory import (
+    TrainingSetting,
+    estimate_memory,
+    gpu_memory,
+    machine_memory,
+    tpu_memory,
+)
 from albert_tf.training.trainer import Trainer
 
 
@@ -105,7 +111,8 @@ class TrainingPlan:
         """Estimated memory of a GPU or TPU core or, where there is neither, of this machine."""
         config = self.trainer.config
         sequences = config.train_batch_size // self.replicas * self.sequences_per_example
-        on_accelerator = is_tpu(self.trainer.strategy) or _has_gpu()
+        on_tpu = is_tpu(self.trainer.strategy)
+        on_accelerator = on_tpu or _has_gpu()
         setting = TrainingSetting(
             train_batch_size=sequences,
             max_seq_length=self.trainer.task.max_seq_length,
@@ -113,7 +120,7 @@ class TrainingPlan:
             remat=config.remat,
             gradient_accumulation_steps=config.gradient_accumulation_steps,
             precision=config.precision,
-            xla=config.jit_compile and on_accelerator,
+            xla=on_tpu or (config.jit_compile and on_accelerator),  # a TPU compiles everything
         )
         estimate = estimate_memory(self.trainer.model.config, setting)
         device = estimate.peak - estimate.program
@@ -125,7 +132,7 @@ class TrainingPlan:
     def available_memory(self) -> int | None:
         """Bytes there are of what `memory_bytes` is about; None where that is not known."""
         if is_tpu(self.trainer.strategy):
-            return None
+            return tpu_memory(self.trainer.strategy.extended.num_replicas_per_host)
         return gpu_memory() if _has_gpu() else machine_memory()
 
     def log(self) -> None:

@@ -90,6 +90,15 @@ def test_peaks_are_found_by_the_names_of_devices():
         assert module._peak(f"GPU {other}") == 0
 
 
+@pytest.mark.parametrize(("cores", "hosts", "chips"), [(1, 1, 1), (4, 1, 4), (8, 1, 4), (4, 2, 8)])
+def test_the_peak_of_a_tpu_is_that_of_the_chips_in_use(monkeypatch, cores, hosts, chips):
+    extended = SimpleNamespace(num_replicas_per_host=cores, num_hosts=hosts)
+    monkeypatch.setattr(module, "tpu_chips", lambda: [("v5e", 16_000_000_000)] * 4)
+    assert module._total_peak("TPU", SimpleNamespace(extended=extended)) == 197 * chips
+    monkeypatch.setattr(module, "tpu_chips", list)
+    assert module._total_peak("TPU", SimpleNamespace(extended=extended)) == 0
+
+
 def test_a_number_of_devices_that_shares_no_batch_is_no_failure(monkeypatch):
     strategy = SimpleNamespace(num_replicas_in_sync=6)
     monkeypatch.setattr(module, "create_strategy", lambda *_: strategy)

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from albert_tf.training import plan as plan_module
+from albert_tf.training.memory import TrainingSetting, estimate_memory
 from albert_tf.training.plan import TrainingPlan
 from tests.dry_runs import logged_plan
 from tests.small_records import PREDICTIONS, pretraining_columns, write_records
@@ -127,6 +128,20 @@ def test_memory_is_of_the_devices_of_the_machine_together(tmp_path):
     assert both == 2 * half > one
     options = plan_of(fresh_trainer(tmp_path, train_batch_size=3), sequences_per_example=4)
     assert options.memory_bytes - 1e9 == one
+
+
+def test_a_tpu_compiles_whether_or_not_it_is_asked_to(tmp_path, monkeypatch):
+    trainer = fresh_trainer(tmp_path, train_batch_size=6)
+    config = trainer.model.config
+    setting = TrainingSetting(6, trainer.task.max_seq_length, PREDICTIONS, xla=True)
+    estimate = estimate_memory(config, setting)
+    monkeypatch.setattr(plan_module, "is_tpu", lambda _: True)
+    monkeypatch.setattr(plan_module, "tpu_memory", lambda cores: 100 * cores)
+    monkeypatch.setattr(type(trainer.strategy.extended), "num_replicas_per_host", 4, raising=False)
+    plan = plan_of(trainer)
+    assert plan.memory_bytes == estimate.peak - estimate.program
+    assert plan.available_memory == 400
+    assert "--remat" in next(plan.warnings())
 
 
 def test_warns_of_what_does_not_fit(tmp_path, monkeypatch):
