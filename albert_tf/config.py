@@ -37,6 +37,14 @@ ATTENTIONS = ("auto", "plain", "cudnn")
 # What a fine-tuning may leave as it is; see `TrainerConfig`.
 FREEZES = ("encoder", "embeddings")
 
+# Keys that every configuration file contains. The shapes of weights do not depend on the number of
+# heads or, where layers share their parameters, on the number of layers.
+REQUIRED_KEYS = ("vocab_size", "num_hidden_layers", "num_attention_heads")
+
+# Key of `AlbertConfig.extra`: the released version ("v1" or "v2") that a model was fine-tuned from.
+# Released configurations differ only in dropout, which fine-tuning may change.
+VERSION_KEY = "pretrained_version"
+
 # Bounds that no model reaches; beyond them no tensor has its shape, and no graph an end.
 MAX_SIZE = 2**31 - 1
 MAX_BLOCKS = 10_000
@@ -238,8 +246,10 @@ class AlbertConfig:
         """Reads an `albert_config.json` (any path `data.files` takes).
 
         Raises:
-            ValueError: the file is missing, is not a JSON object, or its values cannot work; the
-                message names the file.
+            ValueError: the file is missing, is not a JSON object, lacks one of `REQUIRED_KEYS`, or
+                its values cannot work; the message names the file.
+
+        Differs: the original uses defaults for missing `REQUIRED_KEYS` other than `vocab_size`.
         """
         if not file_exists(path):
             raise ValueError(f"There is no configuration file {path!r} (--albert_config_file).")
@@ -247,6 +257,7 @@ class AlbertConfig:
         try:
             if not isinstance(values, dict):
                 raise ValueError(f"expected a JSON object, received {shown(values)}")
+            require_keys(values)
             return cls.from_dict(values)
         except ValueError as error:
             raise ValueError(f"{path!r} is not a usable ALBERT configuration: {error}") from error
@@ -283,6 +294,16 @@ _SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
+
+
+def require_keys(values: Mapping[str, Any]) -> None:
+    """Raises ValueError if the content of a configuration file lacks one of `REQUIRED_KEYS`."""
+    missing = [key for key in REQUIRED_KEYS if key not in values]
+    if missing:
+        raise ValueError(
+            f"the file must contain {', '.join(missing)}: weights do not show a wrong default. "
+            f"Received keys: {shown(sorted(values))}"
+        )
 
 
 def _require_whole_number(name: str, value: Any, at_least: int) -> None:

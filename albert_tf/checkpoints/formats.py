@@ -120,14 +120,14 @@ def find_weights(path: str, flag: str = "--init_checkpoint") -> str:
 
 
 def trained_task(checkpoint: str, name: str = "") -> TrainedTask | None:
-    """Reads what a model was trained for: the `labels.json` beside it, or what its format says.
+    """Reads what a model was trained for: its `labels.json`, or the configuration of its format.
 
     The task's `name`, unless it is of tokens, is taken where the format says labels but no name.
-    ValueError where what is said cannot be read.
+    ValueError where what is said cannot be read, or `labels.json` contradicts the configuration.
     """
-    task = TrainedTask.read(os.path.dirname(checkpoint))
-    if task is not None or (format_name := format_of_weights(checkpoint)) == ORIGINAL:
-        return task
+    format_name = format_of_weights(checkpoint)
+    if format_name == ORIGINAL:
+        return TrainedTask.read(os.path.dirname(checkpoint))
     task = format_module(format_name).read(_directory_of(checkpoint), "--init_checkpoint").task
     if task and task.name == UNNAMED and name not in ("", TOKENS):
         return dataclasses.replace(task, name=name)

@@ -55,13 +55,12 @@ def load_tokenizer(
         return tokenization.load_tokenizer(
             vocab_file=path, do_lower_case=do_lower_case is not False
         )
-    from albert_tf.checkpoints.model_source import stored_model  # TensorFlow, not needed for files
+    # TensorFlow, not needed for files
+    from albert_tf.checkpoints.model_source import load_stored_tokenizer, stored_model
 
     stored = stored_model(path, "path")
     if stored is None or stored.tokenizer_file is None:
         raise ValueError(f"There is no tokenizer in the model {path!r}.")
     if do_lower_case is None:
         do_lower_case = stored.do_lower_case is not False
-    return tokenization.load_tokenizer(
-        vocab_file=stored.tokenizer_file, do_lower_case=do_lower_case
-    )
+    return load_stored_tokenizer(stored, do_lower_case)

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 import keras
+import numpy as np
+from absl import logging
 
 from albert_tf.checkpoints.formats import find_weights, format_module, format_of_weights
 from albert_tf.checkpoints.model_contents import WeightsReader
@@ -205,6 +207,8 @@ def load_weights(
     if not (allow_partial or init_from_group0):
         report.check_no_block_is_left()
     values = read_variables(reader, prefix, mapped.values())
+    if bad := [name for name, stored in mapped.items() if not np.isfinite(values[stored]).all()]:
+        logging.warning("%s contains NaN or infinite weights: %s", prefix, ", ".join(bad))
     for name, stored in mapped.items():
         variables[name].assign(values[stored])
     return report

@@ -7,7 +7,7 @@ says what lies in a directory as a `StoredModel`, and reads the weights as a `We
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -67,10 +67,10 @@ class StoredModel:
             `open_checkpoint` tell by it which format it is. Empty where there are none.
         config: the model's configuration.
         config_file: the file that was read from.
-        tokenizer_file: SentencePiece model or vocabulary.
+        tokenizer_files: SentencePiece model, vocabulary or tokenizer.json. The first one is used;
+            the others must contain the same tokens, see `model_source.load_stored_tokenizer`.
         do_lower_case: whether the model's text was lower-cased.
-        task: what its head was trained for, where the format says so in a file of its own; a
-            `labels.json` beside the weights is read whatever the format.
+        task: what its head was trained for; read by `formats.trained_task` for the original format.
         flag: the flag that named it.
         given: that flag's value.
     """
@@ -80,11 +80,16 @@ class StoredModel:
     checkpoint: str
     config: AlbertConfig | None = None
     config_file: str | None = None
-    tokenizer_file: str | None = None
+    tokenizer_files: Sequence[str] = ()
     do_lower_case: bool | None = None
     task: TrainedTask | None = None
     flag: str = ""
     given: str = ""
+
+    @property
+    def tokenizer_file(self) -> str | None:
+        """SentencePiece model or vocabulary."""
+        return next(iter(self.tokenizer_files), None)
 
     @property
     def is_fixed(self) -> bool:

@@ -34,17 +34,14 @@ _TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initia
 
 def find_tokenizer(directory: str, do_lower_case: bool = True) -> Tokenizer | None:
     """Returns the tokenizer whose files lie in a model directory, None where there is none."""
-    path = find_tokenizer_file(directory)
-    return load_tokenizer(vocab_file=path, do_lower_case=do_lower_case) if path else None
+    paths = find_tokenizer_files(directory)
+    return load_tokenizer(vocab_file=paths[0], do_lower_case=do_lower_case) if paths else None
 
 
-def find_tokenizer_file(directory: str) -> str | None:
-    """Returns the path of a model directory's SentencePiece model or vocabulary, None without."""
-    for name in (SENTENCEPIECE_FILE, WORDPIECE_FILE, RELEASED_CHINESE_FILE):
-        path = os.path.join(directory, name)
-        if tf.io.gfile.exists(path):
-            return path
-    return None
+def find_tokenizer_files(directory: str) -> list[str]:
+    """Returns the paths of a model directory's SentencePiece model and vocabularies."""
+    names = (SENTENCEPIECE_FILE, WORDPIECE_FILE, RELEASED_CHINESE_FILE)
+    return [*filter(tf.io.gfile.exists, (os.path.join(directory, name) for name in names))]
 
 
 def make_output_dir(path: str) -> None:

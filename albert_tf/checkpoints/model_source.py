@@ -24,7 +24,7 @@ from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
     essential_differences,
-    find_tokenizer_file,
+    find_tokenizer_files,
 )
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.shipped import NAMES
@@ -217,7 +217,7 @@ def _without_weights(given: str, flag: str, config_file: str) -> StoredModel:
         "",
         config=config,
         config_file=config_file if config else None,
-        tokenizer_file=find_tokenizer_file(os.path.dirname(config_file)),
+        tokenizer_files=find_tokenizer_files(os.path.dirname(config_file)),
         do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
         flag=flag,
         given=given,
@@ -347,15 +347,45 @@ def _choose_tokenizer(
                 f"--spm_model_file={FROM_HUB} needs a {HANDLE_FLAG} or {CHECKPOINT_FLAG} that "
                 "holds a tokenizer."
             )
-        spm_model_file, vocab_file = None, inside.tokenizer_file
+        spm_model_file, vocab_file, having = None, None, [inside, *having]
     files = existing_files(spm_model_file, vocab_file, of_hub.tokenizer_file if of_hub else None)
     if not (files or having):
         return None
-    files = files or {"vocab_file": having[0].tokenizer_file or ""}
-    tokenizer = load_tokenizer(**files, do_lower_case=lower_case)
+    if files:
+        tokenizer = load_tokenizer(**files, do_lower_case=lower_case)
+    else:
+        tokenizer = load_stored_tokenizer(having[0], lower_case)
     for other in having:
         if other.checkpoint and other.tokenizer_file not in tokenizer.files:
             _compare_tokenizers(tokenizer, other)
+    return tokenizer
+
+
+def load_stored_tokenizer(stored: StoredModel, do_lower_case: bool) -> Tokenizer:
+    """Makes the tokenizer of a stored model that has one.
+
+    Raises:
+        ValueError: a file is none of a tokenizer, or two files contain different tokens.
+    """
+    first, *others = stored.tokenizer_files
+    tokenizer = load_tokenizer(vocab_file=first, do_lower_case=do_lower_case)
+    for path in others:
+        if path.endswith(".json"):
+            from albert_tf.checkpoints.huggingface.tokenizer import tokens_in
+
+            try:
+                tokens = tokens_in(path)
+            except ValueError as error:
+                logging.warning("%s is used and cannot be compared: %s", first, error)
+                continue
+        else:
+            tokens = load_tokenizer(vocab_file=path).tokens
+        if tokens != tokenizer.tokens:
+            raise ValueError(
+                f"{first} ({tokenizer.vocab_size} tokens) and {path} ({len(tokens)} tokens) belong "
+                "to one model but contain different tokens or different ids. Delete the file that "
+                "the model was not trained with, or pass the other one as the tokenizer."
+            )
     return tokenizer
 
 

@@ -131,7 +131,8 @@ def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
     if not isinstance(model, kinds):
         names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
         raise TypeError(f"model must be {' or '.join(names)}. Received: {type(model).__name__}")
-    tokenizer = model.tokenizer if tokenizer is None else tokenizer
+    own = model.tokenizer
+    tokenizer = own if tokenizer is None else tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise TypeError(
             "tokenizer must be what albert_tf.load_tokenizer returns, or None where the model was "
@@ -143,5 +144,11 @@ def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
             f"tokenizer must be that of the model, whose vocab_size is "
             f"{model.config.vocab_size}. "
             f"Received: a tokenizer of {tokenizer.vocab_size} tokens"
+        )
+    if own is not None and own.tokens != tokenizer.tokens:
+        raise ValueError(
+            "tokenizer must be that of the model: the tokens of model.tokenizer have other ids. "
+            "If the model was trained with the new tokenizer, set model.tokenizer. Received: "
+            f"{type(tokenizer).__name__}({', '.join(tokenizer.files)})"
         )
     return tokenizer

@@ -113,7 +113,7 @@ def read(path: str, flag: str) -> StoredModel:
         checkpoint=checkpoint,
         config=AlbertConfig.from_json_file(config_file) if config_file else None,
         config_file=config_file,
-        tokenizer_file=_asset(path, asset),
+        tokenizer_files=[*filter(None, [_asset(path, asset)])],
         do_lower_case=_constant(graph, outputs["do_lower_case"].name),
     )
 

@@ -130,7 +130,8 @@ class TextClassifier:
         Args:
             where: a model of any format, see `load`; the directory of a training means its best
                 checkpoint, else the newest.
-            labels: see `TextClassifier`; None takes those of the training (labels.json).
+            labels: see `TextClassifier`. If `None`, the labels of the training are used. A model
+                with a single output and without labels is a regression.
             max_seq_length: as well.
             batch_size: see `TextClassifier`.
 
@@ -141,13 +142,13 @@ class TextClassifier:
         """
         found = find_model(where)
         model = found.load(AlbertForClassification, "a model with a classifier or a regression")
-        if labels is None:
-            if found.task is None:
-                raise ValueError(
-                    f"labels must name the {model.num_labels} outputs of {found.where!r}, which "
-                    "does not; an empty list is for a regression. Received: None"
-                )
+        if labels is None and found.task is not None:
             labels = found.task.labels.names
+        elif labels is None and model.num_labels > 1:
+            raise ValueError(
+                f"labels must name the {model.num_labels} outputs of {found.where!r}, which has no "
+                "labels. Received: None"
+            )
         return cls(model, labels=labels, max_seq_length=max_seq_length, batch_size=batch_size)
 
     def __call__(

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.config import PRESETS, VERSION_KEY, AlbertConfig
 
 SIZES = ("base", "large", "xlarge", "xxlarge")
 VERSIONS = ("v1", "v2")
@@ -179,11 +179,15 @@ def _shape(config: AlbertConfig) -> tuple[int, ...]:
 
 
 def version_of(config: AlbertConfig) -> str:
-    """Returns "v1" for a model that was pretrained with dropout, as all of v1 but xxlarge were.
+    """Returns the released version that a model is or was fine-tuned from.
 
-    The xxlarge models of v1 and v2 have the same configuration; it counts as v2, whose settings
-    suit both.
+    Models of v1 were pretrained with dropout, except xxlarge: its versions have the same
+    configuration, which counts as v2, whose settings suit both. Fine-tuning that changes the
+    dropout records the version in the configuration.
     """
+    recorded = config.extra.get(VERSION_KEY)
+    if recorded in VERSIONS:
+        return recorded
     return "v1" if config.hidden_dropout_prob or config.attention_probs_dropout_prob else "v2"
 
 

@@ -22,7 +22,7 @@ from albert_tf.checkpoints.model_source import (
 )
 from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask, described
 from albert_tf.checkpoints.training_directory import CHOICES, TrainingDirectory
-from albert_tf.config import FREEZES, AlbertConfig, FineTuningOptimizerConfig
+from albert_tf.config import FREEZES, VERSION_KEY, AlbertConfig, FineTuningOptimizerConfig
 from albert_tf.data.files import check_file, check_folder, real_name
 from albert_tf.data.sequences import PADDINGS
 from albert_tf.finetuning.recipes import RECIPES, recipe_for, size_of, version_of
@@ -195,7 +195,11 @@ def model_directory(settings: FineTuningSettings, source: ModelSource) -> ModelD
     config, rate = source.config, settings.encoder_dropout_prob
     if rate is not None:
         check_rate(rate, "--encoder_dropout_prob")
-        config = config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+        config = config.replace(
+            hidden_dropout_prob=rate,
+            attention_probs_dropout_prob=rate,
+            extra={**config.extra, VERSION_KEY: version_of(config)},
+        )
     config.check_sequence_length(settings.max_seq_length, "--max_seq_length")
     return ModelDirectory(settings.output_dir, config, source.config_file or "", source.tokenizer)
 

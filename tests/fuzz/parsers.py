@@ -31,9 +31,10 @@ from albert_tf.checkpoints import huggingface, keras_hub, tf1_hub, tf2_hub
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.huggingface.tokenizer import (
     find_lower_case,
-    find_tokenizer_file,
+    find_tokenizer_files,
     parse_model,
     tokenizer_json,
+    tokens_in,
 )
 from albert_tf.checkpoints.huggingface.weights import HuggingFaceWeights, open_tensors
 from albert_tf.checkpoints.load_weights import open_checkpoint
@@ -48,6 +49,7 @@ from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.records import check_record_files, explain_read_errors
 from albert_tf.data.streams import open_input, read_lines
 from albert_tf.data.tables import read_table
+from albert_tf.data.text_examples import Labels
 from albert_tf.data.tfrecord import (
     FeatureSpec,
     count_records,
@@ -240,6 +242,7 @@ _HF_CONFIG = _CONFIG | json.loads(
     "problem_type": "single_label_classification"
     }"""
 )
+_MRPC_LABELS = TrainedTask("mrpc", Labels(("no", "yes"))).to_dict()
 _TENSORS = {
     "albert.pooler.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
     "albert.pooler.bias": {"dtype": "F16", "shape": [2], "data_offsets": [24, 28]},
@@ -307,7 +310,7 @@ _add(
     "config.json",
     _hugging_face,
     (_json(_HF_CONFIG), _json({**_HF_CONFIG, "architectures": ["AlbertForPreTraining"]})),
-    {"model.safetensors": _SAFETENSORS},
+    {"model.safetensors": _SAFETENSORS, "labels.json": _json(_MRPC_LABELS)},
 )
 _SHARD = "model-00001-of-00001.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -369,10 +372,10 @@ _WORDPIECE = json.loads(
 def _tokenizer_json() -> Any:
     os.environ["ALBERT_TF_HOME"] = "cache"
     find_lower_case(".")
-    file = find_tokenizer_file(".", FLAG)
-    if file is None:
+    files = find_tokenizer_files(".", FLAG)
+    if not files:
         return None
-    tokenizer = load_tokenizer(spm_model_file=file)
+    tokenizer = load_tokenizer(spm_model_file=files[0])
     tokenizer.encode(_TEXT)
     return tokenizer.tokens
 
@@ -389,6 +392,8 @@ _add(
     _tokenizer_json,
     (_json(_UNIGRAM), _json(_WORDPIECE)),
     named=("tokenizer.json", "spiece.model", "vocab.txt"),
+    independent=lambda: tokens_in("tokenizer.json"),
+    is_same=lambda ours, theirs: ours is None or ours == theirs,
     writes=True,
 )
 

@@ -104,8 +104,14 @@ class TestAlbertConfig:
             (b'{"vocab_size": 9,\n"a":' + b"[" * 10**5, "line 1"),
             (b'{"vocab_size": ' + b"9" * 10**5 + b"}", "4300"),
             (b'{"vocab_size": NaN}', "NaN"),
-            (b'{"hidden_size": 12}', "no 'vocab_size'"),
-            (b'{"vocab_size": 9, "hidden_size": 10}', "multiple of num_attention_heads"),
+            (b'{"hidden_size": 12}', "vocab_size"),
+            (b'{"vocab_size": 9, "num_hidden_layers": 2}', "num_attention_heads"),
+            (b'{"vocab_size": 9, "num_attention_heads": 2}', "num_hidden_layers"),
+            (
+                b'{"vocab_size": 9, "hidden_size": 10, "num_hidden_layers": 1, '
+                b'"num_attention_heads": 64}',
+                "multiple of num_attention_heads",
+            ),
             (b'{"vocab_size":\n"\xff"}', "line 2"),
         ],
     )

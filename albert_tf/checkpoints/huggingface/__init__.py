@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from albert_tf.checkpoints.heads import SENTENCE_ORDER_HEAD, head_in
 from albert_tf.checkpoints.huggingface.tokenizer import (
     find_lower_case,
-    find_tokenizer_file,
+    find_tokenizer_files,
     write_tokenizer,
 )
 from albert_tf.checkpoints.huggingface.weights import (
@@ -34,15 +34,18 @@ from albert_tf.checkpoints.huggingface.weights import (
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import (
+    LABELS_FILE,
     MULTIPLE_CHOICE,
+    QUESTION_TASKS,
     SQUAD_TASKS,
     TOKENS,
     UNNAMED,
     TrainedTask,
+    described,
 )
-from albert_tf.config import AlbertConfig
+from albert_tf.config import VERSION_KEY, AlbertConfig, require_keys
 from albert_tf.data.files import file_exists, write_then_rename
-from albert_tf.data.strict_json import JsonError, JsonValue, is_number, shown
+from albert_tf.data.strict_json import JsonError, JsonValue, is_number, listed, shown
 from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name, numbered_labels
 from albert_tf.modeling.models import (
     AlbertForClassification,
@@ -138,15 +141,21 @@ def _read(path: str, flag: str) -> StoredModel:
     config = _albert_config(values, where) if values is not None else None
     checkpoint = _find_weights(path, flag)
     open_tensors(checkpoint)  # what is cut off or no such file is known before anything is done
+    task = TrainedTask.read(path)
+    if values:
+        stated = _trained_task(values, where)
+        if task is not None:
+            _check_same_task(task, values, where)
+        task = task or stated
     return StoredModel(
         path=path,
         format=FORMAT,
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
-        tokenizer_file=find_tokenizer_file(path, flag),
+        tokenizer_files=find_tokenizer_files(path, flag),
         do_lower_case=find_lower_case(path),
-        task=TrainedTask.read(path) or (_trained_task(values, where) if values else None),
+        task=task,
     )
 
 
@@ -223,13 +232,17 @@ def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:
                 f"{where}: a model with {name} cannot be loaded: weights are missing or stored in "
                 "another form. Use the model that it was created from."
             )
-    known = {name: values[name] for name in _SAME_NAMES if name in values}
-    rate = values.get(_DROPOUT, _USUAL_DROPOUT)
+    known: dict[str, Any] = {"vocab_size": 30000}
+    known |= {name: values[name] for name in _SAME_NAMES if name in values}
+    extra = {name: values[name] for name in (_DROPOUT, VERSION_KEY) if name in values}
+    if extra.get(_DROPOUT) == _USUAL_DROPOUT:
+        del extra[_DROPOUT]
     try:
+        require_keys(known)
         config = AlbertConfig(
-            **{"vocab_size": 30000, **known},
+            **known,
             hidden_act=_activation(values.get("hidden_act", _TANH_GELU), where),
-            extra={} if rate == _USUAL_DROPOUT else {_DROPOUT: rate},
+            extra=extra,
         )
         _check_groups(config)
     except LoadError:
@@ -303,6 +316,7 @@ def _config_json(contents: ModelContents) -> dict[str, Any]:
         "layer_norm_eps": _FIXED["layer_norm_eps"],
         "position_embedding_type": _FIXED["position_embedding_type"],
         _DROPOUT: config.extra.get(_DROPOUT, _USUAL_DROPOUT),
+        **{key: config.extra[key] for key in (VERSION_KEY,) if key in config.extra},
         "tie_word_embeddings": True,
         "pad_token_id": tokenizer.pad_id if tokenizer else 0,
         "bos_token_id": tokenizer.cls_id if tokenizer else 2,
@@ -352,17 +366,16 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
         return TrainedTask(SQUAD_TASKS[1])
     if architecture == _CHOICE:
         return TrainedTask(MULTIPLE_CHOICE)
-    try:
-        names = _label_names(values, where)
-    except JsonError as error:
-        raise LoadError(str(error)) from error
+    if architecture not in (_TOKENS, _CLASSIFICATION):
+        return None
+    names = _label_names(values, where)
     if architecture == _TOKENS:
         if len(set(names)) < len(names):
             names = numbered_labels(len(names))
         return TrainedTask(TOKENS, Labels(names if len(names) > 1 else ()), False)
     kind = values.get("problem_type")
     is_regression = kind == "regression" or (len(names) == 1 and kind != _MULTI_LABEL)
-    if architecture != _CLASSIFICATION or (is_regression and len(names) != 1):
+    if is_regression and len(names) != 1:
         return None
     if kind == _MULTI_LABEL:  # whose names may say nothing: without them it would be of one label
         threshold = values.get(_THRESHOLD_KEY, Labels.threshold)
@@ -379,6 +392,38 @@ def _trained_task(values: Mapping[str, Any], where: str) -> TrainedTask | None:
     return TrainedTask(name, Labels(names), is_pair)
 
 
+def _check_same_task(task: TrainedTask, values: Mapping[str, Any], where: str) -> None:
+    """Refuses a `labels.json` from before a fine-tuning by transformers, which leaves it alone."""
+    architecture, kind = _architecture_of(values), values.get("problem_type")
+    tasks = {
+        _QUESTIONS: tuple(SQUAD_TASKS.values()),
+        _CHOICE: (MULTIPLE_CHOICE,),
+        _TOKENS: (TOKENS,),
+    }
+    if architecture in tasks:
+        is_same = task.name in tasks[architecture]
+    else:
+        is_same = architecture != _CLASSIFICATION or task.name not in (*QUESTION_TASKS, TOKENS)
+    stated: Sequence[str] = ()
+    if is_same and architecture in (_TOKENS, _CLASSIFICATION):
+        labels, stated = task.labels, _label_names(values, where)
+        names = labels.names or numbered_labels(1)
+        if stated == numbered_labels(len(stated)):  # which names nothing
+            names = numbered_labels(len(names))
+        is_same = (len(stated) == 1 if labels.is_regression else stated == names) and (
+            kind is None
+            or (kind == _MULTI_LABEL, kind == "regression")
+            == (labels.multi_label, labels.is_regression)
+        )
+    if not is_same:
+        raise LoadError(
+            f"{LABELS_FILE} (task {task.name!r}, labels: {described(task.labels)}) contradicts "
+            f"{where} ({architecture}, problem_type {shown(kind)}, labels: "
+            f"{listed(stated) or 'none'}). If the model was fine-tuned by another program, delete "
+            f"{LABELS_FILE}."
+        )
+
+
 def _task_name(given: Any) -> str:
     try:
         return glue_task_name(str(given))
@@ -390,11 +435,15 @@ def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     """The labels in the order of their ids; transformers has two where nothing is said."""
     names = values.get("id2label")
     if not isinstance(names, dict) or not names:
-        return ("LABEL_0", "LABEL_1")[: 1 if values.get("num_labels") == 1 else None]
-    given = JsonValue(names, where, "id2label").members()
-    return tuple(
-        _label(given[str(i)]) if str(i) in given else f"LABEL_{i}" for i in range(len(given))
-    )
+        return numbered_labels(1 if values.get("num_labels") == 1 else 2)
+    given = JsonValue(names, where, "id2label")
+    ids = list(map(str, range(len(names))))
+    if names.keys() != {*ids}:
+        raise LoadError(str(given.error(f"an object with the ids from 0 to {len(names) - 1}")))
+    try:
+        return tuple(_label(given[i]) for i in ids)
+    except JsonError as error:
+        raise LoadError(str(error)) from error
 
 
 def _label(name: JsonValue) -> str:

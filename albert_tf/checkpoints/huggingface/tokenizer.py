@@ -83,21 +83,18 @@ _METASPACE = {
 }
 
 
-def find_tokenizer_file(directory: str, flag: str) -> str | None:
-    """Returns the path of a directory's SentencePiece model or vocabulary, None without.
+def find_tokenizer_files(directory: str, flag: str) -> list[str]:
+    """Returns the paths of a directory's SentencePiece model, vocabulary and `tokenizer.json`.
 
-    One that is only there as `tokenizer.json` is made again in the cache; if that cannot be done,
-    a warning, which names `flag`, says why.
+    If there is only a `tokenizer.json`, a SentencePiece model or vocabulary is created from it in
+    the cache and replaces it. If that fails, a warning that names `flag` gives the reason.
     """
-    for name in (SENTENCEPIECE_FILE, WORDPIECE_FILE):
-        path = os.path.join(directory, name)
-        if file_exists(path):
-            return path
-    path = os.path.join(directory, JSON_FILE)
-    if not file_exists(path):
-        return None
+    names = (SENTENCEPIECE_FILE, WORDPIECE_FILE, JSON_FILE)
+    found = [*filter(file_exists, (os.path.join(directory, name) for name in names))]
+    if [os.path.basename(path) for path in found] != [JSON_FILE]:
+        return found
     try:
-        return _made_again(read_content(path))
+        return [_made_again(read_content(found[0]))]
     except (ValueError, OSError) as error:
         logging.warning(
             "%s=%s: cannot create a tokenizer. %s Pass --spm_model_file or --vocab_file.",
@@ -105,7 +102,19 @@ def find_tokenizer_file(directory: str, flag: str) -> str | None:
             directory,
             error,
         )
-        return None
+        return []
+
+
+def tokens_in(path: str) -> list[str]:
+    """Returns the tokens in a `tokenizer.json` in the order of their ids.
+
+    Raises:
+        ValueError: it describes a tokenizer of another kind, or is damaged; names the file.
+    """
+    content = read_content(path)
+    if is_wordpiece(content):
+        return wordpiece_tokens(content)
+    return [piece for piece, _ in _pieces(content)]
 
 
 def find_lower_case(directory: str) -> bool | None:
@@ -223,16 +232,10 @@ def sentencepiece_model(content: JsonValue) -> bytes:
         ValueError: it describes a tokenizer of another kind, or a value is not what it should be;
             names the file and the key.
     """
-    model = content.get("model")
-    vocabulary = model and model.get("vocab")
-    if model is None or vocabulary is None or not isinstance(vocabulary.value, list):
-        raise ValueError(
-            f"{content.where}: its model is {_kind(content)}, not Unigram with scores."
-        )
-    pieces = [_piece(entry) for entry in vocabulary.elements()]
-    unk_id = model["unk_id"].whole_number(0)
+    pieces = _pieces(content)
+    unk_id = content["model"]["unk_id"].whole_number(0)
     if unk_id >= len(pieces):
-        raise model["unk_id"].error(f"below {len(pieces)}, the number of pieces")
+        raise content["model"]["unk_id"].error(f"below {len(pieces)}, the number of pieces")
     added = content.get("added_tokens")
     special = {
         token["content"].text()
@@ -258,6 +261,17 @@ def sentencepiece_model(content: JsonValue) -> bytes:
     return made.SerializeToString()
 
 
+def _pieces(content: JsonValue) -> list[tuple[str, float]]:
+    """The pieces of a Unigram model and their scores."""
+    model = content.get("model")
+    vocabulary = model and model.get("vocab")
+    if vocabulary is None or not isinstance(vocabulary.value, list):
+        raise ValueError(
+            f"{content.where}: its model is {_kind(content)}, not Unigram with scores."
+        )
+    return [_piece(entry) for entry in vocabulary.elements()]
+
+
 def _piece(entry: JsonValue) -> tuple[str, float]:
     """A piece and its score."""
     pair = entry.elements()
@@ -279,9 +293,11 @@ def wordpiece_tokens(content: JsonValue) -> list[str]:
     ids = {i.whole_number(): token for token, i in vocabulary.members().items()}
     if sorted(ids) != list(range(len(vocabulary.members()))):
         raise vocabulary.error("tokens with the ids from 0 on, each once")
-    tokens = [ids[i] for i in range(len(ids))]
-    if wrong := [t for t in tokens if len(t.split()) > 1 or "\n" in t or not is_encodable(t)]:
+    tokens = [ids[i] if ids[i].split() else " " for i in range(len(ids))]  # as in a vocab.txt
+    if wrong := [t for t in tokens if (t.split() or [t]) != [t] or not is_encodable(t)]:
         raise vocabulary.error(f"tokens without blanks, line ends and surrogates, not {wrong[0]!a}")
+    if tokens.count(" ") > 1:
+        raise vocabulary.error("tokens of which at most one is blank")
     return tokens
 
 

@@ -25,6 +25,7 @@ from absl import logging
 from albert_tf.checkpoints.heads import CLASSIFIER, head_in
 from albert_tf.checkpoints.model_contents import ModelContents, StoredModel, WeightsReader
 from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, LoadError
+from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import file_exists, folder_names, is_remote, reason_of, write_then_rename
 from albert_tf.data.strict_json import JsonValue, read_json
@@ -148,8 +149,9 @@ def read(path: str, flag: str) -> StoredModel:
         checkpoint=weights_file,
         config=config,
         config_file=os.path.join(path, CONFIG_FILE),
-        tokenizer_file=next(filter(file_exists, vocabularies), None),
+        tokenizer_files=[*filter(file_exists, vocabularies)],
         do_lower_case=do_lower_case,
+        task=TrainedTask.read(path),
     )
 
 

@@ -18,7 +18,7 @@ from albert_tf.checkpoints.model_directory import (
     SENTENCEPIECE_FILE,
     SENTENCEPIECE_LIST_FILE,
     ModelDirectory,
-    find_tokenizer_file,
+    find_tokenizer_files,
 )
 from albert_tf.checkpoints.original.files import (
     find_checkpoint,
@@ -52,9 +52,9 @@ def read(path: str, flag: str) -> StoredModel:
     directory = os.path.dirname(checkpoint)
     config_file = os.path.join(directory, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file) if tf.io.gfile.exists(config_file) else None
-    tokenizer_file = find_tokenizer_file(directory)
+    tokenizer_files = find_tokenizer_files(directory)
     list_file = os.path.join(directory, SENTENCEPIECE_LIST_FILE)
-    if tokenizer_file is None and tf.io.gfile.exists(list_file):
+    if not tokenizer_files and tf.io.gfile.exists(list_file):
         logging.warning(
             "%s exists, but %s, which the tokenizer needs, does not: copy it too, or pass "
             "--spm_model_file",
@@ -67,7 +67,7 @@ def read(path: str, flag: str) -> StoredModel:
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
-        tokenizer_file=tokenizer_file,
+        tokenizer_files=tokenizer_files,
         do_lower_case=config.extra.get(LOWER_CASE_KEY) if config else None,
     )
 

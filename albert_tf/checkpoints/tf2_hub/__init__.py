@@ -122,9 +122,9 @@ def _read(path: str) -> StoredModel:
         raise LoadError(f"It contains no ALBERT encoder: {found} {_EXPECTED}")
     content, graph = _read_graph(path)
     config, config_file = _config(weights, path, content, graph)
-    tokenizer_file = next(filter(None, (_asset(path, graph, n) for n in TOKENIZER_FILES)), None)
+    tokenizer_files = [*filter(None, (_asset(path, graph, name) for name in TOKENIZER_FILES))]
     do_lower_case = weights.attribute(LOWER_CASE)
-    if do_lower_case is None and tokenizer_file:
+    if do_lower_case is None and tokenizer_files:
         do_lower_case = True  # TF-Hub's exporter says it only of word pieces
     return StoredModel(
         path=path,
@@ -132,7 +132,7 @@ def _read(path: str) -> StoredModel:
         checkpoint=checkpoint,
         config=config,
         config_file=config_file,
-        tokenizer_file=tokenizer_file,
+        tokenizer_files=tokenizer_files,
         do_lower_case=None if do_lower_case is None else bool(do_lower_case),
         task=TrainedTask.read(os.path.join(path, EXTRA_TASK)),
     )

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import albert_tf
 from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.formats import trained_task
 from albert_tf.checkpoints.huggingface.weights import open_tensors, write_safetensors
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
@@ -20,6 +22,7 @@ from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.tokenization.loading import load_tokenizer
 from tests.small_model import small_config
 
 WEIGHTS = "model.safetensors"
@@ -356,5 +359,80 @@ def test_the_dropout_of_a_classifier_goes_both_ways(contents, tmp_path):
 
 
 def test_sizes_that_are_not_there_are_those_of_transformers(model):
-    (model / "config.json").write_text('{"model_type": "albert"}')
+    content = {"model_type": "albert", "num_hidden_layers": 12, "num_attention_heads": 64}
+    (model / "config.json").write_text(json.dumps(content))
     assert read(model).config == AlbertConfig(vocab_size=30000)
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_attention_heads"])
+def test_sizes_that_weights_do_not_show_are_required(model, key):
+    content = json.loads((model / "config.json").read_text())
+    del content[key]
+    (model / "config.json").write_text(json.dumps(content))
+    with pytest.raises(LoadError, match=rf"config\.json.*{key}"):
+        read(model)
+
+
+CLASSIFIER = {"architectures": ["AlbertForSequenceClassification"]}
+BAD_OR_GOOD = TrainedTask("custom", Labels(("bad", "good")), is_pair=None)
+
+
+@pytest.mark.parametrize(
+    ("task", "values"),
+    [
+        (BAD_OR_GOOD, {"id2label": {"0": "good", "1": "bad"}}),
+        (BAD_OR_GOOD, {"id2label": {"0": "bad", "1": "so", "2": "good"}}),
+        (BAD_OR_GOOD, {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}),
+        (BAD_OR_GOOD, {**NAMED, **SEVERAL}),
+        (BAD_OR_GOOD, {"num_labels": 1}),
+        (BAD_OR_GOOD, {**NAMED, "problem_type": "regression"}),
+        (BAD_OR_GOOD, {**NAMED, "architectures": ["AlbertForTokenClassification"]}),
+        (BAD_OR_GOOD, {"architectures": ["AlbertForQuestionAnswering"]}),
+        (TrainedTask("race"), NAMED),
+        (TrainedTask("custom"), NAMED),
+    ],
+)
+def test_labels_that_contradict_the_config_are_refused(model, task, values):
+    """transformers keeps a `labels.json` when it fine-tunes in place."""
+    task.write(str(model))
+    change(model / "config.json", **CLASSIFIER, **NAMED)
+    if task == BAD_OR_GOOD:
+        assert read(model).task == trained_task(str(model / WEIGHTS)) == task
+    change(model / "config.json", **{**CLASSIFIER, "id2label": None, **values})
+    for action in (read, lambda path: trained_task(str(path / WEIGHTS))):
+        with pytest.raises(LoadError, match=r"(?s)labels\.json.*config\.json"):
+            action(model)
+
+
+@pytest.mark.parametrize("ids", ["02", "12", "1", ["0", "x"], ["00", "1"]])
+def test_ids_of_labels_with_gaps_are_refused(model, ids):
+    change(model / "config.json", **CLASSIFIER, id2label=dict.fromkeys(ids, "some"))
+    with pytest.raises(LoadError, match=r"config\.json.*id2label"):
+        read(model)
+    change(model / "config.json", architectures=["AlbertModel"])
+    assert read(model).task is None
+
+
+def test_two_tokenizers_of_a_model_must_have_the_same_tokens(contents, golden, tmp_path, caplog):
+    """The first one found was used."""
+    tokenizer = load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
+    config = contents.config.replace(vocab_size=tokenizer.vocab_size)
+    words = np.zeros((config.vocab_size, config.embedding_size), "f")
+    weights = {**contents.weights, "bert/embeddings/word_embeddings": words}
+    path = tmp_path / "model"
+    path.mkdir()
+    huggingface.write(str(path), ModelContents(config, weights, tokenizer))
+    assert read_contents(str(path))[0].tokenizer.tokens == tokenizer.tokens
+    content = json.loads((path / "tokenizer.json").read_text())
+    pieces = content["model"]["vocab"]
+    pieces[500], pieces[501] = pieces[501], pieces[500]
+    (path / "tokenizer.json").write_text(json.dumps(content))
+    for action in (read_contents, albert_tf.load, albert_tf.load_tokenizer):
+        with pytest.raises(ValueError, match=r"(?s)spiece\.model.*tokenizer\.json"):
+            action(str(path))
+    spm_model_file = str(path / "spiece.model")
+    chosen, _ = read_contents(str(path), spm_model_file=spm_model_file)
+    assert chosen.tokenizer.tokens == tokenizer.tokens
+    (path / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}}}')
+    assert albert_tf.load_tokenizer(path).tokens == tokenizer.tokens
+    assert "tokenizer.json" in caplog.text

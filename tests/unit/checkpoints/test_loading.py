@@ -78,6 +78,19 @@ def test_the_class_is_the_one_of_the_heads(tmp_path, kind, prefix):
         np.testing.assert_array_equal(variable, weights[f"{prefix}{name}"], err_msg=name)
 
 
+def test_weights_that_are_not_finite_are_named_in_one_warning(tmp_path, warnings):
+    model = MODELS["classifier"][0]()
+    model.classifier.output_weights.assign(np.full((3, 12), np.nan, "f"))
+    model.classifier.output_bias.assign([0, np.inf, 1])
+    write_model(tmp_path, model)
+    albert_tf.load(tmp_path)
+    (line,) = warnings
+    assert str(tmp_path) in line
+    assert "output_weights" in line
+    assert "output_bias" in line
+    assert "bert/" not in line
+
+
 def test_one_score_a_text_is_a_regression_unless_a_task_says_otherwise(tmp_path):
     write_model(tmp_path, AlbertForMultipleChoice(CONFIG))
     assert type(albert_tf.load(tmp_path)) is AlbertForClassification

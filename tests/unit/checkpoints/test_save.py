@@ -9,6 +9,7 @@ import pytest
 import albert_tf
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
+from albert_tf.tokenization.word_piece import WordPieceTokenizer
 from tests.small_model import encoder_inputs, pretraining_inputs, small_config
 
 HEADS = {
@@ -166,6 +167,16 @@ def test_the_tokenizer_goes_with_the_model(tmp_path):
     np.testing.assert_array_equal(kept(kept.tokenizer(texts))["logits"], model(batch)["logits"])
     assert kept.trained_task.is_pair is False
     assert kept.trained_task.max_seq_length == kept.config.max_position_embeddings
+
+
+def test_a_tokenizer_with_other_ids_than_the_models_is_refused(tmp_path):
+    model = albert_tf.load("mini")
+    tokens = list(model.tokenizer.tokens)
+    tokens[500], tokens[501] = tokens[501], tokens[500]
+    other = WordPieceTokenizer(tokens, True, [])
+    with pytest.raises(ValueError, match="tokenizer must be"):
+        albert_tf.save(model, tmp_path / "new", tokenizer=other)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(

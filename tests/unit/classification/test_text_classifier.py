@@ -1,5 +1,7 @@
 """The classifier of Python: what the command says, to the last bit, and what it refuses."""
 
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -78,6 +80,8 @@ def test_a_regression_gives_the_number(tokenizer, tmp_path):
     (found,) = regression(["the cat"], ["sat"])
     assert found.label == str(np.float32(found.value))
     assert found.probabilities == {}
+    os.remove(tmp_path / "labels.json")  # as a regression of another program
+    assert TextClassifier.load(tmp_path, max_seq_length=24)(["the cat"], ["sat"]) == [found]
     batch = tokenizer(["the cat"], ["sat"])
     np.testing.assert_allclose(found.value, model(batch)["logits"][0, 0], rtol=1e-5)
     assert TextClassifier(model, tokenizer, labels=[], pairs=True)(["the cat"], ["sat"]) == [found]

@@ -2,8 +2,14 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
+from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.model_contents import ModelContents
+from albert_tf.checkpoints.model_source import ModelSource
+from albert_tf.checkpoints.report import ENCODER_PREFIX
+from albert_tf.classification.run import ClassificationSettings
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.finetuning.recipes import (
@@ -15,6 +21,7 @@ from albert_tf.finetuning.recipes import (
     size_of,
     version_of,
 )
+from albert_tf.finetuning.setup import model_directory
 
 # task: LR, batch, dropout of the encoder, dropout of the classifier, steps, warm-up, length
 TABLE_14 = {
@@ -114,3 +121,24 @@ def test_another_model_has_no_size():
     assert released_name(config.replace(vocab_size=29999)) is None
     assert released_name(AlbertConfig(vocab_size=30000, hidden_size=128)) is None
     assert version_of(config.replace(attention_probs_dropout_prob=0.1)) == "v1"
+
+
+@pytest.mark.parametrize(("name", "rate"), [("base_v2", 0.1), ("base_v1", 0.0)])
+def test_fine_tuning_with_another_dropout_does_not_change_the_version(name, rate, tmp_path):
+    """The recipes of QQP, RTE and WNLI have dropout, those of the other GLUE tasks have none."""
+    settings = ClassificationSettings(output_dir=str(tmp_path), encoder_dropout_prob=rate)
+    source = ModelSource(PRESETS[name], None, None, True, None)
+    directory = model_directory(dataclasses.replace(settings, max_seq_length=128), source)
+    directory.write()
+    again = AlbertConfig.from_json_file(str(tmp_path / "albert_config.json"))
+    assert again.hidden_dropout_prob == rate
+    contents = ModelContents(
+        again,
+        {f"{ENCODER_PREFIX}encoder/embedding_hidden_mapping_in/kernel": np.zeros((1, 1), "f")},
+    )
+    (tmp_path / "there").mkdir()
+    huggingface.write(str(tmp_path / "there"), contents)
+    there = huggingface.read(str(tmp_path / "there"), "--model").config
+    for config in (again, there):
+        assert released_name(config) == name
+        assert recipe_for("race", size_of(config), version_of(config)).versions == (name[-2:],)
