@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
 # From text to a published model in a few minutes: makes .venv, then runs the demo.
 # Arguments go to it, for example: ./demo.sh --output_dir=/tmp/demo --num_train_steps=500
+#
+#   --output_dir=demo_output     local directory of all results
+#   --max_documents=N            number of documents of the corpus; default: all
+#   --vocab_size=1000            size of the vocabulary
+#   --num_train_steps=1500       number of pretraining steps
+#   --num_fine_tuning_steps=160  number of steps of fine-tuning the classifier; 0 skips it
+#   --help                       prints this text and installs nothing
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/environment.sh
+show_help "$@"
 make_environment requirements.txt
 exec "$PYTHON" -m albert_tf.cli.demo "$@"

@@ -4,10 +4,14 @@
 #   ./test.sh --all    the tests marked slow as well, and all packages that any test needs; JAX, of
 #                      which one needs the compiler, in an environment of its own, .venv/jax
 #
+#   ./test.sh --lowest with the lowest versions that requirements.txt allows, in an environment of its
+#                      own, .venv-lowest; PYTHON=python3.10 selects the oldest Python
+#
 # Other arguments go to pytest: ./test.sh -k tokenization
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/environment.sh
+show_help "$@"
 
 # Without PyTorch and transformers (hf.txt), which take 5 GB; tests that need them are marked slow.
 requirements=(requirements.txt requirements-dev.txt requirements/{beam,keras-hub,litert}.txt)
@@ -17,7 +21,12 @@ if [ "${1:-}" = --all ]; then
   requirements=(requirements.txt requirements-dev.txt requirements/{beam,docs,hf,keras-hub,litert}.txt)
   marked=(-m "slow or not slow")
 fi
-make_environment "${requirements[@]}"
+if [ "${1:-}" = --lowest ]; then
+  shift
+  make_lowest_environment "${requirements[@]}"
+else
+  make_environment "${requirements[@]}"
+fi
 [ ${#marked[@]} = 0 ] || make_jax_site
 
 run() {

@@ -1,18 +1,23 @@
 # Sourced by demo.sh, docs.sh, test.sh and run_glue.sh: gives them a virtual environment in .venv.
 #
 #   make_environment requirements.txt [requirements-dev.txt]
+#   make_lowest_environment requirements.txt [requirements-dev.txt], in .venv-lowest
 #   make_jax_site
+#   show_help "$@"
 #
 # Sets PYTHON to the environment's interpreter. A set PYTHON on entry (PYTHON=python3.12 ./demo.sh)
 # decides which interpreter the environment is made of; otherwise the first Python 3.10-3.13 found
 # is taken. Packages are installed only when a requirements file or the interpreter changed.
 # Scripts that run at the same time wait for each other here.
 
-VENV=.venv
-INSTALLED=$VENV/installed # checksums of the requirements files that pip has installed
-# Locked by the script at work; says what it is doing, and is empty when that is done. Not in .venv,
-# which is emptied when it is made anew.
-LOCK=$VENV.lock
+# Selects the directory of the environment, and sets
+#   INSTALLED: checksums of the requirements files that pip has installed
+#   LOCK: locked by the script at work; contains what it is doing, and is empty when that is done. Not
+#     in the environment, which is emptied when it is made again.
+use_directory() {
+  VENV=$1 INSTALLED=$1/installed LOCK=$1.lock
+}
+use_directory .venv
 PYTHONS="python3 python3.13 python3.12 python3.11 python3.10"
 
 # Prints major.minor of an interpreter, or nothing where it does not run.
@@ -114,6 +119,28 @@ update_environment() {
     "${@/#/--requirement=}" || return 1
   : >"$LOCK"
   echo "$checksums" >"$INSTALLED.new" && mv "$INSTALLED.new" "$INSTALLED"
+}
+
+# Makes an environment with the lowest version of each package in the first requirements file.
+make_lowest_environment() {
+  local lowest
+  use_directory .venv-lowest
+  lowest=$VENV.txt
+  sed -nE 's/^([A-Za-z0-9_-]+)>=([0-9.]+).*/\1==\2/p' "$1" >"$lowest" || return 1
+  make_environment "$lowest" "$@"
+}
+
+# Prints the comment at the top of the script and ends it, if its arguments ask for help.
+show_help() {
+  local argument
+  for argument; do
+    case "$argument" in
+      -h | --help | -help | --helpshort)
+        sed -n -e '2,/^[^#]/s/^# \{0,1\}//p' "${0##*/}"
+        exit 0
+        ;;
+    esac
+  done
 }
 
 make_environment() {

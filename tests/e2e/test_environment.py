@@ -29,7 +29,9 @@ JAX = ["jax.txt"]  # into a directory of its own
 # pip, it leaves half an installation when it is killed, and never mends one that it finds. Where
 # $PAUSE says, it notes that it is there, and waits for a line of the named pipe `go`.
 PYTHON = """#!/usr/bin/env bash
-site=.venv/lib/python3.11/site-packages
+venv=.venv
+case "$0 $*" in *.venv-lowest*) venv=.venv-lowest ;; esac
+site=$venv/lib/python3.11/site-packages
 pause() {
   [ "${PAUSE:-}" != "$1" ] || { echo "$1" >>paused; read -r line <go; }
 }
@@ -43,10 +45,10 @@ needs() {
 case "$*" in
   "-c "*) echo 3.11 ;;
   "-I -S -c "*) exec REAL_PYTHON "$@" ;;
-  "-m venv --clear .venv")
+  "-m venv --clear $venv")
     echo made >>made
     cp "$0" python
-    rm -rf .venv && mkdir -p .venv/bin "$site" && mv python .venv/bin/python
+    rm -rf "$venv" && mkdir -p "$venv/bin" "$site" && mv python "$venv/bin/python"
     touch "$site/half"
     pause venv
     rm "$site/half" ;;
@@ -267,6 +269,26 @@ def test_a_change_of_one_file_is_installed(clone):
     clone.run("demo")
     clone.run("docs")
     assert clone.installations() == [ALL, JAX, DOCS]
+
+
+def test_the_lowest_versions_have_an_environment_of_their_own(clone):
+    clone.run("test --lowest")
+    assert clone.installations() == [[".venv-lowest.txt", *TEST]]
+    assert not (clone.folder / ".venv").exists()
+    pinned = (clone.folder / ".venv-lowest.txt").read_text().split()
+    assert {line.split("==")[0] for line in pinned} == packages_of(ROOT / "requirements.txt")
+    allowed = (ROOT / "requirements.txt").read_text()
+    assert all(line.replace("==", ">=") in allowed for line in pinned)
+
+
+@pytest.mark.parametrize("name", ["demo", "test"])
+def test_help_installs_nothing(clone, name):
+    output = clone.run(f"{name} --help")
+    assert f"./{name}.sh" in output
+    assert not (clone.folder / "made").exists()
+    if name == "demo":
+        flags = re.findall(r'Flag\("(\w+)"', (ROOT / "albert_tf/cli/demo.py").read_text())
+        assert all(f"--{flag}=" in output for flag in flags)
 
 
 @pytest.mark.parametrize("where", ["venv", "pip_installing"])
