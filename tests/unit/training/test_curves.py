@@ -9,10 +9,15 @@ from albert_tf.training.curves import draw_curves
 
 
 def size(records):
-    """Panels side by side and one below the other; they are drawn 460 x 300."""
+    """Number of panels side by side and one below the other. A panel has 460 x 300 pixels.
+
+    Versions of Matplotlib round the size of a picture differently.
+    """
     height, width = imread(io.BytesIO(draw_curves(records))).shape[:2]
-    assert (width % 460, height % 300) == (0, 0)
-    return width // 460, height // 300
+    columns, rows = round(width / 460), round(height / 300)
+    assert abs(width - 460 * columns) <= 1
+    assert abs(height - 300 * rows) <= 1
+    return columns, rows
 
 
 def record(phase="eval", step=1, **metrics):

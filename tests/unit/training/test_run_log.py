@@ -310,6 +310,5 @@ class TestCurves:
         assert not path.exists()
         log.train(20, {"loss": 0.5, "learning_rate": 0.1}, count=8)
         log.close()
-        assert before.shape[:2] == (300, 2 * 460)
-        assert imread(path).shape[:2] == (2 * 300, 2 * 460)
+        assert imread(path).shape[0] == 2 * before.shape[0]  # twice as many panels
         assert not [p for p in tmp_path.iterdir() if "tmp" in p.name]
