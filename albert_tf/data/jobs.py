@@ -1,4 +1,4 @@
-"""Work spread over processes, with its results in order."""
+"""Parallel work in processes, with ordered results."""
 
 import os
 import signal
@@ -6,11 +6,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -20,14 +20,9 @@ T = TypeVar("T")
 # Calls a method of the shared object for each item and yields the results in order.
 OrderedMap = Callable[[Callable[[Any, Any], Any], Iterable[Any]], Iterator[Any]]
 _SECONDS_WITHOUT_BAR = 3
-_JOBS_AHEAD = 2  # for each process: results that may wait for their turn
-_CANCEL = signal.SIGUSR2
+_ITEMS_AHEAD = 2  # per process
 
-# In a worker process: what `worker_processes` was given, and the state of the work.
-_shared: Any = None
-
-_is_working = False
-_is_cancelled = False
+_shared: Any = None  # in a worker process: the argument of `worker_processes`
 
 
 def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
@@ -45,33 +40,32 @@ def available_cores() -> int:
 
 @contextmanager
 def worker_processes(number: int, shared: Any) -> Iterator[OrderedMap]:
-    """Starts processes that all hold a copy of one object, sent once, by pickling; 1: this process.
+    """Starts worker processes that each hold a copy of one object, which is pickled once.
+
+    Args:
+        number: number of processes. 1: this process does the work.
+        shared: the object.
 
     Yields:
         A function `run(method, items)` that yields `method(shared, item)` for each item, in order.
-        No more than a few items a process are worked on ahead of the one that is asked for.
+        Each process works at most two items ahead of the item that is requested.
 
     Raises:
-        ChildProcessError: a process was ended from outside.
+        ChildProcessError: a process was killed.
     """
     if number == 1:
         yield lambda method, items: (method(shared, item) for item in items)
         return
-    # Spawned, not forked: forking a process with threads, such as TensorFlow's, can hang.
-    with _apart():
-        pool = ProcessPoolExecutor(number, get_context("spawn"), _keep, (shared,))
+    # Spawned, because forking a process with threads, such as TensorFlow's, can deadlock.
+    with _isolated_workers():
+        pool = ProcessPoolExecutor(number, get_context("spawn"), _initialize, (shared,))
     try:
-        yield lambda method, items: _run_ahead(pool, method, items, number * _JOBS_AHEAD)
+        yield lambda method, items: _run_ahead(pool, method, items, number * _ITEMS_AHEAD)
     except BrokenProcessPool as error:
         raise ChildProcessError(
             f"One of {number} processes was killed by the system, probably because memory ran "
             "out. Use a smaller --num_workers."
         ) from error
-    except BaseException:  # what they work on is not needed any more
-        for process_id in pool._processes or ():
-            with suppress(ProcessLookupError):
-                os.kill(process_id, _CANCEL)
-        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -81,7 +75,7 @@ def _run_ahead(
 ) -> Iterator[Any]:
     waiting: deque[Future] = deque()
     for item in items:
-        with _apart():  # it is here that processes are started
+        with _isolated_workers():  # `submit` starts the processes
             waiting.append(pool.submit(_call, method, item))
         if len(waiting) >= limit:
             yield waiting.popleft().result()
@@ -90,15 +84,16 @@ def _run_ahead(
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """Processes started inside get no signal of a terminal or scheduler: this one ends them.
+def _isolated_workers() -> Iterator[None]:
+    """Worker processes started inside ignore signals to the group and do not import `__main__`.
 
-    SIGTERM excepted, by which the pool itself ends the others when one has died. Nor do they run
-    the program again, as `multiprocessing` has them do, which needs a guard in every script.
+    `multiprocessing` imports the calling script in each process, and has no option against it: a
+    script without a `__main__` guard would start its work again.
     """
     program = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
-    blocked = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, _CANCEL)
+    # SIGTERM remains: the pool uses it to end its processes after one has died.
+    blocked = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         yield
@@ -107,12 +102,10 @@ def _apart() -> Iterator[None]:
         sys.modules["__main__"] = program
 
 
-def _keep(shared: Any) -> None:
+def _initialize(shared: Any) -> None:
     global _shared
     _shared = shared
-    signal.signal(_CANCEL, _cancel)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (_CANCEL,))
-    # Left alone by a process that was killed, workers would wait for jobs for ever.
+    # Otherwise, workers would wait for items forever after their parent was killed.
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -123,20 +116,5 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _cancel(number: int, frame: FrameType | None) -> None:
-    """Gives up the present item and those to come, but not in the middle of sending a result."""
-    global _is_cancelled
-    _is_cancelled = True
-    if _is_working:
-        raise CancelledError
-
-
 def _call(method: Callable[[Any, Any], T], item: Any) -> T:
-    global _is_working
-    _is_working = True
-    try:
-        if _is_cancelled:
-            raise CancelledError
-        return method(_shared, item)
-    finally:
-        _is_working = False
+    return method(_shared, item)

@@ -13,6 +13,7 @@ from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.task import padded_length
 from albert_tf.training.distribution import is_tpu, local_replicas
+from albert_tf.training.interruption import raise_if_interrupted
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 _IDS = tf.TensorSpec([None, None], tf.int32)
@@ -110,6 +111,7 @@ class Predictor:
             # accelerator, padding and copying go on while it computes.
             started: tuple[np.ndarray, Mapping[str, tf.Tensor]] | None = None
             for rows, length in batches:
+                raise_if_interrupted()
                 outputs = self._start(sequences.padded(rows, length))
                 if started is not None:
                     yield _finish(*started)

@@ -34,6 +34,7 @@ from albert_tf.training.distribution import (
     split_batch,
     worker_shard,
 )
+from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.job_result import EvaluationLog, JobResult
 from albert_tf.training.run_log import RunLog
 from albert_tf.training.task import WHOLE, EvaluatedTask, Features
@@ -124,6 +125,7 @@ class Evaluator:
         disable = True if shard.index else None
         with self.task.explain_read_errors():
             for batch in tqdm(data, desc="evaluating", unit="batch", disable=disable, leave=False):
+                raise_if_interrupted()
                 if count == self.max_batches:
                     logging.warning(
                         "Only the first %d examples are evaluated, not all: --max_eval_steps=%d",

@@ -1,10 +1,11 @@
-"""Signals that ask a run to stop: the steps under way end, are saved, and the process exits.
+"""Signals that ask a run to stop.
 
 Schedulers send SIGTERM or SIGUSR1 some seconds before they take a machine away, Ctrl-C sends
-SIGINT, and a terminal that is closed SIGHUP. The exit status is 128 and the signal's number, as of
-a process that the signal ended: what follows a command that was finished must not follow one that
-was not. Outside of commands, in a notebook or at the prompt, Ctrl-C raises KeyboardInterrupt once
-the step is saved.
+SIGINT, and closing a terminal sends SIGHUP. During training, the signal is noted and checked
+between steps: the steps that have started are finished and saved. Otherwise, a signal ends a
+command at once, and the next run removes its temporary files. The exit status is 128 plus the
+number of the signal. Outside of commands, in a notebook or at the prompt, Ctrl-C raises
+KeyboardInterrupt once the step is saved.
 """
 
 from __future__ import annotations
@@ -20,17 +21,9 @@ from typing import Any
 from absl import logging
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-_LOOK_AGAIN = signal.SIGALRM  # sent by this process to itself
-_SECONDS_BETWEEN_LOOKS = 0.02
 
-_deferred: BaseException | None = None  # to be raised outside of TensorFlow
-_next_look: tuple[threading.Timer, Any] | None = None  # and the earlier handler of `_LOOK_AGAIN`
-
-
-class _Stopped(SystemExit):
-    """A signal ends a process that has nothing to save."""
-
-    code: int
+_standard_error = 2
+_evaluating: tuple[Interruption, int] | None = None  # and the step, which is saved
 
 
 @contextmanager
@@ -42,89 +35,40 @@ def _handling(handler: Any) -> Iterator[None]:
         _restore_handlers(earlier)
 
 
-def end_on_signals() -> AbstractContextManager[None]:
-    """Inside, a signal ends the process by `SystemExit`, so that what was begun is tidied up.
-
-    A second signal kills it. While a training runs, `Interruption` takes the signals.
-    """
-    return _handling(_end)
+@contextmanager
+def end_on_signals() -> Iterator[None]:
+    """Context manager for commands: a signal ends the process at once, after one line."""
+    global _standard_error
+    # A copy, because the original discards its output while TensorFlow is imported.
+    _standard_error = os.dup(2)
+    try:
+        with _handling(_end):
+            yield
+    finally:
+        os.close(_standard_error)
+        _standard_error = 2
 
 
 def die_on_signals() -> AbstractContextManager[None]:
-    """Inside, a signal kills the process: for waits in which Python cannot run its handlers."""
+    """Context manager for waits in which Python cannot run handlers: a signal kills the process."""
     return _handling(signal.SIG_DFL)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    _set_handlers(signal.SIG_DFL)
-    _raise_outside_tensorflow(_Stopped(128 + number), frame)
-
-
-def _raise_outside_tensorflow(error: BaseException, frame: FrameType | None) -> None:
-    """Raises in a handler of a signal, or else as soon as no function of TensorFlow is running.
-
-    Its C++ code calls Python functions, and some of it crashes when one raises.
-    """
-    global _deferred, _next_look
-    _deferred = error
-    if not _is_in_tensorflow(frame):
-        _raise_deferred()
-    _stop_looking()
-    earlier = signal.signal(_LOOK_AGAIN, _look_again)
-    main_thread = threading.main_thread().ident
-    timer = threading.Timer(_SECONDS_BETWEEN_LOOKS, signal.pthread_kill, (main_thread, _LOOK_AGAIN))
-    timer.daemon = True
-    timer.start()
-    _next_look = timer, earlier
-
-
-def _stop_looking() -> None:
-    """Gives `_LOOK_AGAIN` its earlier handler, after making sure that it is not sent any more."""
-    global _next_look
-    if _next_look is not None:
-        timer, earlier = _next_look
-        timer.cancel()
-        timer.join()
-        _next_look = None
-        signal.signal(_LOOK_AGAIN, earlier)
-
-
-def _look_again(number: int, frame: FrameType | None) -> None:
-    if _deferred is not None:
-        _raise_outside_tensorflow(_deferred, frame)
-
-
-def _raise_deferred() -> None:
-    """Raises what is to be raised outside of TensorFlow, if there is such a thing."""
-    global _deferred
-    if threading.current_thread() is not threading.main_thread():
-        return  # signals belong to the main thread
-    _stop_looking()
-    error, _deferred = _deferred, None
-    if isinstance(error, _Stopped):
-        # Only now: while TensorFlow is imported, nothing that is written is shown.
-        _tell(f"{signal.Signals(error.code - 128).name}: stopped")
-    if error is not None:
-        raise error
-
-
-def _is_in_tensorflow(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] == "tensorflow":
-            return True
-        frame = frame.f_back
-    return False
+    _print(f"{signal.Signals(number).name}: stopped")
+    # Without unwinding: TensorFlow's C++ code may crash if a Python function that it calls raises.
+    os._exit(128 + number)
 
 
 def _set_handlers(handler: Any) -> dict[signal.Signals, Any]:
-    """Gives the signals a handler, those that are ignored excepted; returns the earlier ones.
+    """Sets the handler of all signals that are not ignored; returns the earlier handlers.
 
-    Outside of the main thread Python delivers no signals, and nothing is set.
+    Python delivers signals only to the main thread; in other threads nothing is set.
     """
     earlier = {}
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
-            # None: set by another library than Python, which could not be put back.
+            # None: set by a library other than Python, and could not be restored.
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 earlier[number] = signal.signal(number, handler)
     return earlier
@@ -135,45 +79,38 @@ def _restore_handlers(handlers: Mapping[signal.Signals, Any]) -> None:
         signal.signal(number, handler)
 
 
-def _tell(line: str) -> None:
-    """Prints a line in a handler of a signal: `logging` may be locked where the signal came."""
-    os.write(2, f"\n{line}\n".encode())  # below a progress bar, if there is one
+def _print(line: str) -> None:
+    """Prints a line from a signal handler, where the locks of `logging` may be held."""
+    os.write(_standard_error, f"\n{line}\n".encode())  # below a progress bar
 
 
 class TrainingInterrupted(SystemExit):
-    """A signal asked for the end of the training; what was trained is saved.
+    """A signal ended the training after its last step was saved.
 
-    Ends the process with status 128 and the signal's number unless it is caught. Of Ctrl-C see
-    `Interruption.stopped`.
+    Unless it is caught, it ends the process with status 128 plus the number of the signal.
     """
 
 
 class Interruption:
-    """Notes the first signal that asks to stop; a second one ends the process at once.
-
-    Entered by the main thread; elsewhere Python does not deliver signals, and nothing is noted. A
-    signal that the process ignores (as SIGINT in the background of a script) stays ignored.
+    """Notes the first signal that asks to stop. The second signal ends the process at once.
 
     Attributes:
-        signal: the one received, None before that.
+        signal: the signal, or `None` before it is received.
     """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        self._is_idle = False  # nothing is to be saved
         self._raises_keyboard_interrupt = False
         self._earlier: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
-        _raise_deferred()  # a signal that came before has asked for the end
         self._earlier = _set_handlers(self._note)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._hand_back()
+        self._restore_handlers()
 
-    def _hand_back(self) -> None:
-        """Lets signals do again what they did before."""
+    def _restore_handlers(self) -> None:
         _restore_handlers(self._earlier)
         self._earlier = {}
 
@@ -182,39 +119,41 @@ class Interruption:
         earlier = self._earlier.get(self.signal)
         is_ctrl_c = self.signal is signal.SIGINT
         self._raises_keyboard_interrupt = is_ctrl_c and earlier not in (_end, signal.SIG_DFL)
-        self._hand_back()
-        if self._is_idle:
-            _raise_outside_tensorflow(TrainingInterrupted(128 + number), frame)
-            return
-        _tell(
-            f"{self.signal.name}: stopping after the steps under way, which are saved first; a "
-            "second signal stops at once"
+        self._restore_handlers()
+        _print(
+            f"{self.signal.name}: stopping after the current steps, which are saved first. A "
+            "second signal stops at once."
         )
 
     @contextmanager
-    def nothing_to_save(self, step: int) -> Iterator[None]:
-        """Inside, a signal stops at once: `step` is saved, and what is done can be repeated."""
-        self._is_idle = True
+    def evaluation(self, step: int) -> Iterator[None]:
+        """Context manager for an evaluation: `raise_if_interrupted` ends it, as `step` is saved."""
+        global _evaluating
+        _evaluating = self, step
         try:
-            if self.signal is None:
-                yield
-            _raise_deferred()
-        except TrainingInterrupted:
-            pass  # raised again, after telling of it
+            raise_if_interrupted()
+            yield
+            raise_if_interrupted()
         finally:
-            self._is_idle = False
-        if self.signal is not None:
-            raise self.stopped(step)
+            _evaluating = None
 
     def stopped(self, step: int) -> BaseException:
-        """What to raise once `step` is saved; tells of it. Another worker may have been asked.
+        """Logs that the training stops, and returns the exception to raise once `step` is saved.
 
-        It is KeyboardInterrupt for Ctrl-C outside of commands, else TrainingInterrupted.
+        The exception is KeyboardInterrupt for Ctrl-C outside of commands, else TrainingInterrupted.
+        If this process received no signal, another worker did.
         """
         number = self.signal or signal.SIGTERM
-        by = "" if self.signal else " of another worker"
-        what = f"{number.name}{by}: stopped after step {step}, which is saved."
-        logging.info("%s Run the same command to resume.", what)
+        origin = "" if self.signal else " of another worker"
+        message = f"{number.name}{origin}: stopped after step {step}, which is saved."
+        logging.info("%s Run the same command to resume.", message)
         if self._raises_keyboard_interrupt:
-            return KeyboardInterrupt(f"{what} The same call resumes.")
+            return KeyboardInterrupt(f"{message} The same call resumes.")
         return TrainingInterrupted(128 + number)
+
+
+def raise_if_interrupted() -> None:
+    """Ends an evaluation during training if a signal was received; call it between batches."""
+    if _evaluating and _evaluating[0].signal is not None:
+        interruption, step = _evaluating
+        raise interruption.stopped(step)

@@ -245,8 +245,8 @@ class Trainer:
                     wait_for_workers(self.strategy)
                     raise interruption.stopped(self.step)
                 if on_checkpoint:
-                    # One that left alone would be lost to the others: they end at a step together.
-                    leaves = interruption.nothing_to_save if self._is_alone else nullcontext
+                    # Several workers must stop at the same step: none may leave an evaluation.
+                    leaves = interruption.evaluation if self._is_alone else nullcontext
                     with log.pause(), leaves(self.step):
                         on_checkpoint(self.step)
                 if self.step < last and self._stops_early(should_stop):

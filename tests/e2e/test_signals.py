@@ -52,7 +52,12 @@ def test_before_the_first_step(tmp_path):
     program.send(signal.SIGTERM)
     result = program.wait()
     assert_stopped(result.code, result.output, signal.SIGTERM)
-    assert run.files_of("*") == ["albert_config.json", "run_config.json", "vocab.txt"]
+    assert run.files_of("*") == [
+        ".training.lock",
+        "albert_config.json",
+        "run_config.json",
+        "vocab.txt",
+    ]
 
 
 def test_while_tensorflow_is_imported(tmp_path):
@@ -88,4 +93,7 @@ def test_of_a_terminal_end_the_processes_that_make_records(tmp_path, number):
     os.killpg(program.pid, number)
     printed, _ = program.communicate(timeout=60)
     assert_stopped(program.returncode, printed, number)
-    assert run.files_of("*") == []
+    (tmp_path / "text.txt").write_text(text)
+    program = start("create_pretraining_data.py", *command_line(flags))
+    assert program.wait(timeout=60) == 0, program.communicate()
+    assert run.files_of("*") == [".records.vocabulary", "records"]

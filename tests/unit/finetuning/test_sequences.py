@@ -1,5 +1,7 @@
 """Prediction: padding, order and replicas leave no trace in the results."""
 
+import signal
+
 import keras
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from albert_tf.finetuning import task
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.training.distribution import create_strategy
+from albert_tf.training.interruption import Interruption, TrainingInterrupted
 from tests.small_model import small_config
 from tests.small_training import ONE_BLOCK
 
@@ -82,6 +85,13 @@ def test_compiling_changes_nothing_and_sees_one_shape_a_length(
     encoding = Predictor(model.encoder, strategy, outputs=("sequence_output",), **sizes)
     with pytest.raises(ValueError, match=r"'sequence_output' depends on the batch"):
         encoding.predict(some_sequences())
+
+
+def test_a_signal_during_training_stops_between_batches(predictor):
+    taken = []
+    with pytest.raises(TrainingInterrupted), Interruption() as i, i.evaluation(3):
+        taken += (signal.raise_signal(signal.SIGTERM) for _ in predictor.batches(some_sequences()))
+    assert taken == [None]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

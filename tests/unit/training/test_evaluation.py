@@ -1,6 +1,7 @@
 """Which checkpoint is the best, now and after a restart, and the file of results."""
 
 import math
+import signal
 from contextlib import nullcontext
 
 import numpy as np
@@ -20,6 +21,7 @@ from albert_tf.training.evaluation import (
     scored_result,
     write_results,
 )
+from albert_tf.training.interruption import Interruption, TrainingInterrupted
 from albert_tf.training.task import Shard
 from tests.small_model import small_config
 from tests.small_records import pretraining_columns, write_records
@@ -178,6 +180,20 @@ class TestAnEvaluation:
     @pytest.fixture(scope="class")
     def evaluator(self, task, model):
         return Evaluator(task, model, create_strategy("one_device"), 4, shares=True)
+
+    def test_stops_between_batches_at_a_signal(self, task, evaluator, monkeypatch):
+        data, taken = list(task.eval_dataset(4)), []
+
+        def batches(batch_size):
+            for batch in data:
+                taken.append(batch)
+                yield batch
+                signal.raise_signal(signal.SIGTERM)
+
+        monkeypatch.setattr(task, "eval_dataset", batches)
+        with pytest.raises(TrainingInterrupted), Interruption() as i, i.evaluation(3):
+            evaluator.evaluate()
+        assert len(taken) == 2
 
     @pytest.fixture(scope="class")
     def expected(self, evaluator):
