@@ -247,7 +247,9 @@ class TestRuns:
             if target is None:
                 assert value is None
             else:
-                np.testing.assert_allclose(value, target, rtol=1e-5, atol=1e-5)
+                # Every entry is a sum of terms that may cancel.
+                largest = np.abs(target).max()
+                np.testing.assert_allclose(value, target, rtol=0, atol=2e-6 * largest)
         sizes = []
         for counts in ((5, 3, 2, 1), (9, 7, 2, 1)):
             trace = tf.function(gradients, autograph=False, jit_compile=True)
