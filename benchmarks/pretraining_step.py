@@ -20,6 +20,7 @@ import time
 import tensorflow as tf
 from absl import app, flags
 
+from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.config import FLOAT32, PRECISIONS, AlbertConfig
 from albert_tf.training.trainer import Trainer
 from benchmarks.matmul import matmul_rate, pretraining_operations
@@ -59,7 +60,7 @@ def name_of_parts(micro_batches: int) -> str:
 def main(_: list[str]) -> None:
     """Prints the ratios."""
     path = FLAGS.albert_config_file
-    config = AlbertConfig.from_json_file(path) if path else AlbertConfig.from_preset(FLAGS.preset)
+    config = read_config(path) if path else AlbertConfig.from_preset(FLAGS.preset)
     B, S, P = FLAGS.batch_size, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
     A = FLAGS.gradient_accumulation_steps
     batch = random_batch(config, B, S, P)

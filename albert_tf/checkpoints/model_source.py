@@ -18,6 +18,7 @@ from absl import logging
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.checkpoints.formats import ORIGINAL, recognise
+from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.load_weights import read_global_step
 from albert_tf.checkpoints.model_contents import HANDLE_FLAG, StoredModel
 from albert_tf.checkpoints.model_directory import (
@@ -210,7 +211,7 @@ def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str
 def _without_weights(given: str, flag: str, config_file: str) -> StoredModel:
     """A configuration, which need not be there in a directory, and the tokenizer beside it."""
     is_there = given == config_file or tf.io.gfile.exists(config_file)
-    config = AlbertConfig.from_json_file(config_file) if is_there else None
+    config = read_config(config_file) if is_there else None
     return StoredModel(
         given,
         ORIGINAL,

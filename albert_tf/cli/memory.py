@@ -45,7 +45,9 @@ def define_flags() -> None:
 
 def run() -> None:
     """Prints the report."""
-    from albert_tf.config import AlbertConfig  # TensorFlow, which --help need not wait for
+    # TensorFlow, which --help need not wait for.
+    from albert_tf.checkpoints.huggingface import read_config
+    from albert_tf.config import AlbertConfig
     from albert_tf.training.memory import TrainingSetting, memory_report
 
     values = flags.FLAGS
@@ -57,7 +59,7 @@ def run() -> None:
     if values.preset:
         config = AlbertConfig.from_preset(values.preset)
     else:
-        config = AlbertConfig.from_json_file(values.albert_config_file)
+        config = read_config(values.albert_config_file)
     setting = TrainingSetting(
         train_batch_size=values.train_batch_size,
         max_seq_length=values.max_seq_length,

@@ -180,7 +180,9 @@ def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
         ValueError: the settings are wrong or not those of the runs in the directory; or runs
             failed, after the others have been done.
     """
-    base = AlbertConfig.from_json_file(settings.albert_config_file)
+    from albert_tf.checkpoints.huggingface import read_config  # loads TensorFlow
+
+    base = read_config(settings.albert_config_file)
     losses = list(settings.records)
     base_run, *others = choose_variants(base, settings.comparisons, settings.values, losses)
     # The base comes first: its noise is known then.

@@ -26,6 +26,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import kernels  # nothing public lists them
 
+from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.model_directory import make_output_dir
 from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.shipped import shipped_directory
@@ -380,7 +381,7 @@ def _check_training(device: str) -> str:
     mini = shipped_directory("mini", "mini")
     config, steps = CONFIG.replace(vocab_size=8000), 20
     if device != "CPU":
-        config, steps = AlbertConfig.from_json_file(os.path.join(mini, "config.json")), 200
+        config, steps = read_config(os.path.join(mini, "config.json")), 200
     with tempfile.TemporaryDirectory() as folder:
         config.to_json_file(os.path.join(folder, "albert_config.json"))
         write_corpus(folder, None if steps > 20 else 100)

@@ -45,7 +45,7 @@ from albert_tf.checkpoints.trained_task import (
 )
 from albert_tf.config import VERSION_KEY, AlbertConfig, require_keys
 from albert_tf.data.files import file_exists, write_then_rename
-from albert_tf.data.strict_json import JsonError, JsonValue, is_number, listed, shown
+from albert_tf.data.strict_json import JsonError, JsonValue, is_number, listed, read_json, shown
 from albert_tf.data.text_examples import GLUE_TASKS, Labels, glue_task_name, numbered_labels
 from albert_tf.modeling.models import (
     AlbertForClassification,
@@ -215,6 +215,18 @@ def _architecture_of(values: Mapping[str, Any]) -> str | None:
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     return name if isinstance(name, str) else None
+
+
+def read_config(path: str) -> AlbertConfig:
+    """Reads the configuration in a `config.json` of transformers or an `albert_config.json`.
+
+    Raises:
+        ValueError: the file is missing or damaged, or describes a model that cannot be loaded.
+    """
+    values = read_json(path, repr(path)) if file_exists(path) else None
+    if isinstance(values, dict) and "model_type" in values:
+        return _albert_config(values, path)
+    return AlbertConfig.from_json_file(path)
 
 
 def _albert_config(values: Mapping[str, Any], where: str) -> AlbertConfig:

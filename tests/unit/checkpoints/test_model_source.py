@@ -1,15 +1,23 @@
 """Which model a command means: every way to name one, and everything that does not fit."""
 
 import dataclasses
+import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.model_source import ModelSettings, model_in, warn_of_random_weights
+from albert_tf.checkpoints.model_source import (
+    ModelSettings,
+    model_in,
+    stored_model,
+    warn_of_random_weights,
+)
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.shipped import shipped_directory
 from albert_tf.config import AlbertConfig
 from tests.small_model import resolve
 
@@ -75,6 +83,17 @@ def test_the_tokenizer_may_lie_beside_the_configuration(release, tmp_path):
         init_checkpoint=str(tmp_path / "weights"),
     )
     assert source.tokenizer.files[0] == str(release / "30k-clean.model")
+
+
+def test_a_configuration_of_transformers_is_read(tmp_path):
+    mini = Path(shipped_directory("mini", "--model"))
+    config = resolve(albert_config_file=str(mini / "config.json")).config
+    assert config == stored_model(str(mini), "--model").config
+    exact = json.loads((mini / "config.json").read_text()) | {"hidden_act": "gelu"}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(exact))
+    with pytest.raises(LoadError, match=f"{path}.*exact GELU"):
+        resolve(albert_config_file=str(path))
 
 
 def test_the_vocabulary_of_the_released_chinese_models_is_found(bare, other_tokenizer):
