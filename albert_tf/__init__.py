@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from albert_tf.checkpoints.load_weights import load_weights
     from albert_tf.checkpoints.loading import load
     from albert_tf.checkpoints.original.files import write_checkpoint
-    from albert_tf.checkpoints.original.names import original_names
     from albert_tf.checkpoints.save import save
     from albert_tf.classification.predict_texts import TextClassifier, TextPrediction
     from albert_tf.classification.run import ClassificationSettings, run_classification
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         AlbertForQuestionAnsweringWithBeamSearch,
         AlbertForTokenClassification,
     )
+    from albert_tf.modeling.original_names import original_names
     from albert_tf.multiple_choice.choose import ChosenOption, MultipleChoice
     from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
     from albert_tf.pretraining.create_data import (
@@ -134,7 +134,7 @@ _MODULES = {
     "load": "checkpoints.loading",
     "load_tokenizer": "checkpoints.load_tokenizer",
     "load_weights": "checkpoints.load_weights",
-    "original_names": "checkpoints.original.names",
+    "original_names": "modeling.original_names",
     "save": "checkpoints.save",
     "ClassificationSettings": "classification.run",
     "JobResult": "training.job_result",

@@ -20,9 +20,9 @@ from absl import app, flags
 
 from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from benchmarks.timing import best_seconds, seconds
 
 flags.DEFINE_string("preset", "base_v2", "Model.")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.checkpoints.original.files import slot_variables, write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
 from tests import documented_python
 from tests.choice_run import choices, write_choices, write_race

@@ -18,8 +18,8 @@ from nbformat.v4 import new_code_cell
 
 from albert_tf.checkpoints.model_directory import SENTENCEPIECE_FILE
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from tests.programs import warm_python
 from tests.small_model import small_config
 

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from tests.programs import Program, Result, run_program
 from tests.small_model import small_config
 from tests.small_records import LENGTH, PREDICTIONS, pretraining_columns, write_records

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.original.files import slot_variables
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig, OptimizerConfig, TrainerConfig
+from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.run_log import RunLog

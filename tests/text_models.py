@@ -6,7 +6,7 @@ import pytest
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.small_model import small_config
 

@@ -28,7 +28,6 @@ from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import PRETRAINING_HEADS, is_of_pretraining, is_slot
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import (
@@ -41,6 +40,7 @@ from albert_tf.data.files import (
     write_error,
 )
 from albert_tf.modeling.models import AlbertForMultipleChoice, LabelModel
+from albert_tf.modeling.original_names import PRETRAINING_HEADS, is_of_pretraining, is_slot
 from albert_tf.tokenization.base import Tokenizer
 
 TOLERANCE = 1e-5  # most difference of an output; of a larger one than 1, share of the largest value

@@ -8,7 +8,6 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.original.names import PRETRAINING_HEADS
 from albert_tf.checkpoints.trained_task import (
     MULTIPLE_CHOICE,
     SQUAD_TASKS,
@@ -27,6 +26,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
     AlbertForTokenClassification,
 )
+from albert_tf.modeling.original_names import PRETRAINING_HEADS
 
 Shapes = Mapping[str, Sequence[int]]
 Settings = Callable[[AlbertConfig, Shapes, TrainedTask | None], dict[str, Any]]

@@ -18,10 +18,10 @@ from absl import logging
 from albert_tf.checkpoints.formats import find_weights, format_module, format_of_weights
 from albert_tf.checkpoints.model_contents import WeightsReader
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
-from albert_tf.checkpoints.original.names import is_slot, original_names
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.original_names import is_slot, original_names
 from albert_tf.modeling.parameter_sharing import (
     attention_norm_name,
     block_runs,

@@ -26,12 +26,17 @@ from albert_tf.checkpoints.model_source import (
     stored_model,
 )
 from albert_tf.checkpoints.original.files import read_variables
-from albert_tf.checkpoints.original.names import PRETRAINING_HEADS, SLOT_NAMES, original_names
-from albert_tf.checkpoints.report import ENCODER_PREFIX, LoadError, LoadReport
+from albert_tf.checkpoints.report import LoadError, LoadReport
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path
 from albert_tf.modeling.encoder import ConfiguredModel
+from albert_tf.modeling.original_names import (
+    ENCODER_PREFIX,
+    PRETRAINING_HEADS,
+    SLOT_NAMES,
+    original_names,
+)
 
 M = TypeVar("M", bound=ConfiguredModel)
 
@@ -106,6 +111,10 @@ def load_class(
     model.tokenizer = source.tokenizer
     model.trained_task = task if not is_other and report.mapped.keys() & {*of_head} else None
     return model
+
+
+# The class of a model cannot import this module, which is in a higher layer.
+ConfiguredModel.load_class = load_class
 
 
 def _has_other_head(

@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from albert_tf.data.files import WriteError
+from albert_tf.modeling.original_names import ENCODER_PREFIX, TRANSFORMER_SCOPE
 
-ENCODER_PREFIX = "bert/"
-TRANSFORMER_SCOPE = "bert/encoder/transformer/"
 _LAYER_OF_BERT = re.compile(r"/encoder/layer_\d+/attention/")
 
 

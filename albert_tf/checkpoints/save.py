@@ -14,11 +14,11 @@ from albert_tf.checkpoints.heads import head_of
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.original import directory as original
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.text_models import check_model
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
 from albert_tf.data.sequences import check_room
 from albert_tf.modeling.encoder import ConfiguredModel
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.base import Tokenizer
 
 

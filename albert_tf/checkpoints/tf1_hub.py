@@ -31,11 +31,11 @@ from albert_tf.checkpoints.model_directory import (
     WORDPIECE_FILE,
 )
 from albert_tf.checkpoints.original.files import open_tensorflow_checkpoint, write_checkpoint
-from albert_tf.checkpoints.original.names import is_of_pretraining, original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import open_binary, reason_of
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import is_of_pretraining, original_names
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
 

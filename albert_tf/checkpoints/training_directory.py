@@ -37,7 +37,6 @@ from albert_tf.checkpoints.original.files import (
     slot_variables,
     write_checkpoint,
 )
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.data.files import (
     folder_names,
@@ -48,6 +47,7 @@ from albert_tf.data.files import (
     write_then_rename,
 )
 from albert_tf.data.strict_json import JsonValue, read_json
+from albert_tf.modeling.original_names import original_names
 
 CHOICES = ("all", "best", "newest")  # of checkpoints; anything else is a path
 _POLL_SECONDS = 2.0

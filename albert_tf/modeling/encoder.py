@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import keras
 import tensorflow as tf
 
+import albert_tf
 from albert_tf.modeling import fused_attention
 from albert_tf.modeling.input_checks import check_ids, original_inputs, with_checked_data
 from albert_tf.modeling.layers import (
@@ -55,6 +56,9 @@ class ConfiguredModel(SavedSettings, keras.Model):
     trained_task: Any = None
     uses_pooler = True
 
+    # Reads files and is therefore set by a higher layer, `checkpoints/loading.py`.
+    load_class: ClassVar[Any] = None
+
     def __init__(
         self, config: ConfigLike, use_one_hot_embeddings: bool = False, **kwargs: Any
     ) -> None:
@@ -92,10 +96,10 @@ class ConfiguredModel(SavedSettings, keras.Model):
             ValueError: see `albert_tf.load`; an incomplete encoder or head; a new head's labels
                 are not given.
         """
-        # The one import that leads up, from the class that a user names to the reader of files.
-        from albert_tf.checkpoints.loading import load_class
-
-        return load_class(cls, path, albert_config_file, allow_partial, settings)
+        if ConfiguredModel.load_class is None:
+            # The package imports the module of a public name when the name is first used.
+            albert_tf.load  # noqa: B018
+        return ConfiguredModel.load_class(cls, path, albert_config_file, allow_partial, settings)
 
     fit = with_checked_data(keras.Model.fit)
     evaluate = with_checked_data(keras.Model.evaluate)

@@ -19,7 +19,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import check_file, write_then_rename
 from albert_tf.data.text_examples import Labels
@@ -30,6 +29,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     LabelModel,
 )
+from albert_tf.modeling.original_names import original_names
 from albert_tf.serving.saved_model import (
     INPUTS,
     Outputs,

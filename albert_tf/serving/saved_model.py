@@ -22,11 +22,11 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.model_directory import CONFIG_FILE
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
 from albert_tf.data.files import explain_write_errors, temporary_folder, write_then_rename
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import EncoderAndHead
+from albert_tf.modeling.original_names import original_names
 
 TEXT_FOLDER = "text"  # where models that take texts lie, beside those that take token ids
 INPUTS = ("input_ids", "input_mask", "segment_ids")

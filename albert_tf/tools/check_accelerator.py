@@ -28,7 +28,6 @@ from tensorflow.python.framework import kernels  # nothing public lists them
 
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.model_directory import make_output_dir
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.shipped import shipped_directory
 from albert_tf.config import (
     BFLOAT16,
@@ -40,6 +39,7 @@ from albert_tf.config import (
 )
 from albert_tf.data.files import write_then_rename
 from albert_tf.modeling import fused_attention
+from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.create_data import PretrainingDataSettings, create_pretraining_data
 from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
 from albert_tf.pretraining.task import PretrainingTask

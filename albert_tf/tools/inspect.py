@@ -23,7 +23,6 @@ from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
-from albert_tf.checkpoints.original.names import is_slot
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.text_models import heads_in
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
@@ -42,6 +41,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
     AlbertForTokenClassification,
 )
+from albert_tf.modeling.original_names import is_slot
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.fill_mask import MASK, FillMask
 from albert_tf.pretraining.vocabulary import stored_fingerprint, vocabulary_fingerprint

@@ -74,7 +74,7 @@ def test_the_index_lists_every_page():
 
 def test_the_architecture_names_every_package_and_module_at_the_top():
     text = (DOCS / "architecture.md").read_text("utf-8")
-    table = text.split("| floor |")[1].split("\n\n")[0]
+    table = text.split("| layer |")[1].split("\n\n")[0]
     named = set(re.findall(r"`(\w+(?:\.py|/))`", table))
     there = {path.name for path in (ROOT / "albert_tf").glob("*.py")} - {"__init__.py"}
     there |= {f"{path.parent.name}/" for path in (ROOT / "albert_tf").glob("*/__init__.py")}

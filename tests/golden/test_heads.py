@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.metrics import per_example_losses, predictions, probabilities, scores
 from albert_tf.modeling.models import position_mask
+from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.squad.task import SquadTask
 from tests.golden.reference import assert_close, features_of

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import match_names
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import kernels
 from albert_tf.modeling.layers import activation_function
 from albert_tf.modeling.losses import means
+from albert_tf.modeling.original_names import original_names
 from tests.golden.reference import (
     CONFIGURATIONS,
     Reference,

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import classification_loss, masked_lm_loss
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import (
     AdamWeightDecay,
     Lamb,

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.trainer import Trainer

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import split_batch
 from albert_tf.training.trainer import Trainer
 from tests.golden.reference import Reference, pretraining_gradients

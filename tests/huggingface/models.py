@@ -15,9 +15,9 @@ from safetensors.numpy import load_file, save_file
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import empty_model
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.huggingface.values import values_of
 from tests.small_model import encoder_inputs, small_config

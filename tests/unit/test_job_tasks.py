@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.classification.features import TextFeatures
 from albert_tf.classification.task import ClassificationTask
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
@@ -16,6 +15,7 @@ from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling import fused_kernels
 from albert_tf.modeling.models import position_mask
+from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.features import ChoiceFeatures
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.squad.features import SquadFeatures

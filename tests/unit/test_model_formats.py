@@ -13,10 +13,10 @@ from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_directory import essential_differences
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.modeling.original_names import original_names
 from tests.small_model import resolve
 
 # What a preset of KerasHub has no place for beside its one head.

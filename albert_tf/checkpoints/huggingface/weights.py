@@ -18,9 +18,10 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from albert_tf.checkpoints.report import TRANSFORMER_SCOPE, DamagedError, LoadError
+from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.files import file_exists, is_remote, open_binary, reason_of
 from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
+from albert_tf.modeling.original_names import TRANSFORMER_SCOPE
 
 SAFETENSORS = "model.safetensors"
 INDEX_ENDING = ".index.json"

@@ -26,10 +26,10 @@ from albert_tf.checkpoints.original.files import (
     prefixes_in,
     write_checkpoint,
 )
-from albert_tf.checkpoints.original.names import is_slot
 from albert_tf.checkpoints.training_directory import BEST, CHECKPOINT, name_newest
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
+from albert_tf.modeling.original_names import is_slot
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
 
 FORMAT = "original"

@@ -19,7 +19,6 @@ from absl import logging
 
 from albert_tf.checkpoints.model_contents import WeightsReader
 from albert_tf.checkpoints.names import suggestion
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.data.files import (
     explain_write_errors,
@@ -30,6 +29,7 @@ from albert_tf.data.files import (
     rename,
     temporary_folder,
 )
+from albert_tf.modeling.original_names import original_names
 
 GLOBAL_STEP = "global_step"
 DATA_SUFFIX = ".data-00000-of-00001"

@@ -21,9 +21,9 @@ import keras
 import tensorflow as tf
 
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import is_of_pretraining, original_names
 from albert_tf.data.files import TEMPORARY_FILES, explain_write_errors
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import is_of_pretraining, original_names
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 DEFAULT_SIGNATURE = "serving_default"

@@ -24,12 +24,12 @@ from albert_tf.checkpoints.convert import (
 from albert_tf.checkpoints.load_weights import open_checkpoint
 from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.original import directory as release_directory
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import WriteError
 from albert_tf.modeling.models import AlbertForTokenClassification
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
 from tests.full_disk import file_size_limit
 from tests.killed import Writer

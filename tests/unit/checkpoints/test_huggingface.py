@@ -18,9 +18,9 @@ from albert_tf.checkpoints.formats import trained_task
 from albert_tf.checkpoints.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.modeling.losses import classification_loss
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.huggingface import models
 from tests.huggingface.record import record_of, run_peer

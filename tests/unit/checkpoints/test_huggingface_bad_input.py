@@ -16,12 +16,12 @@ from albert_tf.checkpoints.formats import trained_task
 from albert_tf.checkpoints.huggingface.weights import open_tensors, write_safetensors
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.small_model import small_config
 

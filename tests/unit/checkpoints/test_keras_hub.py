@@ -12,7 +12,6 @@ import tensorflow as tf
 from albert_tf.checkpoints import keras_hub
 from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
@@ -23,6 +22,7 @@ from albert_tf.modeling.models import (
     AlbertForPretraining,
     AlbertForTokenClassification,
 )
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.full_disk import file_size_limit
 from tests.small_model import pretraining_inputs, small_config

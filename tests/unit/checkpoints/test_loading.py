@@ -10,7 +10,6 @@ from albert_tf.checkpoints import loading
 from albert_tf.checkpoints.heads import head_in
 from albert_tf.checkpoints.loading import build_model, read_contents
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
@@ -23,6 +22,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
     AlbertForTokenClassification,
 )
+from albert_tf.modeling.original_names import original_names
 from tests.small_model import small_config
 
 CONFIG = small_config(num_hidden_layers=2, inner_group_num=1)

@@ -19,8 +19,8 @@ from albert_tf.checkpoints.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.model_contents import HANDLE_FLAG
 from albert_tf.checkpoints.model_source import CHECKPOINT_FLAG, stored_model
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.modeling.original_names import original_names
 from tests.small_model import resolve
 
 FOLDER = Path(albert_tf.__file__).parent / "pretrained" / "mini"

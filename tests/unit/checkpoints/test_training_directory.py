@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.original.files import DATA_SUFFIX
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.checkpoints.training_directory import BEST, TrainingDirectory
 from albert_tf.data.files import WriteError
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
 from tests.full_disk import file_size_limit
 from tests.killed import Writer

@@ -5,9 +5,9 @@ import pytest
 
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.original_names import original_names
 from tests.small_model import encoder_inputs, small_config
 
 INNER = "bert/encoder/transformer/group_{}/inner_group_{}/{}"

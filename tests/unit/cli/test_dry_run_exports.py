@@ -5,10 +5,10 @@ import tempfile
 import pytest
 
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.cli import convert_checkpoint, export_checkpoints, export_litert, export_to_tfhub
 from albert_tf.cli.flags import DRY_RUN_PASSED
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from tests.dry_runs import run_here, tree
 from tests.small_model import small_config
 

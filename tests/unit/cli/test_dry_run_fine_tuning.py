@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.cli import run_classifier, run_race, run_squad
 from albert_tf.cli.flags import DRY_RUN_PASSED
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.models import AlbertForClassification
+from albert_tf.modeling.original_names import original_names
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import LABELS, ClassifierRun
 from tests.dry_runs import logged_plan, run_here, tree

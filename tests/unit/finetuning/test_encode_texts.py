@@ -11,7 +11,7 @@ from albert_tf import (
     TextEncoder,
 )
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
+from albert_tf.modeling.original_names import original_names
 from tests.text_models import CONFIG, assert_refused, small_tokenizer, written
 
 TEXTS = ["the " * (1 + number % 9) + "light" * (number % 4) for number in range(23)] + [""]

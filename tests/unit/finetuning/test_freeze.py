@@ -6,9 +6,9 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.checkpoints.load_weights import open_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import FineTuningOptimizerConfig, TrainerConfig
 from albert_tf.modeling import fused_kernels
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import create_strategy, split_batch
 from albert_tf.training.step import is_frozen
 from albert_tf.training.trainer import Trainer

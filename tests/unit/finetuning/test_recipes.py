@@ -8,7 +8,6 @@ import pytest
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.model_contents import ModelContents
 from albert_tf.checkpoints.model_source import ModelSource
-from albert_tf.checkpoints.report import ENCODER_PREFIX
 from albert_tf.classification.run import ClassificationSettings
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.text_examples import GLUE_TASKS
@@ -22,6 +21,7 @@ from albert_tf.finetuning.recipes import (
     version_of,
 )
 from albert_tf.finetuning.setup import model_directory
+from albert_tf.modeling.original_names import ENCODER_PREFIX
 
 # task: LR, batch, dropout of the encoder, dropout of the classifier, steps, warm-up, length
 TABLE_14 = {

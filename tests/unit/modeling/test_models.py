@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.heads import MASKED_LOGIT
@@ -20,6 +19,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
     AlbertForTokenClassification,
 )
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.optimization import Lamb
 from tests.programs import strangers_python

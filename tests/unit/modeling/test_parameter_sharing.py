@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import PRESETS
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.modeling.parameter_sharing import block_places, block_runs, parameter_counts
 from albert_tf.training.optimization import Lamb
 from tests.small_model import encoder_inputs, pretraining_inputs, small_config

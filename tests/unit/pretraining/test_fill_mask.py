@@ -8,9 +8,9 @@ import pytest
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.fill_mask import FillMask
 from tests.text_models import assert_refused
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.data.files import WriteError
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
@@ -25,6 +24,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
     AlbertForTokenClassification,
 )
+from albert_tf.modeling.original_names import original_names
 from albert_tf.serving import litert
 from albert_tf.serving.litert import QUANTIZATIONS, LiteRTExport, labels_file, outputs_of
 from tests.full_disk import file_size_limit

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.tf2_hub import writing as tf2_hub_encoder
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.serving import preprocessor as tf2_hub_preprocessor
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer

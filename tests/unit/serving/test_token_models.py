@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.classification.export import export_classifier
 from albert_tf.data.files import WriteError
 from albert_tf.data.text_examples import Labels
@@ -21,6 +20,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringWithBeamSearch,
 )
+from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.export import export_choice
 from albert_tf.squad.export import export_spans
 from albert_tf.training.distribution import create_strategy

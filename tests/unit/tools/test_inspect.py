@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.classification.export import export_classifier
 from albert_tf.cli import inspect
@@ -23,6 +22,7 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch,
     AlbertForTokenClassification,
 )
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tools.inspect import describe
 from tests.small_model import small_config
 

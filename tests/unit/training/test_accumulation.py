@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.modeling.losses import LossSum
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.evaluation import pad_batch
 from albert_tf.training.step import accumulate
 from tests import small_training

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import fused_kernels
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.distribution import split_batch
 from tests import small_training
 from tests.small_model import dropping_config, small_config

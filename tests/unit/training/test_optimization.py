@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import AlbertConfig, OptimizerConfig
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import (
     AdamWeightDecay,
     Lamb,

@@ -11,11 +11,11 @@ from tensorflow.python.eager import context
 
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.config import PRECISIONS
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.layers import SelfAttention, dropout
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training import precision as module
 from albert_tf.training.distribution import create_strategy
 from albert_tf.training.precision import build_model

@@ -14,11 +14,11 @@ from albert_tf.checkpoints.load_weights import (
     read_global_step,
 )
 from albert_tf.checkpoints.original.files import find_checkpoint, slot_variables, write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.files import WriteError
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
 from tests.full_disk import file_size_limit
 from tests.golden.reference import CONFIGURATIONS, Reference

@@ -11,8 +11,8 @@ import tensorflow as tf
 from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.saved_models import graphs_of
 from tests.small_model import dropping_config, pretraining_inputs

@@ -15,13 +15,13 @@ from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.loading import read_contents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
 from albert_tf.data.text_examples import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from tests.saved_models import edit_graphs
 
 BLOCK = "bert/encoder/transformer/group_0/inner_group_0"

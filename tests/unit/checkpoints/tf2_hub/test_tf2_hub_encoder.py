@@ -15,10 +15,10 @@ from albert_tf.checkpoints import tf2_hub
 from albert_tf.checkpoints.load_weights import load_weights
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.checkpoints.tf2_hub.writing import next_seed
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import load_tokenizer
 from tests.programs import strangers_python
 from tests.small_model import dropping_config, pretraining_inputs, small_config

@@ -1,6 +1,6 @@
 """The original release's name of every variable of a model.
 
-These names are the canonical ones: a format of another library is a map from its names to these.
+These names are canonical: every other format is a map from its names to these names.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import keras
 
-from albert_tf.checkpoints.report import ENCODER_PREFIX, TRANSFORMER_SCOPE
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.heads import ClassificationHead, MaskedLmHead, SpanBeamHead, SpanHead
 from albert_tf.modeling.layers import LayerNorm, Projection, TransformerBlock
@@ -20,26 +19,28 @@ from albert_tf.modeling.parameter_sharing import (
     feed_forward_norm_name,
 )
 
+ENCODER_PREFIX = "bert/"
+TRANSFORMER_SCOPE = "bert/encoder/transformer/"
 NamedVariables = Iterator[tuple[str, keras.Variable]]
 SLOT_NAMES = ("adam_m", "adam_v")
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 
 def is_slot(name: str) -> bool:
-    """Whether a variable is a moment of an optimizer."""
+    """Returns whether a variable is a moment of an optimizer."""
     return name.rsplit("/", 1)[-1] in SLOT_NAMES
 
 
 def is_of_pretraining(name: str) -> bool:
-    """Whether a variable is of the encoder or of a head of pretraining; moments are not."""
+    """Returns whether a variable, except moments, belongs to encoder or pretraining heads."""
     return name.startswith((ENCODER_PREFIX, *PRETRAINING_HEADS)) and not is_slot(name)
 
 
 def original_names(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the model's variables by the original release's names, in its order of creation.
+    """Returns the variables of a model by the original release's names, in its order of creation.
 
     Args:
-        model: an `AlbertEncoder`, or a model with one as `encoder` and heads beside it.
+        model: an `AlbertEncoder`, or a model with an `encoder` and heads.
     """
     if isinstance(model, AlbertEncoder):
         return dict(_encoder(model))
@@ -48,7 +49,7 @@ def original_names(model: keras.Model) -> dict[str, keras.Variable]:
         if isinstance(layer, MaskedLmHead):
             names.update(_masked_lm_head(layer))
         elif isinstance(layer, ClassificationHead):
-            # A classifier's variables stand at the top, those of pretraining below "cls".
+            # The variables of a classifier have no scope; pretraining heads are below "cls".
             is_sentence_order = layer is getattr(model, "sentence_order_head", None)
             scope = "cls/seq_relationship/" if is_sentence_order else ""
             names[f"{scope}output_weights"] = layer.output_weights
@@ -77,7 +78,7 @@ def _encoder(encoder: AlbertEncoder) -> NamedVariables:
 
 
 def _block(place: BlockPlace, block: TransformerBlock) -> NamedVariables:
-    """The variables of a block; blocks that share a part give it the same names."""
+    """Blocks that share a part give it the same names."""
     scope = f"{TRANSFORMER_SCOPE}{place.scope}"
     attention, attention_scope = block.attention, f"{scope}/attention_{place.attention}"
     yield from _projection(f"{attention_scope}/self/query", attention.query)
