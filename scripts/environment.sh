@@ -1,4 +1,4 @@
-# Sourced by demo.sh, docs.sh, test.sh and run_glue.sh: gives them a virtual environment in .venv.
+# Sourced by demo.sh, docs.sh and test.sh: gives them a virtual environment in .venv.
 #
 #   make_environment requirements.txt [requirements-dev.txt]
 #   make_lowest_environment requirements.txt [requirements-dev.txt], in .venv-lowest

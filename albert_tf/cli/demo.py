@@ -7,6 +7,8 @@ the model that is part of albert_tf, to classify texts by their chapter of the d
     albert_tf demo --output_dir=demo_output
 """
 
+from typing import Any
+
 from absl import flags
 
 from albert_tf.cli.app import command
@@ -35,20 +37,15 @@ def define_flags() -> None:
 
 
 def run() -> None:
-    """Runs the demo as the flags say."""
-    # TensorFlow, which --help need not wait for.
+    """Runs the demo."""
     from albert_tf.tools.demo import run_demo
     from albert_tf.training.distribution import log_devices
 
     log_devices()
     values = flags.FLAGS
-    run_demo(
-        values.output_dir,
-        num_train_steps=values.num_train_steps,
-        vocab_size=values.vocab_size,
-        max_documents=values.max_documents,
-        num_fine_tuning_steps=values.num_fine_tuning_steps,
-    )
+    names = ("num_train_steps", "vocab_size", "max_documents", "num_fine_tuning_steps")
+    sizes: dict[str, Any] = {name: values[name].value for name in names}
+    run_demo(values.output_dir, **sizes)
 
 
 main = command(define_flags, run)

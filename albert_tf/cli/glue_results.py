@@ -39,14 +39,13 @@ def run() -> None:
 
     values = flags.FLAGS
     runs = glue_results.read_runs(values.results_dir)
-    model, published = glue_results.published_scores(values.model) if values.model else (None, {})
-    rows = glue_results.summarize(runs, published)
-    print(glue_results.write_results(values.results_dir, rows, model, runs), end="")
+    published = glue_results.published_scores(values.model) if values.model else ()
+    print(glue_results.write_results(values.results_dir, runs, *published), end="")
     if values.submission:
-        files = glue_results.choose_files(runs)
+        files = glue_results.choose_files(values.results_dir, runs)
         allow_missing = values.allow_missing
         glue_results.write_submission(values.submission, files, allow_missing=allow_missing)
-        print(f"\n{values.submission} holds", *sorted(files.values()), sep="\n  ")
+        print(f"\n{values.submission} contains", *sorted(files.values()), sep="\n  ")
 
 
 main = command(define_flags, run)

@@ -12,18 +12,18 @@ command resumes an interrupted study. The table in --output_dir is updated after
 
 from __future__ import annotations
 
-from absl import flags, logging
+from absl import flags
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import DRY_RUN, Flag, Flags, define
 
-# What every run gets from here; after `--` it would make runs differ from what the table says.
+# Set by this command for each run.
 _OWN_FLAGS = frozenset(
     {"input_file", "eval_input_file", "output_dir", "albert_config_file", "seed", "sentence_loss"}
     | {"num_train_steps", "do_train", "do_eval", "eval_checkpoint", "init_checkpoint"}
 )
 
-_NUMBERS = ("embedding_sizes", "depths", "widths", "seeds", "base_seeds")  # lists of them
+_NUMBERS = ("embedding_sizes", "depths", "widths", "seeds", "base_seeds")  # lists of whole numbers
 
 
 def define_flags() -> None:
@@ -83,29 +83,23 @@ def _records_of(loss: str, default: str) -> Flags:
 
 
 def run(training_flags: list[str]) -> None:
-    """Trains what is missing, with further flags, and writes the table anew after each run."""
+    """Trains all models and writes the results."""
+    from albert_tf.checkpoints.huggingface import read_config
     from albert_tf.tools.ablations import AblationSettings, run_ablations
 
     values = flags.FLAGS.flag_values_dict()
     for flag in training_flags:
         name = flag.lstrip("-").split("=")[0]
-        if not flag.startswith("-"):
-            raise ValueError(f"After --, write --name=value. Received: {flag!r}")
         if name in _OWN_FLAGS or name.removeprefix("no") in _OWN_FLAGS:
             raise ValueError(f"{flag!r} cannot be passed after --: run_ablations sets it.")
     for flag in _NUMBERS:
         if wrong := [text for text in values[flag] if not text.strip().isdecimal()]:
             raise ValueError(f"--{flag} must be whole numbers. Received: {wrong[0]!r:.80}")
     sizes, depths, widths, seeds, base_seeds = (list(map(int, values[flag])) for flag in _NUMBERS)
-    if not seeds:
-        raise ValueError("--seeds names no seed.")
-    records = _records(values)
-    if "sentence_loss" in values["comparisons"] and "nsp" not in records:
-        logging.warning("No --nsp_input_file: next-sentence prediction is not compared")
     settings = AblationSettings(
         output_dir=values["output_dir"],
-        albert_config_file=values["albert_config_file"],
-        records=records,
+        base=read_config(values["albert_config_file"]),
+        records=_records(values),
         num_train_steps=values["num_train_steps"],
         training_flags=training_flags,
         comparisons=values["comparisons"],
@@ -117,15 +111,13 @@ def run(training_flags: list[str]) -> None:
 
 
 def _records(values: dict[str, str]) -> dict[str, tuple[list[str], list[str]]]:
-    """Files to train and to evaluate on, for each sentence loss that has some."""
+    """Returns the files for training and for evaluation, by sentence loss."""
     from albert_tf.data.files import match_files
 
     records = {}
     for loss, prefix in (("sop", ""), ("nsp", "nsp_"), ("none", "none_")):
-        pair = [f"{prefix}input_file", f"{prefix}eval_input_file"]
+        pair = (f"{prefix}input_file", f"{prefix}eval_input_file")
         if any(values[flag] for flag in pair):
-            if not all(values[flag] for flag in pair):
-                raise ValueError(f"Pass both --{pair[0]} and --{pair[1]}, or neither.")
             train, held_out = (match_files(values[flag], f"--{flag}") for flag in pair)
             records[loss] = (train, held_out)
     return {"none": records["sop"], **records}

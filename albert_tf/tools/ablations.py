@@ -1,8 +1,7 @@
-"""The paper's comparisons at a scale of your own: models that differ from a base in one thing.
+"""Compares variants of a base model, as in the ablation studies of the paper.
 
-Each model is trained by `run_pretraining` in a process and a directory of its own, one after the
-other; the results become a table and a picture. The paper's sizes are those of models that train
-for days. Here sizes follow from the base, whatever it is, unless they are given.
+`run_pretraining` trains each variant in its own process and directory, one after the other. The
+results are a table and a figure.
 """
 
 from __future__ import annotations
@@ -11,415 +10,279 @@ import dataclasses
 import json
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from absl import logging
 
 from albert_tf.checkpoints.run_records import METRICS_FILE, read_records
 from albert_tf.config import SHARING_MODES, AlbertConfig
-from albert_tf.data.files import check_folder, file_exists, write_then_rename
-from albert_tf.data.strict_json import JsonValue, read_json, shown
+from albert_tf.data.files import file_exists, read_utf8, write_then_rename
 from albert_tf.modeling.parameter_sharing import parameter_counts
-from albert_tf.pretraining.segments import NONE, NSP, SENTENCE_LOSSES, SOP
-from albert_tf.tools.commands import command_arguments, started
+from albert_tf.pretraining.segments import NSP, SENTENCE_LOSSES, SOP
+from albert_tf.tools.commands import command_arguments, run_command
 from albert_tf.tools.glue_results import read_evaluations, write_table
 from albert_tf.training.curves import png
 
-Run = dict[str, Any]  # an element of ablations.json
 BASE = "base"
-SETTINGS_FILE = "ablation_settings.json"
-_EVALUATIONS = 10  # points of a curve unless --save_checkpoints_steps says otherwise
+# Title of each comparison, and the configuration fields that take the compared value.
+COMPARISONS = {
+    "embedding_size": ("embedding size E", ["embedding_size"]),
+    "sharing": ("what layers share", ["parameter_sharing"]),
+    "sentence_loss": ("sentence loss", []),
+    "dropout": ("dropout", ["hidden_dropout_prob", "attention_probs_dropout_prob"]),
+    "depth": ("layers L", ["num_hidden_layers"]),
+    "width": ("hidden size H", ["hidden_size"]),
+}
 _SENTENCE_METRICS = {SOP: "sentence_order_accuracy", NSP: "next_sentence_accuracy"}
-# Columns of numbers: key, title, how it is written.
-_COLUMNS = (
-    ("masked_lm_loss", "masked-LM loss", "{:.3f}"),
-    ("masked_lm_accuracy", "masked-LM accuracy", "{:.1%}"),
-    (_SENTENCE_METRICS[SOP], "sentence order", "{:.1%}"),
-    (_SENTENCE_METRICS[NSP], "next sentence", "{:.1%}"),
-    ("examples_per_second", "examples/s", "{:.1f}"),
-)
-# Title, table of the paper, values to compare, and the fields of the configuration of one.
-_Comparison = tuple[str, str, Sequence[Any], Callable[[Any], Mapping[str, Any]]]
+_COLUMNS = {  # title and format of a score
+    "masked_lm_loss": ("masked-LM loss", "{:.3f}"),
+    "masked_lm_accuracy": ("masked-LM accuracy", "{:.1%}"),
+    _SENTENCE_METRICS[SOP]: ("sentence order", "{:.1%}"),
+    _SENTENCE_METRICS[NSP]: ("next sentence", "{:.1%}"),
+    "examples_per_second": ("examples/s", "{:.1f}"),
+}
 
 
-def _comparisons(base: AlbertConfig) -> dict[str, _Comparison]:
-    def half(size: int) -> int:
-        return max(1, size // 2)
-
-    def wider(width: int) -> Mapping[str, Any]:
-        """Heads keep their size and the feed-forward part its ratio, as in the paper."""
-        return {
-            "hidden_size": width,
-            "num_attention_heads": max(1, width // base.head_size),
-            "intermediate_size": width * base.intermediate_size // base.hidden_size,
-        }
-
-    def dropout(rate: float) -> Mapping[str, Any]:
-        return {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
-
-    E, H, L = base.embedding_size, base.hidden_size, base.num_hidden_layers
-    sizes, depths, widths = (half(E), 2 * E, H), (1, half(L), 2 * L), (half(H), 2 * H)
-    return {
-        "embedding_size": ("embedding size E", "table 3", sizes, lambda e: {"embedding_size": e}),
-        "sharing": (
-            "what layers share",
-            "table 4",
-            SHARING_MODES,
-            lambda mode: {"parameter_sharing": mode},
-        ),
-        "sentence_loss": ("sentence loss", "table 5", SENTENCE_LOSSES, lambda loss: {}),
-        "dropout": ("dropout", "table 8", (0.0, 0.1), dropout),
-        "depth": ("layers L", "table 11", depths, lambda depth: {"num_hidden_layers": depth}),
-        "width": ("hidden size H", "table 12", widths, wider),
-    }
-
-
-COMPARISONS = ("embedding_size", "sharing", "sentence_loss", "dropout", "depth", "width")
-
-
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """A model of a comparison, or the base.
+class Variant(NamedTuple):
+    """The base model, or a model that differs from it in one respect.
 
     Attributes:
-        comparison: one of `COMPARISONS`, or `BASE`.
-        value: what is compared, in this model.
-        config: its configuration.
-        changes: in what that differs from the base.
+        comparison: key of `COMPARISONS`, or `BASE`.
+        value: the compared value.
+        config: configuration of the model.
         sentence_loss: one of `SENTENCE_LOSSES`.
-        title: of the comparison.
-        source: where the paper does it.
-        seed: of its run.
+        seed: seed of the run.
     """
 
     comparison: str
     value: str
     config: AlbertConfig
-    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sentence_loss: str = SOP
-    title: str = BASE
-    source: str | None = None
     seed: int = 0
 
     @property
     def name(self) -> str:
-        """A name for files and tables: "base", "depth-12"."""
+        """Name of the model, such as "base" or "depth-12"."""
         return BASE if self.comparison == BASE else f"{self.comparison}-{self.value}"
-
-    @property
-    def run(self) -> str:
-        """The directory of its run, below that of all."""
-        return f"{self.name}-seed{self.seed}"
-
-
-def choose_variants(
-    base: AlbertConfig,
-    comparisons: Sequence[str] = COMPARISONS,
-    values: Mapping[str, Sequence[Any]] | None = None,
-    losses: Sequence[str] = SENTENCE_LOSSES,
-) -> list[Variant]:
-    """Returns the models to train, the base first, each once.
-
-    Values of a comparison take the place of those that follow from the base; there are records for
-    the sentence `losses`.
-
-    Raises:
-        ValueError: there is no such comparison, or a model cannot be built; names it.
-    """
-    variants = [Variant(BASE, BASE, base)]
-    for key in comparisons:
-        if key not in COMPARISONS:
-            raise ValueError(
-                f"--comparisons must be some of {', '.join(COMPARISONS)}. Received: {key!r}"
-            )
-        title, source, defaults, changes_for = _comparisons(base)[key]
-        for value in dict.fromkeys((values or {}).get(key) or defaults):
-            loss, changes = value if key == "sentence_loss" else SOP, changes_for(value)
-            try:
-                config = base.replace(**changes)
-            except ValueError as error:
-                raise ValueError(f"The model {key}-{value} cannot be built: {error}") from error
-            if loss in losses and (config, loss) != (base, SOP):
-                variants.append(Variant(key, str(value), config, changes, loss, title, source))
-    return variants
 
 
 @dataclasses.dataclass(frozen=True)
 class AblationSettings:
-    """What is compared, and how all models are trained. Most are the flag of their name.
+    """What is compared, and how all models are trained. Fields are named after flags.
 
     Attributes:
-        output_dir: takes `configs/`, a directory and a log for each run, and the results.
-        records: files to train and to evaluate on, by sentence loss; there are some for sop.
-        training_flags: further flags of every run, of `run_pretraining`.
-        values: of a comparison, in place of those that follow from the base.
+        output_dir: directory of the runs and results.
+        base: configuration of the base model.
+        records: files for training and for evaluation, by sentence loss; "sop" is required.
+        training_flags: additional flags of `run_pretraining` for every run.
+        values: values of a comparison that replace the default.
     """
 
     output_dir: str
-    albert_config_file: str
+    base: AlbertConfig
     records: Mapping[str, tuple[Sequence[str], Sequence[str]]]
     num_train_steps: int
     training_flags: Sequence[str] = ()
-    comparisons: Sequence[str] = COMPARISONS
+    comparisons: Sequence[str] = tuple(COMPARISONS)
     values: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     seeds: Sequence[int] = (12345,)
     base_seeds: Sequence[int] = ()
 
-    def path(self, *names: str) -> str:
-        """A path below the output directory."""
-        return os.path.join(self.output_dir, *names)
+    def run_dir(self, variant: Variant) -> str:
+        """Returns the output directory of a run."""
+        return os.path.join(self.output_dir, f"{variant.name}-seed{variant.seed}")
+
+
+def choose_variants(settings: AblationSettings) -> list[Variant]:
+    """Returns all runs: the base with all of its seeds, then the other models with each seed.
+
+    Raises:
+        ValueError: a configuration is invalid, or there is no such comparison.
+    """
+    base, variants = settings.base, []
+    E, L, H = base.embedding_size, base.num_hidden_layers, base.hidden_size
+    defaults: dict[str, Sequence[Any]] = {
+        "embedding_size": (max(1, E // 2), 2 * E, H),
+        "sharing": SHARING_MODES,
+        "sentence_loss": [loss for loss in SENTENCE_LOSSES if loss in settings.records],
+        "dropout": (0.0, 0.1),
+        "depth": (1, max(1, L // 2), 2 * L),
+        "width": (max(1, H // 2), 2 * H),
+    }
+    for key in settings.comparisons:
+        if key not in COMPARISONS:
+            known = ", ".join(COMPARISONS)
+            raise ValueError(f"`comparisons` must be some of {known}. Received: {key!r}")
+        for value in dict.fromkeys(settings.values.get(key) or defaults[key]):
+            changes = dict.fromkeys(COMPARISONS[key][1], value)
+            if key == "width":  # heads keep their size and the feed-forward layer its ratio
+                changes["num_attention_heads"] = max(1, value // base.head_size)
+                changes["intermediate_size"] = value * base.intermediate_size // H
+            try:
+                config = base.replace(**changes)
+            except ValueError as error:
+                raise ValueError(f"The model {key}-{value} cannot be built: {error}") from error
+            loss = value if key == "sentence_loss" else SOP
+            if (config, loss) != (base, SOP):
+                variants.append(Variant(key, str(value), config, loss))
+    seeds = dict.fromkeys(settings.seeds)
+    base_seeds = dict.fromkeys([*settings.seeds, *settings.base_seeds])
+    runs = [Variant(BASE, BASE, base, seed=seed) for seed in base_seeds]
+    return runs + [variant._replace(seed=seed) for seed in seeds for variant in variants]
 
 
 def run_ablations(settings: AblationSettings, *, dry_run: bool = False) -> None:
-    """Trains what is not finished; writes the results after each run and prints the table.
+    """Trains missing or incomplete runs, updates the results after each run, prints the table.
 
-    A dry run tries one run of each sentence loss dry, and writes nothing.
+    A dry run makes a dry run of `run_pretraining` for each sentence loss, and writes nothing.
 
     Raises:
-        ValueError: the settings are wrong or not those of the runs in the directory; or runs
-            failed, after the others have been done.
+        ValueError: the settings are invalid or differ from the settings of earlier runs in the
+            directory; or a run failed, which does not affect the others.
     """
-    from albert_tf.checkpoints.huggingface import read_config  # loads TensorFlow
-
-    base = read_config(settings.albert_config_file)
-    losses = list(settings.records)
-    base_run, *others = choose_variants(base, settings.comparisons, settings.values, losses)
-    # The base comes first: its noise is known then.
-    seeds = dict.fromkeys([*settings.seeds, *settings.base_seeds])
-    runs = [dataclasses.replace(base_run, seed=seed) for seed in seeds]
-    for seed in dict.fromkeys(settings.seeds):
-        runs += [dataclasses.replace(variant, seed=seed) for variant in others]
-    check_folder(settings.output_dir, "--output_dir")
-    common = {
-        "base": base.to_dict(),
-        "num_train_steps": settings.num_train_steps,
-        "records": settings.records,
-        "training_flags": settings.training_flags,
-    }
-    check_same_settings(settings.output_dir, common)
+    variants = choose_variants(settings)
+    names = ("num_train_steps", "records", "training_flags")
+    common = {"base": settings.base.to_dict(), **{name: getattr(settings, name) for name in names}}
+    text = json.dumps(common, indent=2) + "\n"
+    path = os.path.join(settings.output_dir, "ablation_settings.json")
+    if file_exists(path) and read_utf8(path) != text:
+        raise ValueError(
+            f"The directory {settings.output_dir!r} contains runs with other settings ({path}), "
+            "which cannot be compared. Use the same settings or a new directory."
+        )
     if dry_run:
-        _try_out(settings, runs)
+        with tempfile.TemporaryDirectory() as folder:
+            for loss, variant in {v.sentence_loss: v for v in reversed(variants)}.items():
+                print(f"\nWith --sentence_loss={loss}:", flush=True)
+                _, arguments = next(_jobs(settings, variant, folder))
+                if run_command("run_pretraining", [*arguments, "--dry_run"]):
+                    raise ValueError(f"Runs with --sentence_loss={loss} would fail; see above.")
         return
-    if not file_exists(settings.path(SETTINGS_FILE)):
-        with write_then_rename(settings.path(SETTINGS_FILE)) as file:
-            file.write((json.dumps(common, indent=2) + "\n").encode())
+    with write_then_rename(path) as file:
+        file.write(text.encode())
     failed, table = [], ""
-    for number, variant in enumerate(runs, start=1):
-        logging.info("run %d/%d: %s", number, len(runs), variant.run)
-        if not _finish(settings, variant):
-            failed.append(variant.run)
-        found = [read_run(variant, settings.path(variant.run)) for variant in runs]
-        done = [run for run in found if run and run["steps"] == settings.num_train_steps]
+    for number, variant in enumerate(variants, start=1):
+        name = os.path.basename(settings.run_dir(variant))
+        logging.info("run %d/%d: %s", number, len(variants), name)
+        with open(f"{settings.run_dir(variant)}.log", "ab") as log:
+            for output_dir, arguments in _jobs(settings, variant, f"{settings.output_dir}/configs"):
+                is_finished = settings.num_train_steps in read_evaluations(output_dir)
+                if not is_finished and run_command("run_pretraining", arguments, log):
+                    logging.error("The run failed; see %s", log.name)
+                    failed.append(name)
+                    break
+        found = [read_run(variant, settings.run_dir(variant)) for variant in variants]
+        done = [run for run in found if run["steps"] == settings.num_train_steps]
         table = write_results(settings.output_dir, done)
     print(table, end="")
     if failed:
         raise ValueError(
-            f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}. Their logs are in "
-            f"{settings.output_dir}; run the command again to complete the missing runs."
+            f"{len(failed)} of {len(variants)} runs failed: {', '.join(failed)}. Their logs are in "
+            f"{settings.output_dir}; run the command again to complete them."
         )
 
 
-def check_same_settings(output_dir: str, settings: Mapping[str, Any]) -> None:
-    """Compares what all runs have in common with what the runs in a directory had.
-
-    Raises:
-        ValueError: they differ, so that the models could not be compared, or the file that tells
-            them is damaged.
-    """
-    path = os.path.join(output_dir, SETTINGS_FILE)
-    if not file_exists(path):
-        return
-    before = JsonValue(read_json(path, f"--output_dir: {path}"), path).members()
-    for name, value in settings.items():
-        found = before[name].value if name in before else None
-        if json.dumps(found) != json.dumps(value):
-            raise ValueError(
-                f"--output_dir {output_dir!r} contains runs with other settings, which cannot be "
-                f"compared. {name} was {shown(found)}, and is {shown(value)} now. Use the same "
-                "settings or a new directory."
-            )
-
-
-def _try_out(settings: AblationSettings, runs: Sequence[Variant]) -> None:
-    tried = {variant.sentence_loss: variant for variant in reversed(runs) if not variant.changes}
-    for loss, variant in tried.items():
-        print(f"\nWith --sentence_loss={loss}:", flush=True)
-        flags = _jobs(settings, variant)[0]
-        flags |= {"albert_config_file": settings.albert_config_file, "dry_run": True}
-        with started("run_pretraining", _arguments(settings, flags), None) as process:
-            pass
-        if process.returncode:
-            raise ValueError(f"Runs with --sentence_loss={loss} would fail, as said above.")
+def _jobs(
+    settings: AblationSettings, variant: Variant, configs: str
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields directory and arguments of a training, and of its evaluation with the other loss."""
+    config_file = os.path.join(configs, f"{variant.name}.json")
+    variant.config.to_json_file(config_file)
+    steps, run_dir = settings.num_train_steps, settings.run_dir(variant)
+    defaults = {"save_checkpoints_steps": max(1, steps // 10), "keep_checkpoint_max": 2}
+    is_compared = variant.comparison in (BASE, "sentence_loss") and variant.sentence_loss != "none"
+    is_compared &= "sentence_loss" in settings.comparisons and NSP in settings.records
+    for loss in dict.fromkeys([variant.sentence_loss, *(_SENTENCE_METRICS if is_compared else ())]):
+        train, held_out = (",".join(files) for files in settings.records[loss])
+        flags = {"do_eval": True, "num_train_steps": steps, "sentence_loss": loss}
+        flags |= {"albert_config_file": config_file, "output_dir": run_dir, "seed": variant.seed}
+        if loss == variant.sentence_loss:
+            flags |= {"input_file": train, "eval_input_file": held_out}
+        else:
+            flags |= {"input_file": held_out, "output_dir": os.path.join(run_dir, f"as_{loss}")}
+            flags |= {"do_train": False, "eval_checkpoint": f"{run_dir}/model.ckpt-{steps}"}
+        arguments = [*command_arguments(defaults), *settings.training_flags]
+        yield flags["output_dir"], [*arguments, *command_arguments(flags)]
 
 
-def _jobs(settings: AblationSettings, variant: Variant) -> list[dict[str, Any]]:
-    """The flags of a model's training, and of its evaluation on the records of the other loss."""
-    train, held_out = settings.records[variant.sentence_loss]
-    path = settings.path(variant.run)
-    jobs: list[dict[str, Any]] = [
-        {
-            "input_file": ",".join(train),
-            "eval_input_file": ",".join(held_out),
-            "output_dir": path,
-            "albert_config_file": settings.path("configs", f"{variant.name}.json"),
-            "sentence_loss": variant.sentence_loss,
-            "seed": variant.seed,
-        }
-    ]
-    both = [loss for loss in _SENTENCE_METRICS if loss in settings.records]
-    is_compared = variant.comparison in (BASE, "sentence_loss") and variant.sentence_loss in both
-    for loss in both if is_compared and "sentence_loss" in settings.comparisons else ():
-        if loss != variant.sentence_loss:
-            evaluation = {
-                "do_train": False,
-                "input_file": ",".join(settings.records[loss][1]),
-                "output_dir": os.path.join(path, f"as_{loss}"),
-                "albert_config_file": os.path.join(path, "albert_config.json"),
-                "eval_checkpoint": os.path.join(path, f"model.ckpt-{settings.num_train_steps}"),
-                "sentence_loss": loss,
-            }
-            jobs.append(evaluation)
-    return jobs
-
-
-def _arguments(settings: AblationSettings, flags: Mapping[str, Any]) -> list[str]:
-    often, steps = max(1, settings.num_train_steps // _EVALUATIONS), settings.num_train_steps
-    return [
-        *command_arguments({"save_checkpoints_steps": often, "keep_checkpoint_max": 2}),
-        *settings.training_flags,
-        *command_arguments({"do_eval": True, "num_train_steps": steps, **flags}),
-    ]
-
-
-def _finish(settings: AblationSettings, variant: Variant) -> bool:
-    """Trains and evaluates a model, as far as that has not been done; returns success."""
-    variant.config.to_json_file(settings.path("configs", f"{variant.name}.json"))
-    log = settings.path(f"{variant.run}.log")
-    for flags in _jobs(settings, variant):
-        if _finished_step(flags["output_dir"]) < settings.num_train_steps:
-            arguments = _arguments(settings, flags)
-            with open(log, "ab") as file, started("run_pretraining", arguments, file) as process:
-                pass
-            if process.returncode:
-                logging.error("The run ended with status %d; see %s", process.returncode, log)
-                return False
-    return True
-
-
-def _finished_step(path: str) -> int:
-    """The step of the evaluation in a run's `eval_results.txt`; 0 where there is none."""
-    return max(read_evaluations(os.path.join(path, "eval_results.txt")), default=0)
-
-
-def read_run(variant: Variant, path: str) -> Run | None:
-    """Reads the directory of a model's run, which need not exist.
+def read_run(variant: Variant, path: str) -> dict[str, Any]:
+    """Reads the directory of a run, which need not exist.
 
     Returns:
-        None where it has not been evaluated yet; else what the model is, and:
+        The attributes of the variant, and:
 
-        - `encoder_parameters`: trainable ones of the encoder with its pooler, as the paper counts;
-        - `parameters`: all trainable ones, heads included;
-        - `scores`: by the names of `eval_results.txt`, at the last step; `examples_per_second` of
-          training, the median over the intervals logged; and the accuracy of the other sentence
-          loss, where it was measured;
+        - `steps`: last evaluated step, 0 if there is none;
+        - `parameters`: parameters of the encoder with its pooler;
+        - `scores`: results at the last step by their names in `eval_results.txt`, and the median of
+          `examples_per_second` during training;
         - `curve`: held-out masked-LM accuracy by step.
     """
-    step = _finished_step(path)
-    if not step:
-        return None
-    scores = dict(read_evaluations(os.path.join(path, "eval_results.txt"))[step])
+    evaluations = read_evaluations(path)
+    step = max(evaluations, default=0)
+    scores = dict(evaluations.get(step, {}))
     for loss, metric in _SENTENCE_METRICS.items():
-        other = os.path.join(path, f"as_{loss}", "eval_results.txt")
-        found = read_evaluations(other).get(step, {})
-        scores.update({metric: found[metric]} if metric in found else {})
-    metrics_file = os.path.join(path, METRICS_FILE)
-    records = read_records(metrics_file) if file_exists(metrics_file) else []
-
-    def by_step(phase: str, metric: str) -> dict[int, float]:
-        return {r["step"]: r[metric] for r in records if r["phase"] == phase and metric in r}
-
-    if speeds := by_step("train", "examples_per_second").values():
-        scores["examples_per_second"] = statistics.median(speeds)
-    counts = parameter_counts(variant.config)
-    unused = counts.sentence_head if variant.sentence_loss == NONE else 0
-    model = {field.name: getattr(variant, field.name) for field in dataclasses.fields(variant)}
-    del model["config"]
+        other = read_evaluations(os.path.join(path, f"as_{loss}")).get(step, {})
+        scores |= {metric: other[metric]} if metric in other else {}
+    file = os.path.join(path, METRICS_FILE)
+    records = read_records(file) if file_exists(file) else []
+    speeds = [r["examples_per_second"] for r in records if "examples_per_second" in r]
+    scores |= {"examples_per_second": statistics.median(speeds)} if speeds else {}
+    metric = "masked_lm_accuracy"
     return {
         "name": variant.name,
-        **model,
+        **variant._asdict(),
+        "config": variant.config.to_dict(),
         "steps": step,
-        "encoder_parameters": counts.encoder,
-        "parameters": counts.pretraining - unused,
+        "parameters": parameter_counts(variant.config).encoder,
         "scores": scores,
-        "curve": by_step("eval", "masked_lm_accuracy"),
+        "curve": {r["step"]: r[metric] for r in records if r["phase"] == "eval" and metric in r},
     }
 
 
-def write_results(output_dir: str, runs: Sequence[Run]) -> str:
-    """Writes `ablations.md`, `.json` and `.png`; returns the table as Markdown."""
-    if not runs:
-        return ""
+def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    """Writes `ablations.md`, `.json` and `.png`; returns the Markdown table."""
+    models: dict[str, list[Mapping[str, Any]]] = {}  # all seeds of a model
+    for run in runs:
+        models.setdefault(run["name"], []).append(run)
+    columns = [key for key in _COLUMNS if any(key in run["scores"] for run in runs)]
+    titles = [_COLUMNS[key][0] for key in columns]
+    rows = [["comparison", "model", "parameters", "steps", "seeds", *titles]]
+    for first, *others in models.values():
+        rows.append([COMPARISONS.get(first["comparison"], (BASE,))[0], first["value"]])
+        rows[-1] += [f"{first['parameters']:,}", str(first["steps"]), str(1 + len(others))]
+        for key in columns:
+            values = [run["scores"][key] for run in (first, *others) if key in run["scores"]]
+            numbers = [statistics.mean(values), min(values), max(values)] if values else []
+            texts = [_COLUMNS[key][1].format(number).rstrip("%") for number in numbers] or ["-"]
+            spread = f" ({texts[1]} to {texts[2]})" if len(values) > 1 else ""
+            rows[-1].append(texts[0] + spread)
     note = (
-        "Each model differs from the base in one thing. Parameters are those of the encoder "
-        "with its pooler. Losses and accuracies (in percent) are of held-out records; for several "
-        "seeds, the mean with the lowest and highest value."
+        "Each model differs from the base in one respect. Parameters are those of the encoder with "
+        "its pooler. Losses and accuracies (in percent) are measured on held-out records; for "
+        "several seeds, the mean with the lowest and highest value."
     )
     path = os.path.join(output_dir, "ablations")
-    return write_table(path, rows(runs), [note], runs, _picture(runs))
+    return write_table(path, rows, [note], runs, _figure(models)) if runs else ""
 
 
-def rows(runs: Sequence[Run]) -> list[list[str]]:
-    """Returns the table: a header, then a row for each model, the base first.
-
-    Several seeds of a model give their mean and, in brackets, the lowest and the highest.
-    """
-    columns = [column for column in _COLUMNS if any(column[0] in run["scores"] for run in runs)]
-    titles = [title for _, title, _ in columns]
-    table = [["comparison", "model", "parameters", "steps", "seeds", *titles]]
-    for first, same in _by_model(runs):
-        table.append([first["title"], first["value"], f"{first['encoder_parameters']:,}"])
-        table[-1] += [str(first["steps"]), str(len(same))]
-        for key, _, form in columns:
-            values = [run["scores"][key] for run in same if key in run["scores"]]
-            numbers = [statistics.mean(values), min(values), max(values)] if values else []
-            texts = [form.format(number).rstrip("%") for number in numbers] or ["-"]
-            spread = f" ({texts[1]} to {texts[2]})" if len(values) > 1 else ""
-            table[-1].append(texts[0] + spread)
-    return table
-
-
-def _by_model(runs: Sequence[Run]) -> list[tuple[Run, list[Run]]]:
-    """The first run of each model, and all of them."""
-    names = dict.fromkeys(run["name"] for run in runs)
-    groups = [[run for run in runs if run["name"] == name] for name in names]
-    return [(group[0], group) for group in groups]
-
-
-def _picture(runs: Sequence[Run]) -> bytes:
-    """Held-out masked-LM accuracy against the step, a panel for each comparison.
-
-    A model's line is the mean of its seeds. The base is black, and grey between its seeds.
-    """
+def _figure(models: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
+    """Held-out masked-LM accuracy by step: a panel per comparison, a line per model."""
     from matplotlib.figure import Figure  # slow to import
 
-    models = _by_model(runs)
-    panels = {f["comparison"]: f["title"] for f, _ in models if f["name"] != BASE} or {BASE: BASE}
+    found = {runs[0]["comparison"] for runs in models.values()} - {BASE}
+    panels = [key for key in COMPARISONS if key in found] or [BASE]
     figure = Figure(figsize=(1 + 3.6 * len(panels), 3.4), layout="constrained")
     drawn = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     for key, axes in zip(panels, drawn, strict=True):
-        for first, same in models:
-            if first["comparison"] not in (BASE, key):
-                continue
-            steps = sorted(set.intersection(*(set(run["curve"]) for run in same)))
-            values = [[100 * run["curve"][step] for run in same] for step in steps]
-            style = "k.-" if first["name"] == BASE else ".-"
-            axes.plot(steps, list(map(statistics.mean, values)), style, label=first["value"])
-            if first["name"] == BASE:
-                axes.fill_between(steps, [*map(min, values)], [*map(max, values)], color="0.8")
-        axes.set_title(panels[key], fontsize="medium")
-        axes.set_xlabel("step")
-        axes.grid(alpha=0.3)
+        for first, *others in models.values():
+            if first["comparison"] in (BASE, key):
+                style = "k.-" if first["comparison"] == BASE else ".-"
+                for run, label in ((first, first["value"]), *((run, None) for run in others)):
+                    accuracies = [100 * accuracy for accuracy in run["curve"].values()]
+                    axes.plot(list(run["curve"]), accuracies, style, label=label)
+        axes.set(title=key, xlabel="step")
         axes.legend(fontsize="small")
     drawn[0].set_ylabel("held-out masked-LM accuracy, percent")
     return png(figure, dpi=80)

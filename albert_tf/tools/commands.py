@@ -1,81 +1,76 @@
-"""The commands of this package run from Python, as the demo runs them."""
+"""Runs the commands of this package in their own processes."""
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import albert_tf
 
-_LOG_LINE = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ \w+\.\w+:\d+\] ")
-_KINDS = {"I": "", "W": "warning: ", "E": "error: ", "F": "error: "}
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def run(name: str, **flags: object) -> None:
-    """Shows a command as it can be typed, runs it, and shows what it says while it runs.
-
-    Off a terminal, lines of the log are shown without time and place.
+    """Prints a command as it can be typed, and runs it.
 
     Args:
         name: a module of `albert_tf.cli`.
         **flags: see `command_arguments`.
 
     Raises:
-        ValueError: the command failed; what it printed says why.
+        ValueError: the command failed. Its output contains the reason.
     """
     arguments = command_arguments(flags)
     print(f"$ python -m albert_tf.cli.{name}", *map(shlex.quote, arguments), sep=" \\\n    ")
     sys.stdout.flush()
-    is_terminal = sys.stdout.isatty()  # whose progress bars can be shown
-    with started(name, arguments, None if is_terminal else subprocess.PIPE) as process:
-        if process.stdout is not None:
-            # Lines of progress bars keep the carriage return with which they replace each other.
-            for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):
-                print(readable(line), end="", flush=True)
-    if process.returncode:
-        raise ValueError(f"the command {name} above ended with status {process.returncode}")
+    if status := run_command(name, arguments):
+        raise ValueError(f"the command {name} above ended with status {status}")
 
 
-@contextmanager
-def started(
-    name: str, arguments: Sequence[str], output: IO[bytes] | int | None
-) -> Iterator[subprocess.Popen[Any]]:
-    """Runs a command in a process of its own, to its end.
+def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = None) -> int:
+    """Runs a command and returns its exit status.
 
-    Stopping the caller (Ctrl-C, SIGTERM) stops the command as
-    SIGTERM does: a training saves its last step first.
+    Signals are forwarded to the command, so that a training saves its last step; `SystemExit`
+    follows when the command has ended.
 
-    What it prints and logs goes to `output`, see `subprocess.Popen`.
+    Args:
+        name: a module of `albert_tf.cli`.
+        arguments: see `command_arguments`.
+        log: file for everything that the command prints. If `None`, its output is shown.
     """
-    root = os.path.dirname(os.path.dirname(albert_tf.__file__))  # wherever the caller was started
+    received: list[int] = []
+
+    def forward(number: int, frame: Any) -> None:
+        received.append(number)
+        process.send_signal(number)
+
+    root = os.path.dirname(os.path.dirname(albert_tf.__file__))
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     with subprocess.Popen(
         [sys.executable, "-m", f"albert_tf.cli.{name}", *arguments],
-        stdout=output,
-        stderr=output and subprocess.STDOUT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)},
-        start_new_session=True,  # a signal reaches it once, from here; a second one would not wait
+        stdout=log,
+        stderr=log,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,  # otherwise Ctrl-C would reach the command twice
     ) as process:
-        try:
-            yield process
-            process.wait()
-        except BaseException:
-            process.terminate()
-            raise
+        earlier = {number: signal.signal(number, forward) for number in _SIGNALS}
+        status = process.wait()
+    for number, handler in earlier.items():
+        signal.signal(number, handler)
+    if received:
+        raise SystemExit(128 + received[0])
+    return status
 
 
-def command_arguments(flags: dict[str, object]) -> list[str]:
-    """Flags as they are typed.
+def command_arguments(flags: Mapping[str, object]) -> list[str]:
+    """Returns flags as they are typed.
 
-    True and False become --flag and --noflag, None is left out, a tuple gives the flag once for
-    each of its values.
+    True and False become --flag and --noflag. `None` is omitted. A tuple repeats the flag.
     """
     arguments = []
     for flag, given in flags.items():
@@ -85,9 +80,3 @@ def command_arguments(flags: dict[str, object]) -> list[str]:
             elif value is not None:
                 arguments.append(f"--{flag}={value}")
     return arguments
-
-
-def readable(line: str) -> str:
-    """A line of output for people: of a line of the log, its severity and its message."""
-    logged = _LOG_LINE.match(line)
-    return line if logged is None else _KINDS[logged[1]] + line[logged.end() :]

@@ -1,7 +1,6 @@
-"""The whole way from text to a published model, small enough for two processor cores and minutes.
+"""Every step from text to an exported model and a classifier, in a few minutes on two cores.
 
-It ends with a classifier that is fine-tuned from the model that comes with the package. Every step
-that a user would take by a command is taken by that command, shown as it is run.
+Each step is a command, which is printed before it runs.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import shutil
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import is_remote
@@ -23,9 +21,7 @@ from albert_tf.tools.commands import run
 from albert_tf.tools.glue_results import read_evaluations
 from albert_tf.tools.python_corpus import LABEL_COLUMN, TEXT_COLUMN, write_chapters, write_corpus
 
-PRETRAINED = "mini"
-# What a release consists of: no optimizer, no logs.
-PUBLISHED_FILES = (
+PUBLISHED_FILES = (  # no optimizer, no logs
     "albert_config.json",
     "30k-clean.model",
     "30k-clean.vocab",
@@ -39,36 +35,7 @@ TEXTS = (
     "If the [MASK] is not given, the default value is used.",
     "Raise an exception if the file does [MASK] exist.",
 )
-_SETTINGS_FILE = "demo_settings.json"  # a directory that has it is of a demo
-# Twice the usual share of the tokens is masked, to learn in minutes.
 _SIZES = {"max_seq_length": 32, "max_predictions_per_seq": 10}
-_MASKED_LM_PROB = 0.3
-
-
-class Baselines(NamedTuple):
-    """What the most frequent token and the more frequent label would score on records."""
-
-    predictions: int  # masked tokens in the records
-    token_id: int
-    masked_lm_accuracy: float
-    sentence_order_accuracy: float
-
-
-def baselines(records: str, max_seq_length: int, max_predictions_per_seq: int) -> Baselines:
-    """Finds the most frequent answers among the labels of a file of pretraining records."""
-    specs = pretraining_feature_specs(max_seq_length, max_predictions_per_seq)
-    tokens: Counter[int] = Counter()
-    orders: Counter[int] = Counter()
-    for batch in evaluation_batches([records], specs, 1024).as_numpy_iterator():
-        tokens.update(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0].tolist())
-        orders.update(batch["next_sentence_labels"][:, 0].tolist())
-    token_id, count = tokens.most_common(1)[0]
-    return Baselines(
-        predictions=tokens.total(),
-        token_id=token_id,
-        masked_lm_accuracy=count / tokens.total(),
-        sentence_order_accuracy=max(orders.values()) / orders.total(),
-    )
 
 
 def run_demo(
@@ -79,24 +46,38 @@ def run_demo(
     max_documents: int | None = None,
     num_fine_tuning_steps: int = 0,
 ) -> None:
-    """Builds, trains, evaluates and publishes a model, and lets it fill in blanks.
+    """Pretrains, evaluates and exports a model, fills in blanks, and fine-tunes a classifier.
 
-    What an earlier demo left in `output_dir` is replaced. The corpus has all documents unless
-    `max_documents` is given, and without steps of fine-tuning there is no classifier.
+    Args:
+        output_dir: local directory. The results of an earlier demo are replaced.
+        num_train_steps: number of pretraining steps.
+        vocab_size: size of the vocabulary.
+        max_documents: maximum number of documents in the corpus. If `None`, all are used.
+        num_fine_tuning_steps: number of steps of the classifier; 0 skips it.
 
     Raises:
-        ValueError: the directory is remote, or not one of an earlier demo; or a step failed, and
-            what it printed says why.
+        ValueError: the directory is remote or contains other files, or a step failed.
     """
-    start = time.monotonic()
-    out = _emptied(output_dir)
+    start, out = time.monotonic(), Path(output_dir)
+    model, published = out / "model", out / "published"
+    marker = out / "demo_settings.json"  # exists in directories of a demo
+    if is_remote(output_dir) or (out.exists() and not marker.exists() and any(out.glob("*"))):
+        raise ValueError(
+            "--output_dir must be a local directory that is empty, does not exist, or is from an "
+            f"earlier demo. Received: {output_dir!r}"
+        )
+    for name in ("model", "pretraining", "published", "evaluation", "chapters", "classifier"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    marker.write_text("{}\n")
+
     _title("An English corpus from Python's own documentation")
     write_corpus(out / "corpus", max_documents)
     _title("A SentencePiece vocabulary")
     run(
         "train_sentencepiece",
         input_file=out / "corpus" / "training.txt",
-        model_prefix=out / "model" / "30k-clean",
+        model_prefix=model / "30k-clean",
         vocab_size=vocab_size,
     )
     _title("Pretraining records, with new masks in each pass")
@@ -106,52 +87,13 @@ def run_demo(
             "create_pretraining_data",
             input_file=out / "corpus" / f"{part}.txt",
             output_file=records[part],
-            spm_model_file=out / "model" / "30k-clean.model",
-            masked_lm_prob=_MASKED_LM_PROB,
+            spm_model_file=model / "30k-clean.model",
+            masked_lm_prob=0.3,  # twice the usual share, to learn in minutes
             dupe_factor=dupe_factor,
             sentence_pairs="adjacent",
             **_SIZES,
         )
     _title("Pretraining")
-    _pretrain(out, records, vocab_size, num_train_steps)
-    _title("Publishing")
-    published = out / "published"
-    published.mkdir()
-    for name in PUBLISHED_FILES:
-        shutil.copy(out / "pretraining" / name, published)
-        print(f"{published / name} ({os.path.getsize(published / name):,} bytes)")
-    _title("Evaluating the exported model on held-out documents")
-    _evaluate(out, records["held_out"])
-    _title("Filling in blanks")
-    run("fill_mask", model_dir=published, text=TEXTS)
-    if num_fine_tuning_steps:
-        _title(f"Which chapter is this paragraph from? {PRETRAINED} learns it")
-        classify_chapters(out, num_fine_tuning_steps)
-    print(f"\nAll output is in {out} ({time.monotonic() - start:.0f} s in total).")
-    print(f"Use the model in any command with --albert_hub_module_handle={published}")
-
-
-def _title(text: str) -> None:
-    print(f"\n=== {text}", flush=True)
-
-
-def _emptied(output_dir: str) -> Path:
-    """The directory, if it is the demo's own, without the models of an earlier demo."""
-    out = Path(output_dir)
-    is_ours = not out.exists() or (out / _SETTINGS_FILE).exists()
-    if is_remote(output_dir) or not (is_ours or (out.is_dir() and not any(out.iterdir()))):
-        raise ValueError(
-            "--output_dir must be a local directory that is empty, does not exist, or is from an "
-            f"earlier demo. Received: {output_dir!r}"
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    (out / _SETTINGS_FILE).write_text("{}\n")
-    for name in ("model", "pretraining", "published", "evaluation", "chapters", "classifier"):
-        shutil.rmtree(out / name, ignore_errors=True)
-    return out
-
-
-def _pretrain(out: Path, records: dict[str, Path], vocab_size: int, steps: int) -> None:
     config = AlbertConfig(
         vocab_size=vocab_size,
         embedding_size=128,
@@ -161,60 +103,84 @@ def _pretrain(out: Path, records: dict[str, Path], vocab_size: int, steps: int) 
         intermediate_size=512,
         max_position_embeddings=_SIZES["max_seq_length"],
     )
-    config_file = out / "model" / "albert_config.json"
-    config.to_json_file(str(config_file))
+    config.to_json_file(str(model / "albert_config.json"))
     run(
         "run_pretraining",
         do_train=True,
         do_eval=True,
         input_file=records["training"],
         eval_input_file=records["held_out"],
-        albert_config_file=config_file,
+        albert_config_file=model / "albert_config.json",
         output_dir=out / "pretraining",
         train_batch_size=128,
-        num_train_steps=steps,
-        num_warmup_steps=min(100, steps // 10),
+        num_train_steps=num_train_steps,
+        num_warmup_steps=min(100, num_train_steps // 10),
         learning_rate=0.02,
-        save_checkpoints_steps=math.ceil(steps / 4),
-        log_steps=math.ceil(steps / 20),
+        save_checkpoints_steps=math.ceil(num_train_steps / 4),
+        log_steps=math.ceil(num_train_steps / 20),
         shuffle_buffer_size=20000,
         **_SIZES,
     )
-
-
-def _evaluate(out: Path, records: Path) -> None:
+    _title("Publishing")
+    published.mkdir()
+    for name in PUBLISHED_FILES:
+        shutil.copy(out / "pretraining" / name, published)
+        print(f"{published / name} ({os.path.getsize(published / name):,} bytes)")
+    _title("Evaluating the exported model on held-out documents")
     run(
         "run_pretraining",
         do_train=False,
         do_eval=True,
-        input_file=records,
-        albert_config_file=out / "published" / "albert_config.json",
-        eval_checkpoint=out / "published" / "model.ckpt-best",
+        input_file=records["held_out"],
+        albert_config_file=published / "albert_config.json",
+        eval_checkpoint=published / "model.ckpt-best",
         output_dir=out / "evaluation",
         max_eval_steps=1000,
         **_SIZES,
     )
-    results = _results(out / "evaluation")
-    guess = baselines(str(records), **_SIZES)
-    tokenizer = load_tokenizer(spm_model_file=str(out / "published" / "30k-clean.model"))
+    _compare_with_baselines(out / "evaluation", records["held_out"], published)
+    _title("Filling in blanks")
+    run("fill_mask", model_dir=published, text=TEXTS)
+    if num_fine_tuning_steps:
+        _title("Which chapter is this paragraph from? mini learns it")
+        _classify_chapters(out, num_fine_tuning_steps)
+    print(f"\nAll output is in {out} ({time.monotonic() - start:.0f} s in total).")
+    print(f"Use the model in any command with --albert_hub_module_handle={published}")
+
+
+def _title(text: str) -> None:
+    print(f"\n=== {text}", flush=True)
+
+
+def _compare_with_baselines(evaluation: Path, records: Path, published: Path) -> None:
+    """Prints the accuracies next to always giving the most frequent answer."""
+    specs = pretraining_feature_specs(**_SIZES)
+    tokens: Counter[int] = Counter()
+    orders: Counter[int] = Counter()
+    for batch in evaluation_batches([str(records)], specs, 1024).as_numpy_iterator():
+        tokens.update(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0].tolist())
+        orders.update(batch["next_sentence_labels"][:, 0].tolist())
+    ((token_id, count),) = tokens.most_common(1)
+    tokenizer = load_tokenizer(spm_model_file=str(published / "30k-clean.model"))
+    (results,) = read_evaluations(str(evaluation)).values()
     print(
         f"\nmasked-LM accuracy       {results['masked_lm_accuracy']:6.1%}"
-        f"   against {guess.masked_lm_accuracy:.1%} for always answering "
-        f"{tokenizer.tokens[guess.token_id]!r}, the most frequent of the {guess.predictions:,} "
+        f"   against {count / tokens.total():.1%} for always answering "
+        f"{tokenizer.tokens[token_id]!r}, the most frequent of the {tokens.total():,} "
         "masked tokens of these documents"
         f"\nsentence-order accuracy  {results['sentence_order_accuracy']:6.1%}"
-        f"   against 50.0% by chance and {guess.sentence_order_accuracy:.1%} for always giving the "
-        "more frequent answer"
+        f"   against 50.0% by chance and {max(orders.values()) / orders.total():.1%} for always "
+        "giving the more frequent answer"
     )
 
 
-def classify_chapters(out: Path, steps: int) -> None:
-    """Fine-tunes PRETRAINED to tell chapters of Python's documentation apart, and asks it."""
+def _classify_chapters(out: Path, steps: int) -> None:
+    """Fine-tunes mini to tell chapters apart, and prints an answer per chapter."""
     _, dev = write_chapters(out / "chapters")
-    chapters = Counter(paragraph.chapter for paragraph in dev)
-    asked = [next(p for p in dev if p.chapter == chapter) for chapter in chapters]
+    chapters = Counter(chapter for _, chapter in dev)
+    asked = [next(row for row in dev if row[1] == chapter) for chapter in chapters]
     questions, answers = out / "chapters" / "asked.txt", out / "chapters" / "answers.tsv"
-    questions.write_text("".join(f"{p.text}\n" for p in asked), encoding="utf-8")
+    questions.write_text("".join(f"{text}\n" for text, _ in asked), encoding="utf-8")
     run(
         "run_classifier",
         task_name="custom",
@@ -222,7 +188,7 @@ def classify_chapters(out: Path, steps: int) -> None:
         dev_file=out / "chapters" / "dev.csv",
         text_a_column=TEXT_COLUMN,
         label_column=LABEL_COLUMN,
-        albert_hub_module_handle=PRETRAINED,
+        albert_hub_module_handle="mini",
         output_dir=out / "classifier",
         do_train=True,
         do_eval=True,
@@ -236,17 +202,11 @@ def classify_chapters(out: Path, steps: int) -> None:
         predict_file=questions,
         predict_output_file=answers,
     )
-    accuracy = _results(out / "classifier")["eval_accuracy"]
+    (results,) = read_evaluations(str(out / "classifier")).values()
     share = max(chapters.values()) / len(dev)
     print(
-        f"\nchapter accuracy         {accuracy:6.1%}   against {share:.1%} for always giving the "
-        f"most frequent of the {len(chapters)} chapters"
+        f"\nchapter accuracy         {results['eval_accuracy']:6.1%}   against {share:.1%} for "
+        f"always giving the most frequent of the {len(chapters)} chapters"
     )
-    for paragraph, line in zip(asked, answers.read_text("utf-8").splitlines(), strict=True):
-        print(f"\n{paragraph.text}\n  {line.split()[0]}, from {paragraph.chapter}")
-
-
-def _results(output_dir: Path) -> dict[str, float]:
-    """The last evaluation of a run."""
-    evaluations = read_evaluations(str(output_dir / "eval_results.txt"))
-    return evaluations[max(evaluations)]
+    for (text, chapter), line in zip(asked, answers.read_text("utf-8").splitlines(), strict=True):
+        print(f"\n{text}\n  {line.split()[0]}, from {chapter}")

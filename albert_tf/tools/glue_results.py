@@ -1,7 +1,6 @@
-"""What `run_glue.sh` leaves behind, as one table, one picture and GLUE's submission.
+"""Collects the results of `run_glue.sh` in a table, a figure and a submission to the GLUE server.
 
-A run is a directory `<task>-seed<seed>`; it counts with the checkpoint that was best on the
-development set. AX has no labels to score against.
+A run is a directory `<task>-seed<seed>`. Its scores are the scores of its best checkpoint.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import math
 import os
 import re
 import statistics
+import types
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from absl import logging
@@ -27,262 +26,196 @@ from albert_tf.data.files import (
     read_utf8,
     write_then_rename,
 )
-from albert_tf.data.strict_json import shown
 from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.training.curves import png
 
-_RESULTS_FILE = "eval_results.txt"
-_UNFINISHED_FILE = "run_glue.unfinished"  # there from the start of a run until it ends well
-_KEYS = {"matthews": "matthew_corr"}  # of metrics that files call otherwise than tasks do
-# The order and the names of GLUE's own table.
-_TITLES = {
-    "cola": "CoLA",
-    "sst-2": "SST-2",
-    "mrpc": "MRPC",
-    "sts-b": "STS-B",
-    "qqp": "QQP",
-    "mnli": "MNLI-m",
-    "mismnli": "MNLI-mm",
-    "qnli": "QNLI",
-    "rte": "RTE",
-    "wnli": "WNLI",
-}
-_METRIC_TITLES = {
-    "eval_accuracy": "accuracy",
-    "f1": "F1",
-    "matthew_corr": "Matthews",
-    "pearson": "Pearson",
-    "spearman": "Spearman",
-}
-# One model answers these sets and MNLI's own, so their files come from runs of one seed.
-_OF_MNLI = ("mismnli", "ax")
-Row = dict[str, Any]  # task, metric, median, min, max, published, seeds: scores by seed, in percent
+Scores = dict[str, float]  # by the names in eval_results.txt
+Runs = Mapping[str, Mapping[int, Scores]]  # by task and seed; no scores if a run is incomplete
+_NO_SCORES = {"global_step", "best"}
+# Task, title, metric and title, in the order of the GLUE leaderboard. AX has no labels.
+_ROWS = (
+    ("cola", "CoLA", "matthew_corr", "Matthews"),
+    ("sst-2", "SST-2", "eval_accuracy", "accuracy"),
+    ("mrpc", "MRPC", "eval_accuracy", "accuracy"),
+    ("mrpc", "MRPC", "f1", "F1"),
+    ("sts-b", "STS-B", "pearson", "Pearson"),
+    ("sts-b", "STS-B", "spearman", "Spearman"),
+    ("qqp", "QQP", "eval_accuracy", "accuracy"),
+    ("qqp", "QQP", "f1", "F1"),
+    ("mnli", "MNLI-m", "eval_accuracy", "accuracy"),
+    ("mismnli", "MNLI-mm", "eval_accuracy", "accuracy"),
+    ("qnli", "QNLI", "eval_accuracy", "accuracy"),
+    ("rte", "RTE", "eval_accuracy", "accuracy"),
+    ("wnli", "WNLI", "eval_accuracy", "accuracy"),
+)
 
 
-@dataclass(frozen=True)
-class GlueRun:
-    """One task fine-tuned with one seed.
-
-    Attributes:
-        task: key of `GLUE_TASKS`.
-        seed: of the run.
-        path: its directory.
-        scores: at the best checkpoint, by the keys of `eval_results.txt`.
-        problem: why there are none.
-    """
-
-    task: str
-    seed: int
-    path: str
-    scores: Mapping[str, float]
-    problem: str = ""
-
-    @property
-    def score(self) -> float:
-        """The score the best checkpoint was chosen by; minus infinity where there is none."""
-        score = self.scores.get(GLUE_TASKS[self.task].best_metric, math.nan)
-        return -math.inf if math.isnan(score) else score
-
-    @property
-    def predictions(self) -> str:
-        """The file for GLUE's server, which may not be there."""
-        return os.path.join(self.path, GLUE_TASKS[self.task].submission_file)
-
-
-def read_runs(results_dir: str) -> list[GlueRun]:
-    """Reads the runs in a directory, by task and seed.
+def read_runs(results_dir: str) -> Runs:
+    """Returns the scores of all runs in a directory.
 
     Raises:
-        ValueError: there are none, or a file of one cannot be understood; the message names it.
+        ValueError: the directory contains no runs, or a file of a run is damaged.
     """
-    tasks = "|".join(map(re.escape, GLUE_TASKS))
-    names = (re.fullmatch(rf"({tasks})-seed([0-9]{{1,18}})", n) for n in folder_names(results_dir))
-    runs = [_read_run(m[1], int(m[2]), os.path.join(results_dir, m[0])) for m in names if m]
+    runs: dict[str, dict[int, Scores]] = {}
+    for name in folder_names(results_dir):
+        task, _, seed = name.rpartition("-seed")
+        if task in GLUE_TASKS and re.fullmatch("[0-9]{1,18}", seed):
+            runs.setdefault(task, {})[int(seed)] = _best_scores(os.path.join(results_dir, name))
     if not runs:
         raise ValueError(
-            f"--results_dir {results_dir!r} holds no results of run_glue.sh: no directory "
-            "<task>-seed<seed>, such as rte-seed1."
+            f"--results_dir {results_dir!r} contains no results of run_glue.sh: expected "
+            "directories <task>-seed<seed>, such as rte-seed1."
         )
-    order = list(GLUE_TASKS)
-    return sorted(runs, key=lambda run: (order.index(run.task), run.seed))
+    return runs
 
 
-def _read_run(task: str, seed: int, path: str) -> GlueRun:
-    blocks = read_evaluations(os.path.join(path, _RESULTS_FILE))
+def _best_scores(path: str) -> Scores:
+    if file_exists(os.path.join(path, "run_glue.unfinished")):
+        return {}
+    evaluations = read_evaluations(path)
     best_file = os.path.join(path, BEST_FILE)
-    step = BestTrial.read(best_file).step if file_exists(best_file) else max(blocks, default=-1)
-    problem = "" if step in blocks else f"{_RESULTS_FILE} lacks the best checkpoint's scores"
-    if file_exists(os.path.join(path, _UNFINISHED_FILE)):
-        problem = "has not finished"
-    return GlueRun(task, seed, path, {} if problem else blocks[step], problem)
+    is_trained = file_exists(best_file)  # a run that only evaluates has no best checkpoint
+    step = BestTrial.read(best_file).step if is_trained else max(evaluations, default=-1)
+    return evaluations.get(step, {})
 
 
-def read_evaluations(path: str) -> dict[int, dict[str, float]]:
-    """Reads an `eval_results.txt`, if it is there: the results of each checkpoint, by its step.
-
-    Arrays, which the original prints among them, are left out.
-
-    Raises:
-        ValueError: the file is damaged; names it and the key.
-    """
-    blocks: dict[int, dict[str, float]] = {}
-    text = read_utf8(path) if file_exists(path) else ""
-    for block in re.split(r"^=+$", text, flags=re.MULTILINE):
-        values = dict(re.findall(r"^(\w+) = ([-+\w.]+)$", block, re.MULTILINE))
-        values.pop("best", None)  # of the checkpoints before this one
-        for key, value in values.items() if "global_step" in values else ():
-            if not re.fullmatch(STEP if key == "global_step" else NUMBER, value):
-                raise ValueError(f"{path}: {key:.80} must be a number. Received: {shown(value)}")
-        if "global_step" in values:
-            step = int(values.pop("global_step"))
-            blocks[step] = {key: float(value) for key, value in values.items()}
-    return blocks
+def read_evaluations(output_dir: str) -> dict[int, Scores]:
+    """Returns the finite numbers in `eval_results.txt` by step; none if there is no file."""
+    path = os.path.join(output_dir, "eval_results.txt")
+    evaluations = {}
+    for block in read_utf8(path).split("=" * 50) if file_exists(path) else ():
+        if step := re.search(rf"^global_step = ({STEP})$", block, re.MULTILINE):
+            numbers = re.findall(rf"^(\w+) = ({NUMBER})$", block, re.MULTILINE)
+            values = {key: float(value) for key, value in numbers if math.isfinite(float(value))}
+            evaluations[int(step[1])] = {k: values[k] for k in values.keys() - _NO_SCORES}
+    return evaluations
 
 
-def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], float]]:
-    """Finds the published model, and its scores in percent by task and metric, of runs.
+def published_scores(model: str) -> tuple[str | None, dict[tuple[str, str], float | None]]:
+    """Returns the name of a released model and its published scores.
 
-    `model` is the name of a released one, such as "base_v2", or a model of any format, which counts
-    as the released model that has its configuration; None and no scores for others.
+    Args:
+        model: a name such as "base_v2", or a model in any format, which is identified by its
+            configuration.
+
+    Returns:
+        The name, and scores in percent by task and metric. `None` and no scores for other models.
 
     Raises:
         ValueError: there is no such model.
     """
-    # TensorFlow, which a table without them need not wait for.
+    # These imports load TensorFlow, which other tables do not need.
     from albert_tf.checkpoints.formats import recognise
-    from albert_tf.checkpoints.model_directory import CONFIG_FILE
-    from albert_tf.config import PRESETS, AlbertConfig
+    from albert_tf.config import PRESETS
     from albert_tf.finetuning.recipes import SIZES, VERSIONS, recipe_for, released_name
 
-    name: str | None = model
-    if model not in PRESETS:
-        config_file = os.path.join(model, CONFIG_FILE)  # which alone will do
-        is_there = file_exists(config_file)
-        config = AlbertConfig.from_json_file(config_file) if is_there else None
-        config = config or recognise(model, "--model").config
-        name = released_name(config) if config else None
+    config = None if model in PRESETS else recognise(model, "--model").config
+    name = model if model in PRESETS else released_name(config) if config else None
     size, _, version = (name or "").partition("_")
     if size not in SIZES or version not in VERSIONS:
         return None, {}
-    published = {task: recipe_for(task, size, version).published for task in GLUE_TASKS}
-    return name, {(t, metric): score for t in published for metric, score in published[t].items()}
-
-
-def summarize(runs: Sequence[GlueRun], published: Mapping[tuple[str, str], float]) -> list[Row]:
-    """Returns a row for each metric that GLUE defines for a task and that has scores.
-
-    They are in GLUE's order. Published scores are in percent, by task and metric.
-    """
-    rows: list[Row] = []
-    for task in _TITLES:
-        for metric in task_metrics(task):
-            values = {
-                run.seed: 100 * run.scores[metric]
-                for run in runs
-                if run.task == task and math.isfinite(run.scores.get(metric, math.nan))
-            }
-            if values:
-                rows.append(
-                    {
-                        "task": task,
-                        "metric": metric,
-                        "median": statistics.median(values.values()),
-                        "min": min(values.values()),
-                        "max": max(values.values()),
-                        "published": published.get((task, metric)),
-                        "seeds": values,
-                    }
-                )
-    return rows
-
-
-def task_metrics(task: str) -> list[str]:
-    """Returns the keys of the scores GLUE defines for a task, the one that decides first."""
-    row = GLUE_TASKS[task]
-    return list(dict.fromkeys([row.best_metric, *(_KEYS.get(name, name) for name in row.metrics)]))
+    recipes = {task: recipe_for(task, size, version) for task, *_ in _ROWS}
+    return name, {(t, m): recipes[t].published.get(m) for t, _, m, _ in _ROWS}
 
 
 def write_results(
-    results_dir: str, rows: Sequence[Row], model: str | None, runs: Sequence[GlueRun]
+    results_dir: str,
+    runs: Runs,
+    model: str | None = None,
+    published: Mapping[tuple[str, str], float | None] = types.MappingProxyType({}),
 ) -> str:
-    """Writes `glue_results.md`, `.json` and `.png`; returns the table.
+    """Writes `glue_results.md`, `.json` and `.png`; returns the Markdown table.
 
-    The rows are those of `summarize`, with published scores of `model`. Runs without scores are
-    named below the table.
+    Args:
+        results_dir: directory of the files.
+        runs: see `read_runs`. Runs without scores are listed below the table.
+        model: name of the model with the published scores. If `None`, the table has no such column.
+        published: see `published_scores`.
     """
-    header = ["task", "metric", "median", "min to max", "seeds"]
-    header += [f"published, {model}"] if model else []
-    cells = [header]
-    for row in rows:
-        scores = [f"{row['median']:.1f}", f"{row['min']:.1f} to {row['max']:.1f}"]
-        published = [str(row["published"] or "-")] if model else []
-        titles = [_TITLES[row["task"]], _METRIC_TITLES[row["metric"]]]
-        cells.append([*titles, *scores, str(len(row["seeds"])), *published])
+    cells = [["task", "metric", "median", "min to max", "seeds"]]
+    cells[0] += [f"published, {model}"] if model else []
+    rows: list[dict[str, Any]] = []
+    for task, title, metric, metric_title in _ROWS:
+        found = sorted(runs.get(task, {}).items())
+        if seeds := {seed: 100 * scores[metric] for seed, scores in found if metric in scores}:
+            best, worst = max(seeds.values()), min(seeds.values())
+            row = {"task": task, "metric": metric, "median": statistics.median(seeds.values())}
+            row |= {"min": worst, "max": best, "published": published.get((task, metric))}
+            rows.append({**row, "seeds": seeds})
+            spread = f"{worst:.1f} to {best:.1f}"
+            cells.append([title, metric_title, f"{row['median']:.1f}", spread, str(len(seeds))])
+            cells[-1] += [str(row["published"] or "-")] if model else []
     notes = ["In percent, on the development sets, at the best checkpoint of each run."]
-    notes += [
-        f"Without a score: {os.path.basename(run.path)} ({run.problem})."
-        for run in runs
-        if run.problem and run.task in _TITLES
-    ]
+    for task in dict.fromkeys(row[0] for row in _ROWS):
+        missing = [seed for seed, scores in sorted(runs.get(task, {}).items()) if not scores]
+        notes += [f"No scores: {task}-seed{seed}." for seed in missing]
     content = {"model": model, "unit": "percent", "scores": rows}
+    titles = ["\n".join(row[:2]) for row in cells[1:]]
     path = os.path.join(results_dir, "glue_results")
-    return write_table(path, cells, notes, content, _picture(rows))
+    return write_table(path, cells, notes, content, _figure(titles, rows))
 
 
 def write_table(
-    path: str, rows: Sequence[Sequence[str]], notes: Sequence[str], content: Any, picture: bytes
+    path: str, rows: Sequence[Sequence[str]], notes: Sequence[str], content: Any, figure: bytes
 ) -> str:
-    """Writes `<path>.md`, `.json` and `.png`; returns the table as Markdown, with its notes.
+    """Writes `<path>.md`, `.json` and `.png`; returns the Markdown table with its notes.
 
-    The first row is the header; the first two columns are texts, the others numbers.
+    The first row is the header. The first two columns are texts, the others numbers.
     """
     header, *others = rows
     lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *others]
     table = "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes]) + "\n"
     text = json.dumps(content, indent=2) + "\n"
-    for ending, data in (("md", table.encode()), ("json", text.encode()), ("png", picture)):
+    for ending, data in (("md", table.encode()), ("json", text.encode()), ("png", figure)):
         with write_then_rename(f"{path}.{ending}") as file:
             file.write(data)
     return table
 
 
-def _picture(rows: Sequence[Row]) -> bytes:
-    """A column for each metric of a task: a dot for each seed, their median, what was published."""
+def _figure(titles: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
     from matplotlib.figure import Figure  # slow to import
 
     figure = Figure(figsize=(max(3, 1 + 0.9 * len(rows)), 4), layout="constrained")
     axes = figure.add_subplot(ylabel="percent, development set")
     for column, row in enumerate(rows):
-        seeds = row["seeds"].values()
-        axes.plot([column] * len(seeds), seeds, "o", alpha=0.5, color="tab:blue")
+        scores = row["seeds"].values()
+        axes.plot([column] * len(scores), scores, "o", alpha=0.5, color="tab:blue")
         axes.plot(column, row["median"], "_", markersize=30, color="tab:blue")
-        if row["published"] is not None:
-            axes.plot(column, row["published"], "D", mfc="none", color="tab:orange")
-    titles = [f"{_TITLES[row['task']]}\n{_METRIC_TITLES[row['metric']]}" for row in rows]
+        axes.plot(column, row["published"] or math.nan, "D", mfc="none", color="tab:orange")
     axes.set_xticks(range(len(rows)), titles, fontsize="small")
     axes.set_title("dots: seeds, lines: medians, diamonds: published", fontsize="small")
     axes.grid(axis="y", alpha=0.3)
     return png(figure)
 
 
-def choose_files(runs: Sequence[GlueRun]) -> dict[str, str]:
-    """Returns the predictions to submit, by task: those of the seed with the best score."""
-    chosen: dict[str, GlueRun] = {}
-    for run in sorted(runs, key=lambda run: (-run.score, run.seed)):
-        if run.task not in _OF_MNLI and file_exists(run.predictions):
-            chosen.setdefault(run.task, run)
-    for run in runs:
-        of_chosen = "mnli" in chosen and run.seed == chosen["mnli"].seed
-        if run.task in _OF_MNLI and of_chosen and file_exists(run.predictions):
-            chosen[run.task] = run
-    return {task: run.predictions for task, run in chosen.items()}
+def choose_files(results_dir: str, runs: Runs) -> dict[str, str]:
+    """Returns the predictions to submit by task: those of the seed with the best score.
+
+    MNLI-mm and AX use the seed of MNLI, because one model predicts all three.
+    """
+
+    def path(task: str, seed: int) -> str:
+        return os.path.join(results_dir, f"{task}-seed{seed}", GLUE_TASKS[task].submission_file)
+
+    def best_seed(task: str) -> int:
+        metric, seeds = GLUE_TASKS[task].best_metric, runs.get(task, {})
+        found = [(seeds[n].get(metric, -math.inf), -n) for n in seeds if file_exists(path(task, n))]
+        return -max(found, default=(0, 1))[1]
+
+    chosen = {t: path(t, best_seed("mnli" if t in ("mismnli", "ax") else t)) for t in GLUE_TASKS}
+    return {task: file for task, file in chosen.items() if file_exists(file)}
 
 
 def write_submission(path: str, files: Mapping[str, str], *, allow_missing: bool = False) -> None:
-    """Writes the zip of `choose_files`; the same predictions give the same bytes.
+    """Writes the zip file for the GLUE server.
+
+    Args:
+        path: the zip file.
+        files: predictions by task; see `choose_files`.
+        allow_missing: whether predictions of some tasks may be missing.
 
     Raises:
-        ValueError: predictions of a task are missing, and may not be or are all there were.
+        ValueError: predictions are missing.
     """
     missing = [task for task in GLUE_TASKS if task not in files]
     if missing and not (files and allow_missing):
@@ -292,14 +225,10 @@ def write_submission(path: str, files: Mapping[str, str], *, allow_missing: bool
         )
     if missing:
         logging.warning("The submission lacks %s and will be rejected", ", ".join(missing))
-    by_name = {GLUE_TASKS[task].submission_file: files[task] for task in files}
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for name in sorted(by_name):
-            info = zipfile.ZipInfo(name)  # without the time of the file it comes from
-            info.external_attr = 0o644 << 16
-            info.compress_type = zipfile.ZIP_DEFLATED
-            with open_binary(by_name[name], "rb") as source:
-                archive.writestr(info, source.read())
-    with write_then_rename(path) as file:
-        file.write(content.getvalue())
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for task, source in sorted(files.items()):
+            with open_binary(source, "rb") as file:
+                archive.writestr(GLUE_TASKS[task].submission_file, file.read())
+    with write_then_rename(path) as output:
+        output.write(content.getvalue())

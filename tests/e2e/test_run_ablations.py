@@ -1,4 +1,4 @@
-"""The comparisons, trained as a user does; a run that was cut off goes on."""
+"""run_ablations from end to end: resuming, signals, invalid flags."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ PASSED = (
 
 
 def flags(run, output, **changes):
-    """Six steps of a base of two layers and of a model of one."""
+    """Flags for six steps of a base with two layers and a variant with one layer."""
     own = {
         "albert_config_file": run.folder / "model" / "albert_config.json",
         "input_file": run.folder / "train-*.tfrecord",
@@ -39,15 +39,12 @@ def flags(run, output, **changes):
         **changes,
     }
     given = run.flags(save_checkpoints_steps=2, num_warmup_steps=1)
-    return {
-        **own,
-        "": True,
-        **{name: given[name] for name in PASSED},
-    }  # the second is typed `--`: what follows is for the runs
+    passed = {name: given[name] for name in PASSED}
+    return {**own, "": True, **passed}  # the second is typed as `--`
 
 
-@pytest.mark.slow  # each run imports TensorFlow; unit tests cover the rest
-def test_a_cut_off_comparison_resumes_and_ends_as_an_unbroken_one(tmp_path):
+@pytest.mark.slow
+def test_an_interrupted_comparison_resumes_and_ends_like_an_unbroken_one(tmp_path):
     run = PretrainingRun(tmp_path, hidden_dropout_prob=0.2, num_hidden_groups=1)
     output = tmp_path / "ablations"
     before = tree(tmp_path)
@@ -75,7 +72,7 @@ def test_a_cut_off_comparison_resumes_and_ends_as_an_unbroken_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_being_ended_leaves_no_run_behind(tmp_path):
+def test_sigterm_ends_the_current_training(tmp_path):
     run = PretrainingRun(tmp_path, num_hidden_groups=1)
     output = tmp_path / "ablations"
     log = output / "base-seed3.log"
@@ -95,15 +92,15 @@ def test_being_ended_leaves_no_run_behind(tmp_path):
 
 
 def processes_with(text):
-    """How many processes have a text in their command line."""
+    """Returns the number of processes with a text in their command line."""
     found = 0
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has ended
             found += text.encode() in path.read_bytes()
     return found
 
 
-def test_mistakes_are_reported_before_anything_is_written(tmp_path):
+def test_invalid_flags_are_rejected_before_writing(tmp_path):
     run = PretrainingRun(tmp_path, num_hidden_groups=1)
     output = tmp_path / "ablations"
     mistakes = [

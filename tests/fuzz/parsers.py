@@ -593,13 +593,6 @@ for _name, _read, _settings in (
     ("ablation", _ablation, {"others": {"eval_results.txt": _EVAL_RESULTS}}),
 ):
     _add(_name, "metrics.jsonl", _read, (_RUN / "metrics.jsonl",), **_settings)
-_add(
-    "ablation_settings",
-    "ablation_settings.json",
-    lambda: ablations.check_same_settings(".", {"steps": 5, "text": "x"}),
-    (_json({"steps": 5, "text": "x", "more": [1, 2]}),),
-    named=("ablation_settings.json", "--output_dir"),
-)
 _add("best_trial", "best_trial.txt", _best_trial, _BEST_TRIALS, {"model.ckpt-best.index": b""})
 _add("eval_results", "eval_results.txt", lambda: EvaluationResults(".", 5), (_EVAL_RESULTS,))
 _add(

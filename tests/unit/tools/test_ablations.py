@@ -1,9 +1,6 @@
-"""The comparisons: their models, the order of the runs, what is repeated, and the results."""
+"""Ablations: the models, the order and flags of the runs, and the results."""
 
-import dataclasses
 import json
-from contextlib import contextmanager
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +11,6 @@ from albert_tf.tools.ablations import (
     Variant,
     choose_variants,
     read_run,
-    rows,
     run_ablations,
     write_results,
 )
@@ -31,7 +27,7 @@ BASE = AlbertConfig(
     type_vocab_size=5,
     extra={"net_structure_type": 0},
 )
-# What each model has that the base has not.
+# Differences of each model from the base.
 EXPECTED = {
     "base": {},
     "embedding_size-3": {"embedding_size": 3},
@@ -49,259 +45,162 @@ EXPECTED = {
     "width-8": {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 12},
     "width-32": {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48},
 }
-
-
-class TestModels:
-    def test_they_differ_from_the_base_in_what_their_names_say(self):
-        before = {**BASE.to_dict(), "parameter_sharing": "all"}
-        found = {}
-        for variant in choose_variants(BASE):
-            after = {"parameter_sharing": "all", **variant.config.to_dict()}
-            assert after.keys() == before.keys()
-            found[variant.name] = {key: after[key] for key in after if after[key] != before[key]}
-        assert found == EXPECTED
-
-    def test_sentence_losses_are_those_there_are_records_for(self):
-        losses = {v.name: v.sentence_loss for v in choose_variants(BASE, ["sentence_loss"])}
-        assert losses == {"base": "sop", "sentence_loss-nsp": "nsp", "sentence_loss-none": "none"}
-        variants = choose_variants(BASE, ["sentence_loss"], losses=["sop", "none"])
-        assert [v.name for v in variants] == ["base", "sentence_loss-none"]
-
-    def test_given_values_replace_the_others_and_the_base_is_never_repeated(self):
-        values = {"depth": [3, 4, 3, 12], "width": [16], "embedding_size": []}
-        variants = choose_variants(BASE, ["depth", "width"], values)
-        assert [v.name for v in variants] == ["base", "depth-3", "depth-12"]
-        names = [v.name for v in choose_variants(BASE, ["embedding_size"], values)]
-        assert names == ["base", "embedding_size-3", "embedding_size-12", "embedding_size-16"]
-        dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-        other = BASE.replace(parameter_sharing="none", num_hidden_layers=1, **dropout)
-        names = [v.name for v in choose_variants(other, ["sharing", "dropout", "depth"])]
-        assert "sharing-none" not in names
-        assert "sharing-all" in names
-        assert names[-2:] == ["dropout-0.0", "depth-2"]
-
-    def test_what_cannot_be_built_is_named(self):
-        with pytest.raises(ValueError, match="width-5"):
-            choose_variants(BASE.replace(num_attention_heads=8), ["width"], {"width": [5]})
-        with pytest.raises(ValueError, match=r"--comparisons.*'deepness'"):
-            choose_variants(BASE, ["deepness"])
-
-
+RECORDS = {"sop": (["s"], ["S"]), "nsp": (["n", "m"], ["N"]), "none": (["s"], ["S"])}
 STEPS = 6
 
 
-class Pretended:
-    """Stands for the processes of run_pretraining: notes flags and writes results, or fails."""
+def settings(folder="out", base=BASE, **changes):
+    given = {"num_train_steps": STEPS, "records": RECORDS, "seeds": (1,), **changes}
+    return AblationSettings(output_dir=str(folder), base=base, **given)
 
-    def __init__(self, folder):
-        self.calls = []
-        self.failing = "no such run"
-        self.folder = folder
-        small_config(num_hidden_groups=1).to_json_file(str(folder / "base.json"))
 
-    @contextmanager
-    def __call__(self, name, arguments, output):
-        assert name == "run_pretraining"
-        pairs = [argument.removeprefix("--").partition("=") for argument in arguments]
-        flags = {name: value if equals else True for name, equals, value in pairs}
-        self.calls.append(flags)
-        code = int(self.failing in flags["output_dir"])
-        if "dry_run" not in flags and not code:
-            metric = {"sop": "sentence_order", "nsp": "next_sentence"}.get(flags["sentence_loss"])
-            path = self.folder / flags["output_dir"]
-            path.mkdir(parents=True, exist_ok=True)
-            text = f"masked_lm_accuracy = 0.5\nmasked_lm_loss = 2.0\nglobal_step = {STEPS}\n"
-            text += f"{metric}_accuracy = 0.75\n" if metric else ""
-            (path / "eval_results.txt").write_text(text)
-        yield SimpleNamespace(returncode=code)
+def test_variants_differ_from_the_base_in_one_respect():
+    before = {**BASE.to_dict(), "parameter_sharing": "all"}
+    found, losses = {}, {}
+    for variant in choose_variants(settings()):
+        after = {"parameter_sharing": "all", **variant.config.to_dict()}
+        assert after.keys() == before.keys()
+        found[variant.name] = {key: after[key] for key in after if after[key] != before[key]}
+        losses[variant.name] = variant.sentence_loss
+    assert found == EXPECTED
+    assert {name: loss for name, loss in losses.items() if loss != "sop"} == {
+        "sentence_loss-nsp": "nsp",
+        "sentence_loss-none": "none",
+    }
 
-    def names(self):
-        return [flags["output_dir"].rsplit("/out/")[1] for flags in self.calls]
+
+def test_given_values_replace_the_defaults_and_the_base_is_not_repeated():
+    values = {"depth": [3, 4, 3, 12], "width": [16], "embedding_size": []}
+    records = {"sop": RECORDS["sop"], "none": RECORDS["none"]}
+    comparisons = ["depth", "width", "embedding_size", "sentence_loss"]
+    given = settings(comparisons=comparisons, values=values, records=records)
+    assert [variant.name for variant in choose_variants(given)] == [
+        *("base", "depth-3", "depth-12", "embedding_size-3", "embedding_size-12"),
+        *("embedding_size-16", "sentence_loss-none"),
+    ]
+    wide = BASE.replace(num_attention_heads=8)
+    with pytest.raises(ValueError, match="width-5"):
+        choose_variants(settings(base=wide, comparisons=["width"], values={"width": [5]}))
+    with pytest.raises(ValueError, match=r"comparisons.*'deepness'"):
+        choose_variants(settings(comparisons=["deepness"]))
 
 
 @pytest.fixture
-def pretended(monkeypatch, tmp_path):
-    processes = Pretended(tmp_path)
-    monkeypatch.setattr(ablations, "started", processes)
-    return processes
+def compare(monkeypatch, tmp_path):
+    """Runs a comparison with a stub of run_pretraining; returns the flags of each call."""
+    calls = []
+
+    def run_command(name, arguments, log=None):
+        assert name == "run_pretraining"
+        pairs = [argument.removeprefix("--").partition("=") for argument in arguments]
+        flags = {name: value if equals else True for name, equals, value in pairs}
+        calls.append({**flags, "run": flags["output_dir"].partition("/out/")[2]})
+        if compare.failing in flags["output_dir"] or compare.failing == flags["sentence_loss"]:
+            return 3
+        if "dry_run" not in flags:
+            path = tmp_path / flags["output_dir"]
+            path.mkdir(parents=True, exist_ok=True)
+            metric = {"sop": "sentence_order", "nsp": "next_sentence"}.get(flags["sentence_loss"])
+            (path / "eval_results.txt").write_text(
+                f"masked_lm_accuracy = 0.5\n{metric}_accuracy = 0.75\nglobal_step = {STEPS}\n"
+            )
+        return 0
+
+    def compare(*comparisons, dry_run=False, **changes):
+        calls.clear()
+        changes = {"training_flags": ["--max_seq_length=11"], **changes}
+        given = settings(tmp_path / "out", comparisons=comparisons, **changes)
+        run_ablations(given, dry_run=dry_run)
+        return calls
+
+    compare.calls, compare.failing = calls, "nothing"
+    monkeypatch.setattr(ablations, "run_command", run_command)
+    return compare
 
 
-def compare(folder, comparisons, *, dry_run=False, steps=STEPS, seeds=(1,), more=(), **values):
-    settings = AblationSettings(
-        output_dir=str(folder / "out"),
-        albert_config_file=str(folder / "base.json"),
-        records={"sop": (["s"], ["S"]), "nsp": (["n", "m"], ["N"]), "none": (["s"], ["S"])},
-        num_train_steps=steps,
-        training_flags=["--max_seq_length=11"],
-        comparisons=comparisons,
-        values=values,
-        seeds=seeds,
-        base_seeds=more,
-    )
-    run_ablations(settings, dry_run=dry_run)
+def test_the_base_comes_first_and_only_model_and_seed_differ(compare, tmp_path):
+    calls = compare("depth", seeds=(1, 2), base_seeds=(2, 3), values={"depth": [3]})
+    names = ["base-seed1", "base-seed2", "base-seed3", "depth-3-seed1", "depth-3-seed2"]
+    assert [call["run"] for call in calls] == names
+    first = calls[0]
+    assert (first["max_seq_length"], first["num_train_steps"]) == ("11", str(STEPS))
+    assert (first["input_file"], first["eval_input_file"]) == ("s", "S")
+    for other in calls[1:]:
+        different = {name for name in first if other[name] != first[name]}
+        assert different <= {"run", "output_dir", "albert_config_file", "seed"}
+    assert AlbertConfig.from_json_file(calls[3]["albert_config_file"]).num_hidden_layers == 3
 
 
-class TestRuns:
-    def test_the_base_comes_first_with_all_its_seeds_then_each_model(self, pretended, tmp_path):
-        compare(tmp_path, ["depth"], seeds=(1, 2), more=(2, 3), depth=[3])
-        names = ["base-seed1", "base-seed2", "base-seed3", "depth-3-seed1", "depth-3-seed2"]
-        assert pretended.names() == names
-
-    def test_they_get_the_same_flags_but_for_model_and_seed(self, pretended, tmp_path):
-        compare(tmp_path, ["depth"], more=(2,), depth=[3])
-        first, *others = pretended.calls
-        assert (first["max_seq_length"], first["num_train_steps"]) == ("11", str(STEPS))
-        assert (first["input_file"], first["eval_input_file"]) == ("s", "S")
-        for other in others:
-            different = {name for name in first if other[name] != first[name]}
-            assert different <= {"output_dir", "albert_config_file", "seed"}
-        config = AlbertConfig.from_json_file(others[1]["albert_config_file"])
-        assert config.num_hidden_layers == 3
-
-    def test_sentence_losses_get_their_records_and_are_evaluated_on_each_others(
-        self, pretended, tmp_path
-    ):
-        compare(tmp_path, ["sentence_loss"])
-        calls = {
-            name: (flags["sentence_loss"], flags["input_file"], "nodo_train" in flags)
-            for name, flags in zip(pretended.names(), pretended.calls, strict=True)
-        }
-        assert calls == {
-            "base-seed1": ("sop", "s", False),
-            "base-seed1/as_nsp": ("nsp", "N", True),
-            "sentence_loss-nsp-seed1": ("nsp", "n,m", False),
-            "sentence_loss-nsp-seed1/as_sop": ("sop", "S", True),
-            "sentence_loss-none-seed1": ("none", "s", False),
-        }
-        assert (tmp_path / "out" / "ablations.md").read_text().count("75.0 | 75.0") == 2
-        pretended.calls.clear()
-        compare(tmp_path, ["sentence_loss", "depth"], depth=[3])  # the others are finished
-        assert pretended.names() == ["depth-3-seed1"]
-
-    def test_a_failed_run_is_named_after_the_others_and_repeated_next_time(
-        self, pretended, tmp_path
-    ):
-        pretended.failing = "depth-3"
-        with pytest.raises(ValueError, match="depth-3-seed1"):
-            compare(tmp_path, ["depth"], depth=[3, 5])
-        table = (tmp_path / "out" / "ablations.md").read_text()
-        assert "| 5 |" in table
-        assert "| 3 |" not in table
-        pretended.failing = "no such run"
-        pretended.calls.clear()
-        compare(tmp_path, ["depth"], depth=[3, 5])
-        assert pretended.names() == ["depth-3-seed1"]
-
-    def test_runs_of_other_settings_are_not_mixed(self, pretended, tmp_path):
-        compare(tmp_path, [])
-        with pytest.raises(ValueError, match=r"--output_dir.*num_train_steps was 6, and is 7"):
-            compare(tmp_path, [], steps=7)
-        (tmp_path / "out" / "ablation_settings.json").write_text("[" * 10**5)
-        with pytest.raises(ValueError, match=r"--output_dir.*ablation_settings\.json"):
-            compare(tmp_path, [])
-
-    def test_a_dry_run_tries_one_of_each_sentence_loss(self, pretended, tmp_path):
-        comparisons = ["sentence_loss", "depth"]
-        compare(tmp_path, comparisons, dry_run=True, more=(2,), depth=[3])
-        assert not (tmp_path / "out").exists()
-        assert sorted(flags["sentence_loss"] for flags in pretended.calls) == ["none", "nsp", "sop"]
-        for flags in pretended.calls:
-            assert flags["dry_run"] is True
-            assert flags["albert_config_file"] == str(tmp_path / "base.json")
-        pretended.failing = "nsp"
-        with pytest.raises(ValueError, match="--sentence_loss=nsp"):
-            compare(tmp_path, comparisons, dry_run=True)
+def test_sentence_losses_are_evaluated_on_the_records_of_each_other(compare, tmp_path):
+    calls = compare("sentence_loss")
+    runs = {c["run"]: (c["sentence_loss"], c["input_file"], "nodo_train" in c) for c in calls}
+    assert runs == {
+        "base-seed1": ("sop", "s", False),
+        "base-seed1/as_nsp": ("nsp", "N", True),
+        "sentence_loss-nsp-seed1": ("nsp", "n,m", False),
+        "sentence_loss-nsp-seed1/as_sop": ("sop", "S", True),
+        "sentence_loss-none-seed1": ("none", "s", False),
+    }
+    assert (tmp_path / "out" / "ablations.md").read_text().count("75.0 | 75.0") == 2
 
 
-class TestResults:
-    CONFIG = small_config(num_hidden_groups=1)
-    SHARING_NONE = Variant(
-        "sharing",
-        "none",
-        CONFIG.replace(parameter_sharing="none"),
-        {"parameter_sharing": "none"},
-        "sop",
-        "what layers share",
-        "table 4",
-    )
+def test_failed_runs_are_repeated_and_finished_runs_are_not(compare, tmp_path):
+    compare.failing = "depth-3"
+    with pytest.raises(ValueError, match="depth-3-seed1"):
+        compare("depth", values={"depth": [3, 5]})
+    table = (tmp_path / "out" / "ablations.md").read_text()
+    assert "| 5 |" in table
+    assert "| 3 |" not in table
+    compare.failing = "nothing"
+    assert [call["run"] for call in compare("depth", values={"depth": [3, 5]})] == ["depth-3-seed1"]
+    with pytest.raises(ValueError, match=r"out.*other settings"):
+        compare("depth", num_train_steps=7)
 
-    @staticmethod
-    def leave(path, *, accuracy, order=None, step=20):
-        """What a run leaves behind."""
-        path.mkdir(parents=True)
-        lines = ["loss = 3.5", "masked_lm_loss = 3.25", f"masked_lm_accuracy = {accuracy}"]
-        lines += [f"sentence_order_accuracy = {order}"] if order else []
-        (path / "eval_results.txt").write_text("\n".join([*lines, f"global_step = {step}\n"]))
-        records = [
-            {"step": 5 * n, "phase": "train", "time": "", "examples_per_second": speed}
-            for n, speed in enumerate((8.0, 2.0, 9.0))
-        ]
-        for share in (2, 1):
-            values = {"step": step // share, "masked_lm_accuracy": accuracy / share}
-            records.append({**values, "phase": "eval", "time": ""})
-        (path / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
 
-    @pytest.fixture
-    def runs(self, tmp_path):
-        """Two seeds of the base and one of a model that shares nothing."""
-        models = [(Variant("base", "base", self.CONFIG), seed) for seed in (4, 5)]
-        found = []
-        for (variant, seed), accuracy in zip(
-            [*models, (self.SHARING_NONE, 4)], (0.25, 0.125, 0.5), strict=True
-        ):
-            path = tmp_path / f"{variant.name}{seed}"
-            self.leave(path, accuracy=accuracy, order=0.75 if variant.name == "base" else None)
-            found.append(read_run(dataclasses.replace(variant, seed=seed), str(path)))
-        return found
+def test_a_dry_run_checks_each_sentence_loss_and_writes_nothing(compare, tmp_path):
+    calls = compare("sentence_loss", "depth", dry_run=True)
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(call["sentence_loss"] for call in calls) == ["none", "nsp", "sop"]
+    assert all(call["dry_run"] for call in calls)
+    compare.failing = "nsp"
+    with pytest.raises(ValueError, match="nsp"):
+        compare("sentence_loss", dry_run=True)
 
-    def test_a_run_is_its_last_evaluation_its_curve_and_its_median_speed(self, runs, tmp_path):
-        run = runs[0]
-        assert (run["seed"], run["steps"]) == (4, 20)
-        assert run["scores"]["masked_lm_accuracy"] == 0.25
-        assert run["scores"]["examples_per_second"] == 8.0
-        assert run["curve"] == {10: 0.125, 20: 0.25}
-        assert runs[2]["encoder_parameters"] > run["encoder_parameters"]
-        assert read_run(self.SHARING_NONE, str(tmp_path / "missing")) is None
 
-    def test_the_head_of_sentence_pairs_is_counted_where_there_is_one(self, tmp_path):
-        counts = {}
-        for loss in ("sop", "none"):
-            self.leave(tmp_path / loss, accuracy=0.5)
-            variant = Variant("sentence_loss", loss, self.CONFIG, {}, loss)
-            counts[loss] = read_run(variant, str(tmp_path / loss))["parameters"]
-        assert counts["sop"] - counts["none"] == 12 * 2 + 2
+def test_results_have_scores_at_the_last_step_curves_and_the_spread_of_seeds(tmp_path):
+    config = small_config(num_hidden_groups=1)
+    base = Variant("base", "base", config)
+    other = Variant("sharing", "none", config.replace(parameter_sharing="none"))
+    runs = []
+    for variant, accuracy in ((base, 0.25), (base._replace(seed=5), 0.125), (other, 0.5)):
+        path = tmp_path / f"{variant.name}{variant.seed}"
+        path.mkdir()
+        order = "sentence_order_accuracy = 0.75\n" if variant.name == "base" else ""
+        (path / "eval_results.txt").write_text(
+            f"masked_lm_loss = 3.25\nmasked_lm_accuracy = {accuracy}\n{order}global_step = 20\n"
+        )
+        lines = [{"step": 5, "phase": "train", "examples_per_second": v} for v in (8.0, 2.0, 9.0)]
+        for step, value in ((10, accuracy / 2), (20, accuracy)):
+            lines.append({"step": step, "phase": "eval", "masked_lm_accuracy": value})
+        text = "".join(json.dumps({"time": "", **line}) + "\n" for line in lines)
+        (path / "metrics.jsonl").write_text(text)
+        runs.append(read_run(variant, str(path)))
+    assert runs[0]["scores"]["examples_per_second"] == 8.0
+    assert runs[0]["curve"] == {10: 0.125, 20: 0.25}
+    assert runs[2]["parameters"] > runs[0]["parameters"]
+    assert read_run(base, str(tmp_path / "missing"))["steps"] == 0
 
-    @pytest.mark.parametrize(("step", "found"), [(20, 0.625), (10, None)])  # of an earlier one
-    def test_an_evaluation_as_another_loss_adds_its_accuracy_alone(self, tmp_path, step, found):
-        self.leave(tmp_path / "run", accuracy=0.25, order=0.75)
-        (tmp_path / "run" / "as_nsp").mkdir()
-        text = f"global_step = {step}\nmasked_lm_accuracy = 0.9\nnext_sentence_accuracy = 0.625\n"
-        (tmp_path / "run" / "as_nsp" / "eval_results.txt").write_text(text)
-        scores = read_run(Variant("base", "base", self.CONFIG), str(tmp_path / "run"))["scores"]
-        assert scores.get("next_sentence_accuracy") == found
-        assert scores["masked_lm_accuracy"] == 0.25
-
-    def test_the_table_gives_the_spread_of_seeds_and_leaves_out_empty_columns(self, runs):
-        header, *others = rows(runs)
-        base, none = (dict(zip(header, row, strict=True)) for row in others)
-        assert "next sentence" not in header
-        assert base["masked-LM accuracy"] == "18.8 (12.5 to 25.0)"
-        assert base["seeds"] == "2"
-        assert none["masked-LM accuracy"] == "50.0"
-        assert none["masked-LM loss"] == "3.250"
-        assert (base["sentence order"], none["sentence order"]) == ("75.0 (75.0 to 75.0)", "-")
-        assert none["comparison"] == "what layers share"
-
-    def test_files_agree_with_each_other(self, runs, tmp_path):
-        table = write_results(str(tmp_path / "out"), runs)
-        assert (tmp_path / "out" / "ablations.md").read_text() == table
-        assert all(f"| {' | '.join(cells)} |\n" in table for cells in rows(runs))
-        content = json.loads((tmp_path / "out" / "ablations.json").read_text())
-        assert [run["seed"] for run in content] == [4, 5, 4]
-        assert content[2]["changes"] == {"parameter_sharing": "none"}
-        assert content[2]["source"] == "table 4"
-
-    @pytest.mark.parametrize("chosen", [slice(2), slice(2, None)])  # the base alone; without it
-    def test_a_picture_is_drawn_of_what_there_is(self, runs, tmp_path, chosen):
-        write_results(str(tmp_path / "out"), runs[chosen])
+    table = write_results(str(tmp_path / "out"), runs)
+    assert (tmp_path / "out" / "ablations.md").read_text() == table
+    header, _, first, second = (line.strip("| ").split(" | ") for line in table.splitlines()[:4])
+    first, second = (dict(zip(header, row, strict=True)) for row in (first, second))
+    assert "next sentence" not in header
+    assert (first["seeds"], first["masked-LM accuracy"]) == ("2", "18.8 (12.5 to 25.0)")
+    assert first["sentence order"] == "75.0 (75.0 to 75.0)"
+    assert (second["masked-LM accuracy"], second["masked-LM loss"]) == ("50.0", "3.250")
+    assert (second["sentence order"], second["comparison"]) == ("-", "what layers share")
+    content = json.loads((tmp_path / "out" / "ablations.json").read_text())
+    assert [run["seed"] for run in content] == [0, 5, 0]
+    for chosen in (runs, runs[:2], runs[2:]):
+        write_results(str(tmp_path / "out"), chosen)
         assert (tmp_path / "out" / "ablations.png").read_bytes().startswith(b"\x89PNG")
