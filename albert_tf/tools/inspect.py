@@ -1,4 +1,4 @@
-"""What lies at a path: a model of any format and its sample output, an exported model, a file."""
+"""Describes paths: models of any format with a sample output, exported models, records, files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.formats import recognise
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
-from albert_tf.checkpoints.load_weights import open_checkpoint
-from albert_tf.checkpoints.loading import build_model, read_contents
-from albert_tf.checkpoints.model_contents import ModelContents, StoredModel
+from albert_tf.checkpoints.load_weights import load_weights, open_checkpoint
+from albert_tf.checkpoints.loading import load
+from albert_tf.checkpoints.model_contents import StoredModel
 from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.original.files import GLOBAL_STEP, read_variables
@@ -27,12 +27,12 @@ from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.text_models import heads_in
 from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.classification.predict_texts import TextClassifier
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.files import file_size, open_binary
 from albert_tf.data.records import example_features
-from albert_tf.data.text_examples import TextExample
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
-from albert_tf.finetuning.texts import text_sequences
+from albert_tf.finetuning.encode_texts import TextEncoder
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
@@ -43,16 +43,16 @@ from albert_tf.modeling.models import (
 )
 from albert_tf.modeling.original_names import is_slot
 from albert_tf.modeling.parameter_sharing import parameter_counts
-from albert_tf.pretraining.fill_mask import MASK, FillMask
+from albert_tf.multiple_choice.choose import MultipleChoice
+from albert_tf.pretraining.fill_mask import FillMask
 from albert_tf.pretraining.vocabulary import stored_fingerprint, vocabulary_fingerprint
 from albert_tf.squad.ask import QuestionAnswerer
 from albert_tf.token_classification.tag import TokenClassifier
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _FLAG = "PATH"
-_SHOWN = 8  # values of a tensor or a list
+_SHOWN = 8  # values of a list
 _KINDS = {
     "original": "a release directory or training directory with checkpoints in the original format",
     "huggingface": "a Hugging Face directory",
@@ -60,8 +60,7 @@ _KINDS = {
     "tf2_hub": "the weights of a TF2 SavedModel, such as a TF-Hub encoder",
     "tf1_hub": "a TF-Hub module of TF1",
 }
-# By what features the records of a kind are known.
-_RECORD_KINDS = {
+_RECORD_KINDS = {  # by a feature that identifies the kind
     "masked_lm_positions": "pretraining, masked",
     "token_boundary": "pretraining, to be masked while training",
     "label_ids": "a classification or multiple choice",
@@ -69,13 +68,14 @@ _RECORD_KINDS = {
     "unique_ids": "question answering",
     "input_ids": "token sequences",
 }
-# Two sentences, a blank, a question and its context.
+# Two sentences, a blank, a question, its context and two options.
 _ENGLISH = (
     "The film was a joy from start to end.",
     "I would watch it again.",
     "The capital of France is the [MASK] of Paris.",
     "Who wrote the book?",
     "The book was written by Anna in 1921.",
+    ("Anna", "Paul"),
 )
 _CHINESE = (
     "这部电影从头到尾都很好看。",
@@ -83,50 +83,48 @@ _CHINESE = (
     "北京是中国的首[MASK]。",
     "这本书是谁写的？",
     "这本书是安娜在1921年写的。",
+    ("安娜", "保罗"),
 )
 
 
 def describe(path: str) -> Iterator[str]:
-    """Yields lines on what lies at a path, the surest first.
+    """Yields lines about a path, most reliable facts first.
 
     Args:
-        path: a model of any format, see `albert_tf.load`; a SavedModel of a task; a LiteRT model;
-            a file of records, a tokenizer, or a configuration.
+        path: a model of any format (see `albert_tf.load`), a SavedModel, a LiteRT model, a file of
+            records, a tokenizer, or a configuration.
 
     Raises:
-        ValueError: there is nothing, or what is there cannot be read; what can be is yielded first.
+        ValueError: nothing is there, or it cannot be read. Readable parts are yielded first.
     """
     if is_indirect(path):
-        yield from _model(path, recognise(path, _FLAG))
+        yield from _model(path)
         return
-    exists = tf.io.gfile.exists
-    if not (exists(path) or exists(f"{path}.index")):
+    is_file = tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+    if not (tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index")):
         raise ValueError(f"There is no file or directory {path!r}. {suggestion(path)}")
-    saved_model = find_saved_model(path)
-    if saved_model is not None:
-        yield from describe_saved_model(saved_model)
+    if saved_model := _find_saved_model(path):
+        yield from _saved_model(saved_model)
         yield ""
         try:
-            stored = recognise(saved_model, _FLAG)
+            recognise(saved_model, _FLAG)
         except LoadError as error:
             yield f"No command can load it: {error}"
         else:
-            yield from _model(saved_model, stored)
-        return
-    is_file = exists(path) and not tf.io.gfile.isdir(path)
-    lines = describe_file(path) if is_file else None
-    yield from lines or _model(path, recognise(path, _FLAG))
+            yield from _model(saved_model)
+    else:
+        yield from (_file(path) if is_file else None) or _model(path)
 
 
 def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
-    """Yields a line for each record file and each tokenizer: whether their vocabularies are equal.
+    """Yields whether record files were created with the vocabularies of the tokenizers.
 
-    Record files without a fingerprint are left out, see `pretraining.vocabulary`.
+    Record files without a fingerprint are skipped, see `pretraining.vocabulary`.
     """
     stored = {path: stored_fingerprint(path) for path in paths if not is_indirect(path)}
     records = {path: fingerprint for path, fingerprint in stored.items() if fingerprint}
     for path in [path for path in paths if records and path not in records]:
-        with suppress(ValueError, OSError):  # no tokenizer
+        with suppress(ValueError, OSError):  # has no tokenizer
             vocabulary = vocabulary_fingerprint(load_model_tokenizer(path).tokens)
             for file, fingerprint in records.items():
                 is_same = fingerprint == vocabulary
@@ -134,40 +132,34 @@ def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
                 yield f"{file} was created with {kind} {path}"
 
 
-def find_saved_model(path: str) -> str | None:
-    """Returns the directory of a SavedModel: the path, or the newest of its numbered folders."""
+def _find_saved_model(path: str) -> str | None:
+    """Returns the directory of a SavedModel: the path or its newest numbered subdirectory."""
     names = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
     versions = sorted((n for n in (n.rstrip("/") for n in names) if n.isdecimal()), key=int)
     folders = [path, *(os.path.join(path, name) for name in versions[-1:])]
     return next((f for f in folders if tf.io.gfile.exists(os.path.join(f, GRAPH_FILE))), None)
 
 
-def describe_saved_model(path: str) -> Iterator[str]:
-    """Yields lines on the SavedModel in a directory: its signatures. The graph is not run.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+def _saved_model(path: str) -> Iterator[str]:
+    """Yields the signatures of a SavedModel. The graph is not run."""
     file = os.path.join(path, GRAPH_FILE)
     saved_model = saved_model_pb2.SavedModel()
     try:
         with open_binary(file, "rb") as opened:
             saved_model.ParseFromString(opened.read())
         graph = min(saved_model.meta_graphs, key=lambda graph: len(graph.meta_info_def.tags))
-    except Exception as error:  # protobuf's DecodeError is public under no stable name
+    except Exception as error:  # protobuf's DecodeError has no stable public name
         raise ValueError(f"{file!r} is damaged: {error}") from error
     yield f"{path}: a SavedModel (TensorFlow {graph.meta_info_def.tensorflow_version})"
     for key, signature in sorted(graph.signature_def.items()):
-        if key.startswith("__"):
-            continue
-        tensors = {name: _tensor(info) for name, info in sorted(signature.inputs.items())}
-        for name, info in sorted(signature.outputs.items()):
-            tensors[f"-> {name}"] = _tensor(info)
-        yield from _rows(f"Signature {key}", tensors)
+        tensors = [*sorted(signature.inputs.items())]
+        tensors += [(f"-> {name}", info) for name, info in sorted(signature.outputs.items())]
+        if not key.startswith("__"):
+            yield from _rows(f"Signature {key}", {name: _tensor(info) for name, info in tensors})
 
 
 def _rows(title: str, values: Mapping[str, object]) -> Iterator[str]:
-    """An empty line, a title, and names and values in two columns."""
+    """Yields an empty line, a title, and two columns."""
     yield from ("", title)
     for name, value in values.items():
         text = f"{value:,}" if type(value) is int else value
@@ -183,24 +175,14 @@ def _tensor(info: Any) -> str:
     return f"{dtype} [{'...' if info.tensor_shape.unknown_rank else ', '.join(sizes)}]"
 
 
-def _values(values: Sequence[Any] | np.ndarray) -> str:
-    """The first of some values."""
-
-    def text(value: Any) -> str:
-        if isinstance(value, bytes):
-            return repr(value.decode(errors="replace"))
-        return f"{value:.4f}" if isinstance(value, float | np.floating) else str(value)
-
-    more = ", ..." if len(values) > _SHOWN else ""
-    return ", ".join(map(text, values[:_SHOWN])) + more
+def _values(values: Sequence[Any]) -> str:
+    shown = [v.decode(errors="replace") if isinstance(v, bytes) else v for v in values[:_SHOWN]]
+    texts = [f"{v:.4f}" if isinstance(v, float) else str(v) for v in shown]
+    return ", ".join(texts) + (", ..." if len(values) > _SHOWN else "")
 
 
-def describe_file(path: str) -> Iterator[str] | None:
-    """Returns lines on a file that is no file of weights, None for all others.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+def _file(path: str) -> Iterator[str] | None:
+    """Returns lines about a file that does not contain weights, `None` for other files."""
     with open_binary(path, "rb") as file:
         start = file.read(12)
     if start[4:8] == b"TFL3":
@@ -226,13 +208,13 @@ def _litert(path: str) -> Iterator[str]:
     yield f"{path}: a LiteRT model"
     try:
         interpreter = Interpreter(model_path=path)
-        inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
         types = {np.dtype(d["dtype"]).name for d in interpreter.get_tensor_details()}
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{path!r} is damaged or not a LiteRT model: {error}") from error
     size = f"{file_size(path) / 1e6:,.2f} MB"
     yield from _rows("File", {"size": size, "types of tensors": ", ".join(sorted(types))})
-    for title, details in (("Inputs", inputs), ("Outputs", outputs)):
+    ends = {"Inputs": interpreter.get_input_details(), "Outputs": interpreter.get_output_details()}
+    for title, details in ends.items():
         tensors = {}
         for detail in details:
             sizes = ["?" if size < 0 else str(size) for size in detail["shape_signature"]]
@@ -259,9 +241,8 @@ def _tokenizer(path: str) -> Iterator[str]:
 
 
 def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
-    is_pieces = isinstance(tokenizer, SentencePieceTokenizer)
     return {
-        "kind": "SentencePiece" if is_pieces else "WordPiece",
+        "kind": type(tokenizer).__name__.removesuffix("Tokenizer"),
         "entries": tokenizer.vocab_size,
         "vocabulary": vocabulary_fingerprint(tokenizer.tokens),
         "files": ", ".join(tokenizer.files),
@@ -282,44 +263,44 @@ def _records(path: str, first: bytes) -> Iterator[str]:
     yield from _rows("First record", found)
 
 
-def _model(path: str, stored: StoredModel) -> Iterator[str]:
+def _model(path: str) -> Iterator[str]:
+    stored = recognise(path, _FLAG)
     yield f"{path}: {_KINDS[stored.format]} ({stored.format})"
     yield from _rows("Weights", _weights(stored))
-    if stored.config is None:
+    config = stored.config
+    if config is None:
         yield from _rows("Configuration", {"none": "--albert_config_file must specify it"})
         return
-    presets = {name: AlbertConfig.from_preset(name) for name in PRESETS}
-    same = [n for n, preset in presets.items() if not essential_differences(preset, stored.config)]
-    released = {"is that of": ", ".join(same) or "no released model"}
-    configuration = {**stored.config.to_dict(), **released}
-    yield from _rows(f"Configuration ({stored.config_file})", configuration)
-    contents, report = read_contents(path, _FLAG)
-    model = build_model(contents)
-    yield from _rows(f"Parameters of {type(model).__name__}", _parameters(contents))
+    same = [n for n, preset in PRESETS.items() if not essential_differences(preset, config)]
+    released = {"equal to": ", ".join(same) or "no released model"}
+    yield from _rows(f"Configuration ({stored.config_file})", {**config.to_dict(), **released})
+    model = load(path)
+    report = load_weights(model, stored.checkpoint)
+    counts, total = parameter_counts(config), sum(v.shape.num_elements() for v in model.weights)
+    parts = dataclasses.asdict(counts).items()
+    parameters = {n.replace("_", " "): size for n, size in parts if not n.endswith("_head")}
+    parameters |= {"encoder": counts.encoder, "heads": total - counts.encoder, "all": total}
+    yield from _rows(f"Parameters of {type(model).__name__}", parameters)
     loaded: dict[str, object] = {"variables restored": len(report.mapped)}
-    for name, names in (
-        ("ignored", report.ignored),
-        ("missing, not used by any output", report.missing),
-    ):
-        others = sorted(n for n in names if not is_slot(n))
-        loaded |= {name: f"{len(others)}: {_values(others)}"} if others else {}
+    for title, names in (("ignored", report.ignored), ("missing, not used", report.missing)):
+        others = sorted(name for name in names if not is_slot(name))
+        loaded |= {title: f"{len(others)}: {_values(others)}"} if others else {}
     yield from _rows("Loaded", loaded)
-    if (task := contents.task) is not None:
+    if (task := model.trained_task) is not None:
         values = {"name": task.name, "max_seq_length": task.max_seq_length or "not known"}
         values |= {"labels": ", ".join(task.labels.names)} if task.labels.names else {}
         texts = {True: "pairs", False: "single", None: "not known"}[task.is_pair]
         yield from _rows("Task", {**values, "texts": texts, **task.settings})
-    kind: dict[str, object] = {"kind": "none; pass --spm_model_file or --vocab_file"}
-    if contents.tokenizer is not None:
-        kind = {**_tokenizer_facts(contents.tokenizer), "lower-cases": contents.do_lower_case}
-    yield from _rows("Tokenizer", kind)
-    yield ""
-    yield "Sample output"
-    yield from (f"  {line}" for line in sample_output(model, contents))
+    facts: dict[str, object] = {"kind": "none; pass --spm_model_file or --vocab_file"}
+    if model.tokenizer is not None:
+        facts = {**_tokenizer_facts(model.tokenizer), "lower-cases": stored.do_lower_case}
+    yield from _rows("Tokenizer", facts)
+    sample = _sample_output(model) if model.tokenizer else ("none (the model has no tokenizer)",)
+    yield from ("", "Sample output")
+    yield from (f"  {line}" for line in sample)
 
 
 def _weights(stored: StoredModel) -> dict[str, object]:
-    """What the file of weights holds, by its own account."""
     reader, shapes = open_checkpoint(stored.checkpoint)
     found: dict[str, object] = {"file": stored.checkpoint}
     if stored.format == "original":
@@ -328,7 +309,7 @@ def _weights(stored: StoredModel) -> dict[str, object]:
         found["of the checkpoints"] = ", ".join(map(os.path.basename, prefixes))
     weights = [name for name in shapes if not is_slot(name) and name != GLOBAL_STEP]
     found["variables"] = len(weights)
-    found["numbers in them"] = sum(int(np.prod(shapes[name], dtype=np.int64)) for name in weights)
+    found["numbers in them"] = sum(math.prod(shapes[name]) for name in weights)
     found["optimizer slots"] = sum(map(is_slot, shapes)) or "none"
     if GLOBAL_STEP in shapes:
         found["step"] = int(read_variables(reader, stored.checkpoint, [GLOBAL_STEP])[GLOBAL_STEP])
@@ -336,106 +317,51 @@ def _weights(stored: StoredModel) -> dict[str, object]:
     return found
 
 
-def _parameters(contents: ModelContents) -> dict[str, object]:
-    counts = parameter_counts(contents.config)
-    parts = dataclasses.asdict(counts).items()
-    total = sum(value.size for name, value in contents.weights.items() if not is_slot(name))
-    return {
-        **{name.replace("_", " "): count for name, count in parts if not name.endswith("_head")},
-        "encoder": counts.encoder,
-        "heads": total - counts.encoder,
-        "all": total,
-    }
-
-
-def sample_output(model: keras.Model, contents: ModelContents) -> Iterator[str]:
-    """Yields what a model makes of a sample text of its language: a proof that its parts fit.
-
-    The model is what `loading.build_model` makes of the contents.
+def _sample_output(model: Any) -> Iterator[str]:
+    """Yields a short text in the language of the model, and the output for it.
 
     Raises:
         ValueError: the model cannot take the text, or its outputs are not finite.
     """
-    tokenizer, task = contents.tokenizer, contents.task
-    if tokenizer is None:
-        yield "none (the model has no tokenizer)"
-        return
-    chinese = sum(any("一" <= c <= "鿿" for c in token) for token in tokenizer.tokens)
-    texts = _CHINESE if 3 * chinese > tokenizer.vocab_size else _ENGLISH
-    first, second, blank, question, context = texts
+    tokens, positions = model.tokenizer.tokens, model.config.max_position_embeddings
+    is_chinese = 3 * sum(any("一" <= c <= "鿿" for c in token) for token in tokens) > len(tokens)
+    first, second, blank, question, context, options = _CHINESE if is_chinese else _ENGLISH
+    size: dict[str, Any] = {"max_seq_length": min(128, positions), "batch_size": 1}
+    if isinstance(model, AlbertForClassification | AlbertForTokenClassification):
+        has_labels = model.labels or model.num_labels == 1
+        size["labels"] = None if has_labels else [f"label {n}" for n in range(model.num_labels)]
     if isinstance(model, AlbertForPretraining):
-        room = model.config.max_position_embeddings - len(MASK)
-        blank = blank if len(tokenizer.encode(blank)) <= room else MASK  # of a toy
         yield blank
-        for candidates in FillMask(model, tokenizer)([blank])[0]:
+        for candidates in FillMask(model)([blank])[0]:
             yield "  " + "  ".join(f"{c.token} {c.probability:.1%}" for c in candidates)
     elif isinstance(model, AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch):
+        size |= {"max_query_length": min(64, positions // 2)}
+        (answer,) = QuestionAnswerer(model, **size, null_score_diff_threshold=math.inf)(
+            [question], [context]
+        )
+        odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
         yield f"{question}  {context}"
-        yield f"  {_answer(model, tokenizer, question, context)}"
+        yield f"  {answer.answer} {answer.probability or 0:.1%}{odds}"
     elif isinstance(model, AlbertForMultipleChoice):
-        inputs = _inputs(model, tokenizer, (first, second), (first, first))
-        logits = _finite(model({name: ids[tf.newaxis] for name, ids in inputs.items()})["logits"])
-        yield first
-        yield "  " + _shares((second, first), logits[0])
+        chosen = MultipleChoice(model, **size)([context], [question], [options])[0]
+        yield f"{question}  {context}"
+        yield "  " + _shares(dict(zip(options, chosen.probabilities, strict=True)))
     elif isinstance(model, AlbertForClassification):
-        parts = (first, second) if task and task.is_pair else (first,)
-        logits = _finite(model(_inputs(model, tokenizer, parts))["logits"])[0]
-        names = task.labels.names if task else ()
-        if len(names) != len(logits):
-            names = tuple(f"label {number}" for number in range(len(logits)))
-        yield "  ".join(parts)
-        shares = _shares(names, logits, model.multi_label)
-        yield f"  {logits[0]:.3f}" if len(logits) == 1 else f"  {shares}"
+        classifier = TextClassifier(model, **size)
+        pairs = ([first], [second]) if classifier.pairs else ([first],)
+        prediction = classifier(*pairs)[0]
+        yield "  ".join(text for (text,) in pairs)
+        yield f"  {_shares(prediction.probabilities) or f'{prediction.value:.3f}'}"
     elif isinstance(model, AlbertForTokenClassification):
-        labels = model.labels or [f"label {number}" for number in range(model.num_labels)]
         yield first
-        words = TokenClassifier(model, tokenizer, labels=labels)(first).words
+        words = TokenClassifier(model, **size)(first).words
         yield "  " + "  ".join(f"{word.text}/{word.label}" for word in words)
-    else:  # of an encoder alone there is nothing to read
-        vectors = _finite(model(_inputs(model, tokenizer, (first,), (second,)))["pooled_output"])
-        norms = np.linalg.norm(vectors, axis=1)
-        cosine = vectors[0] @ vectors[1] / max(norms[0] * norms[1], 1e-30)
+    else:
+        vectors = TextEncoder(model, pooling="pooled", **size)([first, second])
+        cosine = -keras.losses.cosine_similarity(*vectors)
         yield f"{first}  {second}"
         yield f"  cosine of their pooled outputs {cosine:.3f}"
 
 
-def _inputs(model: keras.Model, tokenizer: Tokenizer, *texts: Sequence[str]) -> dict[str, Any]:
-    """`input_ids`, `input_mask` and `segment_ids`, int32 [B, S], of texts or pairs of texts."""
-    examples = [TextExample("", *parts) for parts in texts]
-    sequences = text_sequences(examples, tokenizer, model.config.max_position_embeddings)
-    batch = sequences.padded(np.arange(len(examples)), int(sequences.lengths.max()))
-    return {name: tf.constant(values) for name, values in batch.items()}
-
-
-def _finite(tensor: tf.Tensor) -> np.ndarray:
-    values = np.asarray(tensor)
-    if not np.isfinite(values).all():
-        raise ValueError("The model's output is not finite: its weights are damaged or diverged.")
-    return values
-
-
-def _shares(names: Sequence[str], logits: np.ndarray, multi_label: bool = False) -> str:
-    values = tf.sigmoid(logits) if multi_label else tf.nn.softmax(logits)
-    shares = zip(names, values.numpy(), strict=True)
-    return "  ".join(f"{name} {share:.1%}" for name, share in shares)
-
-
-def _answer(
-    model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch,
-    tokenizer: Tokenizer,
-    question: str,
-    context: str,
-) -> str:
-    length = min(128, model.config.max_position_embeddings)
-    answerer = QuestionAnswerer(
-        model,
-        tokenizer,
-        max_seq_length=length,
-        max_query_length=min(64, length // 2),
-        null_score_diff_threshold=math.inf,
-        batch_size=1,
-    )
-    (answer,) = answerer([question], [context])
-    best = "no answer" if answer.start is None else f"{answer.answer} {answer.probability:.1%}"
-    odds = "" if answer.null_odds is None else f"  (null odds {answer.null_odds:.2f})"
-    return best + odds
+def _shares(probabilities: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {share:.1%}" for name, share in probabilities.items())
