@@ -156,12 +156,6 @@ def _from_hugging_face(repository: str, name: str, flag: str) -> str:
     otherwise = f"The same model of the original release is {equal!r}." if equal else ""
     try:
         return _snapshot(repository)
-    except ImportError as error:
-        raise LoadError(
-            f"{flag}={name} is not an existing path, and huggingface_hub, which downloads such "
-            f"models, cannot be imported ({reason_of(error)}). Install it: "
-            f'pip install "albert_tf[hf]". {otherwise}'
-        ) from error
     except Exception as error:  # whatever the network, the server or the library does
         raise LoadError(
             f"{flag}={name} is not an existing path, and cannot be downloaded from Hugging Face: "

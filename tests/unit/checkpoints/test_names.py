@@ -533,13 +533,6 @@ class TestHuggingFace:
         assert output, errors
         assert "pytorch_model.bin" in os.listdir(output.strip())
 
-    def test_without_its_library_the_extra_and_the_equal_name_are_said(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-        message = refusal("albert/albert-large-v1")
-        assert "albert_tf[hf]" in message
-        assert "'large_v1'" in message
-        assert "albert_tf[hf]" in refusal("someone/something")
-
     def test_without_a_network_the_error_has_three_lines(self, tmp_path):
         environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
         _, errors = fetching("", "albert-base-v2", **environment).communicate()
