@@ -124,6 +124,7 @@ def written_flags(file: Path) -> set[str]:
     found = re.findall(r"DEFINE_\w+\(\s*\"(\w+)\"", text)
     found += re.findall(r"add_argument\(\s*\"--(\w+)\"", text)
     found += re.findall(r"^ +--(\w+)=\*\)", text, re.MULTILINE)
+    found += re.findall(r"= --(\w+) \]", text)  # of shell scripts
     return {*found, "help"}
 
 
