@@ -4,11 +4,34 @@ import json
 from pathlib import Path
 from typing import Any
 
+from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.finetuning.job import RunContext
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
+from albert_tf.training.distribution import create_strategy
+from albert_tf.training.settings import resolve
 from tests.programs import Program, Result, run_program
 from tests.small_model import small_config
+
+
+def run_context(settings, config, tokenizer, task_name, trained=None):
+    """The context of a job that a test creates without `prepare`."""
+    settings = resolve(settings)
+    return RunContext(
+        settings=settings,
+        actions=frozenset(),
+        trainer_config=settings.trainer_config(),
+        strategy=create_strategy("one_device"),
+        tokenizer=tokenizer,
+        checkpoint=None,
+        output=TrainingDirectory(settings.output_dir),
+        model_directory=ModelDirectory(settings.output_dir, config, "", tokenizer),
+        task_name=task_name,
+        trained=trained,
+        trained_in=settings.output_dir,
+    )
 
 
 class FineTuningRun:

@@ -29,7 +29,6 @@ from albert_tf.checkpoints.model_directory import (
 )
 from albert_tf.checkpoints.names import suggestion
 from albert_tf.checkpoints.shipped import NAMES
-from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import existing_files, load_tokenizer
@@ -160,18 +159,6 @@ def resolve_model(settings: ModelSettings, model: StoredModel | None = None) -> 
         )
     weights = next((s.checkpoint for s in found(model, init, hub)), None) or None
     return ModelSource(config, config_from.config_file, tokenizer, lower_case, weights)
-
-
-def warn_of_random_weights(source: ModelSource, output_dir: str) -> None:
-    """Says so when a fine-tuning starts from random weights."""
-    directory = TrainingDirectory(output_dir)
-    if not (source.checkpoint or directory.newest() or directory.best()):
-        logging.warning(
-            "RANDOM WEIGHTS: neither %s nor %s is given. All weights are trained from scratch, "
-            "which gives poor results unless the data set is very large.",
-            CHECKPOINT_FLAG,
-            HANDLE_FLAG,
-        )
 
 
 def stored_model(path: str | None, flag: str) -> StoredModel | None:

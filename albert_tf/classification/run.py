@@ -1,4 +1,4 @@
-"""What `run_classifier` does: trains, evaluates, predicts and exports as its settings say."""
+"""Carries out `run_classifier`: trains, evaluates, predicts and exports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TOKENS, TrainedTask
 from albert_tf.classification.data import LABEL, TEXT_A, CustomData, GlueData
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.features import text_features
 from albert_tf.classification.predict_texts import TextClassifier, check_file, predict_file
 from albert_tf.classification.task import ClassificationTask
-from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
 from albert_tf.data.tables import is_column_number
@@ -34,6 +32,7 @@ from albert_tf.data.text_examples import (
 )
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.class_weights import class_weights
+from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_answers
 from albert_tf.finetuning.metrics import (
     batch_mean_loss,
     confusion_matrix,
@@ -44,7 +43,6 @@ from albert_tf.finetuning.metrics import (
     scores,
     write_confusion_matrix,
 )
-from albert_tf.finetuning.setup import StepSettings, check_answers
 from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, unless_given
@@ -55,17 +53,17 @@ _COLUMNS = ("text_a_column", "text_b_column", "label_column")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationSettings(StepSettings):
-    """Settings of `run_classification`; each is the flag of its name of `run_classifier.py`.
+    """Settings of `run_classification`; each corresponds to the flag of `run_classifier.py`.
 
-    `output_dir` is required, and at least one action: `do_train`, `do_eval`, `do_predict`,
-    `predict_file` or `export_dir`. A training needs `task_name` and the data: `data_dir` for a task
-    of GLUE, or for "custom" `train_file`, `dev_file` and `test_file`; and a model to start from:
-    `albert_hub_module_handle`, or `init_checkpoint` with its files. Everything else has a default;
-    docs/flags.md describes all flags.
+    Required are `output_dir` and at least one action: `do_train`, `do_eval`, `do_predict`,
+    `predict_file` or `export_dir`. Training needs `task_name`, the data, and a model to start from.
+    The data are `data_dir` for a GLUE task, or `train_file`, `dev_file` and `test_file` for
+    "custom". The model is `albert_hub_module_handle`, or `init_checkpoint` with its files. All
+    other settings have defaults; docs/flags.md describes all flags.
 
     Raises:
-        TypeError: a name is no setting, or a value has another type than its setting.
-        ValueError: a value is beyond the limits of its setting.
+        TypeError: a name is unknown, or a value has the wrong type.
+        ValueError: a value is out of range.
     """
 
     task_name: str | None = None
@@ -86,12 +84,12 @@ class ClassificationSettings(StepSettings):
     class_weights: str | None = None
 
 
-class ClassifierJob(flow.Job[ClassificationSettings]):
-    """Classifies texts or pairs of texts, or predicts a number; see `Job`.
+class ClassifierJob(Job[ClassificationSettings]):
+    """Classification and regression of texts or pairs of texts; see `Job`.
 
     Attributes:
         data: the source of texts.
-        features: of the splits that are trained on, evaluated or predicted.
+        features: features of the splits that are trained on, evaluated or predicted.
     """
 
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
@@ -114,12 +112,12 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
         """See `Job`."""
         known = trained.name if trained else ""
         if known in (*QUESTION_TASKS, TOKENS):
-            known = CustomData.name  # as which the model is refused
+            known = CustomData.name  # rejected later, with the names of both tasks
         name = settings.task_name or known
         if not name:
             raise ValueError(
-                f"--task_name is needed: {settings.output_dir!r} holds no model that says what it "
-                "was trained for. Use a GLUE task, or custom for other files."
+                f"--task_name is needed: {settings.output_dir!r} contains no model with a known "
+                "task. Use a GLUE task, or custom for other files."
             )
         return name.lower() if name.lower() == CustomData.name else glue_task_name(name)
 
@@ -127,7 +125,7 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
     def trained_settings(
         cls, settings: ClassificationSettings, trained: TrainedTask
     ) -> dict[str, Any]:
-        """See `Job`; of columns none, where they have numbers and those given names, or so."""
+        """See `Job`; drops numbered columns if given columns are named, and vice versa."""
         known = {**super().trained_settings(settings, trained), **trained.columns}
         known["regression"] = trained.labels.is_regression
         known["multi_label"] = trained.labels.multi_label
@@ -138,14 +136,9 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
             known = {name: value for name, value in known.items() if name not in _COLUMNS}
         return known
 
-    def __init__(
-        self,
-        settings: ClassificationSettings,
-        name: str,
-        trained: TrainedTask | None,
-        source: ModelSource,
-    ) -> None:
-        super().__init__(settings, name, trained, source)
+    def __init__(self, context: RunContext[ClassificationSettings]) -> None:
+        super().__init__(context)
+        settings, name, trained = context.settings, context.task_name, context.trained
         splits = {TRAIN: settings.do_train, DEV: settings.do_eval, TEST: settings.do_predict}
         wanted = [split for split, is_wanted in splits.items() if is_wanted]
         is_custom = name == CustomData.name
@@ -172,14 +165,14 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
         self.class_weights = self._class_weights() if settings.do_train else None
 
     def _class_weights(self) -> np.ndarray | None:
-        """What the classes of the training data count in its loss; None where all count 1."""
+        """Returns the weights of the classes in the training loss; `None` if all are 1."""
         setting, labels = self.settings.class_weights, self.labels
         if setting is None:
             return None
         if labels.is_regression:
             raise ValueError(
-                f"--class_weights is for classes, and --task_name={self.name} predicts numbers. "
-                f"Received: {setting!r}"
+                f"--class_weights is for classes, and --task_name={self.context.task_name} "
+                f"predicts numbers. Received: {setting!r}"
             )
         found = [example.label for example in self.examples[TRAIN] if example.label is not None]
         ids = labels.encode(found)
@@ -191,21 +184,21 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
         return class_weights(setting, labels.names, counts)
 
     def _data(self, columns: Mapping[str, Any], *, is_read: bool) -> TextData:
-        """The source of texts."""
-        settings, trained = self.settings, self.trained
-        if settings.multi_label and self.name != CustomData.name:
+        context = self.context
+        settings, name, trained = context.settings, context.task_name, context.trained
+        if settings.multi_label and name != CustomData.name:
             raise ValueError(
                 f"--multi_label is for --task_name={CustomData.name}. Received: --task_name="
-                f"{self.name}, whose texts have one label each."
+                f"{name}, whose texts have one label each."
             )
         is_given = settings.multi_label_threshold != Labels.threshold
-        is_given &= not (trained and trained.labels.multi_label)  # or it is that of the training
+        is_given &= not (trained and trained.labels.multi_label)  # otherwise of the training
         if is_given and not settings.multi_label:
             raise ValueError(
                 f"--multi_label_threshold={settings.multi_label_threshold} is for --multi_label, "
                 "which is not given."
             )
-        if self.name == CustomData.name:
+        if name == CustomData.name:
             return CustomData(
                 settings.train_file,
                 settings.dev_file,
@@ -217,12 +210,10 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
                 threshold=settings.multi_label_threshold,
             )
         if is_read and not settings.data_dir:
-            raise ValueError(f"--task_name={self.name} needs --data_dir, GLUE's download.")
-        return GlueData(self.name, settings.data_dir or "")
+            raise ValueError(f"--task_name={name} needs --data_dir, GLUE's download.")
+        return GlueData(name, settings.data_dir or "")
 
-    def make_task(
-        self, config: AlbertConfig, *, use_one_hot_embeddings: bool
-    ) -> ClassificationTask:
+    def make_task(self) -> ClassificationTask:
         """See `Job`."""
         settings = self.settings
         self.features = {
@@ -230,18 +221,18 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
             for split, examples in self.examples.items()
         }
         return ClassificationTask(
-            config,
+            self.context.model_directory.config,
             self.labels,
             self.features.get(TRAIN),
             max_seq_length=settings.max_seq_length,
             classifier_dropout_prob=settings.classifier_dropout_prob,
             class_weights=self.class_weights,
             padding=settings.padding,
-            use_one_hot_embeddings=use_one_hot_embeddings,
+            use_one_hot_embeddings=self.context.is_tpu,
         )
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the scores of the model, and `loss`, in the precision of a float32."""
+        """Returns the scores of the model and `loss`, rounded to float32."""
         batch_size, labels = self.settings.eval_batch_size, self.labels
         features = self.features[DEV]
         assert features.label_ids is not None, "rows without a label are skipped"
@@ -256,7 +247,7 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """See `Job`; the confusion matrix is that of the best, or else of the last checkpoint."""
+        """See `Job`; draws the confusion matrix of the best, otherwise the last checkpoint."""
         logits, label_ids = self._evaluated
         arrays = {}
         if self.labels.is_regression:
@@ -291,7 +282,7 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
             export_classifier(self.model, labels, settings.export_dir, length, threshold)
 
     def _predict(self) -> None:
-        """Writes what the model says of the test set: `test_results.tsv` and its like."""
+        """Writes the predictions for the test set."""
         features, labels, output_dir = self.features[TEST], self.labels, self.settings.output_dir
         predictor = self.predictor(self.settings.predict_batch_size)
         logits = predictor.predict(features.sequences)["logits"]
@@ -311,10 +302,13 @@ class ClassifierJob(flow.Job[ClassificationSettings]):
 def write_predictions(
     output_dir: str, guids: Sequence[str], scores: np.ndarray, predictions: Sequence[str]
 ) -> None:
-    """Writes `test_results.tsv` and `submit_results.tsv`, a row for each of N examples.
+    """Writes `test_results.tsv` and `submit_results.tsv` with a row for each of N examples.
 
-    `scores` are float32 [N, K], written as NumPy does: probabilities of the labels, or [N, 1] the
-    number of a regression. Predictions are labels, or numbers as text.
+    Args:
+        output_dir: the directory.
+        guids: N names.
+        scores: float32 [N, K] probabilities, or [N, 1] numbers of a regression; written like NumPy.
+        predictions: N labels, or numbers as text.
     """
     numbers = [list(map(str, row)) for row in scores.astype(np.float32)]
     _write_rows(os.path.join(output_dir, "test_results.tsv"), numbers)
@@ -323,12 +317,12 @@ def write_predictions(
 
 
 def write_submission(path: str, guids: Sequence[str], predictions: Sequence[str]) -> None:
-    """Writes what GLUE's server takes, such as `MRPC.tsv`: index and label of each of N rows."""
+    """Writes a file for GLUE's server, such as `MRPC.tsv`: index and label of each of N rows."""
     _write_rows(path, [_HEADER, *zip(guids, predictions, strict=True)])
 
 
 def clip_similarity(values: np.ndarray) -> list[str]:
-    """Returns predicted similarities [N] in the range of STS-B's scores, with three decimals."""
+    """Clips predicted similarities [N] to [0, 5], the range of STS-B, with three decimals."""
     return [f"{value:.3f}" for value in np.clip(values, 0.0, 5.0)]
 
 
@@ -343,20 +337,20 @@ def run_classification(
     """Trains, evaluates and applies a classifier, as `run_classifier.py` does.
 
     Args:
-        settings: what is to be done; the command's flags.
-        on_log: called with each record of `JobResult.history` as it is logged, a dict of its own:
-            for W&B, MLflow and the like. An error in it ends the job; what was saved stays.
+        settings: what to do, named after the command's flags.
+        on_log: called with each record of `JobResult.history` as it is logged, for example for W&B
+            or MLflow. An error in it ends the job; checkpoints remain.
 
     Returns:
-        The scores, the best checkpoint and what was logged.
+        The scores, the best checkpoint and the logged records.
 
     Raises:
-        ValueError: something is missing, wrong, or does not belong to the rest; nothing was
-            written. Later, a training that diverged, or a file that cannot be read.
+        ValueError: settings or data are missing, wrong or contradictory; nothing was written.
+            Later: training diverged, or a file cannot be read.
         OSError: another run uses `output_dir`, or a file cannot be read or written.
-        KeyboardInterrupt: Ctrl-C, or a notebook's stop; the steps so far were saved, and the same
-            call resumes. Other signals raise `SystemExit`, after saving, too. In threads other than
-            the main one there are no signals.
+        KeyboardInterrupt: Ctrl-C or a notebook's stop button; the finished steps are saved, and the
+            same call resumes. Other signals raise `SystemExit` after saving. Signals reach only the
+            main thread.
     """
     check_arguments(settings, ClassificationSettings, on_log)
     return flow.run(ClassifierJob, settings, on_log)

@@ -1,393 +1,367 @@
-"""The flow of every fine-tuning: check, train, evaluate every checkpoint, keep the best, apply it.
+"""The sequence of every fine-tuning run: prepare, train, evaluate, keep the best, apply.
 
-What is trained, scored and written is the job's affair; here is the order in which things happen.
-Nothing is written before everything that can be checked has been checked.
+`prepare` resolves the settings once into a `RunContext`. The `Job` reads the data and computes
+features, scores and predictions. All checks run before the first file is written.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import os
 from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar, Generic
+from typing import Any
 
-import keras
-import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.directory_lock import EVALUATION
-from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.model_source import ModelSource
-from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.directory_lock import EVALUATION, TRAINING, check_unlocked
+from albert_tf.checkpoints.formats import find_weights, trained_task
+from albert_tf.checkpoints.load_weights import open_checkpoint
+from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY, ModelDirectory
+from albert_tf.checkpoints.model_source import ModelSettings, resolve_model
+from albert_tf.checkpoints.trained_task import QUESTION_TASKS, TrainedTask, described
 from albert_tf.checkpoints.training_directory import (
+    CHOICES,
     TrainingDirectory,
     choose_checkpoint,
     choose_checkpoints,
 )
-from albert_tf.config import AlbertConfig, FineTuningOptimizerConfig, OptimizerConfig
-from albert_tf.finetuning.predictor import Predictor
-from albert_tf.finetuning.setup import (
-    CHECKPOINT_FLAG,
-    S,
-    check_head_in,
-    check_output,
-    check_rate,
-    checkpoint_elsewhere,
-    find_model,
-    fresh_head,
-    model_directory,
-    prepare_output,
-    recipe_settings,
-    resolve_padding,
-    trained_task_of,
-)
+from albert_tf.data.files import check_folder
+from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, S, check_rate
+from albert_tf.finetuning.recipes import recipe_settings, with_dropout
 from albert_tf.finetuning.task import InMemoryTask, num_padded_lengths
-from albert_tf.training.distribution import (
-    check_devices,
-    is_chief,
-    is_tpu,
-    strategy_of,
-    with_xla,
-)
+from albert_tf.serving.saved_model import TEXT_FOLDER
+from albert_tf.training.distribution import is_tpu, strategy_of, with_xla
 from albert_tf.training.evaluation import (
     BestCheckpoint,
-    EvaluationResults,
     evaluate_checkpoints,
     load_complete,
     scored_result,
-    should_stop_early,
-    train_and_evaluate,
 )
 from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.process_state import process_state_kept
-from albert_tf.training.profiler import profiler_of
-from albert_tf.training.run_log import RunLog
-from albert_tf.training.settings import resolve
+from albert_tf.training.run_training import finish, new_trainer, run_training
+from albert_tf.training.settings import missing, resolve
 from albert_tf.training.trainer import Trainer
-from albert_tf.training.workers import wait_for_workers
 
-_WRITING = ("do_train", "do_eval", "do_predict")  # actions whose results go to --output_dir
+_CHECKPOINT = "--checkpoint"
+_TO_OUTPUT_DIR = frozenset({"do_train", "do_eval", "do_predict"})  # actions that write results
+_HEAD_VARIABLES = ("output_weights", "output_bias")
 
-
-class Job(ABC, Generic[S]):
-    """What one kind of fine-tuning does its own way; `run` calls the methods in their order here.
-
-    Args:
-        settings: complete, but for what the constructor settles by the data.
-        name: see `task_name`.
-        trained: what the model was trained for; None where nothing says it.
-        source: the model to start from.
-
-    The constructor reads and checks the data, without making features, and sets:
-
-    Attributes:
-        task: what the model is to do.
-        best_metric: the score that the best checkpoint has the highest of.
-        evaluates: whether checkpoints are scored.
-
-        outputs: of the model, that are evaluated and applied.
-        results: takes the scores; there before checkpoints are evaluated.
-        scores_of_answers: set by `apply` where the right answers are known.
-    """
-
-    ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
-    DROPOUT: ClassVar[str] = "dropout_prob"  # the rate of the head
-    EVALUATING: ClassVar[str] = "--do_eval"  # what lets a training evaluate its checkpoints
-    EXPORT_FOLDER: ClassVar[str] = ""  # of --export_dir, for models of token ids
-    RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
-
-    task: TrainedTask
-    best_metric: str
-    evaluates: bool
-    outputs: Sequence[str] = ("logits",)
-    model: keras.Model
-    strategy: tf.distribute.Strategy
-    results: EvaluationResults
-    scores_of_answers: Mapping[str, float] = MappingProxyType({})
-
-    @classmethod
-    def check(cls, settings: S) -> None:
-        """Raises ValueError where settings are wrong, whatever the model and the data."""
-        rate = getattr(settings, cls.DROPOUT)
-        if rate is not None:
-            check_rate(rate, f"--{cls.DROPOUT}")
-
-    @classmethod
-    @abstractmethod
-    def task_name(cls, settings: S, trained: TrainedTask | None) -> str:
-        """Returns what the task is called in `labels.json` and in recipes."""
-
-    @classmethod
-    def trained_settings(cls, settings: S, trained: TrainedTask) -> dict[str, Any]:
-        """Returns the settings of the trained model; they count where none were given."""
-        return {**trained.settings, "max_seq_length": trained.max_seq_length}
-
-    def __init__(
-        self, settings: S, name: str, trained: TrainedTask | None, source: ModelSource
-    ) -> None:
-        self.settings = settings
-        self.name = name
-        self.trained = trained
-        self.source = source
-        self.tokenizer = source.required_tokenizer
-        self._predictors: dict[int, Predictor] = {}  # by batch size; each traces the model once
-
-    @abstractmethod
-    def make_task(self, config: AlbertConfig, *, use_one_hot_embeddings: bool) -> InMemoryTask:
-        """Makes the features of all data that was read, and returns what is to be trained."""
-
-    def optimizer_config(self) -> OptimizerConfig:
-        """Returns the update rule, the learning rate and the steps."""
-        steps: Any = self.settings
-        return self.settings.optimizer_config(
-            FineTuningOptimizerConfig, steps.train_step, steps.warmup_step
-        )
-
-    def use(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-        """Takes the model to evaluate and apply, its weights not loaded, before any writing."""
-        self.model = model
-        self.strategy = strategy
-
-    @abstractmethod
-    def evaluate(self) -> Mapping[str, float]:
-        """Returns the scores of the model as it is."""
-
-    def record(
-        self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
-    ) -> None:
-        """Keeps the results of the checkpoint of a step, and if it may be and is, as the best."""
-        self.results.append(step, results, best.value)
-        if keeps_best:
-            best.offer(step, results, self.model)
-
-    @abstractmethod
-    def apply(self, step: int) -> None:
-        """Predicts and exports with the model as it is, from the checkpoint of a step."""
-
-    def predictor(self, batch_size: int) -> Predictor:
-        """Returns what runs the model over sequences; `batch_size` of the longest are a batch."""
-        if batch_size not in self._predictors:
-            settings = self.settings
-            self._predictors[batch_size] = Predictor(
-                self.model,
-                self.strategy,
-                outputs=self.outputs,
-                max_seq_length=settings.max_seq_length,
-                tokens_per_batch=batch_size * settings.max_seq_length,
-                padding=settings.padding,
-                jit_compile=settings.xla,
-            )
-        return self._predictors[batch_size]
+# Variables that identify a head other than a classifier's.
+_SPAN_HEADS = {"squad1.1": "cls/squad/output_weights", "squad2.0": "answer_class/dense_1/kernel"}
 
 
 @process_state_kept()
 def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResult:
-    """Does what the settings say; everything is checked before the first file is written.
+    """Carries out the settings.
 
     Args:
         kind: the job.
-        settings: what is to be done.
-        on_log: called by the chief with each record, see `JobResult.history`, as it is logged. An
-            error in it ends the job; what was saved stays.
+        settings: what to do.
+        on_log: called by the chief with each record of `JobResult.history` as it is logged. An
+            error in it ends the job; checkpoints remain.
 
     Raises:
-        ValueError: something is missing, wrong, or does not belong to the rest; names the flag.
+        ValueError: settings or data are wrong; names the flag. Nothing was written.
         DirectoryLockedError: another run uses --output_dir.
-        TrainingInterrupted, KeyboardInterrupt: a signal asked for the end; see `Trainer.train`.
+        TrainingInterrupted, KeyboardInterrupt: a signal ended the training; see `Trainer.train`.
     """
-    check_devices(settings)
-    actions = [name for name in kind.ACTIONS if getattr(settings, name)]
-    check_output(settings, kind.EXPORT_FOLDER, writes=not set(actions).isdisjoint(_WRITING))
+    context = prepare(kind, settings)
+    job = kind(context)
+    _check_data(context, job)
+    task = job.make_task()
+    settings, strategy = context.settings, context.strategy
+    result = JobResult(settings.output_dir)
+    if settings.do_train:
+        trainer = new_trainer(
+            task,
+            context.trainer_config,
+            job.optimizer_config(),
+            strategy,
+            settings.profile_steps,
+        )
+        job.use(trainer.model)
+        result = _train(context, job, trainer, task, on_log)
+    else:
+        precision, jit_compile = settings.precision, settings.xla
+        job.use(build_model(task.build_model, precision, strategy, jit_compile=jit_compile))
+        if job.evaluates and context.is_chief:
+            result = _evaluate(context, job, on_log)
+    is_applied = not context.actions <= {"do_train", "do_eval"}
+    if settings.dry_run:  # what would be applied may not exist yet
+        is_applied = is_applied and not (settings.do_train or job.evaluates)
+    if is_applied and context.is_chief:
+        result = _apply(context, job, result, on_log)
+    return finish(result, strategy, dry_run=settings.dry_run)
+
+
+def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
+    """Resolves strategy, model source, output directory, recipe and padding, in this order.
+
+    Raises:
+        ValueError: settings are wrong, or do not fit the model or the output directory.
+    """
+    actions = frozenset(name for name in kind.ACTIONS if getattr(settings, name))
+    _check_outputs(settings, kind.EXPORT_FOLDER, writes=bool(actions & _TO_OUTPUT_DIR))
     kind.check(settings)
     if not actions:
         flags = [f"--{name}" for name in kind.ACTIONS]
         raise ValueError(f"Nothing to do: pass {', '.join(flags[:-1])} or {flags[-1]}.")
     strategy = strategy_of(settings)
-    job, directory, is_own = _open(kind, resolve_padding(settings, strategy))
-    settings = job.settings
+
+    checkpoint = _checkpoint_elsewhere(settings)
+    output = TrainingDirectory(settings.output_dir)
+    trained, trained_in = TrainedTask.read(output.path), output.path
+    if trained is None and checkpoint:
+        wanted = str(getattr(settings, "task_name", None) or "").lower()
+        trained, trained_in = trained_task(checkpoint, wanted), os.path.dirname(checkpoint)
+    task_name = kind.task_name(settings, trained)
+    if trained:
+        trained.check_name(task_name, trained_in, is_training=settings.do_train)
+    fields = dataclasses.fields(ModelSettings)
+    model = {field.name: getattr(settings, field.name, None) for field in fields}
+    if model["init_checkpoint"] is None:
+        model["init_checkpoint"] = checkpoint
+    source = resolve_model(ModelSettings(**model))
+    tokenizer = source.required_tokenizer
+    if not (source.checkpoint or output.newest() or output.best()):
+        logging.warning(
+            "RANDOM WEIGHTS: neither --init_checkpoint nor --albert_hub_module_handle is given. "
+            "All weights are trained from scratch, which gives poor results unless the data set "
+            "is very large."
+        )
+
+    known = kind.trained_settings(settings, trained) if trained else {}
+    wanted_names = [name for name in missing(settings) if known.get(name) is None]
+    recipe = recipe_settings(
+        settings.recipe, task_name, source.config, wanted_names, is_training=settings.do_train
+    )
+    is_compiled = settings.xla  # `None` until `with_xla` has decided it
+    settings = dataclasses.replace(resolve(settings, known, recipe), xla=is_compiled)
+    if is_tpu(strategy) and settings.padding == "longest":
+        logging.info(
+            "using --padding=buckets instead of longest, because a TPU compiles once per length; "
+            "--padding=max compiles only once"
+        )
+        settings = dataclasses.replace(settings, padding="buckets")
+    settings = with_xla(settings, num_padded_lengths(settings.max_seq_length, settings.padding))
+
+    # Stored with the model, so that later commands treat text in the same way.
+    extra = {**source.config.extra, LOWER_CASE_KEY: tokenizer.do_lower_case}
+    config, rate = source.config.replace(extra=extra), settings.encoder_dropout_prob
+    if rate is not None:
+        check_rate(rate, "--encoder_dropout_prob")
+        config = with_dropout(config, rate)
+    config.check_sequence_length(settings.max_seq_length, "--max_seq_length")
+    return RunContext(
+        settings=settings,
+        actions=actions,
+        trainer_config=settings.trainer_config(),
+        strategy=strategy,
+        tokenizer=tokenizer,
+        checkpoint=source.checkpoint,
+        output=output,
+        model_directory=ModelDirectory(output.path, config, source.config_file or "", tokenizer),
+        task_name=task_name,
+        trained=trained,
+        trained_in=trained_in,
+    )
+
+
+def _check_outputs(settings: FineTuningSettings, export_folder: str, *, writes: bool) -> None:
+    """Raises ValueError unless everything can be written, the export at the end included."""
+    if settings.export_text_model and not settings.export_dir:
+        raise ValueError("--export_text_model needs --export_dir, the directory to write it below.")
+    if settings.export_dir:
+        names = filter(None, (export_folder, TEXT_FOLDER if settings.export_text_model else ""))
+        for path in (settings.export_dir, *(os.path.join(settings.export_dir, n) for n in names)):
+            check_folder(path, "--export_dir")
+    if writes:
+        check_folder(settings.output_dir, "--output_dir")
+        if settings.do_train:
+            check_unlocked(settings.output_dir, TRAINING)
+
+
+def _checkpoint_elsewhere(settings: FineTuningSettings) -> str | None:
+    """Returns the prefix of the checkpoint that a path names, if nothing is trained."""
+    path = None if settings.checkpoint in CHOICES else settings.checkpoint
+    if not settings.do_train:
+        if path:
+            return find_weights(path, _CHECKPOINT)
+        return find_weights(settings.init_checkpoint) if settings.init_checkpoint else None
+    # Otherwise a missing or different model would be noticed only after the training.
+    own = os.path.abspath(settings.output_dir)
+    if path and own not in (os.path.abspath(path), os.path.dirname(os.path.abspath(path))):
+        raise ValueError(
+            f"With --do_train, {_CHECKPOINT} must be one of {', '.join(CHOICES)} or a "
+            f"checkpoint in --output_dir {settings.output_dir!r}; to start from another, pass "
+            f"--init_checkpoint. Received: {path!r}"
+        )
+    return None
+
+
+def _check_data(context: RunContext[S], job: Job[S]) -> None:
+    """Raises ValueError if the data do not fit the trained model or the output directory."""
+    settings = context.settings
+    if context.trained:
+        context.trained.check_answers(job.task, context.trained_in)
+    elif settings.do_train:
+        check_head_in(context.output, job.task)
     if settings.do_train and settings.early_stopping and not job.evaluates:
         raise ValueError(
             f"--early_stopping={settings.early_stopping} counts evaluations during the training, "
-            f"of which there are none: it needs {kind.EVALUATING}."
+            f"of which there are none: it needs {job.EVALUATING}."
         )
-    trainer_config = settings.trainer_config()
-    task = job.make_task(directory.config, use_one_hot_embeddings=is_tpu(strategy))
-    trainer = None
-    if settings.do_train:
-        config = job.optimizer_config()
-        profiler = profiler_of(
-            settings.profile_steps,
-            settings.output_dir,
-            config.num_train_steps,
-            records=is_chief(strategy),
-        )
-        trainer = Trainer(task, trainer_config, config, strategy, profiler)
-    job.use(
-        trainer.model
-        if trainer
-        else build_model(task.build_model, settings.precision, strategy, jit_compile=settings.xla),
-        strategy,
-    )
-    result = JobResult(settings.output_dir)
-    if trainer:
-        result = _train(job, trainer, task, directory, on_log)
-    elif job.evaluates and is_chief(strategy):
-        result = _evaluate(job, directory, on_log, is_own=is_own)
-    is_applied = not {*actions} <= {"do_train", "do_eval"}
-    if settings.dry_run:  # what is to be applied may not be there yet
-        is_applied = is_applied and not (settings.do_train or job.evaluates)
-    if is_applied and is_chief(strategy):
-        result = _apply(job, directory, result, on_log)
-    wait_for_workers(strategy)
-    if settings.dry_run or not is_chief(strategy):
-        return JobResult(settings.output_dir)
-    best = TrainingDirectory(settings.output_dir).best()
-    return dataclasses.replace(result, best_checkpoint=best)
 
 
-def _open(kind: type[Job[S]], settings: S) -> tuple[Job[S], ModelDirectory, bool]:
-    """Finds and reads everything the settings name, and checks that it fits together.
+def check_head_in(directory: TrainingDirectory, task: TrainedTask) -> None:
+    """Rejects training in the directory of a pretrained model, whose best would be replaced.
 
-    Returns the job, --output_dir, and whether the model in it was trained for the very task, so
-    that scores tell which checkpoint is the best.
+    Args:
+        directory: without a `labels.json`, as the original release leaves it.
+        task: the task to train.
+
+    Raises:
+        ValueError: the newest checkpoint has no head for this task.
     """
-    elsewhere = checkpoint_elsewhere(settings)
-    trained, where = trained_task_of(settings, elsewhere)
-    name = kind.task_name(settings, trained)
-    if trained:
-        trained.check_name(name, where, is_training=settings.do_train)
-    source = find_model(settings, elsewhere)
-    known = kind.trained_settings(settings, trained) if trained else {}
-    recipe = recipe_settings(settings, known, name, source.config)
-    given = settings.xla  # None still means that nobody has decided it
-    settings = dataclasses.replace(resolve(settings, known, recipe), xla=given)
-    settings = with_xla(settings, num_padded_lengths(settings.max_seq_length, settings.padding))
-    directory = model_directory(settings, source)
-    job = kind(settings, name, trained, source)
-    if trained:
-        trained.check_answers(job.task, where)
-    elif settings.do_train:
-        check_head_in(settings.output_dir, job.task)
-    is_own = trained is None or where != settings.output_dir or trained.name == name
-    return job, directory, is_own
+    prefix = directory.newest() or directory.best()
+    if not prefix:
+        return
+    _, shapes = open_checkpoint(prefix)
+    if task.name in _SPAN_HEADS:
+        has_head = _SPAN_HEADS[task.name] in shapes
+    else:
+        has_head = list(shapes.get(_HEAD_VARIABLES[0], ()))[:1] == [task.labels.num_outputs]
+    if not has_head:
+        what = f"these labels, {described(task.labels)}"
+        raise ValueError(
+            f"{directory.path!r} belongs to another model: {os.path.basename(prefix)} in it has no "
+            f"head for {task.name if task.name in QUESTION_TASKS else what}. Use a new "
+            "--output_dir; to start from that model, pass it as --init_checkpoint."
+        )
+
+
+def fresh_head(task: TrainedTask, checkpoint: str) -> dict[str, str]:
+    """Returns the head variables not to load from the checkpoint of another task, with the reason.
+
+    Tasks with the same number of labels have heads of the same shape. If the task of the
+    checkpoint is unknown, a head that fits is loaded, as in the original release.
+    """
+    there = trained_task(checkpoint, task.name)
+    if there is None or (there.name, there.labels) == (task.name, task.labels):
+        return {}
+    _, shapes = open_checkpoint(checkpoint)
+    reason = f"of the task {there.name}"
+    return {name: reason for name in _HEAD_VARIABLES if name in shapes}
+
+
+def _write_output(context: RunContext[S], task: TrainedTask) -> None:
+    """Writes model and task to --output_dir; without training, existing files are kept."""
+    directory = context.model_directory
+    if context.settings.do_train:
+        directory.write()
+    else:
+        directory.write_if_absent()
+    if context.settings.do_train or TrainedTask.read(directory.path) is None:
+        task.write(directory.path)
 
 
 def _train(
+    context: RunContext[S],
     job: Job[S],
     trainer: Trainer,
     task: InMemoryTask,
-    directory: ModelDirectory,
     on_log: OnLog | None,
 ) -> JobResult:
-    """Trains, or goes on with a training that ended early; evaluates every checkpoint."""
-    settings, start = job.settings, job.source.checkpoint
-    with trainer.locked(evaluates=job.evaluates, dry_run=settings.dry_run):
+    """Trains or resumes a training, and evaluates every checkpoint."""
+    settings, checkpoint = context.settings, context.checkpoint
+    data = task.describe_input()
+
+    def initialize() -> None:
         trainer.initialize(
-            start,
+            checkpoint,
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
-            skip=fresh_head(job.task, start) if start else None,
+            skip=fresh_head(job.task, checkpoint) if checkpoint else None,
         )
-        best = BestCheckpoint(trainer.directory, job.best_metric)
-        trained_on = task.describe_input()
-        if trainer.is_chief:
-            TrainingPlan(
-                trainer,
-                trained_on["examples"],
-                sequences_per_example=task.sequences_per_example,
-                keeps_best=job.evaluates,
-            ).log()
         if job.evaluates and trainer.is_chief:
             job.results = job.RESULTS(settings.output_dir, trainer.step)
-        if settings.dry_run:
-            return JobResult(settings.output_dir)
+
+    def start(best: BestCheckpoint) -> dict[str, Any]:
         if trainer.is_chief:
-            prepare_output(directory, job.task, is_training=True)
-        log = RunLog(
-            settings.output_dir,
-            trainer.optimizer_config.num_train_steps,
-            trainer.step,
-            write=trainer.is_chief,
-            on_log=on_log,
-        )
-        log.write_config(
-            {
-                "model": trainer.model.config.to_dict(),
-                "task": job.task.to_dict(),
-                job.DROPOUT: getattr(settings, job.DROPOUT),
-                "class_weights": getattr(settings, "class_weights", None),
-                "trainer": dataclasses.asdict(trainer.config),
-                "optimizer": dataclasses.asdict(trainer.optimizer_config),
-                "input": trained_on,
-            }
-        )
-        should_stop = None
-        if patience := settings.early_stopping:
-            should_stop = partial(should_stop_early, log, job.best_metric, patience)
-        try:
-            if job.evaluates and trainer.is_chief:
-                record = partial(job.record, best=best, keeps_best=True)
-                train_and_evaluate(trainer, log, job.evaluate, record, best.last_step, should_stop)
-            else:
-                trainer.train(log, should_stop=should_stop)
-        finally:
-            log.close()
-    result = JobResult(settings.output_dir, history=log.records)
-    if job.evaluates:
-        result = scored_result(best, log.records, log.reported)
-    return result if result.scores else dataclasses.replace(result, step=trainer.step)
+            _write_output(context, job.task)
+        return {
+            "model": trainer.model.config.to_dict(),
+            "task": job.task.to_dict(),
+            job.DROPOUT: getattr(settings, job.DROPOUT),
+            "class_weights": getattr(settings, "class_weights", None),
+            "trainer": dataclasses.asdict(trainer.config),
+            "optimizer": dataclasses.asdict(trainer.optimizer_config),
+            "input": data,
+        }
+
+    return run_training(
+        TrainingPlan(
+            trainer,
+            data["examples"],
+            sequences_per_example=task.sequences_per_example,
+            keeps_best=job.evaluates,
+        ),
+        initialize,
+        start,
+        best_metric=job.best_metric,
+        evaluate=job.evaluate if job.evaluates else None,
+        record=partial(job.record, keeps_best=True),
+        early_stopping=settings.early_stopping,
+        dry_run=settings.dry_run,
+        on_log=on_log,
+    )
 
 
-def _evaluate(
-    job: Job[S], directory: ModelDirectory, on_log: OnLog | None, *, is_own: bool
-) -> JobResult:
-    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
-    settings = job.settings
-    training = TrainingDirectory(settings.output_dir)
-    with training.locked(EVALUATION, dry_run=settings.dry_run):
-        best = BestCheckpoint(training, job.best_metric)
-        choice = settings.checkpoint or ("all" if is_own else None)
+def _evaluate(context: RunContext[S], job: Job[S], on_log: OnLog | None) -> JobResult:
+    """Evaluates finished checkpoints; the best of all in the output directory is kept."""
+    settings = context.settings
+    with context.output.locked(EVALUATION, dry_run=settings.dry_run):
+        best = BestCheckpoint(context.output, job.best_metric)
+        choice = settings.checkpoint or ("all" if context.is_own else None)
         if choice == "all":
             init = settings.init_checkpoint
-            prefixes = list(choose_checkpoints(training, choice, init, flag=CHECKPOINT_FLAG))
+            prefixes = list(choose_checkpoints(context.output, choice, init, flag=_CHECKPOINT))
         else:
-            prefixes = [_chosen(job, choice)]
+            prefixes = [_chosen(context, choice)]
         load_complete(job.model, prefixes[0])
         if settings.dry_run:
             return JobResult(settings.output_dir)
-        prepare_output(directory, job.task, is_training=False)
+        _write_output(context, job.task)
         job.results = job.RESULTS(settings.output_dir)
         log = EvaluationLog(on_log)
-        record = partial(job.record, best=best, keeps_best=is_own and choice == "all")
+        record = partial(job.record, best=best, keeps_best=context.is_own and choice == "all")
         evaluate_checkpoints(prefixes, job.model, log, job.evaluate, record)
     return scored_result(best, log.reported, log.reported)
 
 
-def _chosen(job: Job[S], choice: str | None) -> str:
-    """The prefix of the checkpoint to apply: the chosen one, else the best, else the newest."""
-    settings = job.settings
-    # What a training started from is no candidate any more.
+def _chosen(context: RunContext[S], choice: str | None) -> str:
+    """Returns the prefix of the chosen checkpoint, by default the best, else the newest."""
+    settings = context.settings
+    # After a training, the checkpoint that it started from is no candidate.
     other = None if settings.do_train else settings.init_checkpoint
-    directory = TrainingDirectory(settings.output_dir)
-    return choose_checkpoint(directory, choice, other, flag=CHECKPOINT_FLAG)
+    return choose_checkpoint(context.output, choice, other, flag=_CHECKPOINT)
 
 
 def _apply(
-    job: Job[S], directory: ModelDirectory, result: JobResult, on_log: OnLog | None
+    context: RunContext[S], job: Job[S], result: JobResult, on_log: OnLog | None
 ) -> JobResult:
-    """Predicts and exports with one checkpoint; adds its scores where nothing was evaluated."""
-    settings = job.settings
-    prefix = _chosen(job, settings.checkpoint)
+    """Predicts and exports with one checkpoint; adds its scores if nothing was evaluated."""
+    settings = context.settings
+    prefix = _chosen(context, settings.checkpoint)
     step = load_complete(job.model, prefix)
     logging.info("Applying %s, step %d", prefix, step)
     if settings.dry_run:
         return result
     if settings.do_predict and not (settings.do_train or job.evaluates):
-        prepare_output(directory, job.task, is_training=False)
+        _write_output(context, job.task)
     job.apply(step)
     if result.scores:
         return result

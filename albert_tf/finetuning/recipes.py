@@ -1,15 +1,17 @@
-"""The published fine-tuning settings, one row a task, and the published scores beside them.
+"""Published fine-tuning settings and scores.
 
-Settings come from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942) and, where that
-is silent, from the README and the GLUE script of the original release. They are the same for every
-size, and for v1 and v2 except RACE: a row says itself which models it is for.
+Settings are from table 14 of the ALBERT paper (https://arxiv.org/abs/1909.11942); what it does not
+list is from the README and the GLUE script of the original release. Except for RACE, they are the
+same for all sizes and for v1 and v2.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from absl import logging
 
 from albert_tf.config import PRESETS, VERSION_KEY, AlbertConfig
 
@@ -23,17 +25,19 @@ _SAME_SETTINGS = {"mismnli": "mnli", "ax": "mnli"}
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How one task was fine-tuned. Settings are those of the flags of their names.
+    """Settings of one task, named after the flags.
 
     Attributes:
-        num_train_epochs: passes over the questions of SQuAD that give `train_step`; 0 elsewhere.
-        warmup_proportion: share of the steps that gives `warmup_step`, but for rounding, there.
-        init_from: task whose fine-tuned model this one starts from; None for a pretrained model.
-        sizes: the sizes the settings are for.
-        versions: the versions they are for.
-        source: where they were published.
-        published: scores on the development set in percent, by the names of the metrics of this
-            package; empty where none is known for the model asked for.
+        num_train_epochs: epochs over the questions of SQuAD that give `train_step`; 0 for other
+            tasks.
+        warmup_proportion: share of the steps that gives `warmup_step` except for rounding; only
+            SQuAD.
+        init_from: task of the fine-tuned model to start from. `None` for a pretrained model.
+        sizes: the sizes that the settings apply to.
+        versions: the versions that the settings apply to.
+        source: publication of the settings.
+        published: scores on the development set in percent, by the metric names of this package;
+            empty if none are known for the model.
     """
 
     learning_rate: float
@@ -82,7 +86,7 @@ _ROWS: tuple[tuple[str, Recipe], ...] = (
     ("tokens", Recipe(5e-5, 32, 1755, 175, 128, source=_TOKENS)),
 )
 
-# README of the original release: one run each, best checkpoint. The columns in their order.
+# README of the original release: best checkpoint of one run each, by column.
 _README_COLUMNS = (
     ("squad1.1", "f1"),
     ("squad1.1", "exact_match"),
@@ -104,8 +108,8 @@ _README_SCORES = {
     ("xxlarge", "v1"): (94.8, 89.3, 90.2, 87.4, 90.8, 96.9, 86.5),
 }
 
-# Paper, table 9 (1.5 M steps): medians of five runs. It names no metrics: for QQP and MRPC accuracy
-# and for STS-B Pearson's are meant, going by the models it compares with.
+# Paper, table 9 (1.5 M steps): medians of 5 runs. It names no metrics. Compared with other models
+# there, QQP and MRPC are accuracies, and STS-B is Pearson's correlation.
 _XXLARGE_V1_SCORES = {
     "qnli": {"eval_accuracy": 95.3},
     "qqp": {"eval_accuracy": 92.2},
@@ -120,13 +124,13 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
     """Returns the published settings of a task.
 
     Args:
-        task_name: a GLUE task, "squad1.1", "squad2.0", "race" or "tokens"; case does not matter.
-        size: "base", "large", "xlarge" or "xxlarge"; None for any other model, which has the
-            settings of all sizes and no published scores.
+        task_name: a GLUE task, "squad1.1", "squad2.0", "race" or "tokens", in any case.
+        size: "base", "large", "xlarge" or "xxlarge". `None` for other models, which have the same
+            settings and no published scores.
         version: "v1" or "v2".
 
     Raises:
-        ValueError: nothing was published for it; the message lists what there is.
+        ValueError: nothing was published for the task.
     """
     task = task_name.lower()
     if size not in (None, *SIZES) or version not in VERSIONS:
@@ -145,13 +149,55 @@ def recipe_for(task_name: str, size: str | None = None, version: str = "v2") -> 
     )
 
 
+def recipe_settings(
+    setting: str,
+    task_name: str,
+    config: AlbertConfig,
+    wanted: Iterable[str],
+    *,
+    is_training: bool,
+) -> dict[str, Any]:
+    """Returns and logs the values of a recipe.
+
+    Args:
+        setting: one of `RECIPES`; "auto" selects the version that the configuration indicates.
+        task_name: see `recipe_for`.
+        config: configuration of the model.
+        wanted: names of settings; names that the recipe does not set are ignored.
+        is_training: whether to log what the published training started from.
+
+    Raises:
+        ValueError: there is no recipe for the task.
+    """
+    if setting == "none":
+        return {}
+    recipe = recipe_for(
+        task_name, size_of(config), version_of(config) if setting == "auto" else setting
+    )
+    offered = {
+        **vars(recipe),
+        "max_seq_length": min(recipe.max_seq_length, config.max_position_embeddings),
+        "dropout_prob": recipe.classifier_dropout_prob,
+    }
+    taken = {name: offered[name] for name in wanted if name in offered}
+    values = " ".join(f"--{name}={value}" for name, value in taken.items())
+    logging.info("--recipe=%s (%s): %s", setting, recipe.source, values)
+    if recipe.init_from and is_training:
+        logging.info(
+            "The published runs of this task started from a model fine-tuned on %s: pass one as "
+            "--init_checkpoint",
+            recipe.init_from,
+        )
+    return taken
+
+
 def recipe_names() -> list[str]:
     """Returns the tasks that have a recipe, in alphabetical order."""
     return sorted({name for name, _ in _ROWS} | set(_SAME_SETTINGS))
 
 
 def _published(task: str, size: str, version: str) -> dict[str, float]:
-    """Scores of a released model in percent."""
+    """Returns the scores of a released model in percent."""
     scores = {
         metric: value
         for (name, metric), value in zip(
@@ -165,16 +211,15 @@ def _published(task: str, size: str, version: str) -> dict[str, float]:
 
 
 def size_of(config: AlbertConfig) -> str | None:
-    """Returns the size of released models that a configuration has, None for any other.
+    """Returns the released size that a configuration has, `None` for other sizes.
 
-    Heads, vocabulary, activation and dropout may differ: copies of the released configurations do.
+    Heads, vocabulary, activation and dropout may differ, as they do in copies of released models.
     """
     shape = _shape(config)
     return next((size for size in SIZES if _shape(PRESETS[f"{size}_v2"]) == shape), None)
 
 
 def _shape(config: AlbertConfig) -> tuple[int, ...]:
-    """What tells the sizes apart."""
     return config.hidden_size, config.num_hidden_layers, config.intermediate_size
 
 
@@ -191,8 +236,20 @@ def version_of(config: AlbertConfig) -> str:
     return "v1" if config.hidden_dropout_prob or config.attention_probs_dropout_prob else "v2"
 
 
+def with_dropout(config: AlbertConfig, rate: float) -> AlbertConfig:
+    """Returns the configuration with another dropout rate in the encoder, but of the same version.
+
+    Dropout indicates the version, so the version is stored with the new rate.
+    """
+    return config.replace(
+        hidden_dropout_prob=rate,
+        attention_probs_dropout_prob=rate,
+        extra={**config.extra, VERSION_KEY: version_of(config)},
+    )
+
+
 def released_name(config: AlbertConfig) -> str | None:
-    """Returns the released model of this size and vocabulary, such as "large_zh"; None for none."""
+    """Returns the released model of this size and vocabulary, such as "large_zh", or `None`."""
     size = size_of(config)
     names = [f"{size}_{version_of(config)}", f"{size}_zh"] if size else []
     return next((n for n in names if PRESETS[n].vocab_size == config.vocab_size), None)

@@ -1,4 +1,4 @@
-"""What `run_race` does: trains, evaluates, predicts and exports as its settings say."""
+"""Carries out `run_race`: trains, evaluates, predicts and exports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import MULTIPLE_CHOICE, TrainedTask
-from albert_tf.checkpoints.training_directory import TrainingDirectory
-from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.text_examples import DEV, TEST, TRAIN, label_cell
 from albert_tf.finetuning import flow, metrics
-from albert_tf.finetuning.setup import StepSettings
+from albert_tf.finetuning.job import Job, RunContext, StepSettings
 from albert_tf.multiple_choice.choose import classes_of, option_logits
 from albert_tf.multiple_choice.data import (
     LETTERS,
@@ -34,19 +31,19 @@ from albert_tf.training.evaluation import BestCheckpoint, original_result_lines
 from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, unless_given
 
-# What wants each split.
+# Action that needs each split.
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoiceSettings(StepSettings):
-    """Settings of `run_multiple_choice`; each is the flag of its name of `run_race.py`.
+    """Settings of `run_multiple_choice`; each corresponds to the flag of `run_race.py`.
 
-    `output_dir` is required. The actions are `do_train` and `do_eval`, both True by default,
-    `do_predict` and `export_dir`. They need the data: `data_dir` for RACE, or `train_choices`,
-    `dev_choices` and `test_choices`; a training needs a model to start from:
-    `albert_hub_module_handle`, or `init_checkpoint` with its files. Everything else has a default;
-    docs/flags.md describes all flags. Raises what `ClassificationSettings` raises.
+    `output_dir` is required. Actions are `do_train` and `do_eval`, both True by default,
+    `do_predict` and `export_dir`. The data are `data_dir` for RACE, or `train_choices`,
+    `dev_choices` and `test_choices`. Training needs a model to start from:
+    `albert_hub_module_handle`, or `init_checkpoint` with its files. All other settings have
+    defaults; docs/flags.md describes all flags. For errors see `ClassificationSettings`.
     """
 
     task_name: str = MULTIPLE_CHOICE
@@ -66,11 +63,11 @@ class MultipleChoiceSettings(StepSettings):
     warmup_step: int = unless_given(1000)
 
 
-class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
-    """Chooses one of several options; see `Job`.
+class MultipleChoiceJob(Job[MultipleChoiceSettings]):
+    """Multiple choice; see `Job`.
 
     Attributes:
-        examples: of the splits that are trained on, evaluated or predicted.
+        examples: examples of the splits that are trained on, evaluated or predicted.
         features: their features.
     """
 
@@ -81,21 +78,19 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
         """See `Job`."""
         if settings.task_name.lower() != MULTIPLE_CHOICE:
             raise ValueError(
-                f"--task_name must be {MULTIPLE_CHOICE}, with questions of your own "
-                f"(--train_choices and the like) as well. Received: {settings.task_name!r}"
+                f"--task_name must be {MULTIPLE_CHOICE}, also for custom questions "
+                f"(--train_choices and similar). Received: {settings.task_name!r}"
             )
         return MULTIPLE_CHOICE
 
-    def __init__(
-        self,
-        settings: MultipleChoiceSettings,
-        name: str,
-        trained: TrainedTask | None,
-        source: ModelSource,
-    ) -> None:
-        super().__init__(settings, name, trained, source)
-        kept = {"max_qa_length": settings.max_qa_length}
-        self.task = TrainedTask(name, max_seq_length=settings.max_seq_length, settings=kept)
+    def __init__(self, context: RunContext[MultipleChoiceSettings]) -> None:
+        super().__init__(context)
+        settings = context.settings
+        self.task = TrainedTask(
+            context.task_name,
+            max_seq_length=settings.max_seq_length,
+            settings={"max_qa_length": settings.max_qa_length},
+        )
         self.evaluates = settings.do_eval
         self.examples = {
             split: self._read(split)
@@ -104,22 +99,18 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
         }
 
     def _read(self, split: str) -> list[ChoiceExample]:
-        """Reads a split, of one's own if it is given, else of RACE."""
+        """Reads the custom file of a split if it is given, otherwise RACE."""
         settings, flag, action = self.settings, f"{split}_choices", _ACTIONS[split]
         if path := getattr(settings, flag):
             return read_choices(path, split=split, flag=f"--{flag}")
         if not settings.data_dir:
             is_default = getattr(MultipleChoiceSettings, action)
             default = f" (set unless --no{action} is given)" if is_default else ""
-            raise ValueError(
-                f"--{action}{default} needs --data_dir, or --{flag} for data of your own."
-            )
+            raise ValueError(f"--{action}{default} needs --data_dir, or --{flag} for custom data.")
         levels = chosen_levels(settings.high_only, settings.middle_only)
         return read_race(settings.data_dir, split, levels=levels)
 
-    def make_task(
-        self, config: AlbertConfig, *, use_one_hot_embeddings: bool
-    ) -> MultipleChoiceTask:
+    def make_task(self) -> MultipleChoiceTask:
         """See `Job`."""
         settings = self.settings
         self.features = {
@@ -132,22 +123,22 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
             for split, examples in self.examples.items()
         }
         return MultipleChoiceTask(
-            config,
+            self.context.model_directory.config,
             self.features.get(TRAIN),
             max_seq_length=settings.max_seq_length,
             dropout_prob=settings.dropout_prob,
             padding=settings.padding,
-            use_one_hot_embeddings=use_one_hot_embeddings,
+            use_one_hot_embeddings=self.context.is_tpu,
         )
 
     def _logits(self, split: str, batch_size: int, description: str) -> np.ndarray:
-        """The scores of the options of N questions, float32 [N, C]; -inf where there is none."""
+        """Returns scores of the options, float32 [N, C]; -inf for missing options."""
         features = self.features[split]
         predictor = self.predictor(batch_size * features.num_choices)
         return option_logits(features, predictor, description)
 
     def _scores(self, split: str, logits: np.ndarray, batch_size: int) -> dict[str, float]:
-        """Scores a labelled split, in the precision of a float32."""
+        """Returns the scores of a labelled split, rounded to float32."""
         features = self.features[split]
         assert features.label_ids is not None, "questions of train and dev have labels"
         results = scores(logits, features.label_ids, features.levels, batch_size)
@@ -175,7 +166,7 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
             export_choice(self.model, settings.export_dir)
 
     def _predict(self, step: int) -> None:
-        """Writes the options chosen in the test set, and its scores if it has labels."""
+        """Writes the options chosen for the test set, and its scores if it has labels."""
         features, output_dir = self.features[TEST], self.settings.output_dir
         batch_size = self.settings.predict_batch_size
         logits = self._logits(TEST, batch_size, "predicting")
@@ -189,7 +180,7 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
         logging.info("Chose options of %d questions", len(features))
         if features.label_ids is not None:
             results = self._scores(TEST, logits, batch_size)
-            best = BestCheckpoint(TrainingDirectory(output_dir), self.best_metric)
+            best = BestCheckpoint(self.context.output, self.best_metric)
             write_predict_results(output_dir, step, results, best.value)
             self.scores_of_answers = results
             for name, value in sorted(results.items()):
@@ -199,17 +190,21 @@ class MultipleChoiceJob(flow.Job[MultipleChoiceSettings]):
 def scores(
     logits: np.ndarray, label_ids: np.ndarray, levels: Sequence[str], batch_size: int
 ) -> dict[str, float]:
-    """Scores logits, see `option_logits`, by the right options, int32 [N].
+    """Scores logits, see `option_logits`.
 
-    Of the levels one is "" where there is none; `loss` is the mean of the means of the original's
-    batches of `batch_size` questions.
+    Args:
+        logits: float32 [N, C].
+        label_ids: int32 [N], the correct options.
+        levels: N levels, "" if unknown.
+        batch_size: number of questions in the batches of the original; `loss` is the mean of the
+            means of these batches.
 
     Returns:
-        `eval_accuracy`, `eval_loss` and `loss` as the original, and `eval_accuracy_<level>` for
+        `eval_accuracy`, `eval_loss` and `loss` as in the original, and `eval_accuracy_<level>` for
         each level that occurs.
 
     Raises:
-        ValueError: there is not one question.
+        ValueError: there is no question.
     """
     labels = classes_of(logits)
     losses = metrics.per_example_losses(logits, label_ids, labels)
@@ -229,12 +224,12 @@ def write_choice_predictions(
     predictions: np.ndarray,
     choice_counts: np.ndarray,
 ) -> None:
-    r"""Writes `predictions.tsv`, which the original lacks: a header, and a row for each question.
+    r"""Writes `predictions.tsv`, which the original lacks: a header, and a row per question.
 
-    The columns: `id`; `question`, which question of this id it is, from 0, for those of a RACE
-    passage share its id; `prediction`, a letter; then for each letter the probability, float32
-    [N, C], empty where a question has no such option. In ids a backslash, a tab, a line feed and a
-    carriage return stand as `\\`, `\t`, `\n` and `\r`.
+    Columns: `id`; `question`, the number of the question among those of its id, because the
+    questions of a RACE passage share its id; `prediction`, a letter; then one column per letter
+    with the probability, float32 [N, C], empty for missing options. In ids a backslash, a tab, a
+    line feed and a carriage return are written as `\\`, `\t`, `\n` and `\r`.
     """
     letters = LETTERS[: probabilities.shape[1]]
     rows = [["id", "question", "prediction", *letters]]
@@ -252,9 +247,9 @@ def write_choice_predictions(
 def write_predict_results(
     output_dir: str, step: int, results: Mapping[str, float], best: float
 ) -> None:
-    """Writes `predict_results.txt`, the scores of a test set that has labels, as the original.
+    """Writes `predict_results.txt`, the scores of a labelled test set, as in the original.
 
-    The best score of an evaluation, where there was none, is -inf or NaN, written as -1.
+    `best` is the best score of an evaluation; -inf and NaN are written as -1.
     """
     lines = ["***** Predict results *****", *original_result_lines(step, results, best)]
     with write_then_rename(os.path.join(output_dir, "predict_results.txt")) as file:
@@ -264,14 +259,14 @@ def write_predict_results(
 def run_multiple_choice(
     settings: MultipleChoiceSettings, on_log: Callable[[Mapping[str, Any]], None] | None = None
 ) -> JobResult:
-    """Trains, evaluates and applies a model of multiple choice, as `run_race.py` does.
+    """Trains, evaluates and applies a multiple-choice model, as `run_race.py` does.
 
     Args:
-        settings: what is to be done; the command's flags.
-        on_log: see `run_classification`, which also says what is raised.
+        settings: what to do, named after the command's flags.
+        on_log: see `run_classification`, also for errors.
 
     Returns:
-        The scores, the best checkpoint and what was logged.
+        The scores, the best checkpoint and the logged records.
     """
     check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

@@ -45,7 +45,6 @@ from albert_tf.pretraining.task import (
 from albert_tf.pretraining.vocabulary import check_vocabulary
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.distribution import (
-    check_devices,
     is_chief,
     is_tpu,
     num_workers,
@@ -58,15 +57,13 @@ from albert_tf.training.evaluation import (
     evaluate_checkpoints,
     load_complete,
     scored_result,
-    train_and_evaluate,
     write_results,
 )
 from albert_tf.training.job_result import EvaluationLog, JobResult, OnLog
 from albert_tf.training.plan import TrainingPlan
 from albert_tf.training.precision import build_model
 from albert_tf.training.process_state import process_state_kept
-from albert_tf.training.profiler import profiler_of
-from albert_tf.training.run_log import RunLog
+from albert_tf.training.run_training import finish, new_trainer, run_training
 from albert_tf.training.settings import (
     TrainingSettings,
     check_arguments,
@@ -75,7 +72,6 @@ from albert_tf.training.settings import (
     unless_given,
 )
 from albert_tf.training.trainer import Trainer
-from albert_tf.training.workers import values_of_workers, wait_for_workers
 
 PAPER_BATCH_SIZE = 4096  # with LAMB at a learning rate of 0.00176
 FLAG = "--scale_from_batch_size"
@@ -201,16 +197,15 @@ def run_pretraining(
         The scores, the best checkpoint and what was logged.
     """
     check_arguments(settings, PretrainingSettings, on_log)
-    check_devices(settings)
     if not (settings.do_train or settings.do_eval):
         raise ValueError("Nothing to do: pass --do_train, --do_eval or both.")
     settings = with_xla(settings)
     trainer_config = settings.trainer_config(settings.depth_schedule)
     optimizer_config = _optimizer_config(settings)
     last_step = optimizer_config.num_train_steps
+    strategy = strategy_of(settings)
     model = resolve_model(_model_settings(settings))
     config = model.config
-    strategy = strategy_of(settings)
     model_directory = ModelDirectory(
         settings.output_dir, config, model.config_file or "", model.tokenizer
     )
@@ -218,10 +213,9 @@ def run_pretraining(
     task = _task(settings, config, _masking(settings, tokenizer), strategy)
     check_vocabulary([*task.train_files, *task.eval_files], tokenizer)
     if settings.do_train:
-        profiler = profiler_of(
-            settings.profile_steps, settings.output_dir, last_step, records=is_chief(strategy)
+        trainer = new_trainer(
+            task, trainer_config, optimizer_config, strategy, settings.profile_steps
         )
-        trainer = Trainer(task, trainer_config, optimizer_config, strategy, profiler)
         task.check_workers(settings.train_batch_size, num_workers())
         result = _train(settings, task, trainer, model_directory, on_log)
     else:
@@ -231,11 +225,7 @@ def run_pretraining(
         result = JobResult(settings.output_dir)
         if is_chief(strategy):
             result = _evaluate(settings, task, untrained, strategy, last_step, on_log)
-    wait_for_workers(strategy)
-    if settings.dry_run or not is_chief(strategy):
-        return JobResult(settings.output_dir)
-    best = TrainingDirectory(settings.output_dir).best()
-    return dataclasses.replace(result, best_checkpoint=best)
+    return finish(result, strategy, dry_run=settings.dry_run)
 
 
 def _model_settings(settings: PretrainingSettings) -> ModelSettings:
@@ -333,21 +323,18 @@ def _train(
     on_log: OnLog | None,
 ) -> JobResult:
     """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
-    evaluator = None
+    evaluate = None
     if settings.do_eval:
         limits = settings.eval_batch_size, settings.max_eval_steps
+        strategy, jit_compile = trainer.strategy, settings.xla
         evaluator = Evaluator(
-            task,
-            trainer.model,
-            trainer.strategy,
-            *limits,
-            jit_compile=settings.xla,
-            shares=True,
+            task, trainer.model, strategy, *limits, jit_compile=jit_compile, shares=True
         )
+        evaluate = partial(_evaluate_trained, trainer, evaluator)
     if trainer.is_chief:
         check_folder(settings.output_dir, OUTPUT_FLAG)
-    dry_run = settings.dry_run
-    with trainer.locked(evaluates=settings.do_eval, dry_run=dry_run):
+
+    def initialize() -> None:
         if trainer.directory.newest() is not None:
             check_continued_loss(settings.output_dir, task.sentence_loss)
         trainer.initialize(
@@ -358,59 +345,43 @@ def _train(
         recorded = DepthSchedule.recorded(settings.output_dir, task.config)
         if recorded is not None:
             trainer.depth_schedule.check_continues(recorded, trainer.step, settings.output_dir)
-        best = BestCheckpoint(trainer.directory, BEST_METRIC)
-        if trainer.is_chief:
-            TrainingPlan(
-                trainer,
-                estimate_records(task.train_files),
-                max_predictions_per_seq=task.max_predictions_per_seq,
-                keeps_best=settings.do_eval,
-            ).log()
-        if dry_run:
-            return JobResult(settings.output_dir)
+
+    def start(best: BestCheckpoint) -> dict[str, Any]:
         evaluation = read_run_config(settings.output_dir).get(_EVALUATION)
         if trainer.is_chief:
             model_directory.write()
-        if evaluator is not None:
+        if settings.do_eval:
             evaluation = _evaluation_input(task, evaluation, best)
-        num_train_steps = trainer.optimizer_config.num_train_steps
-        log = RunLog(
-            settings.output_dir,
-            num_train_steps,
-            trainer.step,
-            write=trainer.is_chief,
-            on_log=on_log,
-        )
-        log.write_config(
-            {
-                "model": task.config.to_dict(),
-                SENTENCE_LOSS_KEY: task.sentence_loss,
-                "trainer": dataclasses.asdict(trainer.config),
-                "optimizer": dataclasses.asdict(trainer.optimizer_config),
-                "scale_from_batch_size": settings.scale_from_batch_size,
-                "input": task.describe_input(),
-                _EVALUATION: evaluation,
-            }
-        )
+        return {
+            "model": task.config.to_dict(),
+            SENTENCE_LOSS_KEY: task.sentence_loss,
+            "trainer": dataclasses.asdict(trainer.config),
+            "optimizer": dataclasses.asdict(trainer.optimizer_config),
+            "scale_from_batch_size": settings.scale_from_batch_size,
+            "input": task.describe_input(),
+            _EVALUATION: evaluation,
+        }
 
-        def record(step: int, results: Mapping[str, float]) -> None:
-            write_results(settings.output_dir, step, results)
-            best.offer(step, results, trainer.model)
+    def record(step: int, results: Mapping[str, float], best: BestCheckpoint) -> None:
+        write_results(settings.output_dir, step, results)
+        best.offer(step, results, trainer.model)
 
-        try:
-            if evaluator is None:
-                trainer.train(log)
-            else:
-                evaluate = partial(_evaluate_trained, trainer, evaluator)
-                # As the chief has read it: the others may have come when it had changed.
-                last_evaluated = values_of_workers(trainer.strategy, best.last_step)[0]
-                train_and_evaluate(trainer, log, evaluate, record, last_evaluated)
-        finally:
-            log.close()
-    result = JobResult(settings.output_dir, history=log.records)
-    if evaluator is not None:
-        result = scored_result(best, log.records, log.reported)
-    return result if result.scores else dataclasses.replace(result, step=trainer.step)
+    return run_training(
+        TrainingPlan(
+            trainer,
+            estimate_records(task.train_files),
+            max_predictions_per_seq=task.max_predictions_per_seq,
+            keeps_best=settings.do_eval,
+        ),
+        initialize,
+        start,
+        best_metric=BEST_METRIC,
+        evaluate=evaluate,
+        record=record,
+        shares_evaluation=True,
+        dry_run=settings.dry_run,
+        on_log=on_log,
+    )
 
 
 def _evaluation_input(

@@ -1,4 +1,4 @@
-"""What `run_squad` does: trains, evaluates, answers and exports as its settings say."""
+"""Carries out `run_squad`: trains, evaluates, answers and exports."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
-from albert_tf.config import AlbertConfig, OptimizerConfig, SquadOptimizerConfig
+from albert_tf.config import OptimizerConfig, SquadOptimizerConfig
 from albert_tf.data.jobs import available_cores
 from albert_tf.finetuning import flow
-from albert_tf.finetuning.setup import FineTuningSettings, check_answers
+from albert_tf.finetuning.job import FineTuningSettings, Job, RunContext, check_answers
 from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
 from albert_tf.squad.answers import (
@@ -38,19 +36,19 @@ from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, res
 from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, limited, unless_given
 
-# What a model that is applied must share with its training, by version of SQuAD.
+# Settings of the training that predictions need, by version of SQuAD.
 _KEPT_FLAGS = {
     1: ("doc_stride", "max_query_length"),
     2: ("doc_stride", "max_query_length", "start_n_top", "end_n_top"),
 }
 
-_MANY_WINDOWS = 1.5  # windows a question from which on a pass over the questions misleads
-_QUESTIONS_A_PROCESS = 25_000  # fewer are not worth starting another process for
+_MANY_WINDOWS = 1.5  # windows per question from which epochs over questions mislead
+_QUESTIONS_A_PROCESS = 25_000  # fewer do not justify another process
 _STEP, _BEST = "global_step = ", "best "
 
 
 class SquadEvaluationResults(EvaluationResults):
-    """`eval_results.txt`: a block for every checkpoint, and at the end the best one's once more."""
+    """`eval_results.txt`: a block per checkpoint, and at the end the best block again."""
 
     def append_with_best(
         self,
@@ -61,9 +59,9 @@ class SquadEvaluationResults(EvaluationResults):
         best_f1: float,
         name: str = "f1",
     ) -> None:
-        """Adds the block of a checkpoint, in place of an earlier one of the same step.
+        """Adds the block of a checkpoint, or replaces the block of the same step.
 
-        `best_step` is -1 if none scored; `name` says what kind of F1 `best_f1` is.
+        `best_step` is -1 if there is no score; `name` is the kind of F1 of `best_f1`.
         """
         lines = [f"{key} = {value}" for key, value in sorted(results.items())]
         best_lines = lines if best_step == step else self._results(best_step)
@@ -78,13 +76,13 @@ class SquadEvaluationResults(EvaluationResults):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSettings(FineTuningSettings):
-    """Settings of `run_squad`; each is the flag of its name of `run_squad.py`.
+    """Settings of `run_squad`; each corresponds to the flag of `run_squad.py`.
 
-    `output_dir` is required, and at least one action: `do_train`, `do_predict`, `predict_json` or
-    `export_dir`. A training needs `squad_version`, `train_file` and a model to start from:
-    `albert_hub_module_handle`, or `init_checkpoint` with its files. `predict_file` is what
-    `do_predict` answers, and what checkpoints are evaluated on. Everything else has a default;
-    docs/flags.md describes all flags. Raises what `ClassificationSettings` raises.
+    Required are `output_dir` and at least one action: `do_train`, `do_predict`, `predict_json` or
+    `export_dir`. Training needs `squad_version`, `train_file` and a model to start from:
+    `albert_hub_module_handle`, or `init_checkpoint` with its files. `do_predict` answers
+    `predict_file`, on which checkpoints are evaluated. All other settings have defaults;
+    docs/flags.md describes all flags. For errors see `ClassificationSettings`.
     """
 
     squad_version: int | None = None
@@ -107,13 +105,13 @@ class SquadSettings(FineTuningSettings):
     export_tflite: bool = True
 
 
-class SquadJob(flow.Job[SquadSettings]):
+class SquadJob(Job[SquadSettings]):
     """Answers questions by a span of a context, or not at all; see `Job`.
 
     Attributes:
-        version: 1 or 2, of SQuAD.
-        train: --train_file; None where nothing is trained.
-        predict: --predict_file; None where nothing of it is answered.
+        version: version of SQuAD, 1 or 2.
+        train: --train_file. `None` without training.
+        predict: --predict_file. `None` if it is not answered.
         features: the windows of both, by `is_training`.
     """
 
@@ -147,18 +145,17 @@ class SquadJob(flow.Job[SquadSettings]):
         if version is None:
             of_other = f"a model of another task, {trained.name!r}" if trained else ""
             raise ValueError(
-                f"--squad_version is needed: {settings.output_dir!r} holds "
-                f"{of_other or 'no model that says what it was trained for'}. Use 1 (every "
-                "question has an answer) or 2 (some have none)."
+                f"--squad_version is needed: {settings.output_dir!r} contains "
+                f"{of_other or 'no model with a known task'}. Use 1 (every question has an "
+                "answer) or 2 (some have none)."
             )
         if version not in SQUAD_TASKS:
             raise ValueError(f"--squad_version must be 1 or 2. Received: {version}")
         return SQUAD_TASKS[version]
 
-    def __init__(
-        self, settings: SquadSettings, name: str, trained: TrainedTask | None, source: ModelSource
-    ) -> None:
-        super().__init__(settings, name, trained, source)
+    def __init__(self, context: RunContext[SquadSettings]) -> None:
+        super().__init__(context)
+        settings, name, trained = context.settings, context.task_name, context.trained
         self.version = next(number for number, task in SQUAD_TASKS.items() if task == name)
         self.outputs = OUTPUTS[self.version]
         self.answering = AnswerSettings(
@@ -187,7 +184,7 @@ class SquadJob(flow.Job[SquadSettings]):
         self.best_metric = best_metric(questions, self.version)
         self.has_references = has_references(questions, self.version)
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
-        self._written_step: int | None = None  # whose answers the files have
+        self._written_step: int | None = None  # step of the answers in the files
         if self.predict and not self.has_references:
             self._explain_no_references(self.predict.path)
 
@@ -210,7 +207,7 @@ class SquadJob(flow.Job[SquadSettings]):
                 "--predict_file %s has no answers: no checkpoint is evaluated while training", path
             )
 
-    def make_task(self, config: AlbertConfig, *, use_one_hot_embeddings: bool) -> SquadTask:
+    def make_task(self) -> SquadTask:
         """See `Job`."""
         settings = self.settings
         self.features = {
@@ -219,7 +216,7 @@ class SquadJob(flow.Job[SquadSettings]):
             if data
         }
         return SquadTask(
-            config,
+            self.context.model_directory.config,
             self.version,
             self.features.get(True),
             max_seq_length=settings.max_seq_length,
@@ -227,7 +224,7 @@ class SquadJob(flow.Job[SquadSettings]):
             start_n_top=settings.start_n_top,
             end_n_top=settings.end_n_top,
             dropout_prob=settings.dropout_prob,
-            use_one_hot_embeddings=use_one_hot_embeddings,
+            use_one_hot_embeddings=self.context.is_tpu,
         )
 
     def _features(self, data: SquadData, is_training: bool) -> SquadFeatures:
@@ -244,7 +241,7 @@ class SquadJob(flow.Job[SquadSettings]):
         )
 
     def optimizer_config(self) -> OptimizerConfig:
-        """Turns passes over the questions into steps, and says what that means in windows.
+        """Converts epochs over the questions into steps, and logs the epochs over windows.
 
         Raises:
             ValueError: a value is out of range, or there is no step; names the flag.
@@ -262,7 +259,7 @@ class SquadJob(flow.Job[SquadSettings]):
         if not num_steps:
             raise ValueError(
                 f"--num_train_epochs={epochs} of {num_questions} questions are less than one batch "
-                f"of --train_batch_size={batch_size}: nothing would be trained."
+                f"of --train_batch_size={batch_size}: there is nothing to train."
             )
         num_warmup_steps = int(num_steps * proportion)
         config = settings.optimizer_config(SquadOptimizerConfig, num_steps, num_warmup_steps)
@@ -280,9 +277,9 @@ class SquadJob(flow.Job[SquadSettings]):
         )
         return config
 
-    def use(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
+    def use(self, model: keras.Model) -> None:
         """See `Job`."""
-        super().use(model, strategy)
+        super().use(model)
         settings = self.settings
         self._litert = None
         if settings.export_dir and self.version == 1 and settings.export_tflite:
@@ -291,7 +288,7 @@ class SquadJob(flow.Job[SquadSettings]):
             self._litert = LiteRTExport(model, path, max_seq_length=length, flag="--export_dir")
 
     def answers(self, description: str = "answering") -> SquadAnswers:
-        """The model's answers to --predict_file; of a window only the best stay in memory."""
+        """Returns the answers to --predict_file; keeps only the best candidates."""
         assert self.predict is not None
         predictor = self.predictor(self.settings.predict_batch_size)
         return select_answers(
@@ -308,9 +305,9 @@ class SquadJob(flow.Job[SquadSettings]):
         return v2_scores(questions, predictions, odds, self.settings.null_score_diff_threshold)
 
     def threshold(self) -> float | None:
-        """Returns the null odds from which on questions without references are not answered.
+        """Returns the null odds from which questions are not answered; `None` for SQuAD 1.1.
 
-        They are those given, else the best of an evaluation, else 0; None for SQuAD 1.1.
+        They are those of the settings, otherwise the best of an evaluation, otherwise 0.
         """
         if self.version == 1:
             return None
@@ -332,9 +329,9 @@ class SquadJob(flow.Job[SquadSettings]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """See `Job`; of the best checkpoint the answers are written, too.
+        """See `Job`; also writes the answers of the best checkpoint.
 
-        The model comes last: a run that ends before evaluates this checkpoint once more.
+        The model is written last: an interrupted run evaluates this checkpoint again.
         """
         score = results[self.best_metric]
         is_best = score > best.value
@@ -357,7 +354,7 @@ class SquadJob(flow.Job[SquadSettings]):
         )
 
     def _write(self, step: int, answers: SquadAnswers, scores: Mapping[str, float]) -> None:
-        """Writes the answers of a checkpoint; without references there are no scores."""
+        """Writes the answers of a checkpoint; without references `scores` is empty."""
         threshold = scores.get(THRESHOLD)
         threshold = self.threshold() if threshold is None else threshold
         write_answers(self.settings.output_dir, answers, threshold)
@@ -385,8 +382,7 @@ class SquadJob(flow.Job[SquadSettings]):
     def answer_predict_file(self, step: int) -> None:
         """Writes the answers to --predict_file, and logs their scores if there are references.
 
-        `eval_results.txt` takes its scores in place of others, unless several checkpoints have been
-        evaluated.
+        `eval_results.txt` is replaced unless several checkpoints have been evaluated.
         """
         assert self.predict is not None
         answers = self.answers()
@@ -402,10 +398,10 @@ class SquadJob(flow.Job[SquadSettings]):
 
 
 def best_metric(questions: Sequence[Question], version: int) -> str:
-    """Returns the name of the score of the evaluated questions that chooses the best checkpoint.
+    """Returns the name of the score that selects the best checkpoint.
 
-    Differs: where most references are Chinese, F1 of SQuAD 1.1 says little, because it takes what
-        stands between blanks for a word; CMRC 2018's of characters is taken.
+    Differs: if most references are Chinese, CMRC 2018's F1 of characters is used, because F1 of
+        SQuAD 1.1 relies on blanks between words.
     """
     if version == 2:
         return "best_f1"
@@ -415,14 +411,14 @@ def best_metric(questions: Sequence[Question], version: int) -> str:
 def run_squad(
     settings: SquadSettings, on_log: Callable[[Mapping[str, Any]], None] | None = None
 ) -> JobResult:
-    """Trains, evaluates and applies a model that answers questions, as `run_squad.py` does.
+    """Trains, evaluates and applies a question-answering model, as `run_squad.py` does.
 
     Args:
-        settings: what is to be done; the command's flags.
-        on_log: see `run_classification`, which also says what is raised.
+        settings: what to do, named after the command's flags.
+        on_log: see `run_classification`, also for errors.
 
     Returns:
-        The scores, the best checkpoint and what was logged.
+        The scores, the best checkpoint and the logged records.
     """
     check_arguments(settings, SquadSettings, on_log)
     return flow.run(SquadJob, settings, on_log)

@@ -1,4 +1,4 @@
-"""What `run_token_classifier` does: trains, evaluates, predicts and exports as its settings say."""
+"""Carries out `run_token_classifier`: trains, evaluates, predicts and exports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import TOKENS, TrainedTask
-from albert_tf.config import AlbertConfig
 from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import can_be_read_twice
@@ -29,8 +27,8 @@ from albert_tf.data.text_examples import (
 )
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.class_weights import class_weights
+from albert_tf.finetuning.job import Job, RunContext, StepSettings, check_answers
 from albert_tf.finetuning.metrics import write_confusion_matrix
-from albert_tf.finetuning.setup import StepSettings, check_answers
 from albert_tf.token_classification.data import read_sentences
 from albert_tf.token_classification.export import (
     export_text_token_classifier,
@@ -58,7 +56,7 @@ from albert_tf.training.evaluation import BestCheckpoint
 from albert_tf.training.job_result import JobResult
 from albert_tf.training.settings import check_arguments, unless_given
 
-_ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # what wants each split
+_ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # that need each split
 _COLUMNS = ("token_column", "label_column")
 TEST_FLAG = "--test_file"
 _LABELS_NAMED = 20
@@ -67,14 +65,13 @@ _MANY_LABELS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassificationSettings(StepSettings):
-    """Settings of `run_token_classification`; each is the flag of its name.
+    """Settings of `run_token_classification`, named after the flags of the command.
 
-    The command is `run_token_classifier.py`. `output_dir` is required, and at least one action:
-    `do_train`, `do_eval`, `do_predict`, `predict_file` or `export_dir`. A training needs the data,
-    `train_file`, `dev_file` and `test_file`, whose words and labels are in `token_column` and
-    `label_column`, and a model to start from: `albert_hub_module_handle`, or `init_checkpoint` with
-    its files. Everything else has a default; docs/flags.md describes all flags. Raises what
-    `ClassificationSettings` raises.
+    Required are `output_dir` and at least one action: `do_train`, `do_eval`, `do_predict`,
+    `predict_file` or `export_dir`. Training needs a model to start from, `albert_hub_module_handle`
+    or `init_checkpoint` with its files, and the data: `train_file`, `dev_file` and `test_file`,
+    with words in `token_column` and labels in `label_column`. All other settings have defaults;
+    docs/flags.md describes all flags. For errors see `ClassificationSettings`.
     """
 
     train_file: str | None = None
@@ -88,13 +85,13 @@ class TokenClassificationSettings(StepSettings):
     class_weights: str | None = None
 
 
-class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
-    """Labels words, by which it finds entities; see `Job`.
+class TokenClassificationJob(Job[TokenClassificationSettings]):
+    """Labels words and finds entities; see `Job`.
 
     Attributes:
-        labels: what is predicted.
-        scheme: that of the labels.
-        features: of the training and the development set, by split.
+        labels: the labels to predict.
+        scheme: scheme of the labels.
+        features: features of the training and the development set, by split.
     """
 
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
@@ -122,14 +119,9 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
         columns = {name: int(column) for name, column in trained.columns.items() if column}
         return {**super().trained_settings(settings, trained), **columns}
 
-    def __init__(
-        self,
-        settings: TokenClassificationSettings,
-        name: str,
-        trained: TrainedTask | None,
-        source: ModelSource,
-    ) -> None:
-        super().__init__(settings, name, trained, source)
+    def __init__(self, context: RunContext[TokenClassificationSettings]) -> None:
+        super().__init__(context)
+        settings, trained = context.settings, context.trained
         check_room(False, settings.max_seq_length)
         self.labels = trained.labels if trained else Labels()
         is_new = not self.labels.names
@@ -162,7 +154,7 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
                 for _ in self._read(path, flag, label_column=None):
                     pass
         columns = {column: str(getattr(settings, column)) for column in _COLUMNS}
-        self.task = TrainedTask(name, self.labels, False, columns, settings.max_seq_length)
+        self.task = TrainedTask(TOKENS, self.labels, False, columns, settings.max_seq_length)
         self.best_metric = best_metric(self.scheme)
         self.evaluates = settings.do_eval
 
@@ -178,12 +170,12 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
         )
 
     def _labelled(self, split: str) -> tuple[str, str, Iterator[Sentence]]:
-        """File, flag and sentences of a split."""
+        """Returns file, flag and sentences of a split."""
         path, flag = getattr(self.settings, f"{split}_file"), f"--{split}_file"
         return path, flag, self._read(path, flag, self.settings.label_column)
 
     def _check_labels(self, split: str) -> tuple[Counter[str], str]:
-        """Reads a split; returns how often each label occurs, and their scheme."""
+        """Reads a split; returns the counts of the labels and their scheme."""
         path, flag, sentences = self._labelled(split)
         counts: Counter[str] = Counter()
         lengths = []
@@ -218,7 +210,7 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
         return counts, scheme
 
     def _labels_of(self, counts: Counter[str]) -> Labels:
-        """The labels of the training file in their order: `O`, then the others by code points."""
+        """Returns the labels of the training file: `O`, then the others by code points."""
         if len(counts) < 2:
             raise ValueError(
                 f"--train_file: all words of {self.settings.train_file} have the label "
@@ -228,9 +220,7 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
         warn_of_doubtful_labels(str(self.settings.train_file), names)
         return Labels(tuple(names))
 
-    def make_task(
-        self, config: AlbertConfig, *, use_one_hot_embeddings: bool
-    ) -> TokenClassificationTask:
+    def make_task(self) -> TokenClassificationTask:
         """See `Job`."""
         settings = self.settings
         tokenize = WordTokenizer(self.tokenizer)
@@ -240,14 +230,14 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
             if getattr(settings, _ACTIONS[split])
         }
         return TokenClassificationTask(
-            config,
+            self.context.model_directory.config,
             self.labels,
             self.features.get(TRAIN),
             max_seq_length=settings.max_seq_length,
             classifier_dropout_prob=settings.classifier_dropout_prob,
             class_weights=self.class_weights,
             padding=settings.padding,
-            use_one_hot_embeddings=use_one_hot_embeddings,
+            use_one_hot_embeddings=self.context.is_tpu,
         )
 
     def _features(self, split: str, tokenize: WordTokenizer) -> TokenFeatures:
@@ -266,7 +256,7 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
         return features
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the scores of the model in the precision of a float32; losses are by words."""
+        """Returns the scores of the model, rounded to float32; the loss is a mean over words."""
         features, names = self.features[DEV], np.array(self.labels.names, object)
         predicted = predict_labels(
             features, self.predictor(self.settings.eval_batch_size), "evaluating"
@@ -291,7 +281,7 @@ class TokenClassificationJob(flow.Job[TokenClassificationSettings]):
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """See `Job`; the confusion matrix is that of the best, or else of the last checkpoint."""
+        """See `Job`; draws the confusion matrix of the best, otherwise the last checkpoint."""
         self.results.append(step, results, best.value)
         if not keeps_best or best.offer(step, results, self.model):
             write_confusion_matrix(self.settings.output_dir, self._confusions, self.labels.names)
@@ -336,11 +326,11 @@ def run_token_classification(
     """Trains, evaluates and applies a token classifier, as `run_token_classifier.py` does.
 
     Args:
-        settings: what is to be done; the command's flags.
-        on_log: see `run_classification`, which also says what is raised.
+        settings: what to do, named after the command's flags.
+        on_log: see `run_classification`, also for errors.
 
     Returns:
-        The scores, the best checkpoint and what was logged.
+        The scores, the best checkpoint and the logged records.
     """
     check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)

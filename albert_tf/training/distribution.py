@@ -340,20 +340,19 @@ def _first_line(error: BaseException) -> str:
     return line if line.endswith(".") else f"{line}."
 
 
-def check_devices(settings: TrainingSettings) -> None:
-    """Checks what goes together, and says which settings change nothing.
-
-    Raises:
-        ValueError: settings, or settings and TF_CONFIG, contradict each other.
-    """
+def _strategy_name(settings: TrainingSettings) -> str:
+    """Checks settings of devices, logs which have no effect, and returns the strategy's name."""
     name = settings.distribution_strategy
     if settings.use_tpu and name not in ("auto", "tpu"):
         raise ValueError(
             f"--use_tpu and --distribution_strategy={name} contradict each other: omit one."
         )
-    if settings.use_tpu or name == "tpu":
-        return
-    name = resolve_strategy(name, num_logical_cpu_devices=settings.num_logical_cpu_devices)
+    name = resolve_strategy(
+        "tpu" if settings.use_tpu else name,
+        num_logical_cpu_devices=settings.num_logical_cpu_devices,
+    )
+    if name == "tpu":
+        return name
     if name == "multi_worker":
         communication_options(settings.all_reduce)
     elif settings.all_reduce != "auto":
@@ -361,6 +360,7 @@ def check_devices(settings: TrainingSettings) -> None:
     for flag in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores", "iterations_per_loop"):
         if getattr(settings, flag) is not None:
             logging.info("--%s has no effect without --use_tpu", flag)
+    return name
 
 
 def with_xla(settings: T, num_lengths: int = 1) -> T:
@@ -388,10 +388,12 @@ def with_xla(settings: T, num_lengths: int = 1) -> T:
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
     """Returns where to compute; with several workers, nothing may use TensorFlow before.
 
-    With --dry_run the devices of this process alone: other workers are not waited for. Raises what
-    `create_strategy` raises.
+    With --dry_run only the devices of this process: other workers are not waited for.
+
+    Raises:
+        ValueError: settings, TF_CONFIG and devices contradict each other, or a device is missing.
     """
-    name = "tpu" if settings.use_tpu else settings.distribution_strategy
+    name = _strategy_name(settings)
     if settings.precision == FLOAT32 and name != "tpu":
         # TensorFlow 1.15 had no TF32. Without it XLA has no Triton kernels for products in any
         # precision, so half precision keeps it; a TPU computes as it did for the original release.
@@ -399,7 +401,7 @@ def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
     split_cpu(settings.num_logical_cpu_devices)
-    if settings.dry_run and resolve_strategy(name) == "multi_worker":
+    if settings.dry_run and name == "multi_worker":
         strategy = _local("auto")
     else:
         tpu = TpuAddress(

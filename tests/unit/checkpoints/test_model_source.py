@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.model_source import (
-    ModelSettings,
-    model_in,
-    stored_model,
-    warn_of_random_weights,
-)
+from albert_tf.checkpoints.model_source import ModelSettings, model_in, stored_model
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.shipped import shipped_directory
@@ -169,17 +164,6 @@ def test_an_empty_checkpoint_is_no_way_to_random_weights(hub):
             albert_hub_module_handle="",
             init_checkpoint="",
         )
-
-
-def test_random_weights_are_said_aloud(release, tmp_path, warnings):
-    for path in release.glob("model.ckpt*"):
-        path.unlink()
-    fresh = str(tmp_path / "fresh")
-    source = resolve(albert_config_file=str(release / "albert_config.json"), output_dir=fresh)
-    assert source.checkpoint is None
-    warn_of_random_weights(source, fresh)
-    assert len(warnings) == 1
-    assert warnings[0].startswith("RANDOM WEIGHTS: neither --init_checkpoint nor --albert_hub")
 
 
 @pytest.mark.parametrize("checkpoint", ["model.ckpt-13", "model.ckpt-best"])

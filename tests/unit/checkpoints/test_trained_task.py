@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.strict_json import JsonError
 from albert_tf.data.text_examples import Labels
-from albert_tf.finetuning.setup import check_head_in, fresh_head
+from albert_tf.finetuning.flow import check_head_in, fresh_head
 
 THREE = Labels(("contradiction", "entailment", "neutral"))
 MNLI = TrainedTask("mnli", THREE, is_pair=True)
@@ -158,10 +159,10 @@ class TestQuestions:
             write_checkpoint(str(directory / "model.ckpt-best"), values, global_step=3)
             for task in tasks:
                 if task.name == trained:
-                    check_head_in(str(directory), task)
+                    check_head_in(TrainingDirectory(str(directory)), task)
                 else:
                     with pytest.raises(ValueError, match=r"model\.ckpt-best in it has no head for"):
-                        check_head_in(str(directory), task)
+                        check_head_in(TrainingDirectory(str(directory)), task)
 
     def test_of_multiple_choice_do_not_take_the_head_of_a_regression(self, tmp_path):
         prefix = str(tmp_path / "model.ckpt-3")

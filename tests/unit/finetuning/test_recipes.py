@@ -7,8 +7,6 @@ import pytest
 
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.model_contents import ModelContents
-from albert_tf.checkpoints.model_source import ModelSource
-from albert_tf.classification.run import ClassificationSettings
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.text_examples import GLUE_TASKS
 from albert_tf.finetuning.recipes import (
@@ -19,8 +17,8 @@ from albert_tf.finetuning.recipes import (
     released_name,
     size_of,
     version_of,
+    with_dropout,
 )
-from albert_tf.finetuning.setup import model_directory
 from albert_tf.modeling.original_names import ENCODER_PREFIX
 
 # task: LR, batch, dropout of the encoder, dropout of the classifier, steps, warm-up, length
@@ -126,10 +124,7 @@ def test_another_model_has_no_size():
 @pytest.mark.parametrize(("name", "rate"), [("base_v2", 0.1), ("base_v1", 0.0)])
 def test_fine_tuning_with_another_dropout_does_not_change_the_version(name, rate, tmp_path):
     """The recipes of QQP, RTE and WNLI have dropout, those of the other GLUE tasks have none."""
-    settings = ClassificationSettings(output_dir=str(tmp_path), encoder_dropout_prob=rate)
-    source = ModelSource(PRESETS[name], None, None, True, None)
-    directory = model_directory(dataclasses.replace(settings, max_seq_length=128), source)
-    directory.write()
+    with_dropout(PRESETS[name], rate).to_json_file(str(tmp_path / "albert_config.json"))
     again = AlbertConfig.from_json_file(str(tmp_path / "albert_config.json"))
     assert again.hidden_dropout_prob == rate
     contents = ModelContents(

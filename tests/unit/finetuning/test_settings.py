@@ -12,7 +12,7 @@ import pytest
 from albert_tf.classification.run import ClassificationSettings, run_classification
 from albert_tf.cli.flags import settings_from_flags
 from albert_tf.config import AlbertConfig
-from albert_tf.finetuning.setup import recipe_settings
+from albert_tf.finetuning.recipes import recipe_settings
 from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
 from albert_tf.pretraining.create_data import PretrainingDataSettings
 from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
@@ -160,18 +160,19 @@ def test_flags_that_were_not_given_leave_settings_open():
 
 def test_what_was_given_counts_before_the_trained_model_the_recipe_and_the_default(caplog):
     caplog.set_level("INFO", logger="absl")
-    settings = SquadSettings(output_dir="out", recipe="v2", learning_rate=1e-3)
+    settings = SquadSettings(output_dir="out", learning_rate=1e-3)
     known = {"max_seq_length": 200, "doc_stride": None}
     config = AlbertConfig(vocab_size=100, max_position_embeddings=300)
-    recipe = recipe_settings(settings, known, "squad2.0", config)
+    wanted = [name for name in missing(settings) if known.get(name) is None]
+    recipe = recipe_settings("v2", "squad2.0", config, wanted, is_training=True)
     resolved = resolve(settings, known, recipe)
     assert not set(missing(resolved)) - DECIDED_LATER
     assert (resolved.learning_rate, resolved.max_seq_length) == (1e-3, 200)
     assert (resolved.train_batch_size, resolved.dropout_prob, resolved.doc_stride) == (48, 0.1, 128)
     assert "--train_batch_size=48" in caplog.text
     assert "--max_seq_length" not in caplog.text
-    unknown = recipe_settings(settings, {}, "squad2.0", config)
-    assert resolve(settings, unknown).max_seq_length == 300
+    all_settings = recipe_settings("v2", "squad2.0", config, missing(settings), is_training=True)
+    assert resolve(settings, all_settings).max_seq_length == 300
 
 
 @pytest.mark.slow

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertForClassification, AlbertForMultipleChoice, MultipleChoice
-from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import TrainedTask
 from albert_tf.data.text_examples import Labels
 from albert_tf.multiple_choice.data import LETTERS
 from albert_tf.multiple_choice.run import MultipleChoiceJob, MultipleChoiceSettings
-from albert_tf.training.distribution import create_strategy
-from albert_tf.training.settings import resolve
 from tests.choice_run import choices, write_choices
+from tests.fine_tuning_run import run_context
 from tests.text_models import CONFIG, assert_refused, small_tokenizer, written
 
 TASK = TrainedTask("race", max_seq_length=22, settings={"max_qa_length": 9})
@@ -49,10 +47,9 @@ def test_options_are_chosen_as_by_the_command(model, directory, tokenizer, tmp_p
         max_seq_length=22,
         max_qa_length=9,
     )
-    source = ModelSource(CONFIG, None, tokenizer, True, None)
-    job = MultipleChoiceJob(resolve(settings), "race", TASK, source)
-    job.make_task(CONFIG, use_one_hot_embeddings=False)
-    job.use(model, create_strategy("one_device"))
+    job = MultipleChoiceJob(run_context(settings, CONFIG, tokenizer, "race", TASK))
+    job.make_task()
+    job.use(model)
     job.apply(1)
     with (tmp_path / "predictions.tsv").open(newline="") as file:
         expected = list(csv.DictReader(file, delimiter="\t"))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.data.text_examples import DEV, Labels
 from albert_tf.finetuning.metrics import predictions, probabilities
@@ -22,9 +21,8 @@ from albert_tf.multiple_choice.run import (
     write_predict_results,
 )
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.training.distribution import create_strategy
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
-from albert_tf.training.settings import resolve
+from tests.fine_tuning_run import run_context
 from tests.small_model import small_config
 
 OPTIONS = ("cat", "horse", "whale", "sparrow", "ant")
@@ -62,9 +60,8 @@ def job(golden, tmp_path_factory):
     )
     config = small_config(vocab_size=1000, num_hidden_layers=2)
     tokenizer = load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
-    source = ModelSource(config, None, tokenizer, True, None)
-    job = MultipleChoiceJob(resolve(settings), "race", None, source)
-    job.use(job.make_task(config, use_one_hot_embeddings=False).build_model(), create_strategy())
+    job = MultipleChoiceJob(run_context(settings, config, tokenizer, "race"))
+    job.use(job.make_task().build_model())
     levels = ["middle", "high", "high", "high"]
     job.features[DEV] = dataclasses.replace(job.features[DEV], levels=levels)
     return job
@@ -74,6 +71,7 @@ def job(golden, tmp_path_factory):
 def run(job, tmp_path):
     """The job, which writes into a folder of the test."""
     job.settings = dataclasses.replace(job.settings, output_dir=str(tmp_path))
+    job.context = dataclasses.replace(job.context, output=TrainingDirectory(str(tmp_path)))
     job.results = EvaluationResults(str(tmp_path))
     return job
 

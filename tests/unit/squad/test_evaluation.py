@@ -6,15 +6,13 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.model_source import ModelSource
 from albert_tf.checkpoints.trained_task import SQUAD_TASKS, THRESHOLD, TrainedTask
 from albert_tf.checkpoints.training_directory import TrainingDirectory
 from albert_tf.squad.answers import AnswerSelector
 from albert_tf.squad.run import SquadEvaluationResults, SquadJob, SquadSettings
 from albert_tf.tokenization.loading import load_tokenizer
-from albert_tf.training.distribution import create_strategy
 from albert_tf.training.evaluation import BestCheckpoint
-from albert_tf.training.settings import resolve
+from tests.fine_tuning_run import run_context
 from tests.small_model import small_config
 
 PARAGRAPHS = (
@@ -49,16 +47,14 @@ def new_job(version, golden, folder, paragraphs=PARAGRAPHS, known=None, **change
     )
     config = small_config(vocab_size=1000, num_hidden_layers=2)
     tokenizer = load_tokenizer(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
-    source = ModelSource(config, None, tokenizer, True, None)
     trained = None
     if known is not None:
         trained = TrainedTask(SQUAD_TASKS[version], settings={THRESHOLD: known})
-    return SquadJob(resolve(settings), SQUAD_TASKS[version], trained, source)
+    return SquadJob(run_context(settings, config, tokenizer, SQUAD_TASKS[version], trained))
 
 
 def use_new_model(job):
-    task = job.make_task(job.source.config, use_one_hot_embeddings=False)
-    job.use(task.build_model(), create_strategy())
+    job.use(job.make_task().build_model())
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])

@@ -1,0 +1,242 @@
+"""The interface of a fine-tuning job: its settings, its context and what it does its own way."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, TypeVar
+
+import keras
+import tensorflow as tf
+
+from albert_tf.checkpoints.model_directory import ModelDirectory
+from albert_tf.checkpoints.trained_task import TrainedTask
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import FREEZES, FineTuningOptimizerConfig, OptimizerConfig, TrainerConfig
+from albert_tf.data.files import check_file, real_name
+from albert_tf.data.sequences import PADDINGS
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.finetuning.recipes import RECIPES
+from albert_tf.finetuning.task import InMemoryTask
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.training.distribution import is_chief, is_tpu
+from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
+from albert_tf.training.settings import TrainingSettings, limited, unless_given
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSettings(TrainingSettings):
+    """Settings of all fine-tuning commands; see `TrainingSettings`."""
+
+    do_train: bool = False
+    do_predict: bool = False
+    recipe: str = limited("none", choices=RECIPES)
+    checkpoint: str | None = None
+    predict_batch_size: int = limited(8, at_least=1)
+    export_dir: str | None = None
+    export_text_model: bool = False
+    early_stopping: int | None = limited(None, at_least=1)
+    freeze: str | None = limited(None, choices=FREEZES)
+    padding: str = limited("longest", choices=PADDINGS)
+    max_seq_length: int = unless_given(512)
+    albert_hub_module_handle: str | None = None
+    do_lower_case: bool | None = unless_given(None)
+    encoder_dropout_prob: float | None = unless_given(None)
+    train_batch_size: int = unless_given(32)
+    save_checkpoints_steps: int = unless_given(1000)
+    optimizer: str = unless_given(FineTuningOptimizerConfig.optimizer)
+    learning_rate: float = unless_given(FineTuningOptimizerConfig.learning_rate)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepSettings(FineTuningSettings):
+    """Settings of commands with a development set and a number of training steps."""
+
+    do_eval: bool = False
+    eval_batch_size: int = limited(8, at_least=1)
+    train_step: int = unless_given(FineTuningOptimizerConfig.num_train_steps)
+    warmup_step: int = unless_given(FineTuningOptimizerConfig.num_warmup_steps)
+
+
+S = TypeVar("S", bound=FineTuningSettings)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunContext(Generic[S]):
+    """Everything that a run resolves from its settings; `flow.prepare` creates it once.
+
+    Attributes:
+        settings: complete: the trained model, the recipe or the defaults have filled all gaps.
+        actions: names of the requested actions.
+        trainer_config: how the training is carried out.
+        strategy: the replicas.
+        tokenizer: the tokenizer of the model.
+        checkpoint: the weights to start from. `None` for random weights.
+        output: `output_dir` as a directory of checkpoints.
+        model_directory: `output_dir` as the directory of the model, with its dropout rates.
+        task_name: the task in `labels.json` and in recipes.
+        trained: the task that the model was trained for. `None` if it is unknown.
+        trained_in: the directory that contains `trained`.
+    """
+
+    settings: S
+    actions: frozenset[str]
+    trainer_config: TrainerConfig
+    strategy: tf.distribute.Strategy
+    tokenizer: Tokenizer
+    checkpoint: str | None
+    output: TrainingDirectory
+    model_directory: ModelDirectory
+    task_name: str
+    trained: TrainedTask | None = None
+    trained_in: str = ""
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes what all workers share."""
+        return is_chief(self.strategy)
+
+    @property
+    def is_tpu(self) -> bool:
+        """Whether the replicas are cores of a TPU."""
+        return is_tpu(self.strategy)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether `output_dir` belongs to this task, so that its best checkpoint may change."""
+        trained = self.trained
+        is_elsewhere = self.trained_in != self.output.path
+        return trained is None or is_elsewhere or trained.name == self.task_name
+
+
+class Job(ABC, Generic[S]):
+    """What one kind of fine-tuning does its own way; `flow.run` calls the methods in this order.
+
+    The constructor reads and checks the data without creating features.
+
+    Attributes:
+        context: the resolved settings.
+        task: what is predicted. Set by the constructor.
+        best_metric: the score that the best checkpoint maximizes. Set by the constructor.
+        evaluates: whether checkpoints are scored. Set by the constructor.
+        outputs: outputs of the model that are evaluated and applied.
+        model: the model to evaluate and apply. Set by `use`.
+        results: takes the scores. Set before checkpoints are evaluated.
+        scores_of_answers: set by `apply` if the correct answers are known.
+    """
+
+    ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
+    DROPOUT: ClassVar[str] = "dropout_prob"  # setting with the rate of the head
+    EVALUATING: ClassVar[str] = "--do_eval"  # what makes a training evaluate its checkpoints
+    EXPORT_FOLDER: ClassVar[str] = ""  # subdirectory of --export_dir for models of token ids
+    RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
+
+    task: TrainedTask
+    best_metric: str
+    evaluates: bool
+    outputs: Sequence[str] = ("logits",)
+    model: keras.Model
+    results: EvaluationResults
+    scores_of_answers: Mapping[str, float] = MappingProxyType({})
+
+    @classmethod
+    def check(cls, settings: S) -> None:
+        """Raises ValueError if settings are wrong for every model and all data."""
+        rate = getattr(settings, cls.DROPOUT)
+        if rate is not None:
+            check_rate(rate, f"--{cls.DROPOUT}")
+
+    @classmethod
+    @abstractmethod
+    def task_name(cls, settings: S, trained: TrainedTask | None) -> str:
+        """Returns the name of the task in `labels.json` and in recipes."""
+
+    @classmethod
+    def trained_settings(cls, settings: S, trained: TrainedTask) -> dict[str, Any]:
+        """Returns the settings of the trained model, which replace settings that are not given."""
+        return {**trained.settings, "max_seq_length": trained.max_seq_length}
+
+    def __init__(self, context: RunContext[S]) -> None:
+        self.context = context
+        self.settings = context.settings
+        self.tokenizer = context.tokenizer
+        self._predictors: dict[int, Predictor] = {}  # by batch size; each traces the model once
+
+    @abstractmethod
+    def make_task(self) -> InMemoryTask:
+        """Creates the features of all data and returns the task to train."""
+
+    def optimizer_config(self) -> OptimizerConfig:
+        """Returns the update rule, the learning rate and the steps."""
+        steps: Any = self.settings
+        return self.settings.optimizer_config(
+            FineTuningOptimizerConfig, steps.train_step, steps.warmup_step
+        )
+
+    def use(self, model: keras.Model) -> None:
+        """Takes the model to evaluate and apply before anything is written or weights are read."""
+        self.model = model
+
+    @abstractmethod
+    def evaluate(self) -> Mapping[str, float]:
+        """Returns the scores of the model with its present weights."""
+
+    def record(
+        self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
+    ) -> None:
+        """Writes the results of a checkpoint and, if `keeps_best`, offers it as the best one."""
+        self.results.append(step, results, best.value)
+        if keeps_best:
+            best.offer(step, results, self.model)
+
+    @abstractmethod
+    def apply(self, step: int) -> None:
+        """Predicts and exports with the model, whose weights are those of the given step."""
+
+    def predictor(self, batch_size: int) -> Predictor:
+        """Returns the predictor for batches of `batch_size` sequences of the maximum length."""
+        if batch_size not in self._predictors:
+            settings = self.settings
+            self._predictors[batch_size] = Predictor(
+                self.model,
+                self.context.strategy,
+                outputs=self.outputs,
+                max_seq_length=settings.max_seq_length,
+                tokens_per_batch=batch_size * settings.max_seq_length,
+                padding=settings.padding,
+                jit_compile=settings.xla,
+            )
+        return self._predictors[batch_size]
+
+
+def check_answers(path: str | None, read: str | None, read_flag: str) -> None:
+    """Checks that --predict_output_file can be written and is not the file to predict.
+
+    Args:
+        path: --predict_output_file.
+        read: the file to predict.
+        read_flag: the flag of `read`.
+
+    Raises:
+        ValueError: `path` cannot be written, there is no file to predict, or both are one file.
+    """
+    if not path:
+        return
+    check_file(path, "--predict_output_file")
+    if not read:
+        raise ValueError(
+            f"--predict_output_file={path} is for the predictions of {read_flag}, which is not "
+            "given."
+        )
+    if real_name(path) == real_name(read):
+        raise ValueError(
+            f"--predict_output_file would overwrite {read_flag}: {read}. Use another name."
+        )
+
+
+def check_rate(value: float, flag: str) -> None:
+    """Raises ValueError unless the value is a dropout rate."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{flag} must be a rate in [0, 1). Received: {value}")

@@ -1,0 +1,129 @@
+"""The sequence of every training: lock, initialize, plan, log, train, evaluate, result."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.training_directory import TrainingDirectory
+from albert_tf.config import OptimizerConfig, TrainerConfig
+from albert_tf.training.distribution import is_chief
+from albert_tf.training.evaluation import (
+    BestCheckpoint,
+    Evaluate,
+    scored_result,
+    should_stop_early,
+    train_and_evaluate,
+)
+from albert_tf.training.job_result import JobResult, OnLog
+from albert_tf.training.plan import TrainingPlan
+from albert_tf.training.profiler import profiler_of
+from albert_tf.training.run_log import RunLog
+from albert_tf.training.task import Task
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.workers import values_of_workers, wait_for_workers
+
+RecordBest = Callable[[int, Mapping[str, float], BestCheckpoint], None]
+
+
+def new_trainer(
+    task: Task,
+    config: TrainerConfig,
+    optimizer_config: OptimizerConfig,
+    strategy: tf.distribute.Strategy,
+    profile_steps: str | None,
+) -> Trainer:
+    """Returns a trainer that profiles `profile_steps`, such as "100,110"; writes nothing."""
+    profiler = profiler_of(
+        profile_steps,
+        config.output_dir,
+        optimizer_config.num_train_steps,
+        records=is_chief(strategy),
+    )
+    return Trainer(task, config, optimizer_config, strategy, profiler)
+
+
+def run_training(
+    plan: TrainingPlan,
+    initialize: Callable[[], None],
+    start: Callable[[BestCheckpoint], Mapping[str, Any]],
+    *,
+    best_metric: str,
+    evaluate: Evaluate | None,
+    record: RecordBest,
+    shares_evaluation: bool = False,
+    early_stopping: int | None = None,
+    dry_run: bool = False,
+    on_log: OnLog | None = None,
+) -> JobResult:
+    """Trains or resumes a training, evaluates every checkpoint and keeps the best.
+
+    Args:
+        plan: the trainer and what it is expected to need.
+        initialize: initializes the trainer. Called while the output directory is locked.
+        start: writes what belongs next to the checkpoints and returns the settings of the run for
+            `run_config.json`. Not called in a dry run.
+        best_metric: the score that the best checkpoint maximizes.
+        evaluate: scores the model. If `None`, checkpoints are not evaluated.
+        record: writes the scores of a step.
+        shares_evaluation: whether all workers evaluate together. Otherwise only the chief does.
+        early_stopping: number of evaluations without a better score that ends the training. If
+            `None`, all steps are trained.
+        dry_run: whether to stop before anything is written.
+        on_log: called with each record as it is logged.
+
+    Raises:
+        DirectoryLockedError: another run uses the output directory.
+        TrainingInterrupted, KeyboardInterrupt: a signal ended the training; see `Trainer.train`.
+    """
+    trainer, output_dir = plan.trainer, plan.trainer.config.output_dir
+    with trainer.locked(evaluates=evaluate is not None, dry_run=dry_run):
+        initialize()
+        best = BestCheckpoint(trainer.directory, best_metric)
+        if trainer.is_chief:
+            plan.log()
+        if dry_run:
+            return JobResult(output_dir)
+        config = start(best)
+        num_train_steps = trainer.optimizer_config.num_train_steps
+        log = RunLog(
+            output_dir, num_train_steps, trainer.step, write=trainer.is_chief, on_log=on_log
+        )
+        log.write_config(config)
+        should_stop = None
+        if early_stopping:
+            should_stop = partial(should_stop_early, log, best_metric, early_stopping)
+        try:
+            if evaluate is not None and (trainer.is_chief or shares_evaluation):
+                last_evaluated = best.last_step
+                if shares_evaluation:  # other workers may have read the file after it changed
+                    last_evaluated = values_of_workers(trainer.strategy, last_evaluated)[0]
+                train_and_evaluate(
+                    trainer,
+                    log,
+                    evaluate,
+                    lambda step, results: record(step, results, best),
+                    last_evaluated,
+                    should_stop,
+                )
+            else:
+                trainer.train(log, should_stop=should_stop)
+        finally:
+            log.close()
+    result = JobResult(output_dir, history=log.records)
+    if evaluate is not None:
+        result = scored_result(best, log.records, log.reported)
+    return result if result.scores else dataclasses.replace(result, step=trainer.step)
+
+
+def finish(result: JobResult, strategy: tf.distribute.Strategy, *, dry_run: bool) -> JobResult:
+    """Waits for all workers; returns the result with the best checkpoint on the chief."""
+    wait_for_workers(strategy)
+    if dry_run or not is_chief(strategy):
+        return JobResult(result.output_dir)
+    best = TrainingDirectory(result.output_dir).best()
+    return dataclasses.replace(result, best_checkpoint=best)
