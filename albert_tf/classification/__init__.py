@@ -1,1 +1,1 @@
-"""Texts to labels or numbers: GLUE's tasks and custom tables."""
+"""Text classification and regression."""

@@ -1,8 +1,7 @@
-"""Labelled texts: the files of GLUE's download, or everybody's own in TSV, CSV or JSON lines.
+"""Labelled texts: GLUE's files, or custom files in TSV, CSV or JSON Lines.
 
-Columns of GLUE are found by their names in the header, whatever their order. A header without any
-of the names GLUE gave them is taken for one in GLUE's own order, as the original release takes
-every file.
+Columns of GLUE are found by their names in the header, in any order. If the header contains none of
+GLUE's names, GLUE's column order is assumed, as in the original release.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ _CLASSES_NAMED = 20
 
 @dataclass(frozen=True)
 class ColumnIndices:
-    """Where the columns of a file are, counted from 0."""
+    """Indices of the columns of a file, from 0."""
 
     text_a: int  # the text, or the first of a pair
-    text_b: int | None  # None for single texts
-    label: int | None  # None for a file without labels; not looked at in a test file
-    guid: int | None  # names of rows; None to make them up
+    text_b: int | None  # `None` for single texts
+    label: int | None  # `None` without labels; ignored in test files
+    guid: int | None  # names of rows; `None` if they are generated
     width: int  # number of cells in a row
 
     @property
     def texts(self) -> tuple[int, ...]:
-        """The columns of the texts."""
+        """Indices of the text columns."""
         return (self.text_a,) if self.text_b is None else (self.text_a, self.text_b)
 
 
@@ -65,22 +64,27 @@ def read_examples(
     is_strict: bool,
     multi_label: bool = False,
 ) -> list[TextExample]:
-    """Reads all rows of a file; empty cells past the last column are cut off.
+    """Reads all rows of a file; empty cells after the last column are removed.
 
-    Rows without a label (see `NO_LABEL`) are left out of train and dev and counted. Those of a test
-    file have no label, whatever its columns. `labels` is None where any class is taken. `guid`
-    makes up the name of a row, unless a column has it, from its line in the file (from 1) and its
-    number among the rows, those left out included (from 0). With `multi_label` a label is any
-    number of classes, see `Labels`, and an empty cell is a label.
+    Train and dev rows without a label (see `NO_LABEL`) are skipped and counted. Test examples have
+    no label.
 
-    A strict reader refuses rows with too many or too few cells or without a text, and repetitions
-    of the header. Else they are counted, and left out of train and dev; in a test file, with which
-    predictions must stay in line, missing texts are empty.
+    Args:
+        table: the rows.
+        indices: the columns.
+        split: "train", "dev" or "test".
+        labels: the allowed labels. If `None`, all classes are allowed.
+        guid: returns the name of a row from its line in the file, from 1, and its number among all
+            rows, from 0. Not used if a column contains names.
+        is_strict: whether to reject rows with too many or too few cells or without a text, and
+            repeated headers. Otherwise they are counted, and skipped in train and dev. In a test
+            file, all rows are kept, so that predictions stay aligned, and missing texts are empty.
+        multi_label: whether a label is any number of classes, see `Labels`. An empty cell is a
+            label.
 
     Raises:
-        ValueError: there is no row; a row is refused; not strict: fewer rows fit than do not, or
-            none in a test file; none has a label; a label of train or dev is unknown. Names file,
-            line and flag.
+        ValueError: there is no row, no label or no usable row; a row is rejected; a label of train
+            or dev is unknown; or, if not strict, most rows are unusable. Names file, line and flag.
     """
     rows = _usable_rows(table, indices, split, is_strict)
     names: list[str | None] = [None] * len(rows)
@@ -116,7 +120,7 @@ def read_examples(
 
 
 def _several_labels(table: Table, line: int, cell: str | None, labels: Labels | None) -> str | None:
-    """The labels of a row as a text; None where it says nothing of them, which is counted."""
+    """Returns the labels of a row as a text, `None` if it has none."""
     if cell is None or cell.strip() == "-":
         table.issues.add("no label, skipped", line)
         return None
@@ -132,7 +136,7 @@ def _several_labels(table: Table, line: int, cell: str | None, labels: Labels | 
 def _usable_rows(
     table: Table, indices: ColumnIndices, split: str, is_strict: bool
 ) -> list[tuple[int, Row]]:
-    """Rows of as many cells as there are columns, with their numbers among all rows from 0."""
+    """Returns rows padded to the number of columns, with their numbers among all rows."""
     rows: list[tuple[int, Row]] = []
     count = misfits = 0
     for line, cells in table.rows:
@@ -161,7 +165,7 @@ def _usable_rows(
 
 
 def _misfit(table: Table, indices: ColumnIndices, cells: Cells) -> str:
-    """What a row has that it should not; "" if nothing."""
+    """Returns why a row does not match the columns; "" if it matches."""
     if cells == table.header:
         return "the header again"
     if len(cells) != indices.width:
@@ -172,15 +176,15 @@ def _misfit(table: Table, indices: ColumnIndices, cells: Cells) -> str:
 
 
 def _found_classes(cells: Sequence[str]) -> set[str]:
-    """Whatever is no mark of a missing label; "-" is a class beside "+"."""
+    """Returns all classes; "-" is a class only next to "+"."""
     names = {*cells}
     return names if "+" in names else names.difference(NO_LABEL)
 
 
 def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: Labels) -> None:
-    """Logs how many rows each class has, or range and mean of the numbers.
+    """Logs the number of rows of each class, or the range and mean of the numbers.
 
-    Warns of a file with one label only, and of training data with so many classes that they may be
+    Warns if a file has a single label, and if training data have so many classes that they may be
     numbers or texts.
     """
     found = [example.label for example in examples if example.label is not None]
@@ -216,24 +220,23 @@ _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
 
 
 class GlueData:
-    """The files of a GLUE task (see `TextData`).
+    """The files of a GLUE task; see `TextData`.
 
-    Rows are called as the original calls them: by their first column, or `<split>-<row>` in train
-    and dev of CoLA, MRPC and SST-2, where the first row of a file is row 0.
+    Names of rows are those of the original: the first column, or `<split>-<row>` in train and dev
+    of CoLA, MRPC and SST-2, where the first row of a file is row 0.
 
-    Differs: test rows have no label, where the original makes one up. Columns are found by name.
-    Rows of train and dev that are too short or too long are left out and counted, where the
-    original stops at them or takes shifted cells. Those of QQP are as in the original: too short
-    ones are left out, and of too long ones the cells past the label are; where the cell in the
-    label's place is none, the original stops, and here the row is left out.
+    Differs: test rows have no label; the original invents one. Columns are found by name. Train and
+    dev rows that are too short or too long are skipped and counted; the original stops, or reads
+    shifted cells. For QQP, as in the original, short rows are skipped and extra cells are ignored;
+    if the label cell is invalid, the row is skipped, where the original stops.
 
     Attributes:
         name, labels, best_metric, metrics, submission_file: see `TextData`.
-        data_dir: the download, with a folder for each task, or the folder of the task itself.
+        data_dir: GLUE's download directory, or the directory of the task.
     """
 
     def __init__(self, task_name: str, data_dir: str) -> None:
-        """Takes a key of `GLUE_TASKS`, in any case; raises ValueError for any other."""
+        """Takes a key of `GLUE_TASKS` in any case; raises ValueError for other names."""
         self.name = glue_task_name(task_name)
         self.data_dir = data_dir
         self._task = GLUE_TASKS[self.name]
@@ -251,7 +254,7 @@ class GlueData:
         return next(filter(file_exists, candidates), candidates[0])
 
     def _folder(self, name: str) -> str:
-        """A folder of the download, written in any case, or `data_dir` if that is the one."""
+        """Returns the directory of a task, matched without case, or `data_dir` itself."""
         matches = [found for found in self._folders if plain_name(found) == plain_name(name)]
         if matches:
             return os.path.join(self.data_dir, name if name in matches else matches[0])
@@ -266,11 +269,11 @@ class GlueData:
         return folder_names(self.data_dir)
 
     def read(self, split: str) -> list[TextExample]:
-        """Reads a split; what is odd is counted and named in the log.
+        """Reads a split; malformed rows are counted and logged.
 
         Raises:
-            ValueError: the file is missing, has not the columns it should have, or holds a label
-                that is none of the task's; names file, row and flag.
+            ValueError: the file is missing, lacks a column or contains an unknown label; names
+                file, row and flag.
         """
         path = self.file(split)
         if not file_exists(path):
@@ -282,7 +285,7 @@ class GlueData:
         table, indices = self._table(path, split)
         if self._task.cuts_long_rows and split != TEST:
             table = replace(table, rows=self._cut_rows(table, indices))
-        # Lines are counted from 1, rows by the original from 0.
+        # Lines are counted from 1; the original counts rows from 0.
         examples = read_examples(
             table,
             indices,
@@ -298,7 +301,7 @@ class GlueData:
         columns = self._task.unlabelled if split == TEST else self._task.labelled
 
         def is_header(cells: Cells) -> bool:
-            # A name is never a number alone, while every data row of GLUE has a label or an index.
+            # Names are never numbers, and every data row of GLUE has a label or an index.
             is_data = any((cell or "").strip().isdigit() for cell in cells)
             return self._has_text_names(cells) or (columns.has_header and not is_data)
 
@@ -308,7 +311,7 @@ class GlueData:
         return table, self._usual_columns(table, columns)
 
     def _cut_rows(self, table: Table, indices: ColumnIndices) -> Iterator[Row]:
-        """The rows without the cells that are too many, where a label is in its place."""
+        """Removes extra cells of rows whose label column contains a label."""
         width, label = indices.width, indices.label or 0
         for line, cells in table.rows:
             if any(cells[width:]) and self.labels.accepts(cells[label] or ""):
@@ -321,7 +324,6 @@ class GlueData:
         return any(name in names for options in self._task.text_names for name in options)
 
     def _named_columns(self, table: Table, columns: Columns) -> ColumnIndices:
-        """The columns by their names in the header."""
         texts = [_required_index(table, options) for options in self._task.text_names]
         return ColumnIndices(
             text_a=texts[0],
@@ -332,7 +334,7 @@ class GlueData:
         )
 
     def _usual_columns(self, table: Table, columns: Columns) -> ColumnIndices:
-        """The columns in GLUE's order; every row is checked to have as many as there."""
+        """Returns the columns in GLUE's order; every row must have as many."""
         width = table.width if table.width in columns.widths else columns.widths[0]
         if table.columns is not None and width != table.width:
             raise ValueError(
@@ -358,7 +360,7 @@ class GlueData:
 
 
 def _index(table: Table, options: Sequence[str]) -> int | None:
-    """Where the first of the names is that the header has, in any case."""
+    """Returns the index of the first name that the header contains in any case."""
     names = [name.lower() for name in table.columns or []]
     name = next((option for option in options if option in names), None)
     if name is not None and names.count(name) > 1:
@@ -387,22 +389,21 @@ _A_FLAG, _B_FLAG, _LABEL_FLAG = "--text_a_column", "--text_b_column", "--label_c
 
 
 class CustomData:
-    """Files of the user's own (see `TextData`).
+    """Custom files; see `TextData`.
 
-    Columns are named, each file having them in any order among others; or numbered from 0, and
-    then no file has a header. JSON lines go by names.
+    Columns are named, in any order and among other columns, or numbered from 0. Files with numbered
+    columns have no header. JSON Lines have names.
 
-    Labels are any strings, and the numbers and truth values of JSON, which become strings; or
-    finite decimal numbers for regression. No label, null, "" and "-" leave a row out of train and
-    dev, since data such as SNLI marks with "-" what has no agreed label. "-" is a class only where
-    the training file also has the label "+", or where a model has been trained with it. A test file
-    needs no label column, and none is looked at.
+    Labels are strings; numbers and truth values of JSON become strings. For regression, labels are
+    finite decimal numbers. Train and dev rows without a label (missing, null, "" or "-") are
+    skipped: SNLI, for example, marks rows without an agreed label with "-". "-" is a class only if
+    the training file also has the label "+", or if the model was trained with it. The label column
+    of a test file is optional and ignored.
 
-    With `multi_label` a text has any number of labels: a cell with "|" between them, or a list of
-    JSON. An empty cell and an empty list are a text without any; "-", null, or no such key in JSON
-    still leave a row out.
+    With `multi_label` a cell contains labels separated by "|", or JSON contains a list. An empty
+    cell or list is a text without labels; "-", null and a missing JSON key still skip the row.
 
-    Rows are called by their number in the file from 0, header and blank lines not counted.
+    Rows are named by their number in the file from 0, without header and blank lines.
     """
 
     name = "custom"
@@ -422,16 +423,25 @@ class CustomData:
         multi_label: bool = False,
         threshold: float = 0.5,
     ) -> None:
-        """Says what is where; without `labels` the training file is read to find them.
+        """Reads the training file to find the labels, unless `labels` is given.
 
-        A column is a name or a number. Without `text_b_column`, a column named "text_b" has the
-        second text if there is one; "" takes none. `labels` are those a saved model predicts; where
-        there are none, the classes of the training file are taken: in order of size if they all are
-        numbers, or else of code points. `threshold` is that of `Labels`.
+        Args:
+            train_file: path of the training set.
+            dev_file: path of the development set.
+            test_file: path of the test set.
+            text_a_column: name or number of the column of the text.
+            text_b_column: name or number of the column of the second text. If `None`, the column
+                "text_b" is used if it exists. "" reads single texts.
+            label_column: name or number of the column of the label.
+            regression: whether labels are numbers.
+            labels: labels of a trained model. If `None`, the classes of the training file are used,
+                sorted as numbers if all are numbers, otherwise by code points.
+            multi_label: see the class.
+            threshold: see `Labels`.
 
         Raises:
-            ValueError: columns partly named and partly numbered, or one twice; no labels are to be
-                had, or they do not fit `regression` or `multi_label`; the training file cannot be
+            ValueError: columns are partly named and partly numbered, or not distinct; labels are
+                unknown or contradict `regression` or `multi_label`; the training file cannot be
                 read.
         """
         self._files = {TRAIN: train_file, DEV: dev_file, TEST: test_file}
@@ -465,7 +475,7 @@ class CustomData:
 
     def _check_columns(self) -> None:
         given = {_A_FLAG: self._text_a, _B_FLAG: self._text_b, _LABEL_FLAG: self._label}
-        # What was not given has its default, which is a name.
+        # The default is a name, whatever the other columns are.
         named = [
             flag
             for flag, column in given.items()
@@ -482,18 +492,18 @@ class CustomData:
             raise ValueError(f"Texts and label must be different columns. Received: {given}")
 
     def file(self, split: str) -> str:
-        """Returns the path of a split; raises ValueError, with the flag, if none was given."""
+        """Returns the path of a split; raises ValueError with the flag if it is not given."""
         path = self._files[split]
         if not path:
             raise ValueError(f"--task_name={self.name} needs {FILE_FLAGS[split]} for this.")
         return path
 
     def read(self, split: str) -> list[TextExample]:
-        """Reads a split; what is odd is counted and named in the log.
+        """Reads a split; malformed values are counted and logged.
 
         Raises:
-            ValueError: the file is missing, has not the columns it should have, or a row with more
-                or fewer, or a label that is none of the classes; names file, line and flag.
+            ValueError: the file is missing or lacks a column, a row has too many or too few cells,
+                or a label is unknown; names file, line and flag.
         """
         examples = self._read_already.pop(split, None)
         if examples is None:
@@ -502,7 +512,7 @@ class CustomData:
         return examples
 
     def _found_labels(self) -> Labels:
-        """The classes in the training file, whose rows are kept for the first `read`."""
+        """Returns the classes of the training file and keeps its examples for `read`."""
         if not self._files[TRAIN]:
             raise ValueError(
                 "The classes are not known: pass --train_file to read them from, or an "
@@ -536,7 +546,7 @@ class CustomData:
         def is_header(cells: Cells) -> bool:
             if not is_column_number(self._text_a):
                 return True
-            names = cells[1:] if cells[:1] == [""] else cells  # without that above row numbers
+            names = cells[1:] if cells[:1] == [""] else cells  # without the cell above row numbers
             if len(names) > 1 and names == [str(number) for number in range(len(names))]:
                 raise ValueError(
                     f"{FILE_FLAGS[split]}: the first row of {self.file(split)} numbers the columns."
@@ -576,7 +586,7 @@ class CustomData:
         )
 
     def _check_pairs(self, split: str, is_pair: bool) -> None:
-        """Makes sure that files do not differ in whether they hold single texts or pairs."""
+        """Checks that all files contain pairs, or that all contain single texts."""
         self._pairs[split] = is_pair
         for other, other_is_pair in self._pairs.items():
             if other_is_pair != is_pair:
@@ -588,7 +598,7 @@ class CustomData:
 
 
 def sorted_labels(labels: Iterable[str]) -> list[str]:
-    """Each label once: in order of size if all are numbers, or else of code points."""
+    """Returns distinct labels, sorted as numbers if all are numbers, otherwise by code points."""
     names = sorted(set(labels))
     sizes = {name: size for name in names if (size := decimal_number(name)) is not None}
     return sorted(names, key=sizes.__getitem__) if len(sizes) == len(names) else names

@@ -1,4 +1,4 @@
-"""A fine-tuned classifier as a SavedModel that needs only TensorFlow: of token ids, or of texts."""
+"""SavedModels of fine-tuned classifiers, which take token ids or texts and need only TensorFlow."""
 
 from __future__ import annotations
 
@@ -41,31 +41,34 @@ def export_classifier(
     max_seq_length: int,
     threshold: float | None = None,
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
+    """Writes a SavedModel atomically into a new subdirectory of `export_dir`.
 
-    It computes in float32 without dropout, whatever the precision of `model`, holds the weights
-    alone, and has two signatures, B being the number of examples and S any length up to the
-    model's `max_position_embeddings`:
+    It computes in float32 without dropout, whatever the precision of `model`, and contains only the
+    weights. B is the number of examples, S any length up to `max_position_embeddings`. Signatures:
 
-    * `serving_default`, the original's: `input`, string [B], serialized `tf.train.Example`s with
-      `input_ids`, `input_mask` and `segment_ids` of `max_seq_length` integers each.
-    * `tokens`: `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`,
-      int32 [B, S] each.
+    * `serving_default`, as in the original: `input`, string [B], serialized `tf.train.Example`s
+      with `max_seq_length` integers each in `input_ids`, `input_mask` and `segment_ids`.
+    * `tokens`: `input_ids`, `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B,
+      S].
 
-    Both give `probabilities`, float32 [B, K], and `predictions`, int32 [B], the likeliest class;
-    of a regression the number, float32 [B, 1] and [B]; of any number of labels a text, predictions
-    are int32 [B, K], 1 for the predicted ones, and `predicted_labels` have "|" between them. Unless
-    it is None or NaN, `threshold`, a number for the program that serves the model, is an output,
-    too, a float32 scalar. `tokens` of a classifier gives `predicted_labels`, string [B], as well;
-    the names of all classes, in the order of the probabilities, stand in `assets.extra/labels.json`
-    (an empty list for a regression).
+    Outputs of both:
+
+    * `probabilities`, float32 [B, K]; for regression the number, float32 [B, 1].
+    * `predictions`, int32 [B], the most probable class; for multi-label models int32 [B, K], 1 for
+      predicted labels; for regression the number, float32 [B].
+    * `threshold`, a float32 scalar for the serving program, unless `threshold` is `None` or NaN.
+    * `predicted_labels`, string [B], only in `tokens` of classifiers; multi-label models separate
+      labels by "|".
+
+    `assets.extra/labels.json` contains the names of the classes in the order of `probabilities`; an
+    empty list for regression.
 
     Returns:
-        Path of the subfolder, named after the time, in seconds.
+        Path of the subdirectory, which is named after the time in seconds.
 
     Raises:
-        ValueError: the labels are not the model's, `max_seq_length` exceeds its positions, or
-            nothing can be written there.
+        ValueError: the labels do not match the model, `max_seq_length` exceeds its positions, or
+            the directory cannot be written.
 
     Source: run_classifier.py of the original release, _serving_input_receiver_fn.
     Differs: the original cannot export a regression, and has no `tokens`.
@@ -82,7 +85,7 @@ def export_classifier(
 
 
 def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Callable:
-    """The signature of serialized examples, all of one length."""
+    """Returns the signature for serialized examples of one length."""
 
     def from_examples(serialized: tf.Tensor) -> Outputs:
         row = tf.io.FixedLenFeature([length], tf.int64)
@@ -95,7 +98,7 @@ def _examples_function(outputs: Callable[[Outputs], Outputs], length: int) -> Ca
 def _outputs(
     model: AlbertForClassification, labels: Labels, threshold: float | None, inputs: Outputs
 ) -> Outputs:
-    """Returns `probabilities`, `predictions` and, unless None or NaN, `threshold`, a scalar."""
+    """Returns `probabilities`, `predictions` and, unless `None` or NaN, `threshold`."""
     logits = model(inputs, training=False)["logits"]
     outputs = class_outputs(logits, labels.threshold if labels.multi_label else None)
     if threshold is not None and not math.isnan(threshold):
@@ -104,7 +107,7 @@ def _outputs(
 
 
 def _with_names(outputs: Outputs, labels: Labels) -> Outputs:
-    """Returns the outputs with `predicted_labels`, where classes are predicted."""
+    """Adds `predicted_labels` to the outputs of a classifier."""
     if labels.is_regression:
         return outputs
     names = tf.constant(labels.names)
@@ -112,7 +115,7 @@ def _with_names(outputs: Outputs, labels: Labels) -> Outputs:
         is_predicted = tf.cast(outputs["predictions"], tf.bool)
         parts = tf.where(is_predicted, names + LABEL_SEPARATOR, "")
         joined_names = tf.strings.reduce_join(parts, axis=1)
-        # Only what ends the last label: none contains a separator.
+        # Removes the last separator: names contain none.
         ending = re.escape(LABEL_SEPARATOR) + "$"
         return {**outputs, "predicted_labels": tf.strings.regex_replace(joined_names, ending, "")}
     return {**outputs, "predicted_labels": tf.gather(names, outputs["predictions"])}
@@ -127,18 +130,17 @@ def export_text_classifier(
     is_pair: bool,
     threshold: float | None = None,
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`/text; see `export_classifier`.
+    """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs TensorFlow and the operations of TensorFlow Text, and tokenizes and cuts texts as
-    `finetuning.texts.text_sequences` does. Its signature `serving_default` takes `texts`,
-    string [B], UTF-8, or of a classifier of pairs `texts_a` and `texts_b`, and gives
-    `probabilities`, float32 [B, K], `predictions`, int32 [B], the likeliest class, and
-    `predicted_labels`, string [B]; of a regression the number alone, as `probabilities`, float32
-    [B, 1], and `predictions`, float32 [B]. With a threshold there is `threshold`, float32 [B].
+    It needs TensorFlow and the operations of TensorFlow Text, and tokenizes and truncates texts
+    like `finetuning.texts.text_sequences`. The signature `serving_default` takes `texts`, string
+    [B], UTF-8; a classifier of pairs takes `texts_a` and `texts_b`. Outputs are those of `tokens`
+    in `export_classifier`, with `threshold` as float32 [B].
 
     Raises:
-        ValueError: the labels are not the model's, `max_seq_length` leaves no room or exceeds its
-            positions, the tokenizer has no counterpart in a graph, or nothing can be written there.
+        ValueError: the labels do not match the model, `max_seq_length` is too small or exceeds its
+            positions, the tokenizer is not supported in a graph, or the directory cannot be
+            written.
 
     Differs: the original cannot export it.
     """
@@ -152,7 +154,7 @@ def export_text_classifier(
         inputs = text_inputs(graph_tokenizer, texts, max_seq_length)
         outputs = _with_names(_outputs(copy, labels, threshold, inputs), labels)
         if "threshold" in outputs:
-            # Servers that answer example by example need one for each.
+            # Servers that split batches need a value per example.
             count = tf.shape(outputs["predictions"])[:1]
             outputs["threshold"] = tf.fill(count, outputs["threshold"])
         return outputs
@@ -163,7 +165,7 @@ def export_text_classifier(
 
 
 def text_inputs(tokenizer: Any, texts: Outputs, max_seq_length: int) -> Outputs:
-    """Token ids of `texts`, or of `texts_a` and `texts_b`, string [B], as short as can be."""
+    """Returns the padded token ids of `texts`, or of `texts_a` and `texts_b`, string [B]."""
     names = _ONE_TEXT if "texts" in texts else _TWO_TEXTS
     first, *others = (tokenizer.tokenize(texts[name]) for name in names)
     first, second = cut_pairs(first, others[0] if others else first[:, :0], max_seq_length)

@@ -1,4 +1,4 @@
-"""From labelled texts to token sequences and label ids."""
+"""Token sequences and label ids of labelled texts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ from albert_tf.tokenization.base import Tokenizer
 
 @dataclass(frozen=True, eq=False)
 class TextFeatures:
-    """What a model is trained on, or predicts."""
+    """Features of N examples.
 
-    sequences: TokenSequences  # N sequences
-    # int32 [N] class ids, or float32 [N] numbers; None for rows without labels
+    Attributes:
+        sequences: N sequences.
+        label_ids: int32 [N] class ids, or float32 [N] numbers. `None` without labels.
+        guids: N names.
+    """
+
+    sequences: TokenSequences
     label_ids: np.ndarray | None
-    guids: list[str]  # what the rows are called
+    guids: list[str]
 
 
 def text_features(
     examples: Sequence[TextExample], labels: Labels, tokenizer: Tokenizer, max_seq_length: int
 ) -> TextFeatures:
-    """Tokenizes examples and looks their labels up.
+    """Tokenizes examples and encodes their labels.
 
     Raises:
-        ValueError: as `text_sequences`, a label is none of the task's, or only some rows have one.
+        ValueError: see `text_sequences`; a label is unknown, or only some rows have a label.
     """
     found = given_labels([(example.guid, example.label) for example in examples], "rows")
     label_ids = labels.encode(found) if found else None

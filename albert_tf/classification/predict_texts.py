@@ -1,10 +1,9 @@
-r"""What a classifier says of new texts: a line in, a line out.
+r"""Predictions of a classifier for texts and files of texts.
 
-A line of the input is a text, or the two texts of a pair with a tab between them. A line of the
-output, its fields separated by tabs, is the label and then `name=probability` for every class, in
-the order of the labels; of a regression it is the number alone. In names of labels a backslash, a
-tab, a line feed and a carriage return stand as `\\`, `\t`, `\n` and `\r`; the probability
-follows the last `=` of its field.
+An input line is a text, or two texts separated by a tab. An output line has tab-separated fields:
+the label, then `name=probability` for each class in the order of the labels. For regression it is
+only the number. In names a backslash, a tab, a line feed and a carriage return are written as `\\`,
+`\t`, `\n` and `\r`; the probability follows the last `=` of its field.
 """
 
 from __future__ import annotations
@@ -34,19 +33,18 @@ from albert_tf.finetuning.texts import text_examples, text_sequences
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
 
-# Texts of a list, or lines of a file, that are predicted together: as they are the same, so are the
-# batches, and the numbers to the last bit.
+# Texts of a list or lines of a file are grouped in the same way, so batches and numbers are equal.
 _TEXTS_AT_ONCE = 1024
 
 
 class TextPrediction(NamedTuple):
-    """What a classifier says of one text or pair.
+    """The prediction for one text or pair.
 
     Attributes:
-        label: the likeliest class; of any number of labels a text, those predicted, with "|"
-            between them; of a regression the number as text.
-        probabilities: of each class by its label, in the order of the labels; of a regression none.
-        value: the number of a regression; None of classes.
+        label: the most probable class; the predicted labels separated by "|" for multi-label
+            models; the number as text for regression.
+        probabilities: probability by label, in the order of the labels; empty for regression.
+        value: the number of a regression. `None` for classes.
     """
 
     label: str
@@ -55,24 +53,24 @@ class TextPrediction(NamedTuple):
 
 
 class TextClassifier:
-    """Predicts the labels, or the numbers, of texts or pairs of texts.
+    """Predicts labels or numbers for texts or pairs of texts.
 
-    It tokenizes, cuts and batches as `run_classifier --predict_file` does: the same texts get the
-    same numbers.
+    Texts are tokenized, truncated and batched as by `run_classifier --predict_file`: the same texts
+    give the same numbers.
 
     Args:
         model: a classifier or a regression.
-        tokenizer: that of the model. Default: `model.tokenizer`.
-        labels: names of the K classes, in the order of the model's outputs; none for a regression.
+        tokenizer: the tokenizer. Default: `model.tokenizer`.
+        labels: names of the K classes in the order of the model's outputs; empty for regression.
             Default: `model.labels`.
-        pairs: whether the model takes pairs of texts. Default: as in its training, else both.
-        max_seq_length: tokens of a sequence at most; what is longer is cut as in training. Default:
-            as in its training, else 512, or what the model has positions for.
-        batch_size: sequences of that length at once; of shorter ones more.
+        pairs: whether inputs are pairs of texts. Default: as in the training, or both if unknown.
+        max_seq_length: maximum number of tokens of a sequence; longer ones are truncated. Default:
+            as in the training; otherwise 512, or the number of positions of the model if smaller.
+        batch_size: sequences of that length per batch; batches of shorter ones are larger.
 
     Raises:
-        TypeError: an argument is of another type.
-        ValueError: the tokenizer or the labels do not fit the model, or a number is out of range.
+        TypeError: an argument has the wrong type.
+        ValueError: the tokenizer or the labels do not match the model, or a number is out of range.
     """
 
     def __init__(
@@ -105,13 +103,13 @@ class TextClassifier:
         self._tokenizer = tokenizer
         self._labels = labels
         self.pairs = pairs
-        self.num_texts = 0  # predicted so far
+        self.num_texts = 0  # number of predicted texts
 
     @classmethod
     def _of(
         cls, predictor: Predictor, tokenizer: Tokenizer, labels: Labels, pairs: bool | None
     ) -> TextClassifier:
-        """Makes one of what a command has already."""
+        """Creates a classifier from the parts that a command has."""
         classifier = cls.__new__(cls)
         classifier._set(predictor, tokenizer, labels, pairs)
         return classifier
@@ -125,20 +123,20 @@ class TextClassifier:
         max_seq_length: int | None = None,
         batch_size: int = 8,
     ) -> TextClassifier:
-        """Makes one of a fine-tuned model.
+        """Loads a fine-tuned model.
 
         Args:
-            where: a model of any format, see `load`; the directory of a training means its best
-                checkpoint, else the newest.
+            where: a model of any format, see `load`. For a training directory, its best checkpoint
+                is used, otherwise the newest.
             labels: see `TextClassifier`. If `None`, the labels of the training are used. A model
                 with a single output and without labels is a regression.
-            max_seq_length: as well.
+            max_seq_length: see `TextClassifier`.
             batch_size: see `TextClassifier`.
 
         Raises:
-            TypeError: an argument is of another type.
+            TypeError: an argument has the wrong type.
             ValueError: there is no model, it has no classifier, tokenizer or labels, or they do not
-                fit each other.
+                match.
         """
         found = find_model(where)
         model = found.load(AlbertForClassification, "a model with a classifier or a regression")
@@ -154,19 +152,19 @@ class TextClassifier:
     def __call__(
         self, texts: Iterable[str], text_pairs: Iterable[str] | None = None
     ) -> list[TextPrediction]:
-        """Predicts what each text is.
+        """Predicts the label of each text.
 
         Args:
-            texts: N texts, one or more.
+            texts: N >= 1 texts.
             text_pairs: N second texts, for a model of pairs.
 
         Returns:
-            N predictions, in the order of the texts.
+            N predictions in the order of the texts.
 
         Raises:
-            TypeError: an argument is no list of texts.
-            ValueError: there is no text, another number of second texts, none where the model takes
-                pairs, some where it does not, or the model's output is not finite.
+            TypeError: an argument is not a list of texts.
+            ValueError: there is no text, the number of second texts differs, second texts are
+                missing or unexpected, or the model's output is not finite.
         """
         first, second = texts_and_pairs(texts, text_pairs)
         if self.pairs is not None and self.pairs != (second is not None):
@@ -185,7 +183,7 @@ class TextClassifier:
         ]
 
     def _predict(self, examples: Sequence[TextExample]) -> list[TextPrediction]:
-        """Predicts some examples together; their labels are not read."""
+        """Predicts examples together; their labels are ignored."""
         sequences = text_sequences(examples, self._tokenizer, self._predictor.max_seq_length)
         description = f"predicting from text {self.num_texts + 1}"
         logits = self._predictor.predict(sequences, description)["logits"]
@@ -201,7 +199,7 @@ class TextClassifier:
 
 
 def _labels_of(names: object, model: AlbertForClassification) -> Labels:
-    """The argument `labels` for a model, or its own; raises TypeError or ValueError."""
+    """Returns the argument `labels`, or the labels of the model."""
     num_outputs = model.num_labels
     names = model.labels if names is None else names
     if names is None and num_outputs == 1:
@@ -225,12 +223,10 @@ def _labels_of(names: object, model: AlbertForClassification) -> Labels:
 
 
 def check_file(path: str, is_pair: bool) -> None:
-    """Reads a file through before anything is predicted, or the model is even trained.
-
-    The standard input and pipes, which can be read only once, pass.
+    """Checks all lines of a file, except of the standard input and pipes.
 
     Raises:
-        ValueError: there is no such file, or see `predict_lines`.
+        ValueError: the file does not exist, or see `predict_lines`.
     """
     if can_be_read_twice(path, "--predict_file", "a text file"):
         with open_input(path) as file:
@@ -241,14 +237,13 @@ def check_file(path: str, is_pair: bool) -> None:
 def predict_file(path: str, classifier: TextClassifier, output_path: str | None = None) -> None:
     """Predicts every line of a UTF-8 file, or of the standard input, "-".
 
-    A file is read through before the first prediction, so that a line that cannot be used stops
-    the command at once. The standard input and pipes are answered as they come: as soon as a line
-    is there it is predicted, together with those that came with it. The file at `output_path`,
-    without which it is the standard output, appears when it is complete.
+    A file is checked completely before the first prediction. Lines of the standard input and of
+    pipes are predicted as soon as they arrive. The file at `output_path` appears when it is
+    complete; if `None`, predictions go to the standard output.
 
     Raises:
-        ValueError: see `predict_lines`. What was predicted before a line that cannot be used is on
-            the standard output; a file is not written.
+        ValueError: see `predict_lines`. Predictions before an invalid line are on the standard
+            output; a file is not written.
     """
     is_pair = bool(classifier.pairs)
     check_file(path, is_pair)
@@ -269,17 +264,17 @@ def predict_lines(
     *,
     source: str = "--predict_file",
 ) -> None:
-    """Writes a line for every line, and flushes after each group; memory does not grow.
+    """Writes a line for every line and flushes after each group; memory use is constant.
 
     Args:
         lines: groups of lines, see `read_lines`.
         classifier: see `TextClassifier`.
-        out: opened in binary mode.
+        out: a binary file.
         source: the flag and the file, for errors.
 
     Raises:
-        ValueError: a line is not UTF-8, or not two texts with a tab between them where pairs are
-            classified; names the line. Those before it are predicted and written.
+        ValueError: a line is not UTF-8, or not two texts separated by a tab for a classifier of
+            pairs; names the line. The lines before it are predicted and written.
     """
     for examples in _parsed(lines, bool(classifier.pairs), source):
         out.writelines(map(_format, classifier._predict(examples)))
@@ -293,7 +288,7 @@ def _source(path: str) -> str:
 def _parsed(
     lines: Iterable[Sequence[bytes]], is_pair: bool, source: str
 ) -> Iterator[list[TextExample]]:
-    """Groups of examples; before the error of a line comes what stands before that line."""
+    """Yields groups of examples; before an error, the valid examples of its group."""
     number = 0
     for group in lines:
         examples: list[TextExample] = []
@@ -323,7 +318,7 @@ def _parse(line: bytes, number: int, is_pair: bool, source: str) -> TextExample:
 
 
 def _format(prediction: TextPrediction) -> bytes:
-    """A line of the output, its end included."""
+    """Returns a line of the output, with its line feed."""
     fields = [label_cell(prediction.label)]
     fields += [f"{label_cell(name)}={p:.6f}" for name, p in prediction.probabilities.items()]
     return ("\t".join(fields) + "\n").encode(errors="backslashreplace")

@@ -24,23 +24,23 @@ from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.saved_model import class_outputs
 from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
 
-LOSS = "loss"  # the only one: the name it is reported by anyway
+LOSS = "loss"  # the total is reported under this name, too
 
 
 class ClassificationTask(InMemoryTask):
-    """The task of `run_classifier.py`, as the trainer sees it.
+    """The training task of `run_classifier.py`.
 
     Args:
-        config: the model.
-        labels: what is predicted.
-        train: what to train on; None where nothing is trained.
-        max_seq_length: S that no sequence exceeds.
-        classifier_dropout_prob: dropout of the pooled output.
-        class_weights: float32 [K], weights of the classes in the loss; None for equal ones.
+        config: configuration of the model.
+        labels: the labels to predict.
+        train: training data. If `None`, the task cannot be trained.
+        max_seq_length: maximum length S of a sequence.
+        classifier_dropout_prob: dropout rate of the pooled output.
+        class_weights: float32 [K], weights of the classes in the loss. If `None`, all are 1.
         padding, use_one_hot_embeddings: see `training_batches` and `FactorizedEmbedding`.
 
     Raises:
-        ValueError: sequences longer than the model's position table, or nothing to learn from.
+        ValueError: `max_seq_length` exceeds the positions of the model, or no example has a label.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ClassificationTask(InMemoryTask):
         return {LOSS: tf.reduce_sum(self._weights(features))}
 
     def _weights(self, features: Features) -> tf.Tensor:
-        """The weights of examples in the loss, float32 [B]; of several labels each, [B, K]."""
+        """Returns the weights in the loss, float32 [B]; [B, K] for multi-label models."""
         weights = features[EXAMPLE_WEIGHTS]
         if self.labels.multi_label:
             of_labels = np.ones(self.labels.num_outputs, np.float32)
@@ -120,7 +120,7 @@ class ClassificationTask(InMemoryTask):
         return losses[LOSS].mean()
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`; of numbers there is none beside the loss."""
+        """See `Task`; a regression has no metrics other than the loss."""
         if self.labels.is_regression:
             return {}
         weights, logits, label_ids = (

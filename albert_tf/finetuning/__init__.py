@@ -1,1 +1,1 @@
-"""What the jobs of fine-tuning share."""
+"""What all fine-tuning jobs share."""

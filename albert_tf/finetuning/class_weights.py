@@ -1,4 +1,4 @@
-"""How much each class counts in the loss of a training: --class_weights."""
+"""Weights of the classes in the training loss: --class_weights."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _FLAG = "--class_weights"
 
 
 def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np.ndarray:
-    """Returns the weights of the K classes, float32 [K], and logs them.
+    """Returns and logs the weights of the K classes, float32 [K].
 
     A loss is the sum of its terms, each multiplied by the weight of its label, divided by the sum
     of these weights.
 
     Args:
-        setting: "balanced" for N / (K * count), N being the sum of the counts, as scikit-learn has
-            it; or entries `label=weight` with commas between them, as "a=2,b=0.5". Labels that are
-            left out have the weight 1. A label may hold "=" and ",": an entry begins with a label
-            of the data, and its weight ends at the next comma.
+        setting: "balanced" for N / (K * count), N being the sum of the counts, as in scikit-learn;
+            or comma-separated entries `label=weight`, such as "a=2,b=0.5". The weight of other
+            labels is 1. Labels may contain "=" and ",": an entry begins with a label of the data,
+            and its weight ends at the next comma.
         labels: names of the classes.
-        counts: int [K], labels of the training data by class.
+        counts: int [K], number of training labels per class.
 
     Raises:
-        ValueError: an unknown label, one twice, or entries that can be read in two ways; a weight
-            that is no number above 0; "balanced" without an example of some class.
+        ValueError: a label is unknown or repeated, entries are ambiguous, a weight is not a number
+            above 0, or a class of "balanced" has no example.
     """
     if setting == BALANCED:
         if absent := [name for name, count in zip(labels, counts, strict=True) if not count]:
@@ -48,7 +48,6 @@ def class_weights(setting: str, labels: Sequence[str], counts: np.ndarray) -> np
 
 
 def _entries(setting: str, labels: Sequence[str]) -> dict[str, float]:
-    """The weights by label."""
     weights: dict[str, float] = {}
     rest: str | None = setting
     while rest is not None:

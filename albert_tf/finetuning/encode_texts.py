@@ -1,4 +1,4 @@
-"""Vectors of texts: what an encoder makes of them, for search, clustering and the like."""
+"""Text embeddings from an encoder."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _VECTORS = "vectors"
 
 
 class TextEncoder:
-    """Makes a vector of each text, or pair of texts.
+    """Computes a vector for each text or pair of texts.
 
     Args:
-        model: an encoder, or a model with one; its heads are not run.
-        tokenizer: that of the model. Default: `model.tokenizer`.
-        pooling: "mean", the mean of `sequence_output` over all tokens but padding, [CLS] and [SEP]
-            included, as sentence-transformers has it; or "pooled", the `pooled_output`.
-        max_seq_length: tokens of a sequence at most; what is longer is cut. None: 512, or what the
-            model has positions for.
-        batch_size: sequences of that length at once; of shorter ones more.
+        model: an encoder, or a model with an encoder; its heads are not run.
+        tokenizer: the tokenizer. Default: `model.tokenizer`.
+        pooling: "mean", the mean of `sequence_output` over all tokens except padding, including
+            [CLS] and [SEP], as in sentence-transformers; or "pooled", the `pooled_output`.
+        max_seq_length: maximum number of tokens of a sequence; longer ones are truncated. If
+            `None`, 512, or the number of positions of the model if smaller.
+        batch_size: sequences of that length per batch; batches of shorter ones are larger.
 
     Raises:
-        TypeError: an argument is of another type.
-        ValueError: the tokenizer does not fit the model, there is no such pooling, or a number is
-            out of range.
+        TypeError: an argument has the wrong type.
+        ValueError: the tokenizer does not match the model, `pooling` is unknown, or a number is out
+            of range.
     """
 
     def __init__(
@@ -86,18 +86,18 @@ class TextEncoder:
         max_seq_length: int | None = None,
         batch_size: int = 8,
     ) -> TextEncoder:
-        """Makes one of any model.
+        """Loads the encoder of any model.
 
         Args:
-            where: a model of any format, see `load`; the directory of a training means its best
-                checkpoint, else the newest.
+            where: a model of any format, see `load`. For a training directory, its best checkpoint
+                is used, otherwise the newest.
             pooling: see `TextEncoder`.
-            max_seq_length: as well.
-            batch_size: as well.
+            max_seq_length: see `TextEncoder`.
+            batch_size: see `TextEncoder`.
 
         Raises:
-            TypeError: an argument is of another type.
-            ValueError: there is no model, it has no tokenizer, or for "pooled" no pooler, or see
+            TypeError: an argument has the wrong type.
+            ValueError: there is no model, it has no tokenizer, or no pooler for "pooled", or see
                 `TextEncoder`.
         """
         _check_pooling(pooling)
@@ -121,19 +121,19 @@ class TextEncoder:
         )
 
     def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None) -> np.ndarray:
-        """Encodes texts; how they are batched changes a vector by rounding at most.
+        """Encodes texts; how texts are batched changes vectors at most by rounding.
 
         Args:
-            texts: N texts, one or more.
+            texts: N >= 1 texts.
             text_pairs: N second texts.
 
         Returns:
             float32 [N, H], in the order of the texts.
 
         Raises:
-            TypeError: an argument is no list of texts.
-            ValueError: there is no text, another number of second texts, no room for a token of
-                each text, or the model's output is not finite.
+            TypeError: an argument is not a list of texts.
+            ValueError: there is no text, the number of second texts differs, there is no room for a
+                token of each text, or the model's output is not finite.
         """
         first, second = texts_and_pairs(texts, text_pairs)
         if second is not None:

@@ -1,6 +1,6 @@
-"""Scores of classification and regression, as GLUE defines them and as the original reports them.
+"""Scores of classification and regression, as defined by GLUE and reported by the original.
 
-Everything is computed over all examples at once: none of these scores is a mean of its batches.
+All scores are computed over all examples at once; none is a mean over batches.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from albert_tf.data.text_examples import LABEL_SEPARATOR, Labels, label_cell
 from albert_tf.training.curves import png
 
 _LONGEST_NAME = 24  # characters in the picture
-_MOST_ANNOTATED_LABELS = 40  # cells of a larger matrix are too small for numbers
+_MOST_ANNOTATED_LABELS = 40  # cells of larger matrices are too small for numbers
 Score = Callable[[np.ndarray, np.ndarray], float]
 
 
 def predictions(logits: np.ndarray, labels: Labels) -> np.ndarray:
-    """Returns the predicted class ids, int32 [N], or numbers, float32 [N], of logits [N, K].
+    """Returns predicted class ids, int32 [N], or numbers, float32 [N], from logits [N, K].
 
-    Of several labels a text, int32 [N, K]: 1 for those predicted.
+    For multi-label models: int32 [N, K], 1 for predicted labels.
     """
     if labels.multi_label:
         return (probabilities(logits, labels) >= np.float32(labels.threshold)).astype(np.int32)
@@ -37,14 +37,14 @@ def predictions(logits: np.ndarray, labels: Labels) -> np.ndarray:
 
 
 def label_text(predicted: np.ndarray, labels: Labels) -> str:
-    """Returns an element, or a row, of what `predictions` gives of labels, as text."""
+    """Returns a prediction of classes, an element or row of `predictions`, as text."""
     if labels.multi_label:
         return LABEL_SEPARATOR.join(labels.names[i] for i in np.flatnonzero(predicted))
     return labels.names[predicted]
 
 
 def probabilities(logits: np.ndarray, labels: Labels) -> np.ndarray:
-    """Returns the probabilities of the classes, float32 [N, K]; numbers stay as they are.
+    """Returns the probabilities of the classes, float32 [N, K]; numbers are returned unchanged.
 
     Args:
         logits: float [N, K].
@@ -60,13 +60,14 @@ def probabilities(logits: np.ndarray, labels: Labels) -> np.ndarray:
 
 
 def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels) -> np.ndarray:
-    """Returns the cross entropy, or the squared error, of each example, float32 [N].
+    """Returns the loss of each example, float32 [N].
 
-    Of several labels a text it is the mean of their binary cross entropies.
+    It is the cross entropy, the squared error of a regression, or the mean binary cross entropy of
+    a multi-label model.
 
     Args:
         logits: float [N, K].
-        label_ids: as `Labels.encode` returns them.
+        label_ids: labels, as returned by `Labels.encode`.
         labels: what is predicted.
     """
     wide = logits.astype(np.float64)
@@ -80,13 +81,13 @@ def per_example_losses(logits: np.ndarray, label_ids: np.ndarray, labels: Labels
 
 
 def batch_mean_loss(losses: np.ndarray, batch_size: int) -> float:
-    """Returns `loss` as the original reports it: the plain mean of the means of batches.
+    """Returns `loss` as in the original: the mean of the means of batches.
 
-    A shorter last batch counts like the others.
+    A shorter last batch has the same weight as the others.
 
     Args:
-        losses: float [N], in the order of the file; N at least 1.
-        batch_size: examples of a batch.
+        losses: float [N], N >= 1, in the order of the file.
+        batch_size: number of examples per batch.
     """
     starts = range(0, len(losses), batch_size)
     means = [losses[start : start + batch_size].mean(dtype=np.float64) for start in starts]
@@ -105,22 +106,22 @@ def scores(
 
     Args:
         logits: float [N, K].
-        label_ids: as `Labels.encode` returns them.
-        data_metrics: names of the scores wanted beside accuracy or mean squared error; of classes
-            "f1" (of class 1), "f1_macro" (plain mean over the classes that occur) and "matthews",
-            of numbers "pearson" and "spearman"; of several labels a text "f1_micro" and "f1_macro"
-            (over all classes; 0 for one that is neither there nor predicted), and the accuracy is
-            the share of texts of which all labels are right.
+        label_ids: labels, as returned by `Labels.encode`.
+        data_metrics: names of scores in addition to accuracy or mean squared error. For classes:
+            "f1" (of class 1), "f1_macro" (mean over the classes that occur) and "matthews". For
+            numbers: "pearson" and "spearman". For multi-label models: "f1_micro" and "f1_macro"
+            (over all classes; 0 for a class that neither occurs nor is predicted); their accuracy
+            is the share of texts with all labels right.
         labels: what is predicted.
-        losses: float [N], see `per_example_losses`, which makes them if left out.
+        losses: float [N]. Default: `per_example_losses`.
 
     Returns:
-        Scores by the names the original gives them: `eval_accuracy` or `MSE`; `eval_loss`; the
-        wanted ones, "matthews" as `matthew_corr`. F1 without a positive and Matthews without a
-        choice are 0; correlations with a constant are NaN.
+        Scores by the names of the original: `eval_accuracy` or `MSE`; `eval_loss`; the requested
+        ones, "matthews" as `matthew_corr`. F1 without positives and Matthews with a single class
+        are 0; correlations with a constant are NaN.
 
     Raises:
-        ValueError: there is not one example, or a metric does not fit what is predicted.
+        ValueError: there is no example, or a metric does not match what is predicted.
     """
     if not len(logits):
         raise ValueError("There is no example to score.")
@@ -136,7 +137,7 @@ def scores(
     basic = "MSE" if labels.is_regression else "eval_accuracy"
     wanted = {basic: _BASIC[basic], **{_KEYS.get(name, name): known[name] for name in data_metrics}}
     with warnings.catch_warnings():
-        # What these warn of, that a single value occurs, has a defined result here.
+        # The result of constant values is defined here.
         warnings.filterwarnings("ignore", category=stats.ConstantInputWarning)
         warnings.filterwarnings("ignore", category=stats.NearConstantInputWarning)
         warnings.filterwarnings("ignore", "A single label was found", UserWarning)
@@ -145,16 +146,19 @@ def scores(
 
 
 def confusion_matrix(logits: np.ndarray, label_ids: np.ndarray, num_labels: int) -> np.ndarray:
-    """Counts examples, int [K, K]: rows are the true classes, columns those of logits [N, K]."""
+    """Returns counts, int [K, K]: rows are true classes, columns predictions from logits [N, K]."""
     predicted = logits.argmax(axis=1)
     return metrics.confusion_matrix(label_ids, predicted, labels=np.arange(num_labels))
 
 
 def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[str]) -> None:
-    """Draws `confusion_matrix.png`: counts, coloured and annotated with the share of their row.
+    """Draws `confusion_matrix.png`: counts, colored by and annotated with the share of their row.
 
-    A row of counts, int [K, K], is a right label, a column a predicted one. Names are shortened if
-    need be; `#` and the number of the class stand where matplotlib's font lacks a character.
+    Args:
+        output_dir: the directory.
+        counts: int [K, K]; rows are true labels, columns predicted labels.
+        names: K labels. Long names are truncated; names with characters that the font lacks are
+            replaced by `#` and the number of the class.
     """
     from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
     from matplotlib.font_manager import findfont, get_font
@@ -170,7 +174,7 @@ def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[
     for number, name in enumerate(map(label_cell, names)):
         name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
         is_drawable = all(font.get_char_index(ord(character)) for character in name)
-        # Labels are the user's text: a $ in one is no formula.
+        # "$" would start a formula.
         ticks.append(name.replace("$", r"\$") if is_drawable else f"#{number}")
     is_long = max(map(len, ticks)) > 6 or len(names) > 10
     axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0)

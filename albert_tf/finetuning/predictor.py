@@ -1,4 +1,4 @@
-"""What a model says of many token sequences, each padded to need and answered in its place."""
+"""Model outputs of many token sequences, with little padding and in the original order."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 Batch = tuple[np.ndarray, dict[str, np.ndarray]]
 Model = Callable[..., Mapping[str, tf.Tensor]]
 
-# A batch ends early where the next row is shorter than this share of its longest, once it holds
-# this share of the tokens it may: few rows are then padded much, and none alone.
+# A batch ends early if the next row is shorter than this share of its longest row and the batch
+# contains this share of the allowed tokens. Few rows are then padded much, and none is alone.
 _SIMILAR = 0.95
 _WORTHWHILE = 0.25
 
 
 class Predictor:
-    """Runs a model over token sequences, any number of times.
+    """Runs a model on token sequences, any number of times.
 
-    Sequences of similar lengths share a batch, so little is padding; every batch has about the same
+    Sequences of similar lengths share a batch, so padding is small; every batch has about the same
     number of tokens. The model is traced once for all shapes. On a TPU it is traced and compiled
     once per padded length, and every batch of a length has the same number of rows.
 
     Args:
-        model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary; made
+        model: takes `input_ids`, `input_mask` and `segment_ids` and returns a dictionary; created
             under `strategy`.
         strategy: the replicas; those of this process share the rows of each batch.
-        outputs: names of the outputs wanted, each [B, ...].
-        max_seq_length: length that no sequence exceeds.
-        tokens_per_batch: positions of a batch over these replicas, padding included.
+        outputs: names of the outputs to return, each [B, ...].
+        max_seq_length: maximum length of a sequence.
+        tokens_per_batch: positions of a batch over these replicas, including padding.
         padding: one of `data.sequences.PADDINGS`; on a TPU "longest" becomes "buckets".
-        jit_compile: whether XLA compiles the model, for every length once; it does not with
-            "longest", which has too many. Ignored on a TPU, which always compiles.
+        jit_compile: whether XLA compiles the model once per length; ignored with "longest", which
+            has too many lengths, and on a TPU, which always compiles.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Predictor:
     def predict(
         self, sequences: TokenSequences, description: str = "predicting"
     ) -> dict[str, np.ndarray]:
-        """Returns the outputs of N >= 0 sequences in their order, each float32 [N, ...].
+        """Returns the outputs of N >= 0 sequences in their order, float32 [N, ...] each.
 
         Raises:
             ValueError: an output is not finite, or its shape depends on the padding.
@@ -88,7 +88,7 @@ class Predictor:
     def batches(
         self, sequences: TokenSequences, description: str = "predicting"
     ) -> Iterator[Batch]:
-        """Yields the outputs batch by batch, in no particular order; of no sequences nothing.
+        """Yields the outputs batch by batch, in no particular order.
 
         Yields:
             The rows of `sequences` in the batch, int64 [n], and their outputs by name, [n, ...].
@@ -107,8 +107,8 @@ class Predictor:
             total=len(sequences), desc=description, unit="example", disable=None, leave=False
         )
         with bar:
-            # A batch is started before the results of the one before are asked for: on an
-            # accelerator, padding and copying go on while it computes.
+            # Each batch starts before the previous results are fetched, so that an accelerator
+            # computes while the next batch is padded and copied.
             started: tuple[np.ndarray, Mapping[str, tf.Tensor]] | None = None
             for rows, length in batches:
                 raise_if_interrupted()
@@ -122,10 +122,7 @@ class Predictor:
                 bar.update(len(started[0]))
 
     def _start(self, features: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
-        """Runs one batch, filled up with rows of zeros until the replicas can share it.
-
-        If the model is compiled, all batches of a length have the same number of rows.
-        """
+        """Starts a batch, padded with rows of zeros until the replicas can share it."""
         count, length = features[INPUTS[0]].shape
         replicas = local_replicas(self.strategy)
         missing = -count % replicas
@@ -136,7 +133,7 @@ class Predictor:
         return self._run(*map(tf.constant, columns))
 
     def _run_replicas(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The outputs of a batch whose rows the replicas share evenly."""
+        """Returns the outputs of a batch whose rows the replicas share evenly."""
         results = self.strategy.run(self._run_replica, args=columns)
         return {
             name: tf.concat(self.strategy.experimental_local_results(values), axis=0)
@@ -144,7 +141,7 @@ class Predictor:
         }
 
     def _run_replica(self, *columns: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The outputs of this replica's rows; every replica is handed the whole batch."""
+        """Returns the outputs of this replica; each replica receives the whole batch."""
         context, replicas = tf.distribute.get_replica_context(), local_replicas(self.strategy)
         dynamic = tf.shape(columns[0])
         count, length = (dynamic[i] if n is None else n for i, n in enumerate(columns[0].shape))
@@ -182,15 +179,15 @@ def new_predictor(
     batch_size: int,
     longest: int = 512,
 ) -> Predictor:
-    """Returns what runs a model in memory, as many tokens at once as the commands do.
+    """Returns a predictor for a model in memory, with batches as in the commands.
 
     Args:
         model: see `Predictor`.
-        config: that of the model.
+        config: configuration of the model.
         outputs: see `Predictor`.
-        max_seq_length: length that no sequence exceeds; None: `longest`, or what the model has
-            positions for.
-        batch_size: sequences of that length that are a batch.
+        max_seq_length: maximum length of a sequence. If `None`, `longest`, or the number of
+            positions of the model if smaller.
+        batch_size: number of sequences of that length per batch.
         longest: the default of `max_seq_length`.
 
     Raises:
@@ -212,7 +209,7 @@ def new_predictor(
 
 
 def _finish(rows: np.ndarray, outputs: Mapping[str, tf.Tensor]) -> Batch:
-    """Fetches the results of a batch, checked, without the rows that only filled it up."""
+    """Fetches and checks the results of a batch, without padding rows."""
     values = {name: output.numpy()[: len(rows)] for name, output in outputs.items()}
     for name, value in values.items():
         is_finite = np.isfinite(value).reshape(len(rows), -1).all(axis=1)
@@ -234,25 +231,25 @@ def batches_by_length(
     padding: str = "longest",
     multiple_of: int = 1,
 ) -> list[tuple[np.ndarray, int]]:
-    """Puts sequences of similar length together, for evaluation; every row is there once.
+    """Groups sequences of similar length for evaluation; every row occurs once.
 
-    With "longest" a batch is exactly as long as its longest row: evaluation does not work per
-    shape, and rounding up to a multiple of 8 alone would pad MRPC by 6 %.
+    With "longest", a batch is exactly as long as its longest row: rounding up to a multiple of 8
+    would add 6% of padding on MRPC.
 
     Args:
         lengths: integer [N]; tokens of each sequence, at most `max_seq_length`.
-        tokens_per_batch: B * S of a batch, at most; one row may have more.
-        max_seq_length: what no sequence exceeds.
+        tokens_per_batch: maximum of B * S; a single row may exceed it.
+        max_seq_length: maximum length of a sequence.
         padding: one of `PADDINGS`.
-        multiple_of: replicas that share a batch; B is a multiple wherever `tokens_per_batch`
-            allows, but for the last batch.
+        multiple_of: replicas that share a batch; B is a multiple of it if `tokens_per_batch`
+            allows, except in the last batch.
 
     Returns:
-        The rows, int64 [B], and the length S of each batch; the longest first, so that one that
-        does not fit into memory comes first.
+        The rows, int64 [B], and the length S of each batch, the longest first, so that batches that
+        do not fit into memory fail early.
 
     Raises:
-        ValueError: another padding, no tokens, or a sequence that is too long.
+        ValueError: `padding` is unknown, there are no tokens, or a sequence is too long.
     """
     padded_length(int(lengths.max(initial=0)), max_seq_length, padding)  # or raises
     if tokens_per_batch < 1:

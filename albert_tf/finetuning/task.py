@@ -1,4 +1,4 @@
-"""What tasks have in common whose token sequences are all in memory, and their training batches."""
+"""Tasks whose token sequences are in memory, and their training batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import PADDINGS, TokenSequences
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard, Task
 
-# Up to so many tokens (left), a training batch's length is a multiple of the right one.
+# Up to the left number of tokens, lengths are multiples of the right number.
 _STEPS = ((64, 8), (128, 16), (256, 32), (512, 64))
 _SHORTEST_BUCKET = 32
-_SHUFFLE_ROUNDS = 8  # with TensorFlow's usual 4 too many examples stay where they are
+_SHUFFLE_ROUNDS = 8  # with TensorFlow's default of 4, too many examples keep their place
 
-# N * C sequences and what else the N examples have, by name, [N, ...] each.
+# N * C sequences, and columns of the N examples by name, [N, ...] each.
 TrainingData = tuple[TokenSequences, dict[str, np.ndarray]]
 
 
@@ -28,16 +28,16 @@ class InMemoryTask(Task, ABC):
     """The input half of `Task`.
 
     Args:
-        config: the model.
-        max_seq_length: S that no sequence exceeds.
+        config: configuration of the model.
+        max_seq_length: maximum length S of a sequence.
         padding: see `training_batches`.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Attributes:
-        sequences_per_example: C.
+        sequences_per_example: number of sequences C per example.
 
     Raises:
-        ValueError: sequences longer than the model's position table.
+        ValueError: `max_seq_length` exceeds the positions of the model.
     """
 
     sequences_per_example = 1
@@ -58,7 +58,7 @@ class InMemoryTask(Task, ABC):
 
     @abstractmethod
     def _training_data(self) -> TrainingData:
-        """What is trained on; raises ValueError where nothing is."""
+        """Returns the training data; raises ValueError if there are none."""
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Task`."""
@@ -75,7 +75,7 @@ class InMemoryTask(Task, ABC):
         )
 
     def explain_read_errors(self) -> AbstractContextManager[None]:
-        """See `Task`; features are in memory, where nothing is read."""
+        """See `Task`; features are in memory, so nothing is read."""
         return nullcontext()
 
     def describe_input(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class InMemoryTask(Task, ABC):
 
 
 def _digest(*arrays: np.ndarray) -> str:
-    """The SHA-256 of arrays, their types and their shapes."""
+    """Returns the SHA-256 of arrays, their types and their shapes."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -101,15 +101,15 @@ def _digest(*arrays: np.ndarray) -> str:
 
 
 def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
-    """Returns S of a training batch, longest <= S <= max_seq_length.
+    """Returns the length S of a training batch, longest <= S <= max_seq_length.
 
-    Few lengths are worth having, for some work is done anew for each: "longest" rounds up to
-    multiples of 8 (up to 64), 16, 32 and 64 (above 256). "buckets" rounds up to powers of two from
-    32: a device that compiles for every shape compiles five times for 512 tokens, and up to half
-    of a batch is padding. "max" compiles once and pads most.
+    Lengths are rounded, because each new length costs time. "longest" rounds up to multiples of 8
+    (up to 64), 16, 32 and 64 (above 256). "buckets" rounds up to powers of 2 from 32: a device that
+    compiles per shape compiles 5 times for 512 tokens, and up to half of a batch is padding. "max"
+    compiles once and has the most padding.
 
     Raises:
-        ValueError: another padding, or a sequence that is too long.
+        ValueError: `padding` is unknown, or a sequence is too long.
     """
     if padding not in PADDINGS:
         raise ValueError(f"The padding must be one of {', '.join(PADDINGS)}. Received: {padding!r}")
@@ -128,7 +128,7 @@ def padded_length(longest: int, max_seq_length: int, padding: str) -> int:
 
 
 def num_padded_lengths(max_seq_length: int, padding: str) -> int:
-    """Returns how many lengths S training batches may have, see `padded_length`."""
+    """Returns the number of possible lengths of training batches, see `padded_length`."""
     lengths = range(1, max_seq_length + 1)
     return len({padded_length(length, max_seq_length, padding) for length in lengths})
 
@@ -144,28 +144,27 @@ def training_batches(
     sequences_per_example: int = 1,
     shard: Shard = WHOLE,
 ) -> tf.data.Dataset:
-    """Endless batches; every example once in an epoch, whose order the seed decides.
+    """Endless shuffled batches; every example occurs once per epoch.
 
-    Which examples batch n holds is a function of (seed, n) alone: the position of an iterator is a
-    number, a few bytes in a checkpoint, and a restored one goes on with the very same batches.
-    Batches run on over the end of an epoch.
+    The examples of batch n are a function of (seed, n): the position of an iterator is a number,
+    and a restored iterator continues with the same batches. Batches may cross the end of an epoch.
 
     Args:
-        sequences: N * C sequences; those of an example stand together.
-        columns: what else an example has, each [N, ...].
+        sequences: N * C sequences; those of an example are adjacent.
+        columns: other values of the examples, each [N, ...].
         batch_size: B, a multiple of the number of workers.
-        seed: decides the order.
-        max_seq_length: what no sequence exceeds.
-        padding: one of `PADDINGS`; decides S, batch by batch.
+        seed: determines the order.
+        max_seq_length: maximum length of a sequence.
+        padding: one of `PADDINGS`; determines S per batch.
         sequences_per_example: C.
-        shard: the worker's, whose B / workers rows alone are made; S is that of all rows.
+        shard: the rows of this worker, B / workers; S is that of the whole batch.
 
     Returns:
         A data set of `input_ids`, `input_mask`, `segment_ids` int32 [B, S], or [B, C, S] if C > 1;
         each column [B, ...]; `example_weights` float32 [B], ones.
 
     Raises:
-        ValueError: no example, columns of another length, a sequence that is too long.
+        ValueError: there is no example, a column has another length, or a sequence is too long.
     """
     count, rest = divmod(len(sequences), sequences_per_example)
     if rest or not count or any(len(values) != count for values in columns.values()):
@@ -176,10 +175,10 @@ def training_batches(
     rows = shard.rows(batch_size)
     num_rows = rows.stop - rows.start
     padded = _padder(sequences, max_seq_length, padding, (num_rows, sequences_per_example))
-    with tf.device("/CPU:0"):  # where tf.data works; captured, so no part of the graph's definition
+    with tf.device("/CPU:0"):  # for tf.data; captured tensors are not part of the graph definition
         constants = {name: tf.constant(values) for name, values in columns.items()}
 
-    @tf.autograph.experimental.do_not_convert  # takes a second, and nothing here needs it
+    @tf.autograph.experimental.do_not_convert  # conversion takes a second and is not needed
     def make(number: tf.Tensor) -> Features:
         positions = number * batch_size + tf.range(batch_size, dtype=tf.int64)
         examples = _shuffled(positions, count, seed)
@@ -194,8 +193,8 @@ def training_batches(
 
 
 def _shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
-    """Which example stands at each position of the endless input; int64 [B]."""
-    # tf.random.experimental.index_shuffle is this operation, but takes no seed for each index.
+    """Returns the example at each position of the endless input, int64 [B]."""
+    # The public tf.random.experimental.index_shuffle accepts only one seed for all indices.
     return tf.raw_ops.RandomIndexShuffle(
         index=positions % count,
         seed=_order_keys(positions // count, seed),
@@ -205,11 +204,10 @@ def _shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
 
 
 def _order_keys(epochs: tf.Tensor, seed: int) -> tf.Tensor:
-    """Hashes seed and epoch into what the order of an epoch is made from; int64 [B, 3].
+    """Hashes seed and epoch into the key of an epoch's order, int64 [B, 3].
 
-    With few examples the shuffle heeds the lowest eight bits of its seed alone: unhashed, the
-    orders would come round again after 256 epochs, and seeds 256 apart would give the same.
-    The hash is the finalizer of SplitMix64.
+    For few examples the shuffle uses only the lowest 8 bits of its seed: without hashing, orders
+    would repeat after 256 epochs. The hash is the finalizer of SplitMix64.
     """
 
     def constant(value: int) -> tf.Tensor:
@@ -226,10 +224,10 @@ def _order_keys(epochs: tf.Tensor, seed: int) -> tf.Tensor:
 def _padder(
     sequences: TokenSequences, max_seq_length: int, padding: str, shape: tuple[int, int]
 ) -> Callable[[tf.Tensor, slice], Features]:
-    """`TokenSequences.padded` in a graph: some of the examples int64 [B], to the length of all."""
+    """Returns `TokenSequences.padded` as a graph function of examples int64 [B]."""
     num_rows, choices = shape
     longest = int(sequences.lengths.max(initial=0))
-    padded_length(longest, max_seq_length, padding)  # complains before anything runs
+    padded_length(longest, max_seq_length, padding)  # raises before anything runs
     table = [padded_length(length, max_seq_length, padding) for length in range(longest + 1)]
     with tf.device("/CPU:0"):
         tokens, starts, first_lengths, lengths, padded_lengths = map(
@@ -255,7 +253,7 @@ def _padder(
         is_real = positions < row_lengths[..., None]
         is_second = is_real & (positions >= tf.gather(first_lengths, rows)[..., None])
         places = tf.gather(starts, rows)[..., None] + tf.cast(positions, tf.int64)
-        # Places behind the last token are read as that one, and masked like all padding.
+        # Places after the last token read the last token and are masked like padding.
         input_mask = tf.cast(is_real, tf.int32)
         features = {
             "input_ids": tf.gather(tokens, tf.minimum(places, len(tokens) - 1)) * input_mask,

@@ -1,4 +1,4 @@
-"""From texts and pairs of texts to token sequences."""
+"""Token sequences of texts and pairs of texts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from albert_tf.data.sequences import TokenSequences, check_room
 from albert_tf.data.text_examples import TextExample
 from albert_tf.tokenization.base import Tokenizer
 
-_EXAMPLES_AT_ONCE = 4096  # ids are Python integers for so long, eight times as large
+_EXAMPLES_AT_ONCE = 4096  # limits the memory of ids as Python integers
 
 
 def text_examples(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[TextExample]:
-    """Returns texts, or pairs of texts, as examples without labels, called by their numbers."""
+    """Returns texts or pairs of texts as examples without labels, named by their numbers."""
     return [
         TextExample(str(number), text, text_pairs[number] if text_pairs else None)
         for number, text in enumerate(texts)
@@ -27,13 +27,13 @@ def text_examples(texts: Sequence[str], text_pairs: Sequence[str] | None) -> lis
 def text_sequences(
     examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int
 ) -> TokenSequences:
-    """Tokenizes N texts or pairs and cuts what is too long; logs how many were cut.
+    """Tokenizes and truncates N texts or pairs; logs the number of truncated ones.
 
     Returns:
-        N sequences of `max_seq_length` tokens at most, see `TokenSequences.from_segments`.
+        N sequences of at most `max_seq_length` tokens, see `TokenSequences.from_segments`.
 
     Raises:
-        ValueError: no room for a token of each text, or a text that is no text.
+        ValueError: there is no room for a token of each text, or a text is not a string.
     """
     check_room(any(example.text_b is not None for example in examples), max_seq_length)
     parts, cut = [], 0
@@ -56,7 +56,7 @@ def text_sequences(
 def _encoded(
     examples: Sequence[TextExample], tokenizer: Tokenizer
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of both texts of every example, one after the other, int32 [T]; int64 [N, 2] lengths."""
+    """Returns the ids of both texts of all examples, int32 [T], and their lengths, int64 [N, 2]."""
     pairs = [(example.text_a, example.text_b) for example in examples]
     texts = [text for pair in pairs for text in pair if text is not None]
     is_there = np.array([text is not None for pair in pairs for text in pair])

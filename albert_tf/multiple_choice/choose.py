@@ -1,4 +1,4 @@
-"""Which option a model chooses, of questions in memory."""
+"""Options that a model chooses for questions in memory."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from albert_tf.multiple_choice.features import ChoiceFeatures, check_lengths, ch
 from albert_tf.tokenization.base import Tokenizer
 
 _LONGEST_ENDING = 128  # tokens
-# The head is that of a regression; where nothing says what that is for, this is.
+# The head has the variables of a regression; this is the default if the task is unknown.
 _UNKNOWN = TrainedTask(MULTIPLE_CHOICE)
 
 
 class ChosenOption(NamedTuple):
-    """What a model chooses for one question.
+    """The option that a model chooses for a question.
 
     Attributes:
-        index: the likeliest option, counted from 0.
-        option: its text.
-        probabilities: of each option, in order.
+        index: index of the most probable option, from 0.
+        option: text of the option.
+        probabilities: probabilities of all options, in order.
     """
 
     index: int  # type: ignore[assignment]  # hides the method of tuples
@@ -41,21 +41,23 @@ class ChosenOption(NamedTuple):
 class MultipleChoice:
     """Chooses one of several options for each question about a context.
 
-    It tokenizes, cuts and batches as `run_race --do_predict` does: the same questions get the same
-    numbers.
+    Questions are tokenized, truncated and batched as by `run_race --do_predict`: the same questions
+    give the same numbers.
 
     Args:
-        model: a model of multiple choice.
-        tokenizer: that of the model. Default: `model.tokenizer`.
-        max_seq_length: tokens of a sequence at most; of what is longer, the end of the context is
-            cut. Default: as in the training, else 512, or what the model has positions for.
-        max_qa_length: tokens of a question with one option; what is more is cut at the front.
-            Default: as in the training, else 128.
-        batch_size: questions at once whose sequences have that length; of shorter ones more.
+        model: a multiple-choice model.
+        tokenizer: the tokenizer. Default: `model.tokenizer`.
+        max_seq_length: maximum number of tokens of a sequence; the end of a longer context is
+            truncated. Default: as in the training; otherwise 512, or the number of positions of the
+            model if smaller.
+        max_qa_length: maximum number of tokens of a question with an option; the front of a longer
+            one is truncated. Default: as in the training, otherwise 128.
+        batch_size: questions per batch whose sequences have that length; batches of shorter ones
+            are larger.
 
     Raises:
-        TypeError: an argument is of another type.
-        ValueError: the tokenizer does not fit the model, or a number is out of range.
+        TypeError: an argument has the wrong type.
+        ValueError: the tokenizer does not match the model, or a number is out of range.
     """
 
     def __init__(
@@ -90,18 +92,18 @@ class MultipleChoice:
         max_qa_length: int | None = None,
         batch_size: int = 8,
     ) -> MultipleChoice:
-        """Makes one of a fine-tuned model.
+        """Loads a fine-tuned model.
 
         Args:
-            where: a model of any format, see `load`; the directory of a training means its best
-                checkpoint, else the newest.
+            where: a model of any format, see `load`. For a training directory, its best checkpoint
+                is used, otherwise the newest.
             max_seq_length: see `MultipleChoice`.
-            max_qa_length: as well.
+            max_qa_length: see `MultipleChoice`.
             batch_size: see `MultipleChoice`.
 
         Raises:
-            TypeError: an argument is of another type.
-            ValueError: there is no model, it has no tokenizer or does not choose among options, or
+            TypeError: an argument has the wrong type.
+            ValueError: there is no model, it has no tokenizer or is not a multiple-choice model, or
                 a number is out of range.
         """
         found = find_model(where)
@@ -123,17 +125,17 @@ class MultipleChoice:
 
         Args:
             contexts: N texts.
-            questions: N questions about them; the option takes the place of "_" in a question, or
+            questions: N questions about them. The option replaces each "_" of the question, or
                 follows it.
-            options: N lists of 2 to 26 texts, which need not be as many.
+            options: N lists of 2 to 26 texts; their lengths may differ.
 
         Returns:
-            N choices, in the order of the questions.
+            N choices in the order of the questions.
 
         Raises:
-            TypeError: an argument is no list of texts, or no list of lists of texts.
-            ValueError: there is no question, lists differ in length, a question has too few or too
-                many options, or the model's output is not finite.
+            TypeError: an argument is not a list of texts, or of lists of texts.
+            ValueError: there is no question, the lists differ in length, a question has too few or
+                too many options, or the model's output is not finite.
         """
         texts, asked = as_texts("contexts", contexts), as_texts("questions", questions)
         given = [
@@ -166,16 +168,16 @@ class MultipleChoice:
 
 
 def option_logits(features: ChoiceFeatures, predictor: Predictor, description: str) -> np.ndarray:
-    """Returns scores of the options of N questions, float32 [N, C]; -inf where there is none."""
+    """Returns scores of the options of N questions, float32 [N, C]; -inf for missing options."""
     logits = predictor.predict(features.sequences, description)["logits"]
     return masked_logits(logits.reshape(features.choice_mask.shape), features.choice_mask)
 
 
 def masked_logits(logits: np.ndarray, choice_mask: np.ndarray) -> np.ndarray:
-    """Returns scores [N, C], -inf where the mask, float [N, C], has no option (0)."""
+    """Returns scores [N, C] with -inf where the mask, float [N, C], is 0."""
     return np.where(choice_mask > 0, logits, -np.inf)
 
 
 def classes_of(logits: np.ndarray) -> Labels:
-    """Returns the letters of the options, which are to a classifier its classes."""
+    """Returns the letters of the options as class names."""
     return Labels(tuple(LETTERS[: logits.shape[1]]))

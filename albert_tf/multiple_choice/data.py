@@ -1,12 +1,12 @@
-"""Questions with options to choose from: everybody's own in JSON lines, or RACE.
+"""Questions with options: custom JSON Lines, or RACE.
 
-A line is an object with `context`, `question`, `options` (a list of 2 to 26 texts, as many as the
-question has), `label` and, if wanted, `id`. A label is one of: a number, counted from 0; a letter,
-"A" for the first option; the text of the option.
+A line is an object with `context`, `question`, `options` (a list of 2 to 26 texts), `label` and
+optionally `id`. A label is a number from 0, a letter ("A" is the first option), or the text of an
+option.
 
-RACE has passages of English examinations, four options a question. The folder of a split and level,
-such as `RACE/train/middle`, holds the download's files, one passage each, or an `all.txt` with one
-passage a line, as the original release wants it.
+RACE contains passages of English examinations with 4 options per question. The directory of a split
+and level, such as `RACE/train/middle`, contains one file per passage, as downloaded, or an
+`all.txt` with one passage per line, as the original release requires.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE
 _NUM_OPTIONS = 4
 
 LETTERS = string.ascii_uppercase  # names of options, in their order
-BLANK = "_"  # where in a question the option belongs
+BLANK = "_"  # placeholder for the option in a question
 _WANTED = (
     "one object per line (JSON Lines), such as "
     '{"context": "...", "question": "...", "options": ["...", "..."], "label": "A"}'
@@ -40,21 +40,20 @@ _WANTED = (
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A question about a text, with options of which one is right."""
+    """A question about a text, with options of which one is correct."""
 
-    example_id: str  # what it is called; of RACE the passage, which several questions share
-    context: str  # the text, as the file has it
-    question: str  # likewise
-    options: tuple[str, ...]  # likewise, in order
-    label: int | None = None  # number of the right one from 0; None where it is not known
-    level: str = ""  # of RACE "middle" or "high"; "" for other data
+    example_id: str  # in RACE the passage, which several questions share
+    context: str
+    question: str
+    options: tuple[str, ...]
+    label: int | None = None  # index of the correct option; `None` if unknown
+    level: str = ""  # "middle" or "high" in RACE
 
     def endings(self, clean: Callable[[str], str] | None = None) -> tuple[str, ...]:
-        """Puts every option into the question, both changed by `clean` before.
+        """Combines the question with each option; `clean` is applied to both before.
 
-        The option takes the place of each "_" of the question; without any it follows the question
-        after a blank. The order matters: a clean-up makes "_" of characters that look like it, and
-        takes blanks off the ends of an option.
+        The option replaces each "_" of the question; without "_" it follows the question after a
+        blank. The order matters: cleaning creates "_" from similar characters and strips options.
 
         Source: race_utils.py of the original release, read_examples.
         """
@@ -67,16 +66,16 @@ class ChoiceExample:
 
 
 def read_choices(path: str, *, split: str = TRAIN, flag: str) -> list[ChoiceExample]:
-    """Reads a JSON-lines file of one's own; `flag`, where the path came from, stands in errors.
+    """Reads a custom JSON Lines file; `flag` is named in errors.
 
-    Questions of train and dev without a label (none, null, "" or "-") are left out and counted. Of
-    a test file none is left out, and its labels are used only if all of them are labels. Questions
-    without `id` are called by their number from 0, those left out included.
+    Questions of train and dev without a label (missing, null, "" or "-") are skipped and counted.
+    Of a test file all questions are kept; labels are used only if all of them are valid. Questions
+    without `id` are named by their number from 0, including skipped ones.
 
     Raises:
-        ValueError: the file is missing, empty or broken, a key is missing or no text, a question
-            has fewer than 2 options or more than 26, a label of train or dev is none of them, or
-            there is no label at all; names file, line and flag.
+        ValueError: the file is missing, empty or malformed, a key is missing or not a text, a
+            question has fewer than 2 or more than 26 options, a label of train or dev is not an
+            option, or there is no label; names file, line and flag.
     """
     rows = []
     objects = json_objects(path, flag, read_text(path, flag), _WANTED)
@@ -98,12 +97,12 @@ def read_choices(path: str, *, split: str = TRAIN, flag: str) -> list[ChoiceExam
 
 
 def _text(value: JsonValue) -> str:
-    """A value of JSON as text; numbers are written as JSON does."""
+    """Returns a JSON value as text; numbers are written as in JSON."""
     return json.dumps(value.value) if is_number(value.value) else value.whole_text()
 
 
 def _label(value: JsonValue, options: Sequence[str]) -> int:
-    """The option a label means; one that could mean two is none."""
+    """Returns the option that a label means; rejects ambiguous labels."""
     last = len(options) - 1
     meant = set()
     if isinstance(value.value, str):
@@ -130,10 +129,7 @@ def _label_or_none(
     options: Sequence[str],
     split: str,
 ) -> int | None:
-    """The number of the right option, which `find` gives from the label and the options.
-
-    None where there is no label; in a test file what is no label, such as -1, counts as none.
-    """
+    """Returns the index of the correct option, `None` without a (valid test) label."""
     if value is None or value.value in (None, ""):
         return None
     if value.value in NO_LABEL and value.value not in options:
@@ -149,12 +145,12 @@ def _label_or_none(
 def _finish(
     rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues, flag: str
 ) -> list[ChoiceExample]:
-    """Settles what examples without a label mean, and logs what was found, and the issues.
+    """Skips train and dev examples without a label, and logs issues and counts.
 
-    Of train and dev they are left out; of test all have a label, or none.
+    All test examples have a label, or none.
 
     Raises:
-        ValueError: there is no example, or in train or dev none with a label.
+        ValueError: there is no example, or no label in train or dev.
     """
     unlabelled = [location for location, example in rows if example.label is None]
     if not rows or (split != TEST and len(unlabelled) == len(rows)):
@@ -185,7 +181,7 @@ def _finish(
 
 
 def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
-    """Turns the two flags into levels; raises ValueError if both are set."""
+    """Returns the levels that the two flags select; raises ValueError if both are set."""
     if high_only and middle_only:
         raise ValueError(
             "--high_only and --middle_only exclude each other; set neither to use both levels."
@@ -194,18 +190,18 @@ def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
 
 
 def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
-    """Reads a split of levels: middle before high, passages by the number of their file.
+    """Reads a split of RACE: middle before high, passages by the number of their file.
 
-    Where there is an `all.txt`, it alone is read, in its order. It may also be what `cat *.txt >
-    all.txt` makes of the download, whose files do not end in a line feed.
+    If there is an `all.txt`, only it is read, in its order. It may also be created with `cat *.txt
+    > all.txt` from the download, whose files do not end in a line feed.
 
     Returns:
-        The questions, called by the `id` of their passage. Those of train and dev without an answer
-        are left out and counted; those of test have answers only if all of them do.
+        The questions, named by the `id` of their passage. Train and dev questions without an answer
+        are skipped and counted; test questions have answers only if all of them do.
 
     Raises:
-        ValueError: there are no passages, or one is broken: no JSON, keys missing, not four options
-            a question, an answer that is none of A to D. Names the file and the line.
+        ValueError: there are no passages, or a passage is not JSON, lacks a key, has a question
+            without 4 options, or an answer other than A to D. Names file and line.
     """
     folder = _split_folder(data_dir, split)
     issues = DataIssues(folder, "passage")
@@ -226,7 +222,7 @@ def _split_folder(data_dir: str, split: str) -> str:
 
 
 def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, JsonValue]]:
-    """The passages of a level, wherever they are, and what their location is called."""
+    """Yields the passages of a level with their locations."""
     level_folder = os.path.join(folder, level)
     names = [n for n in folder_names(level_folder) if n.endswith(".txt") and not n.startswith(".")]
     if not names:
@@ -246,14 +242,14 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
 
 
 def _by_number(name: str) -> tuple[bool, int, str]:
-    """Sorts names that are numbers by their size, before any other ones."""
+    """Returns a sort key: numbers by size, then other names."""
     stem = name.removesuffix(".txt")
     is_number = stem.isascii() and stem.isdecimal()
     return not is_number, int(stem) if is_number else 0, name
 
 
 def _examples(passage: JsonValue, location: str, level: str, split: str) -> list[ChoiceExample]:
-    """The questions of a passage; raises JsonError where keys are missing or not of their kind."""
+    """Returns the questions of a passage; raises JsonError if a key is invalid."""
     article, questions = passage["article"].whole_text(), passage["questions"].elements()
     options, answers = passage["options"].elements(), passage.get("answers")
     labels: list[JsonValue | None] = [*answers.elements()] if answers else []
@@ -264,7 +260,7 @@ def _examples(passage: JsonValue, location: str, level: str, split: str) -> list
             f"{len(labels)} answers; there must be as many of each (or no answers at all)."
         )
     name = passage.get("id")
-    if name is None:  # what the download calls a passage: `middle/13.txt` is middle13.txt
+    if name is None:  # as in the download, where `middle/13.txt` has the id middle13.txt
         example_id = location.replace("/", "", 1)
     else:
         example_id = str(name.whole_number()) if is_number(name.value) else name.whole_text()

@@ -1,4 +1,4 @@
-"""A model of multiple choice as a SavedModel that needs only TensorFlow: of ids, or of texts."""
+"""SavedModels of multiple-choice models, which take token ids or texts and need only TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _SPECIAL_TOKENS = 3  # [CLS] context [SEP] ending [SEP]
 
 
 def export_choice(model: AlbertForMultipleChoice, export_dir: str) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
+    """Writes a SavedModel atomically into a new subdirectory of `export_dir`.
 
-    It computes in float32 without dropout, whatever the precision of `model`, and holds the
-    weights alone. Its signature, called `tokens` and `serving_default`, takes `input_ids`,
-    `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, C, S] each: B questions,
-    C options of each, S any length up to the model's `max_position_embeddings`. Where a question
-    has fewer options, the masks of the missing ones, which come last, are all zeros.
+    It computes in float32 without dropout, whatever the precision of `model`, and contains only the
+    weights. Its signature, called `tokens` and `serving_default`, takes `input_ids`, `input_mask`
+    (1 = real token, 0 = padding) and `segment_ids`, int32 [B, C, S] each: B questions, C options, S
+    any length up to `max_position_embeddings`. Missing options come last; their masks are all
+    zeros.
 
-    It gives `probabilities`, float32 [B, C], 0 for missing options, and `predictions`, int32 [B],
-    the likeliest option, counted from 0.
+    Outputs: `probabilities`, float32 [B, C], 0 for missing options, and `predictions`, int32 [B],
+    the index of the most probable option.
 
     Returns:
-        Path of the subfolder, named after the time, in seconds.
+        Path of the subdirectory, which is named after the time in seconds.
 
     Raises:
-        ValueError: nothing can be written there.
+        ValueError: the directory cannot be written.
 
-    Differs: the original does not export models of multiple choice.
+    Differs: the original does not export multiple-choice models.
     """
     copy = float32_copy(model)
     function = tokens_function(
@@ -61,17 +61,17 @@ def export_text_choice(
     max_seq_length: int,
     max_qa_length: int,
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`/text; see `export_choice`.
+    """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs TensorFlow and the operations of TensorFlow Text, and tokenizes and cuts texts as
-    `multiple_choice.features.choice_features` does. Its signature `serving_default` takes
-    `contexts` and `questions`, string [B], and `options`, string [B, C], all UTF-8. Where a
-    question has fewer than C options, the missing ones are "" (an option that is there and has no
-    text is " "). It also gives `predicted_options`, string [B], the text of the likeliest option.
+    It needs TensorFlow and the operations of TensorFlow Text, and tokenizes and truncates texts
+    like `multiple_choice.features.choice_features`. Its signature `serving_default` takes
+    `contexts` and `questions`, string [B], and `options`, string [B, C], UTF-8. Missing options are
+    "" (an existing option without text is " "). Outputs are those of `export_choice`, and
+    `predicted_options`, string [B], the text of the most probable option.
 
     Raises:
-        ValueError: a length is too small, or exceeds the model's positions, the tokenizer has no
-            counterpart in a graph, or nothing can be written there.
+        ValueError: a length is too small or exceeds the model's positions, the tokenizer is not
+            supported in a graph, or the directory cannot be written.
     """
     check_lengths(max_seq_length, max_qa_length)
     model.config.check_sequence_length(max_seq_length, "--max_seq_length")
@@ -93,10 +93,10 @@ def export_text_choice(
 def choice_inputs(
     tokenizer: Any, texts: Outputs, *, max_seq_length: int, max_qa_length: int
 ) -> Outputs:
-    """Makes a batch of token ids, int32 [B, C, S]; the mask of a missing option is all zeros.
+    """Returns a batch of token ids, int32 [B, C, S]; masks of missing options are all zeros.
 
-    The texts are `contexts` and `questions`, string [B], and `options`, string [B, C]; `tokenizer`
-    is a `GraphTokenizer`, or what has its methods and ids.
+    `texts` are `contexts` and `questions`, string [B], and `options`, string [B, C]. `tokenizer`
+    has the methods and ids of `GraphTokenizer`.
     """
     shape = tf.shape(texts["options"])
     owners = tf.repeat(tf.range(shape[0]), shape[1])
@@ -120,10 +120,10 @@ def choice_inputs(
 def _endings(
     tokenizer: Any, questions: tf.Tensor, options: tf.Tensor, owners: tf.Tensor
 ) -> tf.Tensor:
-    """Puts every option into its question; see `ChoiceExample.endings`."""
+    """Combines questions with options; see `ChoiceExample.endings`."""
     questions, options = tokenizer.clean(questions), tokenizer.clean(options)
     parts = tf.gather(tf.strings.split(questions, BLANK), owners)
-    # In the place of each mark, before every part but the first, stands the option.
+    # The option precedes every part except the first.
     is_first = tf.equal(tf.ragged.range(parts.row_lengths()).flat_values, 0)
     between = tf.where(is_first, "", tf.gather(options, parts.value_rowids()))
     joined_parts = tf.strings.join([between, parts.flat_values])

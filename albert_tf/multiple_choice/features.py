@@ -1,4 +1,4 @@
-"""From questions with options to token sequences, one for each option."""
+"""Token sequences of questions with options, one per option."""
 
 from __future__ import annotations
 
@@ -18,28 +18,33 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _SPECIAL = 3  # [CLS] context [SEP] ending [SEP]
-_TEXTS_AT_ONCE = 4096  # ids are Python integers for so long, eight times as large
+_TEXTS_AT_ONCE = 4096  # limits the memory of ids as Python integers
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceFeatures:
-    """What a model is trained on, or chooses from.
+    """Features of N questions.
+
+    Attributes:
+        sequences: N * C sequences, [CLS] context [SEP] ending [SEP]; those of a question are
+            adjacent. Missing options are empty sequences after the others.
+        choice_counts: int32 [N], number of options per question.
+        label_ids: int32 [N], index of the correct option. `None` without labels.
+        example_ids: N names, see `ChoiceExample`.
+        levels: N levels, "" if unknown.
 
     Raises:
-        ValueError: they do not belong together.
+        ValueError: the numbers of sequences, names, levels or labels contradict each other.
     """
 
-    # N * C sequences, [CLS] context [SEP] ending [SEP]; those of a question stand together. Options
-    # that a question does not have are empty sequences, after the others.
     sequences: TokenSequences
-    choice_counts: np.ndarray  # int32 [N]; options of each question
-    # int32 [N], number of the right option from 0; None for questions without labels
+    choice_counts: np.ndarray
     label_ids: np.ndarray | None
-    example_ids: list[str]  # N names, see `ChoiceExample`
-    levels: list[str]  # N of them, "" where there is none
+    example_ids: list[str]
+    levels: list[str]
 
     def __post_init__(self) -> None:
-        """Checks that there are as many of everything, and that labels are options."""
+        """Checks lengths and labels."""
         count = len(self.choice_counts)
         labels = np.zeros(count, np.int32) if self.label_ids is None else self.label_ids
         is_there = self.sequences.lengths > 0
@@ -64,12 +69,12 @@ class ChoiceFeatures:
             )
 
     def __len__(self) -> int:
-        """N, the number of questions."""
+        """Number of questions N."""
         return len(self.choice_counts)
 
     @property
     def num_choices(self) -> int:
-        """C, sequences of a question: as many as the most options one has."""
+        """Number of sequences C per question, the largest number of options."""
         return len(self.sequences) // max(1, len(self))
 
     @cached_property
@@ -85,18 +90,18 @@ def choice_features(
     max_seq_length: int,
     max_qa_length: int = 128,
 ) -> ChoiceFeatures:
-    """Tokenizes N questions, a passage once for all of its questions; logs how many were cut.
+    """Tokenizes N questions, each passage once; logs the number of truncated ones.
 
-    The last `max_qa_length` tokens of question and option stay, then the end of the context is cut
-    off until both fit into `max_seq_length` tokens. Question and option without a token still have
-    their [SEP]. Without labels, `label_ids` is None.
+    Only the last `max_qa_length` tokens of question and option are kept; then the end of the
+    context is truncated to `max_seq_length`. An empty question and option keep their [SEP]. Without
+    labels, `label_ids` is `None`.
 
     Raises:
         ValueError: a length is too small, or only some examples have a label.
 
     Source: race_utils.py of the original release, convert_single_example.
-    Differs: question and option that do not even fit alone, which stop the original, lose more of
-        their first tokens, and the context all of its tokens.
+    Differs: if question and option alone do not fit, the original fails; here more of their first
+        tokens and the whole context are removed.
     """
     check_lengths(max_seq_length, max_qa_length)
     labels = given_labels(
@@ -106,8 +111,7 @@ def choice_features(
     rows: dict[str, int] = {}
     context_rows = [rows.setdefault(example.context, len(rows)) for example in examples]
     contexts, context_lengths = _encoded(list(rows), tokenizer, slice(None, room))
-    # Text for SentencePiece is cleaned before the options are put in, as in the original;
-    # cleaning it once more when it is encoded changes nothing.
+    # As in the original, text for SentencePiece is cleaned before the options are inserted.
     clean = tokenizer.clean if isinstance(tokenizer, SentencePieceTokenizer) else None
     texts = list(chain.from_iterable(example.endings(clean) for example in examples))
     endings, ending_lengths = _encoded(texts, tokenizer, slice(-min(max_qa_length, room), None))
@@ -123,7 +127,6 @@ def choice_features(
     pieces = [np.zeros(0, np.int32)]
     for row, length, ending in zip(context_of.tolist(), kept.tolist(), endings, strict=True):
         pieces += [cls_id, contexts[row][:length], sep_id, ending, sep_id]
-    # Options that a question does not have are empty sequences.
     is_there = (np.arange(counts.max(initial=0)) < counts[:, None]).ravel()
     starts = np.zeros(len(is_there) + 1, np.int64)
     starts[1:][is_there] = kept + [len(ending) + _SPECIAL for ending in endings]
@@ -163,7 +166,7 @@ def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
 def _encoded(
     texts: Sequence[str], tokenizer: Tokenizer, kept: slice
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """A part of the tokens of each text, and how many there were, int64 [n]."""
+    """Returns a part of the tokens of each text, and the number of all its tokens, int64 [n]."""
     parts: list[np.ndarray] = []
     lengths: list[int] = []
     for start in progress(range(0, len(texts), _TEXTS_AT_ONCE), "tokenizing"):

@@ -1,4 +1,4 @@
-"""Multiple choice: which of several options answers a question about a text."""
+"""Multiple choice: which option answers a question about a text."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.features import ChoiceFeatures
 from albert_tf.training.task import EXAMPLE_WEIGHTS, Features
 
-LOSS = "loss"  # the only one: the name it is reported by anyway
+LOSS = "loss"  # the total is reported under this name, too
 
 
 class MultipleChoiceTask(InMemoryTask):
-    """The task of `run_race.py`, as the trainer sees it.
+    """The training task of `run_race.py`.
 
     Args:
-        config: the model.
-        train: what to train on; None where nothing is trained.
-        max_seq_length: S that no sequence exceeds.
-        dropout_prob: dropout of the pooled output.
+        config: configuration of the model.
+        train: training data. If `None`, the task cannot be trained.
+        max_seq_length: maximum length S of a sequence.
+        dropout_prob: dropout rate of the pooled output.
         padding: see `training_batches`.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Raises:
-        ValueError: sequences longer than the model's position table, or nothing to learn from.
+        ValueError: `max_seq_length` exceeds the positions of the model, or no question has a label.
     """
 
     def __init__(

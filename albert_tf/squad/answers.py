@@ -1,7 +1,7 @@
-"""From what a model says of windows to answers: the best spans of every question.
+"""Selects the best answers from the outputs of windows.
 
-Outputs arrive batch by batch, in any order. Of a window only the best candidates are kept, so the
-memory needed is some hundred bytes a window, whatever its length.
+Outputs arrive batch by batch, in any order. Only the best candidates of a window are kept, a few
+hundred bytes per window of any length.
 """
 
 from __future__ import annotations
@@ -31,54 +31,76 @@ OUTPUTS = {
     ),
 }
 
-# What stands for a question none of whose spans can be an answer, as in the original release.
+# Fallback for questions without possible spans, as in the original release.
 _FALLBACKS = {1: {"empty": (0.0, 0.0, -1, -1)}, 2: {"": (-1e6, -1e6, -1, -1)}}
-_WINDOWS_AT_ONCE = 1024  # whose spans are in memory
+_WINDOWS_AT_ONCE = 1024  # limits the memory of spans
 
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """How questions are answered."""
+    """Settings for answering questions.
 
-    version: int  # 1 or 2, of SQuAD
-    max_seq_length: int = 384  # longest window with its question, in tokens (--max_seq_length)
-    doc_stride: int = 128  # tokens between the beginnings of two windows (--doc_stride)
-    max_query_length: int = 64  # tokens of a question; what is more is cut off (--max_query_length)
-    # most candidates of a question, and starts and ends of a window in SQuAD 1.1
+    Attributes:
+        version: version of SQuAD, 1 or 2.
+        max_seq_length: maximum number of tokens of a window with its question.
+        doc_stride: number of tokens between the starts of two windows.
+        max_query_length: maximum number of tokens of a question; longer ones are truncated.
+        n_best_size: maximum number of candidates of a question; in SQuAD 1.1 also of starts and of
+            ends of a window.
+        max_answer_length: maximum number of tokens of an answer.
+        threshold: null odds from which a question is not answered, only SQuAD 2.0. If `None`, the
+            best candidate is always used.
+    """
+
+    version: int
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
     n_best_size: int = 20
-    max_answer_length: int = 30  # longest answer, in tokens
-    # null odds from which on a question is not answered; None always takes the best candidate. For
-    # SQuAD 2.0 alone.
+    max_answer_length: int = 30
     threshold: float | None = None
 
 
 class AnswerCandidate(NamedTuple):
-    """One entry of the list of best answers."""
+    """A candidate answer of a question.
 
-    text: str  # the answer, without white space around it
-    probability: float  # among the candidates of the question
-    start_log_prob: float  # what the model says of its first token; in SQuAD 1.1 a logit
-    end_log_prob: float  # the same of its last token
-    start: int  # where it begins in the context, in characters; -1 if it is no part of the context
-    end: int  # behind its last character; -1 if it is no part of the context
+    Attributes:
+        text: the answer, stripped.
+        probability: probability among the candidates of the question.
+        start_log_prob: log probability of its first token; a logit in SQuAD 1.1.
+        end_log_prob: log probability of its last token; a logit in SQuAD 1.1.
+        start: first character in the context; -1 if the text is not in the context.
+        end: one past the last character; -1 if the text is not in the context.
+    """
+
+    text: str
+    probability: float
+    start_log_prob: float
+    end_log_prob: float
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, eq=False)
 class SquadAnswers:
-    """The best answers of Q questions."""
+    """The best answers of Q questions.
 
-    ids: list[str]  # the Q questions' ids
-    # the answers of each question, at least one, from the best down
+    Attributes:
+        ids: Q ids.
+        candidates: candidates of each question, at least one, best first.
+        null_odds: float64 [Q], higher if less answerable. `None` for SQuAD 1.1.
+    """
+
+    ids: list[str]
     candidates: list[list[AnswerCandidate]]
-    # float64 [Q], the higher the less answerable; None for SQuAD 1.1
     null_odds: np.ndarray | None = None
 
     def __len__(self) -> int:
-        """Q, the number of questions."""
+        """Number of questions Q."""
         return len(self.ids)
 
     def predictions(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns answers by ids, "" from null odds of `threshold` on; None takes the best ones."""
+        """Returns answers by id, "" from null odds of `threshold`. If `None`, always the best."""
         texts = [candidates[0].text for candidates in self.candidates]
         if threshold is not None and self.null_odds is not None:
             is_answered = self.null_odds < threshold
@@ -86,37 +108,36 @@ class SquadAnswers:
         return dict(zip(self.ids, texts, strict=True))
 
     def null_odds_by_id(self) -> dict[str, float]:
-        """Returns each question's null odds; none for SQuAD 1.1."""
+        """Returns null odds by id; empty for SQuAD 1.1."""
         if self.null_odds is None:
             return {}
         return dict(zip(self.ids, self.null_odds.tolist(), strict=True))
 
 
 def check_sizes(n_best_size: int, max_answer_length: int) -> None:
-    """Raises ValueError unless there can be an answer."""
+    """Raises ValueError unless both numbers are at least 1."""
     for flag, value in (("--n_best_size", n_best_size), ("--max_answer_length", max_answer_length)):
         if value < 1:
             raise ValueError(f"{flag} must be at least 1. Received: {value}")
 
 
 class AnswerSelector:
-    """Collects the outputs of all windows and picks the answers.
+    """Collects the outputs of all windows and selects the answers.
 
     A candidate of a window is a pair of a start and an end: in SQuAD 1.1 of the `n_best_size` best
-    of each, in 2.0 a pair of the model's beams. Left out are spans that end before they start, have
-    more than `max_answer_length` tokens, reach beyond the window's context, or start where another
-    window has more context. Of the rest of all windows of a question, each text counts once, for
-    its best span.
+    of each, in 2.0 a pair of the model's beams. Rejected are spans that end before they start, are
+    longer than `max_answer_length`, exceed the context of the window, or start where another window
+    has more context. Each text counts once per question, with its best span.
 
-    With `ranks_padding` the logits of padding take part in the choice of the best starts and ends
-    of SQuAD 1.1. They never make an answer, but can take the place of what does.
+    With `ranks_padding`, logits of padding are ranked among the best starts and ends of SQuAD 1.1.
+    They are never part of an answer, but may displace other candidates.
 
     Raises:
         ValueError: a number is below 1.
 
     Source: squad_utils.py of the original release, accumulate_predictions and write_predictions.
-    Differs: the original ranks padding, always of `max_seq_length`. Here the answers do not depend
-        on padding unless asked for, and candidates are those of the original and possibly more.
+    Differs: the original ranks padding, always to `max_seq_length`. Here answers do not depend on
+        padding by default, and candidates are those of the original and possibly more.
     """
 
     def __init__(
@@ -140,10 +161,10 @@ class AnswerSelector:
         self._kept: dict[str, np.ndarray] = {}  # [N, ...] each
 
     def add(self, rows: np.ndarray, outputs: Mapping[str, np.ndarray]) -> None:
-        """Takes the outputs of n windows, by the names in `OUTPUTS`; `rows`, int [n], says which.
+        """Adds the outputs of the windows `rows`, int [n], by the names in `OUTPUTS`.
 
-        SQuAD 1.1: float [n, S], S being at least the windows' lengths. SQuAD 2.0: beams [n, K] and
-        [n, K * M], the ends of the first start before those of the second; `cls_logits` float [n].
+        SQuAD 1.1: float [n, S], S being at least the lengths of the windows. SQuAD 2.0: beams [n,
+        K] and [n, K * M], the ends of the first start first; `cls_logits` float [n].
         """
         if self.version == 1:
             start_index, start_score = self._best(outputs["start_logits"], rows)
@@ -171,7 +192,7 @@ class AnswerSelector:
         self._is_added[rows] = True
 
     def _best(self, logits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The best positions of each window and their logits, [n, n_best_size]; -1 for no more."""
+        """Returns the best positions, filled with -1, and their logits, [n, n_best_size]."""
         if not self.ranks_padding:
             is_real = np.arange(logits.shape[1]) < self.features.sequences.lengths[rows][:, None]
             logits = np.where(is_real, logits, -np.inf)
@@ -182,7 +203,7 @@ class AnswerSelector:
         return np.pad(index, missing, constant_values=-1), np.pad(best, missing)
 
     def answers(self) -> SquadAnswers:
-        """Returns the answers of all questions; ValueError if a window has no outputs yet."""
+        """Returns all answers; raises ValueError if a window has no outputs yet."""
         if not self._is_added.all():
             raise ValueError(
                 f"{np.sum(~self._is_added)} of {len(self._is_added)} windows have no outputs yet."
@@ -205,7 +226,7 @@ class AnswerSelector:
     def _distinct(
         self, context: str, spans: Iterable[tuple]
     ) -> dict[str, tuple[float, float, int, int]]:
-        """The first `n_best_size` different texts, or what stands for none: scores, range."""
+        """Returns scores and ranges of the first distinct texts, or of the fallback."""
         found: dict[str, tuple[float, float, int, int]] = {}
         for start, end, *scores in spans:
             piece = context[start : end + 1]
@@ -219,7 +240,7 @@ class AnswerSelector:
         return found or _FALLBACKS[self.version]
 
     def _spans_by_question(self) -> Iterator[tuple[int, Iterable[tuple]]]:
-        """Yields each question and its spans, the best first: first and last character, scores."""
+        """Yields each question and its spans, best first: first and last character, scores."""
         count = len(self.data.questions)
         windows = np.searchsorted(self.features.question_indices, np.arange(count + 1))
         begin = 0
@@ -227,7 +248,7 @@ class AnswerSelector:
             limit = windows[begin] + _WINDOWS_AT_ONCE
             end = max(begin + 1, int(np.searchsorted(windows, limit, side="right")) - 1)
             questions, *spans = self._spans(np.arange(windows[begin], windows[end]))
-            # Stable: of equals the first window, start and end is first.
+            # Stable: ties keep the order of windows, starts and ends.
             order = np.lexsort((-(spans[2] + spans[3]), questions))
             columns = [column[order].tolist() for column in spans]
             bounds = np.searchsorted(questions[order], np.arange(begin, end + 1)).tolist()
@@ -236,7 +257,7 @@ class AnswerSelector:
             begin = end
 
     def _spans(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The possible spans of some windows: question, first and last character, scores."""
+        """Returns the possible spans of windows: question, first and last character, scores."""
         features = self.features
         starts = self._kept["start_index"][rows]
         ends = self._kept["end_index"][rows]
@@ -248,10 +269,10 @@ class AnswerSelector:
             & (ends - starts[:, :, None] < self.max_answer_length)
         )
         window, beam, rank = np.nonzero(is_span)
-        # The ends of SQuAD 1.1 are those of every start.
+        # In SQuAD 1.1 all starts share the ends.
         end_beam = np.minimum(beam, ends.shape[1] - 1)
         row, start, end = rows[window], starts[window, beam], ends[window, end_beam, rank]
-        # Of a span that the beams hold more than once the scores are averaged.
+        # Scores of a span that occurs in several beams are averaged.
         width = np.int64(ends.max(initial=0) + 1)
         keys = (row * width + start) * width + end
         _, first, inverse, counts = np.unique(keys, True, True, True)
@@ -275,7 +296,7 @@ class AnswerSelector:
         )
 
     def _null_odds(self) -> np.ndarray | None:
-        """The least of the windows' null odds of each question, float64 [Q]."""
+        """Returns the minimum of the null odds of the windows of each question, float64 [Q]."""
         if self.version == 1:
             return None
         odds = np.full(len(self.data.questions), NO_WINDOW_ODDS)
@@ -285,7 +306,7 @@ class AnswerSelector:
 
 
 def _softmax(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """The softmax of each of the groups of values that lie between bounds; none is empty."""
+    """Returns the softmax of each of the non-empty groups of values between bounds."""
     lengths, first = np.diff(bounds), bounds[:-1]
     shares = np.exp(values - np.repeat(np.maximum.reduceat(values, first), lengths))
     return shares / np.repeat(np.add.reduceat(shares, first), lengths)
@@ -294,12 +315,12 @@ def _softmax(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 def write_answers(output_dir: str, answers: SquadAnswers, threshold: float | None = None) -> None:
     """Writes `predictions.json`, `nbest_predictions.json` and, for SQuAD 2.0, `null_odds.json`.
 
-    Each is one object whose keys are the questions' ids, in their order. The n best of a question
-    are objects of `text`, `probability`, `start_log_prob` and `end_log_prob`. From null odds of
-    `threshold` on an answer is ""; without one it is always the best.
+    Each is an object with the ids as keys, in order. The n best answers are objects with `text`,
+    `probability`, `start_log_prob` and `end_log_prob`. From null odds of `threshold` an answer is
+    ""; if `threshold` is `None`, it is always the best.
     """
     _write_object(output_dir, "predictions.json", _texts(answers.predictions(threshold)))
-    # Of an id that occurs twice, the last question's, as in the other files.
+    # If an id occurs twice, the last question counts, as in the other files.
     numbers = {qas_id: number for number, qas_id in enumerate(answers.ids)}
     entries = ((json.dumps(id_), _entries(answers, number)) for id_, number in numbers.items())
     _write_object(output_dir, "nbest_predictions.json", entries)
@@ -312,7 +333,7 @@ def _texts(values: Mapping[str, str] | Mapping[str, float]) -> Iterable[tuple[st
 
 
 def _entries(answers: SquadAnswers, number: int) -> str:
-    """The n best of a question, as `json.dumps` with an indent of 4 gives them, only faster."""
+    """Returns the n best answers like `json.dumps` with an indent of 4, but faster."""
     entries = (
         f"        {{\n"
         f'            "text": {json.dumps(candidate.text)},\n'
@@ -326,7 +347,7 @@ def _entries(answers: SquadAnswers, number: int) -> str:
 
 
 def _write_object(output_dir: str, name: str, items: Iterable[tuple[str, str]]) -> None:
-    """Writes an object of keys and values that are JSON already."""
+    """Writes an object whose keys and values are JSON."""
     with write_then_rename(os.path.join(output_dir, name)) as file:
         separator = "{\n"
         for key, value in items:

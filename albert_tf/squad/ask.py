@@ -1,25 +1,24 @@
-"""What a model answers to questions about texts: a JSON object a question, in their order.
+"""Answers questions about texts: one JSON object per question.
 
-Questions come as one JSON document or as JSON lines:
+Questions are a JSON document or JSON Lines:
 
-* a list of objects with `context`, `question` and, if wanted, `id`;
-* one such object a line;
-* a file in the layout of SQuAD or CMRC 2018, with or without answers.
+* a list of objects with `context`, `question` and optionally `id`;
+* one such object per line;
+* a file in the format of SQuAD or CMRC 2018, with or without answers.
 
-JSON lines are read some at a time, so that an endless stream of them can be answered.
+JSON Lines are read in groups, so that endless streams can be answered.
 
-An answer is an object of
+An answer is an object with
 
-* `id`: of the question, as given, or else its number, from 1, as a text;
+* `id`: the id of the question, or its number, from 1, as text;
 * `answer`: the best answer, a part of the context;
-* `probability`: of it among the candidates of the question;
-* `start`, `end`: its place, so that context[start:end] is the answer, in characters (Unicode code
-  points) of the context as given, from 0;
-* for SQuAD 2.0, `is_answered` and `null_odds`, the higher the less likely there is an answer;
-* `n_best`: the best candidates, best first, as objects of `answer`, `probability`, `start`, `end`.
+* `probability`: its probability among the candidates of the question;
+* `start`, `end`: context[start:end] is the answer, in characters (Unicode code points) from 0;
+* for SQuAD 2.0, `is_answered` and `null_odds`, higher if an answer is less likely;
+* `n_best`: the best candidates, best first, with `answer`, `probability`, `start`, `end`.
 
-Where nothing is answered, because the null odds say so or no candidate is left, `answer` is "" and
-`probability`, `start` and `end` are null.
+If the null odds are too high or there is no candidate, `answer` is "" and `probability`, `start`
+and `end` are null.
 """
 
 from __future__ import annotations
@@ -68,32 +67,30 @@ _WANTED = (
 )
 
 FLAG = "--predict_json"
-# Of a list as of a file: as questions are answered together, so are the batches, and the numbers to
-# the last bit.
+# Questions of lists and files are grouped in the same way, so batches and numbers are equal.
 _QUESTIONS_AT_ONCE = 256
 _MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
 
 
 class PlainQuestion(NamedTuple):
-    """A question to answer."""
+    """A question about a context."""
 
-    # as given, a text or a whole number; else its number, from 1, as a text. Need not be unique.
-    question_id: str | int
-    context: str  # where the answer is looked for
-    question: str  # its text
+    question_id: str | int  # default: its number as text; need not be unique
+    context: str
+    question: str
 
 
 def read_plain_questions(
     lines: Iterable[Sequence[bytes]], path: str, flag: str
 ) -> Iterator[list[PlainQuestion]]:
-    """Yields the questions of a file or a stream in their order, those of each group of lines.
+    """Yields the questions of each group of lines, in order.
 
-    An object in the first line makes JSON lines; else all lines are one document. For the groups
-    see `streams.read_lines`; path and flag stand in errors.
+    If the first line is an object, the input is JSON Lines; otherwise all lines are one document.
+    For groups see `streams.read_lines`; path and flag are named in errors.
 
     Raises:
-        ValueError: broken JSON, another layout, a text that is missing or none; names the line, or
-            the keys in the document. Questions that stand before it are yielded before.
+        ValueError: JSON is malformed, or a text is missing; names the line, or the keys in the
+            document. Questions before it are yielded.
     """
     number = 0
     for values in _json_values(lines, f"{flag}: {path}"):
@@ -115,7 +112,7 @@ def read_plain_questions(
 
 
 def _json_values(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[Iterable[JsonValue]]:
-    """Yields the values of each group of JSON lines, or those of a document."""
+    """Yields the values of each group of JSON Lines, or of a document."""
     number = 1
     is_lines = False
     groups = iter(lines)
@@ -136,24 +133,24 @@ def _json_values(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[Iter
 
 
 def _begins_document(line: bytes) -> bool:
-    """Whether JSON goes on in the next line, or is complete and no object."""
+    """Returns whether JSON continues in the next line, or is complete and not an object."""
     try:
         return not isinstance(parse_json(line, "the first line"), dict)
     except ValueError as error:
-        # What is broken, not unfinished, is reported at once: a stream may never end.
+        # Malformed JSON, unlike unfinished JSON, is reported at once: a stream may never end.
         cause = error.__cause__
         return isinstance(cause, json.JSONDecodeError) and cause.pos >= len(cause.doc.rstrip())
 
 
 class QuestionAnswer(NamedTuple):
-    """What a model answers to one question.
+    """The answer to a question.
 
     Attributes:
-        answer: the best answer, a part of the context; "" where nothing is answered.
-        probability: of it among the candidates of the question; None where nothing is answered.
-        start: where it begins in the context, in characters; None where nothing is answered.
-        end: behind its last character, so that context[start:end] is the answer.
-        null_odds: the higher the less likely there is an answer; None for SQuAD 1.1.
+        answer: the best answer, a part of the context; "" if unanswered.
+        probability: probability among the candidates of the question. `None` if unanswered.
+        start: first character in the context. `None` if unanswered.
+        end: one past the last character, so that context[start:end] is the answer.
+        null_odds: higher if an answer is less likely. `None` for SQuAD 1.1.
         n_best: the best candidates, best first.
     """
 
@@ -165,7 +162,7 @@ class QuestionAnswer(NamedTuple):
     n_best: list[AnswerCandidate]
 
     def to_json(self, question_id: str | int) -> dict[str, Any]:
-        """Returns the object that the command writes for the question of this id."""
+        """Returns the object that the command writes for the question with this id."""
         odds = {}
         if self.null_odds is not None:
             odds = {"is_answered": self.start is not None, "null_odds": self.null_odds}
@@ -190,7 +187,7 @@ def select_answers(
     settings: AnswerSettings,
     description: str,
 ) -> SquadAnswers:
-    """Returns a model's answers; padding ranks, as in the original, where it pads to "max".
+    """Returns the answers of a model; as in the original, padding is ranked if it is "max".
 
     Raises:
         ValueError: an output is not finite.
@@ -209,27 +206,29 @@ def select_answers(
 
 
 class QuestionAnswerer:
-    """Answers questions about contexts by a part of the context, or not at all.
+    """Answers questions by parts of contexts, or not at all.
 
-    It tokenizes, cuts and batches as `run_squad --predict_json` does: the same questions get the
-    same answers and numbers.
+    Questions are tokenized, truncated and batched as by `run_squad --predict_json`: the same
+    questions get the same answers and numbers.
 
     Args:
-        model: of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
-        tokenizer: that of the model. Default: `model.tokenizer`.
-        max_seq_length: tokens of a window and its question. Default: as in the training, as of
-            all that follow where that is known; else 384, or what the model has positions for.
-        doc_stride: tokens between the beginnings of two windows of a context. Default: 128.
-        max_query_length: tokens of a question; what is more is cut off. Default: 64.
-        n_best_size: most candidates of a question.
-        max_answer_length: longest answer, in tokens.
-        null_score_diff_threshold: null odds from which on a question is not answered; of SQuAD 2.0
-            alone. Default: the best of the model's evaluation, else 0.
-        batch_size: windows of `max_seq_length` at once; of shorter ones more.
+        model: a model of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
+        tokenizer: the tokenizer. Default: `model.tokenizer`.
+        max_seq_length: maximum number of tokens of a window with its question. Default of this and
+            the next two arguments: as in the training if known; otherwise 384, or the number of
+            positions of the model if smaller.
+        doc_stride: number of tokens between the starts of two windows. Default: 128.
+        max_query_length: maximum number of tokens of a question; longer ones are truncated.
+            Default: 64.
+        n_best_size: maximum number of candidates of a question.
+        max_answer_length: maximum number of tokens of an answer.
+        null_score_diff_threshold: null odds from which a question is not answered, only SQuAD 2.0.
+            Default: the best of the model's evaluation, otherwise 0.
+        batch_size: windows of `max_seq_length` per batch; batches of shorter ones are larger.
 
     Raises:
-        TypeError: an argument is of another type.
-        ValueError: the tokenizer does not fit the model, or a number is out of range.
+        TypeError: an argument has the wrong type.
+        ValueError: the tokenizer does not match the model, or a number is out of range.
     """
 
     def __init__(
@@ -291,14 +290,14 @@ class QuestionAnswerer:
         self._predictor = predictor
         self._tokenizer = tokenizer
         self.settings = settings
-        self.num_questions = 0  # answered so far
-        self.issues = DataIssues(FLAG, "id")  # of these questions, by their ids
+        self.num_questions = 0  # number of answered questions
+        self.issues = DataIssues(FLAG, "id")
 
     @classmethod
     def _of(
         cls, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings
     ) -> QuestionAnswerer:
-        """Makes one of what a command has already; a threshold of None always answers."""
+        """Creates an answerer from the parts of a command."""
         answerer = cls.__new__(cls)
         answerer._set(predictor, tokenizer, settings)
         return answerer
@@ -307,16 +306,16 @@ class QuestionAnswerer:
     def load(
         cls, where: str | os.PathLike, *, batch_size: int = 8, **settings: Any
     ) -> QuestionAnswerer:
-        """Makes one of a fine-tuned model.
+        """Loads a fine-tuned model.
 
         Args:
-            where: a model of any format, see `load`; the directory of a training means its best
-                checkpoint, else the newest.
+            where: a model of any format, see `load`. For a training directory, its best checkpoint
+                is used, otherwise the newest.
             batch_size: see `QuestionAnswerer`.
             **settings: other arguments of `QuestionAnswerer`.
 
         Raises:
-            TypeError: an argument is unknown or of another type.
+            TypeError: an argument is unknown or has the wrong type.
             ValueError: there is no model, it has no tokenizer or does not answer questions, or a
                 setting is out of range.
         """
@@ -328,16 +327,16 @@ class QuestionAnswerer:
         """Answers each question by a part of its context.
 
         Args:
-            questions: N questions, one or more.
-            contexts: N texts, where the answers are looked for.
+            questions: N >= 1 questions.
+            contexts: N texts that contain the answers.
 
         Returns:
-            N answers, in the order of the questions.
+            N answers in the order of the questions.
 
         Raises:
-            TypeError: an argument is no list of texts.
-            ValueError: there is no question, another number of contexts, or the model's output is
-                not finite.
+            TypeError: an argument is not a list of texts.
+            ValueError: there is no question, the number of contexts differs, or the model's output
+                is not finite.
         """
         asked, texts = as_texts("questions", questions), as_texts("contexts", contexts)
         check_same_length("contexts", texts, "questions", asked)
@@ -349,7 +348,7 @@ class QuestionAnswerer:
         return answers
 
     def _answer(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
-        """The answers to some questions together; memory grows with their number."""
+        """Answers questions together; memory use grows with their number."""
         if not questions:
             return []
         settings = self.settings
@@ -378,7 +377,7 @@ class QuestionAnswerer:
         self.num_questions += len(questions)
         found = []
         for number in range(len(questions)):
-            # Without any span there is one candidate that is no part of the context.
+            # Without spans, the only candidate is the fallback.
             n_best = [candidate for candidate in answers.candidates[number] if candidate.start >= 0]
             odds = None if answers.null_odds is None else float(answers.null_odds[number])
             threshold = settings.threshold
@@ -392,12 +391,10 @@ class QuestionAnswerer:
 
 
 def check_questions(path: str) -> None:
-    """Reads a file through before anything is answered, or the model is even trained.
-
-    The standard input and pipes, which can be read only once, pass.
+    """Checks all questions of a file, except of the standard input and pipes.
 
     Raises:
-        ValueError: there is no such file, or see `read_plain_questions`.
+        ValueError: the file does not exist, or see `read_plain_questions`.
     """
     if can_be_read_twice(path, FLAG, "a file of questions"):
         with open_input(path) as file:
@@ -406,16 +403,15 @@ def check_questions(path: str) -> None:
 
 
 def answer_file(path: str, answerer: QuestionAnswerer, output_path: str | None = None) -> None:
-    """Answers every question of a file ("-": the standard input); logs how many were odd.
+    """Answers every question of a file or the standard input, "-"; logs issues.
 
-    A file is read through before the first answer, so that an entry that cannot be used stops the
-    command at once. JSON lines are answered as they come, also from the standard input and pipes,
-    and need no memory for what was answered; a JSON document is read whole. The file at
-    `output_path`, without which it is the standard output, appears when it is complete.
+    A file is checked completely before the first answer. JSON Lines are answered as soon as they
+    arrive, with constant memory; a JSON document is read completely. The file at `output_path`
+    appears when it is complete; if `None`, answers go to the standard output.
 
     Raises:
-        ValueError: see `check_questions`. What was answered before an entry that cannot be used is
-            on the standard output; a file is not written.
+        ValueError: see `check_questions`. Answers before an invalid entry are on the standard
+            output; a file is not written.
     """
     check_questions(path)
     try:
@@ -432,7 +428,7 @@ def answer_file(path: str, answerer: QuestionAnswerer, output_path: str | None =
 def answer_questions(
     groups: Iterable[Sequence[PlainQuestion]], answerer: QuestionAnswerer, out: IO[bytes]
 ) -> None:
-    """Writes a line for every question into a binary file, flushed after each group."""
+    """Writes a line for every question into a binary file, and flushes after each group."""
     for group in groups:
         for begin in range(0, len(group), _QUESTIONS_AT_ONCE):
             some = group[begin : begin + _QUESTIONS_AT_ONCE]

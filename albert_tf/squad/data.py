@@ -1,4 +1,4 @@
-"""Questions about contexts, from JSON files in the layout of SQuAD 1.1, SQuAD 2.0 or CMRC 2018."""
+"""Questions about contexts, from JSON files in the format of SQuAD 1.1, SQuAD 2.0 or CMRC 2018."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ Answers = tuple[tuple[str, int], ...]
 
 
 def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
-    """Yields each question of a JSON value, with the object that has its context.
+    """Yields each question of a JSON value, and the object that contains its context.
 
     The value is a list of articles, an object with such a list as `data`, or one article. A
-    paragraph may stand in the place of its article, and a question with its context in the
-    place of its paragraph.
+    paragraph may replace its article, and a question with its context may replace its paragraph.
 
     Raises:
-        JsonError: another layout; names the keys.
+        JsonError: the format differs; names the keys.
     """
     articles = [content]
     if isinstance(content.value, list):
@@ -40,16 +39,16 @@ def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
 
 
 def text_of(entry: JsonValue, name: str) -> str:
-    """The text called `name`, or by its name in the older form of CMRC 2018.
+    """Returns the text `name`, or by its key in the older format of CMRC 2018.
 
-    Lone surrogates are replaced by U+FFFD. Raises JsonError if there is none.
+    Lone surrogates are replaced by U+FFFD. Raises JsonError if the text is missing.
     """
     other = {"context": "context_text", "question": "query_text"}[name]
     return (entry.get(other) or entry[name]).whole_text()
 
 
 def id_of(entry: JsonValue) -> str | int | None:
-    """The id of a question, None without one; JsonError if it is no text or whole number."""
+    """Returns the id of a question or `None`; raises JsonError for other types."""
     found = entry.get("id") or entry.get("query_id")
     if found is None:
         return None
@@ -57,7 +56,7 @@ def id_of(entry: JsonValue) -> str | int | None:
 
 
 def _answers_of(entry: JsonValue) -> Answers:
-    """Text and first character of each answer; -1 where that is not said."""
+    """Returns text and first character of each answer, -1 if unknown."""
     answers = entry.get("answers")
     found = []
     for answer in answers.elements() if answers else []:
@@ -92,24 +91,23 @@ class SquadData:
 
 
 def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> SquadData:
-    """Reads a file of questions, none left out; its flag stands in errors.
+    """Reads all questions of a file; `flag` is named in errors.
 
-    To train on, a question has one answer: the first, if there are several. It is taken from
-    where the file says it begins; if another text stands there, from the nearest index where it
-    stands; if it stands nowhere, the text that stands there is the answer. Where nothing is
-    trained, answers are for scores, and optional. What is odd is counted, and the log names the
-    first questions of each kind.
+    For training a question has one answer, the first. Its position is that of the file; if the
+    context has another text there, the nearest occurrence; if it does not occur, the text at the
+    position is the answer. Otherwise answers are optional and only used for scores. Malformed
+    values are counted, and the log names the first questions of each kind.
 
     Raises:
-        ValueError: no JSON, another layout, no question, two questions with one id; to train on: a
-            question without an answer for SQuAD 1.1, an answer that lies outside its context.
-            Names the file and the keys in it.
+        ValueError: the file is not JSON or has another format, there is no question, or two
+            questions have the same id. For training: a question of SQuAD 1.1 has no answer, or an
+            answer is outside of its context. Names the file and the keys in it.
     """
     source = f"{flag}: {path}"
     content = JsonValue(parse_json(read_text(path, flag), source), source)
     data, issues = SquadData([], [], path), DataIssues(path, "id")
     contexts: dict[str, int] = {}
-    keys: dict[str, str] = {}  # of each id
+    keys: dict[str, str] = {}  # by id
     try:
         for paragraph, entry in questions_in(content):
             context = text_of(paragraph, "context")
@@ -152,7 +150,7 @@ def read_squad(path: str, *, version: int, is_training: bool, flag: str) -> Squa
 
 
 def locate_answer(context: str, text: str, start: int) -> int:
-    """Where `text` stands in `context` nearest to `start`; -1 if nowhere."""
+    """Returns the index of `text` in `context` that is nearest to `start`; -1 if there is none."""
     start = max(start, 0)
     if context.startswith(text, start):
         return start
@@ -166,7 +164,7 @@ def locate_answer(context: str, text: str, start: int) -> int:
 def _check_version(
     questions: list[Question], version: int, is_training: bool, issues: DataIssues
 ) -> None:
-    """Counts what shows that the file is of the other version."""
+    """Counts what indicates that the file is of the other version."""
     impossible = [question.qas_id for question in questions if question.is_impossible]
     if version == 1:
         done = ", trained towards position 0" * is_training
@@ -187,7 +185,7 @@ def _check_version(
 def _trained(
     answers: Answers, context: str, qas_id: str, where: str, issues: DataIssues
 ) -> Answers:
-    """The answer to train towards; none if the question has none."""
+    """Returns the answer to train on; empty if the question has none."""
     if len(answers) > 1:
         issues.add("several answers; using the first", qas_id)
     text, start = answers[0] if answers else ("", -1)

@@ -1,4 +1,4 @@
-"""A model that finds answers as a SavedModel that needs only TensorFlow: of ids, or of texts."""
+"""SavedModels that answer questions, which take token ids or texts and need only TensorFlow."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from albert_tf.squad.graph_windows import (
 )
 from albert_tf.tokenization.base import Tokenizer
 
-# Where the original puts it: a file of another format finds room beside it.
+# As in the original, which writes other formats next to it.
 FOLDER = "saved_model"
 
-# What the original calls the logits, which are no log-probabilities.
+# The original's names of the logits, although they are not log probabilities.
 _ORIGINAL_OUTPUTS = {"start_logits": "start_log_prob", "end_logits": "end_log_prob"}
 _TOKENS_AT_ONCE = 8192  # a long context has more windows than the memory for one batch
 
@@ -46,27 +46,27 @@ _TOKENS_AT_ONCE = 8192  # a long context has more windows than the memory for on
 def export_spans(
     model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch, export_dir: str
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`/saved_model, complete or not at all.
+    """Writes a SavedModel atomically into a new subdirectory of `export_dir`/saved_model.
 
-    It computes in float32 without dropout, whatever the precision of `model`, and holds the
-    weights alone. Its signatures take `input_ids`, `input_mask` (1 = real token, 0 = padding) and
-    `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S] each, B being the number
-    of sequences and S any length up to the model's `max_position_embeddings`.
+    It computes in float32 without dropout, whatever the precision of `model`, and contains only the
+    weights. Its signatures take `input_ids`, `input_mask` (1 = real token, 0 = padding) and
+    `segment_ids` (1 = the context and the [SEP] after it), int32 [B, S] each: B sequences, S any
+    length up to `max_position_embeddings`.
 
-    * `tokens` of SQuAD 1.1 gives `start_logits` and `end_logits`, float32 [B, S]. Nothing is
-      masked: what may be an answer is for the caller to tell. `serving_default` gives the same
-      under the names it has in the original, `start_log_prob` and `end_log_prob`.
-    * `tokens` and `serving_default` of SQuAD 2.0 give what `SpanBeamHead.call` finds: the K best
-      starts, `start_top_log_probs` float32 and `start_top_index` int32 [B, K]; the M best ends of
-      each, `end_top_log_probs` and `end_top_index` [B, K * M], those of start i from i * M on;
-      and `cls_logits` float32 [B], above 0 where an answer is unlikely. Where less than K or M
-      positions can be chosen, log-probabilities of about -1e30 mark what is none.
+    * SQuAD 1.1: `tokens` returns `start_logits` and `end_logits`, float32 [B, S], without any mask.
+      `serving_default` returns the same by the names of the original, `start_log_prob` and
+      `end_log_prob`.
+    * SQuAD 2.0: `tokens` and `serving_default` return the outputs of `SpanBeamHead.call`: the K
+      best starts, `start_top_log_probs` float32 and `start_top_index` int32 [B, K]; the M best ends
+      of each, `end_top_log_probs` and `end_top_index` [B, K * M], those of start i from i * M; and
+      `cls_logits` float32 [B], above 0 if an answer is unlikely. Missing starts and ends have log
+      probabilities of about -1e30.
 
     Returns:
-        Path of the subfolder, named after the time, in seconds.
+        Path of the subdirectory, which is named after the time in seconds.
 
     Raises:
-        ValueError: nothing can be written there.
+        ValueError: the directory cannot be written.
 
     Source: run_squad_v1.py of the original release, main.
     Differs: the original takes one sequence of one length, and does not export SQuAD 2.0.
@@ -95,28 +95,27 @@ def export_text_spans(
     settings: AnswerSettings,
     export_dir: str,
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`/text; see `export_spans`.
+    """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs TensorFlow and the operations of TensorFlow Text, and answers as
-    `squad.ask.QuestionAnswerer` does. Its signature `serving_default` takes
-    `questions` and `contexts`, string [B] each, UTF-8, and gives, B being the number of questions
-    and N `n_best_size`:
+    It needs TensorFlow and the operations of TensorFlow Text, and answers like
+    `squad.ask.QuestionAnswerer`. Its signature `serving_default` takes `questions` and `contexts`,
+    string [B] each, UTF-8. Outputs, N being `n_best_size`:
 
-    * `answers` string [B], "" where there is none; `probabilities` float32 [B], among the
-      candidates of the question; `start` and `end` int32 [B], so that context[start:end] is the
-      answer in characters (Unicode code points); `start_byte` and `end_byte`, the same in bytes.
-      Without an answer 0 and -1.
-    * of SQuAD 2.0, `is_answered` bool [B], and `null_odds` float32 [B], the higher the less likely
-      there is an answer.
+    * `answers` string [B], "" if unanswered; `probabilities` float32 [B], among the candidates of
+      the question; `start` and `end` int32 [B], so that context[start:end] is the answer in
+      characters (Unicode code points); `start_byte` and `end_byte`, in bytes. 0 and -1 if
+      unanswered.
+    * for SQuAD 2.0, `is_answered` bool [B], and `null_odds` float32 [B], higher if an answer is
+      less likely.
     * all candidates, best first, [B, N]: `n_best_answers`, `n_best_probabilities`, `n_best_start`,
-      `n_best_end`, `n_best_start_byte`, `n_best_end_byte`; "", 0 and -1 where there are no more.
+      `n_best_end`, `n_best_start_byte`, `n_best_end_byte`; filled with "", 0 and -1.
 
     Returns:
-        Path of the subfolder.
+        Path of the subdirectory.
 
     Raises:
-        ValueError: a setting is out of range, the tokenizer has no counterpart in a graph, or
-            nothing can be written there.
+        ValueError: a setting is out of range, the tokenizer is not supported in a graph, or the
+            directory cannot be written.
 
     Differs: the original cannot export it.
     """
@@ -130,10 +129,10 @@ def export_text_spans(
 
 
 class GraphAnswerer:
-    """From questions and contexts to answers, in a graph; see `export_text_spans`.
+    """Answers questions in a graph; see `export_text_spans`.
 
-    `tokenizer` is a `GraphTokenizer`, or what has its methods and ids; `model` takes a batch of
-    token ids, and gives what `squad.answers.OUTPUTS` says.
+    `tokenizer` has the methods and ids of `GraphTokenizer`; `model` maps a batch of token ids to
+    the outputs `squad.answers.OUTPUTS`.
     """
 
     def __init__(
@@ -172,8 +171,8 @@ class GraphAnswerer:
     def _portion_by_portion(
         self, windows: SpanWindows, contexts: Contexts
     ) -> tuple[Spans, tf.Tensor]:
-        """The spans of all windows, and float32 [N] null odds, 0 for SQuAD 1.1."""
-        # Windows of like lengths share a batch, so little is padding.
+        """Returns the spans of all windows, and null odds, float32 [N], 0 for SQuAD 1.1."""
+        # Windows of similar lengths share a batch, which reduces padding.
         rows = tf.argsort(windows.sequences.ids.row_lengths(), direction="DESCENDING")
         size = max(1, _TOKENS_AT_ONCE // self._settings.max_seq_length)
         dtypes = [tf.int32, tf.int32, tf.float64, tf.int32, tf.string, tf.float32]
@@ -189,7 +188,7 @@ class GraphAnswerer:
     def _spans(
         self, windows: SpanWindows, rows: tf.Tensor, contexts: Contexts
     ) -> tuple[tf.Tensor, ...]:
-        """The columns of the spans of some windows, and the windows' null odds."""
+        """Returns the columns of the spans of windows, and the null odds of the windows."""
         inputs = windows.sequences.rows(rows).padded()
         outputs = self._model(inputs)
         if self._settings.version == 1:
@@ -202,7 +201,7 @@ class GraphAnswerer:
 
 
 def _only(best: Outputs, is_answered: tf.Tensor) -> Outputs:
-    """The best answers, where there is an answer."""
+    """Returns the best answers, and the values of missing ones."""
     missing = {tf.string: "", tf.float32: 0.0, tf.int32: -1}
     return {
         name: tf.where(is_answered, values, tf.constant(missing[values.dtype], values.dtype))

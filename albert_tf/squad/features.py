@@ -1,7 +1,7 @@
-"""From questions and contexts to windows: token sequences with the characters they come from.
+"""Windows of questions and contexts: token sequences and the characters of their tokens.
 
-Each text is tokenized once, in several processes if so wanted. The windows of a context follow each
-other at `doc_stride`, and an answer is trained on in the windows that hold all of it.
+Each text is tokenized once, optionally in several processes. Windows of a context start at
+multiples of `doc_stride`; an answer is trained on in the windows that contain all of it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from albert_tf.tokenization.base import Tokenizer
 _CONTEXTS_AT_ONCE = 64
 _QUESTIONS_AT_ONCE = 4096
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
-_WINDOWS_AT_ONCE = 8192  # whose places in the text are held in memory, eight bytes a token
+_WINDOWS_AT_ONCE = 8192  # limits memory: 8 bytes per token
 _IDS_NAMED = 5
 
 
 @dataclass(frozen=True, eq=False)
 class _Tokens:
-    """Tokens of all contexts (T) and all questions, one after the other."""
+    """Concatenated tokens of all contexts (T) and of all questions."""
 
     context_ids: np.ndarray  # int32 [T]
-    starts: np.ndarray  # int32 [T]; first character of the context that a token comes from
-    ends: np.ndarray  # int32 [T]; one past the last such character
-    paragraph_offsets: np.ndarray  # int64 [contexts + 1]; where a context begins in these
-    question_ids: np.ndarray  # int32; of all questions, cut off
+    starts: np.ndarray  # int32 [T]; first character of each token in its context
+    ends: np.ndarray  # int32 [T]; one past the last character
+    paragraph_offsets: np.ndarray  # int64 [contexts + 1]; first token of each context
+    question_ids: np.ndarray  # int32; of all questions, truncated
     question_offsets: np.ndarray  # int64 [questions + 1]
     cut_questions: list[int]  # indices
 
@@ -69,13 +69,13 @@ def _tokenized(
     at_once: int,
     name: str,
 ) -> list[Any]:
-    """What `encode` makes of batches of texts."""
+    """Returns the results of `encode` for batches of texts."""
     batches = [texts[begin : begin + at_once] for begin in range(0, len(texts), at_once)]
     return list(progress(run(encode, batches), f"tokenizing {name}", len(batches)))
 
 
 def _encode_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray, ...]:
-    """Ids, first characters and ends of all tokens, and the number of each text's tokens."""
+    """Returns ids, first characters and ends of tokens, and token counts of texts."""
     encodings = [tokenizer.encode_with_offsets(text) for text in texts]
     lengths = np.array([len(encoding.ids) for encoding in encodings])
     return (*(_flat(lists) for lists in zip(*encodings, strict=True)), lengths)
@@ -90,26 +90,25 @@ def _flat(lists: Sequence[list[int]]) -> np.ndarray:
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
-    """Where pieces of these lengths begin, and where the last one ends."""
+    """Returns the start of each of the pieces of these lengths, and the end of the last one."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The windows of all questions, those of one question one after the other."""
+    """The windows of all questions, those of a question adjacent."""
 
-    questions: np.ndarray  # int32 [N]; whose they are
-    numbers: np.ndarray  # int32 [N]; counted within a question, from 0
-    starts: np.ndarray  # int32 [N]; first token, counted within the context
-    lengths: np.ndarray  # int32 [N]; context tokens
+    questions: np.ndarray  # int32 [N]; index of the question
+    numbers: np.ndarray  # int32 [N]; number within the question, from 0
+    starts: np.ndarray  # int32 [N]; index of the first token in the context
+    lengths: np.ndarray  # int32 [N]; number of context tokens
 
 
 def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int) -> Windows:
-    """Cuts contexts of so many tokens, int [Q], into windows, up to the first that reaches its end.
+    """Splits contexts of `context_lengths` tokens into windows of `rooms` tokens, int [Q] each.
 
-    Beside each question is room for `rooms`, int [Q], at least 1, tokens. A window begins
-    `doc_stride` tokens behind the one before, if that is not shorter. There is at least one window
-    of each question, empty if its context is.
+    A window starts `doc_stride` tokens after the previous one, or directly after it if it is
+    shorter. There is at least one window per question, empty if its context is.
     """
     steps = np.minimum(rooms, doc_stride)
     rest = np.maximum(context_lengths - rooms, 0)
@@ -122,18 +121,18 @@ def cut_windows(context_lengths: np.ndarray, rooms: np.ndarray, doc_stride: int)
 
 
 def _answer_tokens(questions: Sequence[Question], tokens: _Tokens) -> tuple[np.ndarray, np.ndarray]:
-    """First and last token of every answer, int64 [Q] within the context; -1 where there is none.
+    """Returns first and last token of answers, int64 [Q] within the context; -1 if missing.
 
-    A character that no token comes from is passed over, towards the middle of the answer.
+    Characters without tokens are skipped towards the middle of the answer.
     """
     paragraphs = np.array([question.paragraph for question in questions], np.int64)
     ranges = np.array([_first_and_last_character(question) for question in questions], np.int64)
     offsets = tokens.paragraph_offsets
-    # Characters of all contexts in one row, so that one search serves them all.
+    # Characters of all contexts are numbered in one sequence, so that one search is enough.
     width = 2 + max(int(tokens.ends.max(initial=0)), int(ranges.max(initial=0)))
     owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * width
     keys = ranges + paragraphs[:, None] * width
-    # Ends can go back where the clean-up has reordered characters; what counts is the furthest.
+    # Ends may decrease where cleaning reorders characters; the maximum counts.
     furthest = np.maximum.accumulate(owners + tokens.ends)
     first = np.searchsorted(furthest, keys[:, 0], side="right") - offsets[paragraphs]
     last = np.searchsorted(owners + tokens.starts, keys[:, 1], side="right") - 1
@@ -156,47 +155,58 @@ def _first_and_last_character(question: Question) -> tuple[int, int]:
 class SquadFeatures:
     """The windows of all questions: [CLS] question [SEP] part of the context [SEP].
 
-    Each question has at least one, and its windows stand together. One of a context without a
-    token is [CLS] question [SEP].
+    Each question has at least one window, and its windows are adjacent. A window without context
+    tokens is [CLS] question [SEP].
+
+    Attributes:
+        sequences: N windows.
+        question_indices: int32 [N]; indices in `SquadData.questions`, never decreasing.
+        doc_span_index: int32 [N]; number of a window within its question, from 0.
+        paragraph_indices: int32 [N]; indices in `SquadData.contexts`.
+        window_starts: int32 [N]; index of the window's first token in its context.
+        token_starts: int32 [T]; first character in the context of each token of all contexts.
+        token_ends: int32 [T]; last character of each token.
+        paragraph_offsets: int64 [contexts + 1]; first token of each context.
+        start_positions: int32 [N]; position of the answer's first token in the sequence, 0 in
+            windows without the whole answer. `None` unless for training.
+        end_positions: int32 [N]; position of the last token, likewise.
+        is_impossible: bool [N]; windows without the whole answer. `None` unless for training.
+        cut_questions: indices of truncated questions.
     """
 
-    sequences: TokenSequences  # N windows
-    question_indices: np.ndarray  # int32 [N]; places in `SquadData.questions`, never decreasing
-    doc_span_index: np.ndarray  # int32 [N]; number of a window among those of its question, from 0
-    paragraph_indices: np.ndarray  # int32 [N]; places in `SquadData.contexts`
-    window_starts: np.ndarray  # int32 [N]; the window's first token among those of its context
-    # int32 [T]; first and last character, in the context, that each token of all contexts is from
+    sequences: TokenSequences
+    question_indices: np.ndarray
+    doc_span_index: np.ndarray
+    paragraph_indices: np.ndarray
+    window_starts: np.ndarray
     token_starts: np.ndarray
     token_ends: np.ndarray
-    paragraph_offsets: np.ndarray  # int64 [contexts + 1]; where a context begins in these two
-    # int32 [N]; places of the answer's first and last token in the sequence, 0 in windows without
-    # the whole answer; None unless to train on
+    paragraph_offsets: np.ndarray
     start_positions: np.ndarray | None = None
     end_positions: np.ndarray | None = None
-    # bool [N]; windows without the whole answer; None unless to train on
     is_impossible: np.ndarray | None = None
-    cut_questions: Sequence[int] = ()  # indices of the questions that were cut off
+    cut_questions: Sequence[int] = ()
 
     def __len__(self) -> int:
-        """N, the number of windows."""
+        """Number of windows N."""
         return len(self.sequences)
 
     @property
     def first_context_position(self) -> np.ndarray:
-        """int32 [N]; place in the sequence of its first context token."""
+        """int32 [N]; position of the first context token in the sequence."""
         return self.sequences.first_lengths
 
     def context_lengths(self, rows: np.ndarray) -> np.ndarray:
-        """How many context tokens windows have, int32 of the shape of `rows`."""
+        """Returns the number of context tokens of windows, int32 of the shape of `rows`."""
         second = self.sequences.lengths[rows] - self.sequences.first_lengths[rows]
         return np.maximum(second - 1, 0)
 
     def is_max_context(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Whether no other window shows a token with more context around it; else False.
+        """Returns whether no other window has more context around a token.
 
-        The context of a token is what there is less of, tokens before or tokens behind it; of two
-        windows with as much, the longer counts, then the first. The tokens are at `positions`, int
-        [n, ...], of the windows `rows`, int [n].
+        The context of a token is the smaller number of tokens before and after it; of two equal
+        windows the longer one counts, then the first. Tokens are at `positions`, int [n, ...], of
+        the windows `rows`, int [n].
         """
         shape = (-1,) + (1,) * (positions.ndim - 1)
         tokens = positions + (self.window_starts - self.first_context_position)[rows].reshape(shape)
@@ -214,7 +224,7 @@ class SquadFeatures:
         return is_best
 
     def _context_scores(self, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Context of tokens, counted in their paragraph, in a window; negative if not in it."""
+        """Returns the context of paragraph tokens; negative outside of the window."""
         lengths = self.context_lengths(rows)
         before = tokens - self.window_starts[rows]
         behind = lengths - 1 - before
@@ -223,7 +233,7 @@ class SquadFeatures:
 
     @cached_property
     def _most_overlaps(self) -> int:
-        """How far apart two windows of a question can be that share a token."""
+        """Returns the maximum distance of two windows of a question that share a token."""
         ends = self.window_starts + self.context_lengths(np.arange(len(self)))
         for distance in range(1, len(self)):
             is_same = self.question_indices[distance:] == self.question_indices[:-distance]
@@ -243,20 +253,25 @@ def squad_features(
     num_workers: int = 1,
     is_logged: bool = True,
 ) -> SquadFeatures:
-    """Tokenizes questions and contexts and cuts the contexts into windows, one a question at least.
+    """Tokenizes questions and contexts, and splits contexts into windows.
 
-    Every context is tokenized once. Windows of `max_seq_length` tokens at most, special ones
-    included, begin `doc_stride` tokens behind each other; a question has `max_query_length` tokens
-    at most, what is more is cut off. For training the features have positions of answers: the
-    tokens that the answer's characters, or its nearest characters that have a token, come from.
-    The number of workers, which tokenize, does not matter to the features.
+    Args:
+        data: the questions.
+        tokenizer: the tokenizer.
+        max_seq_length: maximum number of tokens of a window, including special tokens.
+        doc_stride: number of tokens between the starts of two windows.
+        max_query_length: maximum number of tokens of a question; longer ones are truncated.
+        is_training: whether to compute positions of answers. They are the tokens of the answer's
+            characters, or of its nearest characters with a token.
+        num_workers: number of processes that tokenize; the features do not depend on it.
+        is_logged: whether to log counts and truncated questions.
 
     Raises:
         ValueError: the lengths leave no room, or no window has an answer to train on.
 
     Source: `convert_examples_to_features` of the original's squad_utils.
-    Differs: the original aligns text and tokens for every question, and leaves questions out whose
-        context it cannot align or that has no token.
+    Differs: the original aligns text and tokens per question, and skips questions whose context it
+        cannot align or that has no token.
     """
     check_lengths(max_seq_length, doc_stride, max_query_length)
     tokens = _tokens(data, tokenizer, max_query_length, num_workers)
@@ -285,7 +300,7 @@ def squad_features(
         paragraph_indices=paragraphs[windows.questions].astype(np.int32),
         window_starts=windows.starts,
         token_starts=tokens.starts,
-        # A token made from no character ends before it begins, as the original has it.
+        # As in the original, a token without characters ends before it starts.
         token_ends=np.maximum(tokens.ends - 1, 0),
         paragraph_offsets=tokens.paragraph_offsets,
         cut_questions=tokens.cut_questions,
@@ -294,7 +309,7 @@ def squad_features(
 
 
 def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
-    """Raises ValueError unless a window has room for a token beside the longest question."""
+    """Raises ValueError unless a window has room for a token next to the longest question."""
     for flag, value in (("--doc_stride", doc_stride), ("--max_query_length", max_query_length)):
         if value < 1:
             raise ValueError(f"{flag} must be at least 1. Received: {value}")
@@ -309,7 +324,7 @@ def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -
 def _sequences(
     tokens: _Tokens, windows: Windows, paragraphs: np.ndarray, tokenizer: Tokenizer
 ) -> TokenSequences:
-    """Lays all windows out, some at a time."""
+    """Returns the sequences of all windows, computed in portions."""
     pool = np.concatenate([tokens.question_ids, tokens.context_ids])
     parts = []
     for begin in range(0, len(windows.starts), _WINDOWS_AT_ONCE):
@@ -321,7 +336,7 @@ def _sequences(
         )
         question_lengths = np.diff(tokens.question_offsets)[questions]
         lengths = np.stack([question_lengths, windows.lengths[chosen]], axis=1)
-        # Place of every token in the pool: where its piece begins, and its number in the piece.
+        # Index of every token in the pool: the start of its piece plus its number in the piece.
         flat = lengths.ravel()
         shifts = begins.ravel() - (np.cumsum(flat) - flat)
         places = np.repeat(shifts, flat) + np.arange(flat.sum())

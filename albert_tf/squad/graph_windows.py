@@ -1,7 +1,7 @@
-"""Questions and long contexts as windows, and answers from what a model says of them, in a graph.
+"""Windows of questions and contexts, and selection of answers, in a graph.
 
-What `squad.features` and `squad.answers` do with arrays. Q is the number of questions, N that of
-all windows, T that of the possible spans of all windows of a question.
+The counterpart of `squad.features` and `squad.answers`. Q is the number of questions, N the number
+of all windows, T the number of possible spans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from albert_tf.serving.saved_model import Outputs, Sequences, joined, row_parts
 
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
-# What Python's `str.strip` takes away.
+# Characters that Python's `str.strip` removes.
 _BLANKS = (
     r"[\x{9}-\x{D}\x{1C}-\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}"
     r"\x{205F}\x{3000}]+"
@@ -23,13 +23,13 @@ _BLANKS = (
 
 
 class SpanWindows(NamedTuple):
-    """The windows of all questions, those of one question one after the other."""
+    """The windows of all questions, those of a question adjacent."""
 
     sequences: Sequences  # N windows, [CLS] question [SEP] part of the context [SEP]
-    questions: tf.Tensor  # int32 [N]; whose they are, never decreasing
-    starts: tf.Tensor  # int32 [N]; first token, counted within the context
-    lengths: tf.Tensor  # int32 [N]; context tokens
-    most_overlaps: int  # how far apart two windows of a question can be that share a token
+    questions: tf.Tensor  # int32 [N]; index of the question, never decreasing
+    starts: tf.Tensor  # int32 [N]; index of the first token in the context
+    lengths: tf.Tensor  # int32 [N]; number of context tokens
+    most_overlaps: int  # maximum distance of two windows of a question that share a token
 
     @property
     def before_context(self) -> tf.Tensor:
@@ -37,7 +37,7 @@ class SpanWindows(NamedTuple):
         return self.sequences.first_lengths
 
     def context_tokens(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        """Places in windows `rows` [n], int32 [n, ...], as places in the tokens of contexts."""
+        """Converts positions, int32 [n, ...], in windows [n] to token indices in contexts."""
         shifts = tf.gather(self.starts - self.before_context, rows)
         return positions + tf.reshape(shifts, [-1] + [1] * (positions.shape.rank - 1))
 
@@ -59,7 +59,7 @@ class SpanWindows(NamedTuple):
         return (own[:, :, 0] >= 0) & ~tf.reduce_any(is_better & is_other[:, None, :], axis=2)
 
     def _context_scores(self, rows: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-        """Context of tokens, counted in their context, in a window; negative if not in it."""
+        """Returns the context of tokens; negative outside of the window."""
         lengths = tf.gather(self.lengths, rows)
         before = tokens - tf.gather(self.starts, rows)
         least = tf.minimum(before, lengths - 1 - before)
@@ -76,7 +76,7 @@ def span_windows(
     doc_stride: int,
     max_query_length: int,
 ) -> SpanWindows:
-    """Cuts every context into windows, at least one, up to the first that reaches its end.
+    """Splits every context into windows, at least one, up to the first that reaches its end.
 
     Questions and contexts are int32 [Q, (tokens)]; for the lengths see
     `squad.features.squad_features`.
@@ -101,38 +101,38 @@ def span_windows(
 
 
 class Contexts(NamedTuple):
-    """Where answers are looked for."""
+    """The texts that contain the answers."""
 
     texts: tf.Tensor  # string [Q], UTF-8
-    starts: tf.RaggedTensor  # int32 [Q, (tokens)]; first byte that a token comes from
-    ends: tf.RaggedTensor  # int32 [Q, (tokens)]; one past the last such byte
+    starts: tf.RaggedTensor  # int32 [Q, (tokens)]; first byte of each token
+    ends: tf.RaggedTensor  # int32 [Q, (tokens)]; one past the last byte
 
 
 class Spans(NamedTuple):
     """Parts of contexts that may be answers, [T] each."""
 
-    windows: tf.Tensor  # int32; of which window
-    questions: tf.Tensor  # int32; of which question
-    scores: tf.Tensor  # float64; the sum of what the model says of start and end
-    starts: tf.Tensor  # int32; first byte, without white space before the text
-    texts: tf.Tensor  # string; without white space around it
+    windows: tf.Tensor  # int32
+    questions: tf.Tensor  # int32
+    scores: tf.Tensor  # float64; sum of the scores of start and end
+    starts: tf.Tensor  # int32; first byte after leading blanks
+    texts: tf.Tensor  # string; stripped
 
     def rows(self, rows: tf.Tensor) -> Spans:
-        """Returns some of them, integer [t]."""
+        """Returns the given rows, integer [t]."""
         return Spans(*(tf.gather(column, rows) for column in self))
 
 
 class Beams(NamedTuple):
-    """Starts and ends to be tried, best first, of n windows."""
+    """Starts and ends to try for n windows, best first."""
 
-    starts: tf.Tensor  # int32 [n, K]; places in the sequence; -1 = none
+    starts: tf.Tensor  # int32 [n, K]; positions in the sequence; -1 = none
     start_scores: tf.Tensor  # float32 [n, K]
     ends: tf.Tensor  # int32 [n, K, M], or [n, 1, M] for all starts; -1 = none
     end_scores: tf.Tensor  # float32, the same shape
 
 
 def logit_beams(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor, n_best_size: int) -> Beams:
-    """Takes the best starts and ends of logits [n, S] of SQuAD 1.1, the first of equals first.
+    """Returns the best starts and ends of logits [n, S] of SQuAD 1.1; ties keep their order.
 
     The mask, int32 [n, S], is 0 for padding; `n_best_size` is K and M.
     """
@@ -150,7 +150,7 @@ def _best(logits: tf.Tensor, mask: tf.Tensor, count: int) -> tuple[tf.Tensor, tf
 
 
 def found_beams(outputs: Mapping[str, tf.Tensor]) -> Beams:
-    """Takes the beams that a model of SQuAD 2.0 has found; see `SpanBeamHead.call`."""
+    """Returns the beams of a model of SQuAD 2.0; see `SpanBeamHead.call`."""
     starts = outputs["start_top_index"]
     shape = tf.concat([tf.shape(starts), [-1]], axis=0)
     return Beams(
@@ -164,9 +164,9 @@ def found_beams(outputs: Mapping[str, tf.Tensor]) -> Beams:
 def possible_spans(
     beams: Beams, windows: SpanWindows, rows: tf.Tensor, contexts: Contexts, max_answer_length: int
 ) -> Spans:
-    """Gives the pairs of a start and an end that can be answers; see `AnswerSelector`.
+    """Returns the pairs of a start and an end that can be answers; see `AnswerSelector`.
 
-    `beams` are those of the windows that `rows`, int32 [n], names.
+    `beams` are those of the windows `rows`, int32 [n].
     """
     starts, ends = beams.starts[:, :, None], beams.ends
     context_ends = tf.gather(windows.before_context + windows.lengths, rows)
@@ -177,7 +177,7 @@ def possible_spans(
         & (ends - starts < max_answer_length)
     )
     places = tf.where(is_span)
-    # The ends of SQuAD 1.1 are those of every start.
+    # In SQuAD 1.1 all starts share the ends.
     beam = tf.minimum(places[:, 1], tf.shape(ends, tf.int64)[1] - 1)
     end_places = tf.stack([places[:, 0], beam, places[:, 2]], axis=1)
     chosen = tf.gather(rows, places[:, 0])
@@ -208,20 +208,20 @@ def _cut_out(
     first: tf.Tensor,
     last: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """First byte and text of T spans, without the white space around them.
+    """Returns first byte and text of T spans, stripped.
 
-    `places`, int64 [T], says which of `rows`, int32 [n], a span is in; `first` and `last`, int32
-    [T], are its first token and its last itself, counted within the context.
+    `places`, int64 [T], are the indices of the spans' windows in `rows`, int32 [n]; `first` and
+    `last`, int32 [T], are the first and the last token, counted within the context.
     """
     questions = tf.gather(windows.questions, rows)
     texts = tf.gather(contexts.texts, questions)
-    # Only the windows' parts are copied for every span: contexts may be very long.
+    # Only parts of contexts are copied for every span, because contexts may be very long.
     token_begins = tf.gather(contexts.starts.row_starts(), questions)
     offsets = tf.gather(token_begins, places)
     starts = tf.gather(contexts.starts.flat_values, offsets + tf.cast(first, tf.int64))
     ends = tf.gather(contexts.ends.flat_values, offsets + tf.cast(last, tf.int64))
-    # A token made from no character ends before it begins, as the original has it; so one that
-    # would end before the first character holds that.
+    # As in the original, a token without characters ends before it starts; at the start of the
+    # context it gets the first character.
     lengths = tf.strings.length(tf.strings.substr(texts, 0, 1, unit="UTF8_CHAR"))
     ends = tf.where(ends == 0, tf.gather(lengths, places), ends)
     count = tf.shape(rows)[0]
@@ -240,15 +240,14 @@ def _cut_out(
 
 
 def best_answers(spans: Spans, contexts: Contexts, n_best_size: int) -> Outputs:
-    """Picks the N = `n_best_size` best answers of every question; a text counts once, for its best.
+    """Returns the N = `n_best_size` best distinct answers of every question.
 
     Returns:
         Best first: `n_best_answers` string [Q, N], `n_best_probabilities` float32 [Q, N];
-        `n_best_start`, `n_best_end`, `n_best_start_byte`, `n_best_end_byte` int32 [Q, N], places
-        in the context in characters (code points) and in bytes. Where there are less than N: "",
-        0, -1.
+        `n_best_start`, `n_best_end`, `n_best_start_byte`, `n_best_end_byte` int32 [Q, N], indices
+        in the context in characters (code points) and in bytes. Filled with "", 0, -1.
     """
-    # Of equals the first window, start and end is first.
+    # Ties keep the order of windows, starts and ends.
     spans = spans.rows(_stable_order(-spans.windows))
     spans = spans.rows(_stable_order(spans.scores))
     spans = spans.rows(_stable_order(-spans.questions))
@@ -277,12 +276,12 @@ def best_answers(spans: Spans, contexts: Contexts, n_best_size: int) -> Outputs:
 
 
 def _stable_order(values: tf.Tensor) -> tf.Tensor:
-    """The places of values [T] from the largest down, the first of equals first."""
+    """Returns the indices of values [T] in descending order; ties keep their order."""
     return tf.math.top_k(values, tf.shape(values)[0]).indices
 
 
 def _softmax(scores: tf.Tensor) -> tf.Tensor:
-    """Float32 probabilities of the last axis of float64 scores; 0 where all are -inf."""
+    """Returns float32 probabilities of the last axis of float64 scores; 0 if all are -inf."""
     is_there = tf.math.is_finite(scores)
     best = tf.reduce_max(tf.where(is_there, scores, scores.dtype.min), axis=-1, keepdims=True)
     exponentials = tf.where(is_there, tf.exp(tf.where(is_there, scores - best, 0.0)), 0.0)
@@ -291,7 +290,7 @@ def _softmax(scores: tf.Tensor) -> tf.Tensor:
 
 
 def _characters(texts: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Places [Q, N] in UTF-8 texts [Q] counted in characters instead of bytes; -1 stays."""
+    """Converts byte indices [Q, N] in UTF-8 texts [Q] to character indices; -1 is kept."""
     count = tf.shape(places)[1]
     copies = tf.repeat(texts[:, None], count, axis=1)
     before = tf.strings.substr(copies, tf.zeros_like(places), tf.maximum(places, 0))

@@ -1,6 +1,6 @@
-"""Scores of answers to questions, by the definitions of SQuAD 1.1, SQuAD 2.0 and CMRC 2018.
+"""Scores of answers by the definitions of SQuAD 1.1, SQuAD 2.0 and CMRC 2018.
 
-Each is a percentage over all questions; a question without a prediction scores 0.
+Scores are percentages over all questions; a question without a prediction scores 0.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from absl import logging
 
 from albert_tf.squad.data import Question
 
-_NO_ANSWER_LIMIT = 1.0  # the official program's, meant for probabilities
+_NO_ANSWER_LIMIT = 1.0  # of the official program, for probabilities
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
-# What CMRC's program takes for punctuation: it stands alone, and does not count.
+# Punctuation of CMRC's program, which is ignored.
 _CMRC_PUNCTUATION = re.compile(r"[-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）－～『』]")
 _CHINESE = "\u4e00-\u9fff"
 _SEGMENT = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
 
 
 def normalize_answer(text: str) -> str:
-    """Returns the words of an answer: in lower case, without ASCII punctuation and articles."""
+    """Returns the words of an answer in lower case, without ASCII punctuation and articles."""
     words = text.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", words).split())
 
 
 def exact_match(prediction: str, references: Sequence[str]) -> float:
-    """Returns 1 where the prediction is one of the references after normalisation, else 0."""
+    """Returns 1 if the normalized prediction equals a reference, otherwise 0."""
     words = normalize_answer(prediction)
     return float(any(words == normalize_answer(reference) for reference in references))
 
 
 def f1(prediction: str, references: Sequence[str], version: int) -> float:
-    """Returns the F1 of the words of the prediction and of the reference nearest to it.
+    """Returns the word F1 of the prediction and the best reference.
 
-    Two answers without a word get 0 in version 1 of SQuAD, 1 in version 2.
+    Two answers without words score 0 in version 1 of SQuAD, 1 in version 2.
     """
     words = normalize_answer(prediction).split()
     return max(_word_f1(words, normalize_answer(text).split(), version) for text in references)
@@ -61,33 +61,32 @@ def _harmonic_mean(common: int, predicted: Sequence[str], wanted: Sequence[str])
 
 
 def has_references(questions: Sequence[Question], version: int) -> bool:
-    """Whether predictions can be scored; in version 2 impossible questions have their answer."""
+    """Returns whether predictions can be scored; version 2 can also score impossible questions."""
     return any(
         question.answers or (version == 2 and question.is_impossible) for question in questions
     )
 
 
 def is_chinese(questions: Sequence[Question]) -> bool:
-    """Whether most of the questions that have a reference have one with Chinese characters."""
+    """Returns whether most first references contain Chinese characters."""
     firsts = [question.answers[0][0] for question in questions if question.answers]
     return sum(bool(re.search(f"[{_CHINESE}]", text)) for text in firsts) * 2 > len(firsts)
 
 
 def v1_scores(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Scores answers, by the ids of their questions, by SQuAD 1.1's definition.
+    """Scores answers by id as defined by SQuAD 1.1.
 
-    Questions without references are left out, and counted in a warning; one without a prediction
-    scores 0.
+    Questions without references are skipped with a warning; one without a prediction scores 0.
 
     Returns:
-        `exact_match` and `f1`, 0 to 100. Where most references are Chinese, whose words nothing
-        separates, also `char_exact_match` and `char_f1` by the definition of CMRC 2018.
+        `exact_match` and `f1`, 0 to 100. If most references are Chinese, also `char_exact_match`
+        and `char_f1` as defined by CMRC 2018, because blanks do not separate Chinese words.
 
     Raises:
         ValueError: no question has a reference.
 
-    Differs: the official program ends with an error at a question without references. That of CMRC
-        2018 splits words of Latin letters with NLTK, here blanks separate them.
+    Differs: the official program fails at a question without references. CMRC 2018's program splits
+        Latin words with NLTK; here blanks separate them.
     """
     _check_references(questions, 1)
     scored = [question for question in questions if question.answers]
@@ -114,7 +113,7 @@ def _cmrc_exact(prediction: str, references: Sequence[str]) -> bool:
 
 
 def _cmrc_f1(prediction: str, references: Sequence[str]) -> float:
-    """F1 of the longest run of segments that prediction and reference share; the best reference."""
+    """Returns F1 of the longest common run of segments with the best reference."""
     predicted, *wanted = (
         _SEGMENT.findall(_CMRC_PUNCTUATION.sub(" ", text.lower()))
         for text in (prediction, *references)
@@ -133,30 +132,30 @@ def v2_scores(
     null_odds: Mapping[str, float],
     threshold: float | None = None,
 ) -> dict[str, float]:
-    """Scores answers, or the decision to give none, by SQuAD 2.0's definition.
+    """Scores answers and unanswered questions as defined by SQuAD 2.0.
 
     Args:
-        questions: with their references; one without is unanswerable.
-        answers: the best answer for each question's id, no threshold applied; a question whose
-            answer lacks scores 0, whatever its reference.
-        null_odds: for each question's id, the higher the less it looks answerable.
-        threshold: null odds from which on no answer is given; None takes `best_f1_thresh`.
+        questions: questions with references; a question without is unanswerable.
+        answers: best answer by id, without a threshold. A missing answer scores 0.
+        null_odds: null odds by id, higher if less answerable.
+        threshold: null odds from which a question is not answered. If `None`, `best_f1_thresh` is
+            used.
 
     Returns:
-        `exact`, `f1` and `total`, also with `HasAns_` and `NoAns_` before them of the questions
-        with and without an answer: at the threshold, as the original reports them, that is, null
-        odds above 1.0 count as no answer whatever the threshold.
-        `predictions_exact`, `predictions_f1`: without that rule, what the official program says of
-        the answers written. `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`: the
-        best threshold on these very questions, one exactly at it counted as answered.
+        `exact`, `f1` and `total`, also prefixed by `HasAns_` and `NoAns_` for questions with and
+        without
+        an answer: at the threshold, and as in the original, null odds above 1.0 count as
+        unanswered.
+        `predictions_exact`, `predictions_f1`: without that rule, as the official program scores the
+        written answers. `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`: the best
+        threshold on these questions; null odds equal to it count as answered.
         `null_score_diff_threshold`: the threshold used.
 
     Raises:
-        ValueError: nothing tells which answers are right, or null odds lack.
+        ValueError: there are no references, or null odds are missing.
 
     Source: squad_utils.py of the original release, evaluate_v2, and the official program. The
-        threshold is 0 where it is best to answer nothing. Of an id that occurs twice, the last
-        counts.
+        threshold is 0 if it is best to answer nothing. If an id occurs twice, the last counts.
     """
     _check_references(questions, 2)
     questions = list({question.qas_id: question for question in questions}.values())
@@ -188,7 +187,7 @@ def v2_scores(
         best |= _best_threshold(name, float(is_unanswerable.sum()), gains, odds)
     if threshold is None:
         threshold = best["best_f1_thresh"]
-    # What an empty answer scores.
+    # Scores of empty answers.
     empty_scores = is_given & np.array([texts == [""] for texts in references])
     written = {name: np.where(odds >= threshold, empty_scores, v) for name, v in raw.items()}
     is_none = odds > _NO_ANSWER_LIMIT
@@ -206,12 +205,12 @@ def v2_scores(
 def _best_threshold(
     name: str, if_none: float, gains: np.ndarray, odds: np.ndarray
 ) -> dict[str, float]:
-    """The best score with any threshold, and that threshold, which answers what is at it.
+    """Returns the best score over all thresholds, and that threshold.
 
-    It is `if_none` if nothing is answered; answering a question adds `gains`, float64 [Q].
+    The score is `if_none` if nothing is answered; answering a question adds `gains`, float64 [Q].
     """
     order = np.argsort(odds, kind="stable")
-    # Entry n: the n questions that look most answerable are answered, the others are not.
+    # Entry n: only the n most answerable questions are answered.
     totals = np.cumsum(np.concatenate([[if_none], gains[order]]))
     number = int(totals.argmax())
     threshold = odds[order[number - 1]] if number else 0.0

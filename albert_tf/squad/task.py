@@ -1,4 +1,4 @@
-"""Question answering: where in a text the answer starts and ends, and whether there is one."""
+"""Question answering: start and end of the answer in a context, and whether there is an answer."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ START, END, ANSWERABILITY = "start_loss", "end_loss", "answerability_loss"
 
 
 class SquadTask(InMemoryTask):
-    """The task of `run_squad.py`, as the trainer sees it; an example is a window of a context.
+    """The training task of `run_squad.py`; an example is a window of a context.
 
-    Version 1, where every question has an answer, chooses among all positions, padding too, so its
-    loss is that of the original with the padding "max" alone. Version 2 looks for `end_n_top` ends
-    of each of `start_n_top` starts, and has dropout before the score of having no answer. For the
-    rest see `InMemoryTask`.
+    Version 1, where every question has an answer, chooses among all positions including padding, so
+    its loss equals that of the original only with the padding "max". Version 2 considers
+    `end_n_top` ends of each of `start_n_top` starts, and applies dropout before the no-answer
+    score. For other arguments see `InMemoryTask`.
 
     Raises:
-        ValueError: no such version, sequences longer than the model's position table, or nothing
-            to learn from.
+        ValueError: the version is unknown, `max_seq_length` exceeds the positions of the model, or
+            there is nothing to learn from.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class SquadTask(InMemoryTask):
         return spans if self.version == 1 else spans + 0.5 * losses[ANSWERABILITY].mean()
 
     def metrics(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`; of ends in version 2, given the true start."""
+        """See `Task`; ends in version 2 are predicted given the true start."""
         weights = features[EXAMPLE_WEIGHTS]
         scores = "logits" if self.version == 1 else "log_probs"
         metrics = {

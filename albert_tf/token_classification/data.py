@@ -1,22 +1,22 @@
-"""Sentences whose words have labels: columns as in CoNLL, or JSON lines.
+"""Sentences with labelled words: columns as in CoNLL, or JSON Lines.
 
-`.jsonl`, `.ndjson` and `.json` hold one object a line, its keys being
+`.jsonl`, `.ndjson` and `.json` files contain one object per line with the keys
 
-* `tokens` and, where they are known, `labels`: lists of texts, equally long; or
-* `text` and, where they are known, `entities`: a list of `{"start": 0, "end": 4, "label": "PER"}`,
-  in characters (code points), end exclusive. The text is split into words, see `split_words`.
+* `tokens` and optionally `labels`: lists of texts of equal length; or
+* `text` and optionally `entities`: a list of `{"start": 0, "end": 4, "label": "PER"}` in characters
+  (code points), end exclusive. The text is split into words, see `split_words`.
 
-Of an object with both kinds of keys `tokens` and `labels` are read.
+If an object has both kinds of keys, `tokens` and `labels` are read.
 
-Every other file has a word a line and blank lines between sentences. Columns are separated by tabs
-if the first row has one, else by blanks and tabs; all rows have as many. `-DOCSTART-` begins a line
-between documents. A line that begins with `#` before the first word of a sentence is a comment if
-it has another number of columns than the rows, or is a comment of CoNLL-U: `# newdoc`, `# newpar`
-or `# key = value`. All others are rows, because `#` is also a word. Files of ten columns are
-CoNLL-U, where lines whose first column is `1-2` or `1.1` are no words; more columns, as of
-predictions, have `_` there.
+All other files have one word per line and blank lines between sentences. Columns are separated by
+tabs if the first row contains one, otherwise by blanks and tabs; all rows have the same number.
+`-DOCSTART-` starts a line between documents. A line that starts with `#` before the first word of a
+sentence is a comment if its number of columns differs from the rows, or if it is a CoNLL-U comment:
+`# newdoc`, `# newpar` or `# key = value`. All other lines are rows, because `#` is also a word.
+Files with 10 columns are CoNLL-U; their lines with `1-2` or `1.1` in the first column are not
+words, and have `_` in additional columns, such as predictions.
 
-Words are what the file has: to clean them is up to the tokenizer. They may be empty.
+Words are unchanged, and may be empty; the tokenizer cleans them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from albert_tf.tokenization.word_piece import spread_words
 
 T = TypeVar("T")
 _DOCUMENT = "-DOCSTART-"
-_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # a CoNLL-U row of several words, or of none
-# Of CoNLL-U, whose rows have tabs.
+_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # CoNLL-U's multiword and empty-node rows
+# CoNLL-U comments; rows contain tabs.
 _COMMENT = re.compile(r"# +(?:new(?:doc|par)(?: +id +=[^\t]*| *)|[^\s=]+ +=(?: [^\t]*)?)")
 _CONLLU_COLUMNS = 10
 _BLANKS = " \t"
@@ -51,7 +51,7 @@ _WANTED = (
 
 
 def is_json_lines(path: str) -> bool:
-    """Whether a file is read as JSON lines, which its ending says."""
+    """Returns whether a file is read as JSON Lines, by its extension."""
     name = path.lower()
     return any(name.endswith(e) and kind == FORMATS[".jsonl"] for e, kind in FORMATS.items())
 
@@ -64,20 +64,20 @@ def read_sentences(
     flag: str = "--train_file",
     needs_labels: bool = False,
 ) -> Iterator[Sentence]:
-    """Reads a file, sentence by sentence; those without words are left out.
+    """Reads a file sentence by sentence; sentences without words are skipped.
 
     Args:
         path: the file, or "-" for the standard input.
-        token_column: number of the column of words from 0, or from -1 backwards.
-        label_column: likewise of labels. A file without this column has no labels, and so has one
-            of a single column. None: labels are not read. JSON lines have keys instead.
+        token_column: column of the words, from 0, or backwards from -1.
+        label_column: column of the labels, likewise. A file without this column, or with a single
+            column, has no labels. If `None`, labels are not read. Ignored for JSON Lines.
         flag: the flag that names the file, for errors.
-        needs_labels: refuses sentences without labels.
+        needs_labels: whether to reject sentences without labels.
 
     Raises:
-        ValueError: the file is missing, without a word or not UTF-8 text; a row has more or fewer
-            columns than the first, a line is none of the objects above, an entity overlaps another
-            one or cuts a word, a label is empty or missing. Names flag, file and line.
+        ValueError: the file is missing, contains no word or is not UTF-8; the number of columns
+            changes, a line is not one of the objects above, an entity overlaps another or splits a
+            word, or a label is empty or missing. Names flag, file and line.
     """
     columns = (token_column, label_column)
     read: Iterator[Sentence | None]
@@ -99,8 +99,8 @@ def read_sentences(
 
 
 def _lines(path: str, flag: str) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers from 1, without line feeds."""
-    can_be_read_twice(path, flag, "a file of words and labels")  # that is, it exists
+    """Yields the lines without line feeds, and their numbers from 1."""
+    can_be_read_twice(path, flag, "a file of words and labels")  # raises if it does not exist
     where, number = f"{flag}: {path}", 1
     with open_input(path) as file:
         for group in read_lines(file):
@@ -112,14 +112,14 @@ def _lines(path: str, flag: str) -> Iterator[tuple[int, str]]:
             number += len(group)
 
 
-# A row: its number, the line as it is, and its cells; None for what is no word. The last is what
-# such a line has in the column of predictions, "" for none. With _NO_LABEL it ends no sentence.
+# Line number, line, cells (`None` if it is not a word), and the cell that other lines get in the
+# column of predictions, "" for none. Lines with _NO_LABEL do not end a sentence.
 _Row = tuple[int, str, list[str] | None, str]
 _NO_LABEL = "_"
 
 
 def _cells(line: str, tab: bool) -> list[str]:
-    """The columns of a line; other blanks than U+0020 and tabs belong to the words."""
+    """Returns the columns of a line; blanks other than U+0020 and tabs are parts of words."""
     if tab:
         return line.split("\t")
     cells = line.replace("\t", " ").split(" ")
@@ -127,10 +127,10 @@ def _cells(line: str, tab: bool) -> list[str]:
 
 
 def _conll_rows(path: str, token_column: int, flag: str) -> Iterator[_Row]:
-    """The lines of a file of columns; raises ValueError if a row has another width."""
+    """Yields the lines of a file of columns; raises ValueError if the number of columns changes."""
     lines = _lines(path, flag)
     head: list[tuple[int, str]] = []
-    first = ""  # row; of a file that has only lines with #, the last of them
+    first = ""  # the first row, or the last line if all lines start with #
     for number, line in lines:
         head.append((number, line))
         line = line.removesuffix("\r")
@@ -214,7 +214,7 @@ def _conll_sentences(
 
 
 def _indices(path: str, width: int, columns: tuple[int, int | None], flag: str) -> tuple[int, int]:
-    """The columns of words and labels from 0; -1 where there are no labels."""
+    """Returns the columns of words and labels from 0; -1 without labels."""
     token, label = columns
     if not -width <= token < width:
         raise ValueError(
@@ -234,7 +234,7 @@ def _indices(path: str, width: int, columns: tuple[int, int | None], flag: str) 
 def _json_sentences(
     path: str, label_column: int | None, flag: str
 ) -> Iterator[tuple[int, str, dict[str, Any] | None, Sentence | None]]:
-    """The lines, their objects and sentences; None for blank lines, and objects without words."""
+    """Yields lines with objects and sentences, `None` for blank lines and without words."""
     for number, line in _lines(path, flag):
         if not line.strip():
             yield number, line, None, None
@@ -285,10 +285,7 @@ def _with_text(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | No
 def _word_entities(
     values: Iterable[JsonValue], text: str, offsets: Sequence[tuple[int, int]]
 ) -> list[Entity]:
-    """Entities in characters as those of the words; blanks at their ends do not matter.
-
-    Raises ValueError: see `read_sentences`.
-    """
+    """Converts entities from characters to words; blanks at their ends are ignored."""
     spans = []
     for value in values:
         start, end = value["start"].whole_number(), value["end"].whole_number()
@@ -316,8 +313,7 @@ def _word_entities(
     return [Entity(kind, first, last) for first, last, kind, _ in spans]
 
 
-# What a character is to `split_words`: a blank, one that is dropped, a word by itself, or a part of
-# one.
+# Classes of characters: blank, dropped, a word, part of a word.
 _BLANK, _DROPPED, _SINGLE, _PART = " \0!a"
 
 
@@ -333,13 +329,13 @@ _WORD = re.compile(f"{_SINGLE}|{_PART}(?:[{_PART}{_DROPPED}]*{_PART})?")
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Splits a text at blanks, punctuation and ideographs, as BERT's basic tokenizer does.
+    """Splits a text at blanks, punctuation and ideographs, like BERT's basic tokenizer.
 
-    Control and format characters (categories Cc and Cf) inside a word belong to it; elsewhere they
-    are in none.
+    Control and format characters (categories Cc and Cf) inside a word belong to it; others are
+    dropped.
 
     Returns:
-        Start and end of each word, in characters, end exclusive.
+        Start and end of each word in characters, end exclusive.
     """
     return [match.span() for match in _WORD.finditer(text.translate(_CLASSES))]
 
@@ -353,26 +349,24 @@ def write_predictions(
     token_column: int = 0,
     flag: str = "--predict_file",
 ) -> None:
-    """Writes a file again with what is predicted for its words; memory does not grow.
+    """Writes a copy of a file with predictions for its words; memory use is constant.
 
-    Rows get the label as one more column, the last one; all other lines stay as they are, except
-    that those with as many columns get `O` (`-DOCSTART-`) or `_` (CoNLL-U's `1-2`), so that all
-    rows have equally many. A tab parts it from a single column. Where blanks part the columns,
-    those in a label become `_`. Objects get `predicted_labels`, those with a text
-    `predicted_entities`, see `text_entities`.
+    Rows get the label as an additional last column. Other lines are unchanged, except that those
+    with the same number of columns get `O` (`-DOCSTART-`) or `_` (CoNLL-U's `1-2`). A tab separates
+    the label from a single column. If blanks separate the columns, blanks in labels become `_`.
+    Objects get `predicted_labels`, or with a text `predicted_entities`, see `text_entities`.
 
     Args:
         input_path: a file, which is read again.
-        output: opened in binary mode.
-        predicted: label and probability of each word, for every sentence of `read_sentences`, in
-            order.
-        scheme: that of the labels.
+        output: a binary file.
+        predicted: labels and probabilities of the words of every sentence of `read_sentences`.
+        scheme: scheme of the labels.
         token_column: see `read_sentences`.
-        flag: likewise.
+        flag: see `read_sentences`.
 
     Raises:
-        ValueError: see `read_sentences`; or there are more or fewer predictions than sentences or
-            words: the file has changed.
+        ValueError: see `read_sentences`; or the number of sentences or words differs from the
+            predictions, because the file has changed.
     """
     remaining = iter(predicted)
     lines = (_labelled_objects if is_json_lines(input_path) else _labelled_rows)(
@@ -389,7 +383,7 @@ def write_predictions(
 
 
 class _ChangedError(Exception):
-    """A file has other sentences than it had."""
+    """The sentences of a file have changed."""
 
 
 _Predictions = Iterator[tuple[Sequence[str], Sequence[float]]]
@@ -398,7 +392,7 @@ _Predictions = Iterator[tuple[Sequence[str], Sequence[float]]]
 def _labelled_rows(
     path: str, predicted: _Predictions, scheme: str, token_column: int, flag: str
 ) -> Iterator[str]:
-    labels: Iterator[str] | None = None  # of the sentence that goes on
+    labels: Iterator[str] | None = None  # of the current sentence
     for _, raw, cells, filler in _conll_rows(path, token_column, flag):
         line = raw.removesuffix("\r")
         separator = " " if " " in line.strip(" ") and "\t" not in line else "\t"
@@ -451,17 +445,17 @@ def text_entities(
     probabilities: Sequence[float],
     scheme: str,
 ) -> list[dict[str, Any]]:
-    """Returns the entities of a text, see `entities`, as objects of JSON lines.
+    """Returns the entities of a text, see `entities`, as objects for JSON Lines.
 
     Args:
         offsets: start and end of each word in the text.
-        labels: of each word.
-        probabilities: of each of these labels.
-        scheme: that of the labels.
+        labels: label of each word.
+        probabilities: probability of each label.
+        scheme: scheme of the labels.
 
     Returns:
-        `start` and `end` in characters, end exclusive, `label`, its type, and `probability`, the
-        mean of those of its words.
+        `start` and `end` in characters, end exclusive; `label`, the type; and `probability`, the
+        mean over the words.
     """
     return [
         {

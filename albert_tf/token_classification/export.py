@@ -1,4 +1,4 @@
-"""A token classifier as a SavedModel that needs only TensorFlow: of token ids, or of texts."""
+"""SavedModels of token classifiers, which take token ids or texts and need only TensorFlow."""
 
 from __future__ import annotations
 
@@ -42,31 +42,30 @@ from albert_tf.tokenization.base import Tokenizer
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 _TOKENS_AT_ONCE = 8192  # a long text has more windows than the memory for one batch
 
-# What a character is in a text: a blank, one that belongs to no word or to the one that it stands
-# in, a word by itself, or a part of one.
+# Classes of characters: blank, dropped, a word, part of a word.
 _BLANK, _DROPPED, _SINGLE, _PART = range(4)
 
 
 def export_token_classifier(
     model: AlbertForTokenClassification, labels: Labels, export_dir: str
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`, complete or not at all.
+    """Writes a SavedModel atomically into a new subdirectory of `export_dir`.
 
-    It computes in float32 without dropout, whatever the precision of `model`, and holds the
-    weights alone. Its signature, called `tokens` and `serving_default`, takes `input_ids`,
-    `input_mask` (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S] each, B being the
-    number of sequences and S any length up to the model's `max_position_embeddings`.
+    It computes in float32 without dropout, whatever the precision of `model`, and contains only the
+    weights. Its signature, called `tokens` and `serving_default`, takes `input_ids`, `input_mask`
+    (1 = real token, 0 = padding) and `segment_ids`, int32 [B, S] each: B sequences, S any length up
+    to `max_position_embeddings`.
 
-    It gives `probabilities`, float32 [B, S, K], `predictions`, int32 [B, S], the likeliest class,
-    and `predicted_labels`, string [B, S]. Tokens that answer no word (special ones, padding, and
-    all but the first piece of a word) have them, too. The names of all classes, in the order of the
-    probabilities, stand in `assets.extra/labels.json`.
+    Outputs: `probabilities`, float32 [B, S, K], `predictions`, int32 [B, S], the most probable
+    class, and `predicted_labels`, string [B, S]. All tokens have outputs, including special tokens,
+    padding and all but the first piece of a word. `assets.extra/labels.json` contains the names of
+    the classes in the order of the probabilities.
 
     Returns:
-        Path of the subfolder, named after the time, in seconds.
+        Path of the subdirectory, which is named after the time in seconds.
 
     Raises:
-        ValueError: the labels are not the model's, or nothing can be written there.
+        ValueError: the labels do not match the model, or the directory cannot be written.
 
     Differs: the original has no such model.
     """
@@ -84,7 +83,7 @@ def export_token_classifier(
 
 
 def _label_files(labels: Labels) -> dict[str, str]:
-    """The names of the labels, and what tells the model from a classifier of texts."""
+    """Returns the label names, and the task that distinguishes the model from a text classifier."""
     task = json.dumps(TrainedTask(TOKENS, labels, False).to_dict())
     return {LABELS_FILE: labels_json(labels), f"task/{LABELS_FILE}": task}
 
@@ -96,30 +95,30 @@ def export_text_token_classifier(
     export_dir: str,
     max_seq_length: int,
 ) -> str:
-    """Writes a SavedModel into a new subfolder of `export_dir`/text; see `export_token_classifier`.
+    """Writes a SavedModel that takes texts into a new subdirectory of `export_dir`/text.
 
-    It needs TensorFlow and the operations of TensorFlow Text, and answers as
-    `token_classification.tag.TokenClassifier` does: texts of more than `max_seq_length` tokens go
-    through overlapping windows, and each word is answered once, by the window in which it has most
-    context. Its signature `serving_default` takes `texts`, string [B], UTF-8, and gives, W being
-    the words of the text that has most and N the entities of the one that has most:
+    It needs TensorFlow and the operations of TensorFlow Text, and predicts like
+    `token_classification.tag.TokenClassifier`: texts of more than `max_seq_length` tokens are split
+    into overlapping windows, and each word is predicted once, in the window with most context. Its
+    signature `serving_default` takes `texts`, string [B], UTF-8. Outputs, with W words and N
+    entities at most per text:
 
-    * `words`, string [B, W]; `word_labels`, string [B, W], the likeliest ones, of the first piece;
-      `word_probabilities`, float32 [B, W], those of the labels.
+    * `words`, string [B, W]; `word_labels`, string [B, W], the most probable labels of the first
+      pieces; `word_probabilities`, float32 [B, W].
     * unless labels are plain, `entities` and `entity_types`, string [B, N], and
-      `entity_probabilities`, float32 [B, N], the means of those of their words.
+      `entity_probabilities`, float32 [B, N], means over their words.
     * `word_start`, `word_end`, `entity_start` and `entity_end`, int32, so that text[start:end] is
-      the word or entity in characters (Unicode code points); `word_start_byte` and so on, the same
-      in bytes.
+      the word or entity in characters (Unicode code points); `word_start_byte` and so on, in bytes.
 
-    Where a text has fewer there are "", 0 and -1.
+    Missing values are "", 0 and -1.
 
     Returns:
-        Path of the subfolder.
+        Path of the subdirectory.
 
     Raises:
-        ValueError: the labels are not the model's, `max_seq_length` leaves no room or exceeds its
-            positions, the tokenizer has no counterpart in a graph, or nothing can be written there.
+        ValueError: the labels do not match the model, `max_seq_length` is too small or exceeds its
+            positions, the tokenizer is not supported in a graph, or the directory cannot be
+            written.
 
     Differs: the original has no such model.
     """
@@ -135,23 +134,23 @@ def export_text_token_classifier(
         labels,
         max_seq_length,
     )
-    graph_tokenizer.of_words = tagger  # its tables are saved with the tokenizer's
+    graph_tokenizer.of_words = tagger  # saves its tables with those of the tokenizer
     return write_text_model(
         copy, graph_tokenizer, tagger, {"texts": 1}, export_dir, _label_files(labels)
     )
 
 
 class GraphWords(NamedTuple):
-    """The words of B texts, W of all together, or other parts of them."""
+    """W words or entities of B texts."""
 
     characters: Characters  # of the texts
-    splits: tf.Tensor  # int64 [B + 1]; where each text's words begin, and the last ones end
+    splits: tf.Tensor  # int64 [B + 1]; index of the first word of each text, and W
     firsts: tf.Tensor  # int32 [W]; first of all characters
     lasts: tf.Tensor  # int32 [W]; the last itself
 
     @classmethod
     def find(cls, characters: Characters, classes: tf.Tensor) -> GraphWords:
-        """Does what `split_words` does; `classes`, int32 [N], are those of the characters."""
+        """Finds words like `split_words`; `classes`, int32 [N], are those of the characters."""
         places = tf.cast(tf.where(classes != _DROPPED)[:, 0], tf.int32)
         kept, rows = tf.gather(classes, places), tf.gather(characters.rows, places)
         is_part = kept == _PART
@@ -170,19 +169,19 @@ class GraphWords(NamedTuple):
         )
 
     def strings(self) -> tf.Tensor:
-        """The words, string [W]."""
+        """Returns the words, string [W]."""
         places = tf.ragged.range(self.firsts, self.lasts + 1)
         codes = places.with_flat_values(tf.gather(self.characters.codes, places.flat_values))
         return tf.strings.unicode_encode(codes, "UTF-8")
 
     def by_text(self, column: tf.Tensor, missing: object) -> tf.Tensor:
-        """Lays a column [W] out as [B, most words], with `missing` where there are no more."""
+        """Returns a column [W] as [B, most words], filled with `missing`."""
         return tf.RaggedTensor.from_row_splits(column, self.splits, validate=False).to_tensor(
             missing
         )
 
     def outputs(self, name: str) -> Outputs:
-        """Where the words are, see `export_text_token_classifier`."""
+        """Returns the positions of the words, see `export_text_token_classifier`."""
         begins = tf.gather(self.characters.at_row_starts(), self.firsts)
         columns = {
             "start": self.firsts - begins,
@@ -194,10 +193,10 @@ class GraphWords(NamedTuple):
 
 
 class GraphTagger(tf.Module):
-    """From texts to labelled words and entities, in a graph.
+    """Labels words and finds entities of texts, in a graph.
 
-    `tokenizer` is a `GraphTokenizer`, or what has its methods and ids; `logits` gives those of a
-    batch of token ids.
+    `tokenizer` has the methods and ids of `GraphTokenizer`; `logits` maps a batch of token ids to
+    logits.
     """
 
     def __init__(
@@ -242,9 +241,9 @@ class GraphTagger(tf.Module):
         )
 
     def _labels(self, words: GraphWords, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The likeliest label of each word, int32 [W], and its probability, float32 [W]."""
+        """Returns the most probable labels, int32 [W], and probabilities, float32 [W]."""
         pieces = self._tokenize(texts)
-        # A word of which the tokenizer leaves nothing has the piece of unknown words.
+        # Words without pieces get the unknown token.
         is_empty = pieces.row_lengths()[:, None] == 0
         unknown = tf.RaggedTensor.from_tensor(tf.fill([tf.size(texts), 1], self._unk_id))
         pieces = tf.concat([pieces, tf.ragged.boolean_mask(unknown, is_empty)], axis=1)
@@ -259,8 +258,8 @@ class GraphTagger(tf.Module):
         return tf.gather(label_ids, answers), tf.gather(probabilities, answers)
 
     def _token_labels(self, sequences: Sequences) -> tuple[tf.Tensor, tf.Tensor]:
-        """The likeliest label of each token of all windows, int32 [T], and its probability."""
-        # Windows of like lengths share a batch, so little is padding.
+        """Returns the most probable label of all tokens, int32 [T], and its probability."""
+        # Windows of similar lengths share a batch, which reduces padding.
         lengths = sequences.ids.row_lengths()
         order = tf.argsort(lengths, direction="DESCENDING")
         size = max(1, _TOKENS_AT_ONCE // self._max_seq_length)
@@ -289,7 +288,7 @@ class GraphTagger(tf.Module):
     def _entities(
         self, words: GraphWords, label_ids: tf.Tensor, probabilities: tf.Tensor
     ) -> Outputs:
-        """What `labels.entities` finds."""
+        """Finds entities like `labels.entities`."""
         texts = tf.ragged.row_splits_to_segment_ids(words.splits)
         is_inside = tf.gather(self._is_outside, label_ids) == 0
         types = tf.gather(self._type_ids, label_ids)
@@ -329,17 +328,17 @@ class GraphTagger(tf.Module):
 def windows(
     counts: tf.Tensor, splits: tf.Tensor, room: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts texts into windows of `room` pieces as `features.token_features` does.
+    """Splits texts into windows of `room` pieces like `features.token_features`.
 
     Args:
         counts: int64 [W]; pieces of each word.
-        splits: int64 [B + 1]; where each text's words begin, and the last ones end.
-        room: pieces of a window at most.
+        splits: int64 [B + 1]; index of the first word of each text, and W.
+        room: maximum number of pieces of a window.
 
     Returns:
         First piece among all and number of pieces of each window that answers a word, int64 [N];
-        the window that answers each word, int64 [W], and the position of its first piece there,
-        [CLS] being 0.
+        the window that answers each word, int64 [W]; and the position of its first piece there, 0
+        being [CLS].
     """
     step = (room + 1) // 2
     ends = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(counts)], 0)
@@ -369,7 +368,7 @@ def windows(
 
 @cache
 def _character_classes() -> np.ndarray:
-    """The class of each code point, found by asking `split_words`, int32 [0x110000]."""
+    """Returns the class of each code point according to `split_words`, int32 [0x110000]."""
     classes = np.full(0x110000, _PART, np.int32)
     # The words of "a?a ?", ? being the character.
     known = {1: _DROPPED, 2: _PART, 4: _SINGLE}

@@ -1,4 +1,4 @@
-"""From words to windows of token sequences, each word answered by one of them."""
+"""Windows of token sequences of sentences; each word is answered by one of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _WORDS_REMEMBERED = 1 << 17
 class TokenFeatures:
     """The windows of sentences: [CLS] pieces of words [SEP].
 
-    Held are 4 bytes a piece, 8 a word and 28 a window, wherever the words are from.
+    Memory: 4 bytes per piece, 8 per word and 28 per window.
 
     Attributes:
-        sequences: N windows, each of which answers a word at least.
-        word_starts: int64 [N + 1]; the first word that a window answers; the last one is W.
-        positions: int32 [W]; where in its window a word's first piece is; 0 is [CLS].
-        label_ids: int32 [W]; None where words have no labels.
-        sentence_starts: int64 [M + 1]; the first word of each sentence; the last one is W.
+        sequences: N windows, each of which answers at least one word.
+        word_starts: int64 [N + 1]; the first word that a window answers, and W.
+        positions: int32 [W]; position of a word's first piece in its window; 0 is [CLS].
+        label_ids: int32 [W]. `None` without labels.
+        sentence_starts: int64 [M + 1]; the first word of each sentence, and W.
     """
 
     sequences: TokenSequences
@@ -37,14 +37,14 @@ class TokenFeatures:
     sentence_starts: np.ndarray
 
     def words_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the words that windows [n] answer, int64 [w], and whose they are, in 0..n-1."""
+        """Returns the words that windows [n] answer, int64 [w], and their windows, in 0..n-1."""
         counts = np.diff(self.word_starts)[rows]
         owners = np.repeat(np.arange(len(rows)), counts)
         first = self.word_starts[rows] - (np.cumsum(counts) - counts)
         return np.arange(len(owners)) + first[owners], owners
 
     def token_labels(self) -> np.ndarray:
-        """Returns the label ids of all tokens, int32 [T]; -1 of those that answer no word."""
+        """Returns the label ids of all tokens, int32 [T]; -1 for tokens that answer no word."""
         assert self.label_ids is not None, "sentences to train on have labels"
         found = np.full(len(self.sequences.tokens), -1, np.int32)
         rows = np.repeat(np.arange(len(self.sequences)), np.diff(self.word_starts))
@@ -53,10 +53,10 @@ class TokenFeatures:
 
 
 class WordTokenizer:
-    """Cuts words into pieces, each as if a blank were before it, and remembers the frequent ones.
+    """Splits words into pieces, each as if after a blank, and caches frequent words.
 
-    A word of which the tokenizer leaves nothing, such as an empty one, has the piece of unknown
-    words, so that every word has a position.
+    Words without pieces, such as empty words, get the unknown token, so that every word has a
+    position.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -80,20 +80,20 @@ def token_features(
     tokenize: WordTokenizer,
     max_seq_length: int,
 ) -> TokenFeatures:
-    """Cuts words into pieces and sentences into windows.
+    """Splits words into pieces and sentences into windows.
 
-    A sentence of more pieces than a window has room for goes through windows that each begin half
-    a window behind the one before; the last one ends with the sentence. A word is answered where
-    its first piece is nearest to the middle of the window: there it has most context. Of two as
-    near the first counts. Windows that answer no word, inside a very long one, are left out.
+    If a sentence does not fit, each window starts half a window after the previous one; the last
+    one ends with the sentence. A word is answered by the window whose middle is nearest to its
+    first piece, where it has most context, or by the first of two. Windows that answer no word,
+    which occur inside very long words, are dropped.
 
     Args:
-        sentences: words and label ids of each; all of them have labels, or none.
-        tokenize: cuts the words.
-        max_seq_length: tokens of a window at most, 3 or more.
+        sentences: words and label ids; all sentences have labels, or none.
+        tokenize: splits words into pieces.
+        max_seq_length: maximum number of tokens of a window, at least 3.
 
     Raises:
-        ValueError: only some words have labels, or a word is no text.
+        ValueError: only some words have labels, or a word is not a string.
     """
     room = max_seq_length - SPECIAL_TOKENS
     sequences, columns = [], []
@@ -131,10 +131,10 @@ def token_features(
 
 
 def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.ndarray, ...]:
-    """Windows of `room` pieces over sentences of `lengths` words, int [M], of `counts` pieces.
+    """Splits sentences of `lengths` words, int [M], into windows of `room` pieces.
 
-    Returns, of each window that answers a word, its first piece among all and its number of pieces,
-    int64, and how many words it answers; of each word its position, int32.
+    Returns, for each window that answers a word, its first piece among all and its number of
+    pieces, int64, and its number of words; for each word its position, int32.
     """
     step = (room + 1) // 2
     ends = np.concatenate([[0], np.cumsum(counts)])
@@ -144,7 +144,7 @@ def _windows(counts: np.ndarray, lengths: np.ndarray, room: int) -> tuple[np.nda
     last = -(-rests // step)  # its number
     sentences = np.repeat(np.arange(len(lengths)), lengths)
     pieces = ends[:-1] - bounds[sentences]  # first ones of words, within the sentence
-    # The middle of the next window is nearer from here on: twice the piece >= both starts + room.
+    # The middle of the next window is nearer if twice the piece >= both starts + room.
     numbers = np.clip(
         (2 * pieces - room + step) // (2 * step), 0, np.maximum(last - 1, 0)[sentences]
     )

@@ -1,12 +1,11 @@
-"""Words and their labels: which scheme a file follows, and the entities that labels stand for.
+"""Labels of words: schemes, and the entities that labels represent.
 
 * plain: a label is a class, such as a part of speech.
-* IOB2: `B-PER` begins an entity of type PER, `I-PER` goes on with it, `O` is outside of all.
-* IOB1: `I-PER` begins one as well; `B-PER` only directly behind another entity of its type.
-* IOBES: as IOB2, but the last word of an entity has `E-PER`, and the only word of one `S-PER`.
+* IOB2: `B-PER` starts an entity of type PER, `I-PER` continues it, `O` is outside.
+* IOB1: `I-PER` also starts an entity; `B-PER` only directly after another entity of its type.
+* IOBES: like IOB2, but the last word of an entity has `E-PER`, and a single word `S-PER`.
 
-The type is what follows the first hyphen. Where there is one type only it may be left out of all
-labels: `B`, `I`, `O`.
+The type follows the first hyphen. If there is only one type, all labels may omit it: `B`, `I`, `O`.
 """
 
 from __future__ import annotations
@@ -23,22 +22,21 @@ PLAIN, IOB1, IOB2, IOBES = SCHEMES
 OUTSIDE: Final = "O"
 _PREFIXES = frozenset("BIES")
 
-# The labels of two neighbouring words; None outside of the sentence.
+# Labels of two adjacent words; `None` outside of the sentence.
 _Pair = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words and their labels; there is at least one word.
+    """At least one word, and optional labels.
 
     Attributes:
         guid: file and line of the first word.
-        words: as the file has them; some may be empty.
-        labels: one for each word, as the file has them, or IOB2 made of entities; None: the file
-            has none.
-        text: that of JSON lines with `text`, else None.
+        words: words as in the file; some may be empty.
+        labels: one per word, as in the file, or IOB2 from entities. `None` without labels.
+        text: the text of JSON Lines with `text`. Otherwise `None`.
         offsets: start and end of each word in the text, in characters, end exclusive.
-        lines: line of each word; empty where all have that of `guid`.
+        lines: line of each word; empty if all are on the line of `guid`.
     """
 
     guid: str
@@ -49,7 +47,7 @@ class Sentence:
     lines: Sequence[int] = ()
 
     def where(self, index: int) -> str:
-        """File and line of a word, for errors."""
+        """Returns file and line of a word, for errors."""
         if not self.lines:
             return f"{self.guid}, word {index + 1}"
         return f"{self.guid.rpartition(':')[0]}:{self.lines[index]}"
@@ -64,22 +62,22 @@ class Entity(NamedTuple):
 
 
 def recognize_scheme(sentences: Iterable[Sentence], flag: str = "--train_file") -> str:
-    """Returns the one of `SCHEMES` that the labels of all sentences follow.
+    """Returns the scheme in `SCHEMES` that the labels of all sentences follow.
 
-    Labels are plain if none is `B-` or `I-` with a type, except that a file may have `S-` and `O`
-    only. Those without types are plain unless all are among `B`, `I`, `E`, `S` and `O`, `B` or `I`
-    being one. Every entity tells IOB1 from IOB2: only a file without entities could be both, and
-    it is plain.
+    Labels are plain unless a label is `B-` or `I-` with a type, or all are `S-` or `O`. Labels
+    without types are plain unless all are `B`, `I`, `E`, `S` or `O`, and one is `B` or `I`. Every
+    entity distinguishes IOB1 from IOB2: only a file without entities could be both, and it is
+    plain.
 
-    `I-` behind a word of another type begins an entity, as conlleval has it, in every scheme. So
-    do `I-` and `E-` behind `O` in IOBES.
+    `I-` after a word of another type starts an entity in every scheme, as in conlleval; so do `I-`
+    and `E-` after `O` in IOBES.
 
     Args:
-        sentences: those without labels are left out. They are gone through once.
-        flag: where they came from, for the error.
+        sentences: read once; sentences without labels are ignored.
+        flag: the flag of the file, for errors.
 
     Raises:
-        ValueError: there are labels of two schemes; names a label of each, and their lines.
+        ValueError: there are labels of two schemes; names a label of each and their lines.
     """
     first: dict[_Pair, tuple[Sentence, int]] = {}
     for sentence in sentences:
@@ -159,11 +157,12 @@ def _are_untyped(names: Iterable[str]) -> bool:
 
 
 def scheme_of(names: Sequence[str]) -> str:
-    """Returns plain for the labels of a model where `recognize_scheme` does, else IOB2.
+    """Returns plain for the labels of a model as `recognize_scheme` does, otherwise IOB2.
 
-    Nothing tells IOB2 there from the other schemes; `entities` reads them alike.
+    `entities` reads the schemes other than plain in the same way.
 
-    Raises ValueError: only some labels are of such a scheme, as in a model from elsewhere.
+    Raises:
+        ValueError: only some labels belong to such a scheme, as in some models of other libraries.
     """
     is_typed = any(name[:2] in ("B-", "I-") for name in names) or _are_single(names)
     if not is_typed and not _are_untyped(names):
@@ -178,17 +177,18 @@ def scheme_of(names: Sequence[str]) -> str:
 
 
 def _are_single(names: Iterable[str]) -> bool:
-    """Whether all entities have one word, in IOBES."""
+    """Returns whether all entities have one word, in IOBES."""
     return {name[:2] for name in names} in ({"S-"}, {"S-", OUTSIDE})
 
 
 @lru_cache(maxsize=4096)
 def split_label(label: str | None) -> tuple[str, str]:
-    """Splits a label of any scheme but plain into prefix and type.
+    """Splits a label of a scheme other than plain into prefix and type.
 
-    `B-PER` is ("B", "PER"); `B` is ("B", ""); `O`, and None, ("O", "").
+    `B-PER` is ("B", "PER"); `B` is ("B", ""); `O` and `None` are ("O", "").
 
-    Raises ValueError: it is no such label.
+    Raises:
+        ValueError: the label has another prefix.
     """
     if label is None or label == OUTSIDE:
         return OUTSIDE, ""
@@ -199,31 +199,31 @@ def split_label(label: str | None) -> tuple[str, str]:
 
 
 def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
-    """Finds the entities of a sentence as conlleval finds chunks, in broken sequences too.
+    """Finds the entities of a sentence like conlleval, also in invalid sequences.
 
-    An entity ends behind `E-` and `S-`, before `B-`, `S-` and `O`, and where the type changes;
-    every other label that is not `O` goes on with it, or begins one where none is open. Of plain
-    labels every word is by itself, unless it has `O`.
+    An entity ends after `E-` and `S-`, before `B-`, `S-` and `O`, and where the type changes; every
+    other label except `O` continues it, or starts one. With plain labels every word is an entity,
+    except `O`.
 
     Args:
-        labels: one for each word.
-        scheme: one of `SCHEMES`; all but plain are read alike.
+        labels: one per word.
+        scheme: one of `SCHEMES`; all except plain are read in the same way.
 
     Returns:
-        Entities in the order of the words; none overlap.
+        Entities in the order of the words, without overlaps.
 
     Raises:
-        ValueError: there is no such scheme, or a label has none of its prefixes.
+        ValueError: the scheme is unknown, or a label has none of its prefixes.
 
     Source: `startOfChunk` and `endOfChunk` of conlleval.pl (CoNLL-2000), and seqeval for `S-` and
-        for `B-` behind `E-`, which conlleval.pl does not have.
+        for `B-` after `E-`, which conlleval.pl lacks.
     """
     if scheme not in SCHEMES:
         raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}. Received: {scheme!r}")
     if scheme == PLAIN:
         return [Entity(label, i, i + 1) for i, label in enumerate(labels) if label != OUTSIDE]
     found: list[Entity] = []
-    start, left, kind = -1, OUTSIDE, ""  # of the open entity; -1: there is none
+    start, left, kind = -1, OUTSIDE, ""  # of the open entity; -1 if none is open
     for index, label in enumerate((*labels, OUTSIDE)):
         prefix, right = split_label(label)
         if start >= 0 and (left in "ES" or prefix in "BSO" or kind != right):
@@ -238,7 +238,8 @@ def entities(labels: Sequence[str], scheme: str) -> list[Entity]:
 def labels_of(entities: Iterable[Entity], num_words: int) -> list[str]:
     """Returns the labels of a sentence of `num_words` words, in IOB2.
 
-    Raises ValueError: an entity has no word, or one that is not there or that another one has.
+    Raises:
+        ValueError: an entity is empty, out of range or overlaps another.
     """
     labels = [OUTSIDE] * num_words
     for entity in entities:

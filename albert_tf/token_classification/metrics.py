@@ -1,4 +1,4 @@
-"""Scores of labelled words: entities as conlleval counts them, or labels by themselves."""
+"""Scores of labelled words: entities as in conlleval, or labels of words."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from albert_tf.token_classification.labels import PLAIN, entities
 
 
 def best_metric(scheme: str) -> str:
-    """The score that the best checkpoint has the highest of."""
+    """Returns the score that the best checkpoint maximizes."""
     return "eval_accuracy" if scheme == PLAIN else "f1"
 
 
 def scores(
     gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]], scheme: str
 ) -> dict[str, float]:
-    """Scores the labels of sentences, over all of them at once.
+    """Scores the labels of all sentences together.
 
     Args:
-        gold: the right labels of each sentence.
-        predicted: as many, for as many words.
-        scheme: that of both, see `entities`.
+        gold: the correct labels of each sentence.
+        predicted: the predicted labels of each sentence.
+        scheme: scheme of both, see `entities`.
 
     Returns:
-        Numbers from 0 to 1. `eval_accuracy`: the share of words with the right label. Unless labels
-        are plain `precision`, `recall` and `f1` of entities: one is right if its type and all its
-        words are. For every type, or plain label, that is right or predicted anywhere,
-        `precision_X`, `recall_X` and `f1_X`. They are 0 where they divide by 0.
+        Numbers from 0 to 1. `eval_accuracy`: the share of words with the correct label. Unless
+        labels are plain, `precision`, `recall` and `f1` of entities; an entity is correct if its
+        type and all its words are. For every type, or plain label, that is correct or predicted
+        anywhere, `precision_X`, `recall_X` and `f1_X`. Divisions by 0 give 0.
 
     Raises:
-        ValueError: there is no word, or not one prediction for each.
+        ValueError: there is no word, or the numbers of labels differ.
 
-    Source: conlleval.pl (CoNLL-2000), which gives percentages.
+    Source: conlleval.pl (CoNLL-2000), which reports percentages.
     """
     right: Counter[str] = Counter()
     found: Counter[str] = Counter()
@@ -57,7 +57,7 @@ def scores(
     scored = {"eval_accuracy": num_right / num_words}
     if scheme != PLAIN:
         scored |= _scores(right.total(), found.total(), wanted.total())
-    for name in filter(None, types):  # labels without types have one, which is all of them
+    for name in filter(None, types):  # labels without types have only the type ""
         scored |= _scores(right[name], found[name], wanted[name], f"_{name}")
     return scored
 

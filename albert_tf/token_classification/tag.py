@@ -1,4 +1,4 @@
-"""What a token classifier says of new texts: entities, or a label for each word."""
+"""Entities and labels of words that a token classifier predicts for new texts."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ from albert_tf.token_classification.features import TokenFeatures, WordTokenizer
 from albert_tf.token_classification.labels import PLAIN, scheme_of
 from albert_tf.tokenization.base import Tokenizer
 
-# Sentences that are predicted together: as they are the same, so are the batches, and the numbers
-# to the last bit.
+# Sentences of lists and files are grouped in the same way, so batches and numbers are equal.
 _SENTENCES_AT_ONCE = 1024
 FLAG = "--predict_file"
 
 
 class TaggedWord(NamedTuple):
-    """The label of a word: of `text[start:end]`, or of `words[start:end]` where words were given.
+    """The label of `text[start:end]`, or of `words[start:end]` if words were given.
 
     Attributes:
         text: the word.
-        start: its first character, or its number, from 0.
-        end: one past its last character, or past its number.
-        label: the likeliest label.
-        probability: that of the label.
+        start: index of its first character, or of the word.
+        end: index after its last character, or after the word.
+        label: the most probable label.
+        probability: probability of the label.
     """
 
     text: str
@@ -57,14 +56,14 @@ class TaggedWord(NamedTuple):
 
 
 class TaggedEntity(NamedTuple):
-    """An entity: `text[start:end]`, or `words[start:end]` where words were given.
+    """An entity: `text[start:end]`, or `words[start:end]` if words were given.
 
     Attributes:
-        type: its kind, such as "person".
-        text: the text, or its words with blanks between them.
-        start: its first character, or word, from 0.
-        end: one past its last character, or word.
-        probability: the mean of those of its words' labels.
+        type: type, such as "person".
+        text: the text, or its words separated by blanks.
+        start: index of its first character or word.
+        end: index after its last character or word.
+        probability: mean over the labels of its words.
     """
 
     type: str
@@ -75,11 +74,11 @@ class TaggedEntity(NamedTuple):
 
 
 class TaggedText(NamedTuple):
-    """What a token classifier says of a text.
+    """The predictions for a text.
 
     Attributes:
-        words: every word with its label.
-        entities: found in the labels as conlleval finds them; none where labels are plain.
+        words: all words with their labels.
+        entities: entities in the labels, as in conlleval; empty if labels are plain.
     """
 
     words: list[TaggedWord]
@@ -87,12 +86,12 @@ class TaggedText(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """What a model says of the W words of features.
+    """Predictions for the W words of features.
 
     Attributes:
-        label_ids: int32 [W]; the likeliest labels.
-        probabilities: float32 [W]; theirs.
-        losses: float32 [W]; cross entropy of the right labels; None where words have none.
+        label_ids: int32 [W]; the most probable labels.
+        probabilities: float32 [W]; their probabilities.
+        losses: float32 [W]; cross entropy of the correct labels. `None` without labels.
     """
 
     label_ids: np.ndarray
@@ -103,9 +102,10 @@ class Predicted(NamedTuple):
 def predict_labels(
     features: TokenFeatures, predictor: Predictor, description: str = "predicting"
 ) -> Predicted:
-    """Runs a model over windows; each word is answered by its own.
+    """Runs a model on windows; each word is answered by its window.
 
-    Raises ValueError: the model's output is not finite.
+    Raises:
+        ValueError: the model's output is not finite.
     """
     label_ids = np.zeros(len(features.positions), np.int32)
     probabilities, losses = np.zeros((2, len(label_ids)), np.float32)
@@ -125,22 +125,22 @@ def predict_labels(
 class TokenClassifier:
     """Finds entities in texts, or labels their words.
 
-    Texts are split into words at blanks and punctuation; words given as such are taken as they are.
-    What is longer than the model's sequences goes through overlapping windows, and every word is
-    answered once, by the window in which it has most context. It predicts as `run_token_classifier
-    --predict_file` does: the same texts get the same numbers.
+    Texts are split into words at blanks and punctuation; given words are not changed. Longer inputs
+    are split into overlapping windows, and every word is predicted once, in the window with most
+    context. Predictions are those of `run_token_classifier --predict_file`: the same texts give the
+    same numbers.
 
     Args:
         model: a token classifier.
-        tokenizer: that of the model. Default: `model.tokenizer`.
-        labels: names of the K labels, in the order of the model's outputs. Default: `model.labels`.
-        max_seq_length: tokens of a window at most. Default: as in its training, else 512, or what
-            the model has positions for.
-        batch_size: windows of that length at once; of shorter ones more.
+        tokenizer: the tokenizer. Default: `model.tokenizer`.
+        labels: names of the K labels in the order of the model's outputs. Default: `model.labels`.
+        max_seq_length: maximum number of tokens of a window. Default: as in the training; otherwise
+            512, or the number of positions of the model if smaller.
+        batch_size: windows of that length per batch; batches of shorter ones are larger.
 
     Raises:
-        TypeError: an argument is of another type.
-        ValueError: the tokenizer or the labels do not fit the model, or a number is out of range.
+        TypeError: an argument has the wrong type.
+        ValueError: the tokenizer or the labels do not match the model, or a number is out of range.
     """
 
     def __init__(
@@ -173,11 +173,11 @@ class TokenClassifier:
         self._tokenize = WordTokenizer(tokenizer)
         self._labels = labels
         self.scheme = scheme_of(labels.names)
-        self.num_sentences = 0  # predicted so far
+        self.num_sentences = 0  # number of predicted sentences
 
     @classmethod
     def _of(cls, predictor: Predictor, tokenizer: Tokenizer, labels: Labels) -> TokenClassifier:
-        """Makes one of what a command has already."""
+        """Creates a classifier from the parts that a command has."""
         classifier = cls.__new__(cls)
         classifier._set(predictor, tokenizer, labels)
         return classifier
@@ -191,19 +191,20 @@ class TokenClassifier:
         max_seq_length: int | None = None,
         batch_size: int = 8,
     ) -> TokenClassifier:
-        """Makes one of a fine-tuned model.
+        """Loads a fine-tuned model.
 
         Args:
-            where: a model of any format, see `load`; the directory of a training means its best
-                checkpoint, else the newest.
-            labels: see `TokenClassifier`; None takes those of the training (labels.json).
-            max_seq_length: as well.
-            batch_size: as well.
+            where: a model of any format, see `load`. For a training directory, its best checkpoint
+                is used, otherwise the newest.
+            labels: see `TokenClassifier`. If `None`, the labels of the training (labels.json) are
+                used.
+            max_seq_length: see `TokenClassifier`.
+            batch_size: see `TokenClassifier`.
 
         Raises:
-            TypeError: an argument is of another type.
-            ValueError: there is no model, it classifies no tokens, has no tokenizer or labels, or
-                they do not fit each other.
+            TypeError: an argument has the wrong type.
+            ValueError: there is no model, it is not a token classifier, it has no tokenizer or
+                labels, or they do not match.
         """
         found = find_model(where)
         model = found.load(AlbertForTokenClassification, "a model that classifies tokens")
@@ -223,13 +224,13 @@ class TokenClassifier:
         """Labels the words of a text, of texts, or of lists of words.
 
         Args:
-            texts: a text; or N texts, one or more; or N lists of words.
+            texts: a text; or N >= 1 texts; or N lists of words.
 
         Returns:
-            What was found, a list where `texts` is one, in its order.
+            The predictions, a list in the same order if `texts` is a list.
 
         Raises:
-            TypeError: it is neither of these.
+            TypeError: `texts` has another type.
             ValueError: there is no text, or the model's output is not finite.
         """
         if isinstance(texts, str):
@@ -245,7 +246,7 @@ class TokenClassifier:
         ]
 
     def _tag(self, rows: Sequence[Any]) -> Iterator[TaggedText]:
-        """Labels some texts, or lists of words, together."""
+        """Labels texts, or lists of words, together."""
         spans = [
             split_words(row) if isinstance(row, str) else [(i, i + 1) for i in range(len(row))]
             for row in rows
@@ -273,7 +274,7 @@ class TokenClassifier:
             )
 
     def _predict(self, sentences: Sequence[Sequence[str]]) -> list[tuple[list[str], list[float]]]:
-        """The label of each word of some sentences, predicted together, and its probability."""
+        """Returns labels and probabilities of the words of sentences, predicted together."""
         length = self._predictor.max_seq_length
         features = token_features(((words, None) for words in sentences), self._tokenize, length)
         description = f"predicting from sentence {self.num_sentences + 1}"
@@ -286,21 +287,21 @@ class TokenClassifier:
 
 
 def _words(name: str, value: object) -> list[str]:
-    """The words of one row of the argument `texts`, which may be none."""
+    """Returns the words of a row of the argument `texts`, which may be empty."""
     return as_texts(name, value) if not isinstance(value, list | tuple) or value else []
 
 
 def predict_sentences(
     sentences: Iterable[Sentence], classifier: TokenClassifier
 ) -> Iterator[tuple[list[str], list[float]]]:
-    """Yields label and probability of each word, sentence by sentence; memory does not grow."""
+    """Yields labels and probabilities of the words of each sentence; memory use is constant."""
     rest = iter(sentences)
     while group := list(islice(rest, _SENTENCES_AT_ONCE)):
         yield from classifier._predict([sentence.words for sentence in group])
 
 
 def is_text(path: str) -> bool:
-    """Whether --predict_file has a text a line: the standard input, or a pipe."""
+    """Returns whether --predict_file has a text per line: the standard input, or a pipe."""
     return not can_be_read_twice(path, FLAG, "a file of words")
 
 
@@ -309,13 +310,13 @@ def predict_file(
 ) -> None:
     """Labels a file, or the lines of the standard input, "-".
 
-    Files are written in the form they came in, see `write_predictions`. The standard input and
-    pipes have texts, which become JSON lines with `text` and `predicted_entities`; they are
-    answered as they come, as soon as a line is there. The file at `output_path`, without which it
-    is the standard output, appears when it is complete.
+    Files are written in their own format, see `write_predictions`. The standard input and pipes
+    contain texts, which are written as JSON Lines with `text` and `predicted_entities` as soon as
+    they arrive. The file at `output_path` appears when it is complete; if `None`, predictions go to
+    the standard output.
 
     Raises:
-        ValueError: the file cannot be used; names the line.
+        ValueError: the file is invalid; names the line.
     """
     try:
         with open_output(output_path) as out:
@@ -330,7 +331,7 @@ def predict_file(
 def predict_in_form(
     path: str, classifier: TokenClassifier, out: IO[bytes], token_column: int, flag: str
 ) -> None:
-    """Writes a file of sentences with what is predicted, see `write_predictions`."""
+    """Writes a file of sentences with predictions, see `write_predictions`."""
     sentences = read_sentences(path, token_column=token_column, label_column=None, flag=flag)
     predicted = predict_sentences(sentences, classifier)
     write_predictions(path, out, predicted, classifier.scheme, token_column=token_column, flag=flag)
@@ -356,7 +357,7 @@ def _predict_texts(path: str, classifier: TokenClassifier, out: IO[bytes]) -> No
 
 
 def _texts(lines: Iterable[Sequence[bytes]], path: str) -> Iterator[list[str]]:
-    """Groups of texts; before the error of a line comes what stands before that line."""
+    """Yields groups of texts; before an error, the valid texts of its group."""
     number = 0
     for group in lines:
         texts: list[str] = []

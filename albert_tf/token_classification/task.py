@@ -1,4 +1,4 @@
-"""Token classification: a label for each word, at the first of its pieces."""
+"""Token classification: a label for each word, predicted at its first piece."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.features import TokenFeatures
 from albert_tf.training.task import EXAMPLE_WEIGHTS, WHOLE, Features, Shard
 
-LOSS = "loss"  # the only one: the name it is reported by anyway
+LOSS = "loss"  # the total is reported under this name, too
 _ROWS = "rows"
 
 
 class TokenClassificationTask(InMemoryTask):
-    """The task of `run_token_classifier.py`, as the trainer sees it.
+    """The training task of `run_token_classifier.py`.
 
     Args:
-        config: the model.
-        labels: what is predicted.
-        train: what to train on; None where nothing is trained.
-        max_seq_length: S that no sequence exceeds.
-        classifier_dropout_prob: dropout of the input of the head.
-        class_weights: float32 [K], weights of the labels in the loss; None for equal ones.
+        config: configuration of the model.
+        labels: the labels to predict.
+        train: training data. If `None`, the task cannot be trained.
+        max_seq_length: maximum length S of a sequence.
+        classifier_dropout_prob: dropout rate of the input of the head.
+        class_weights: float32 [K], weights of the labels in the loss. If `None`, all are 1.
         padding, use_one_hot_embeddings: see `training_batches` and `FactorizedEmbedding`.
 
     Raises:
-        ValueError: sequences longer than the model's position table, or nothing to learn from.
+        ValueError: `max_seq_length` exceeds the positions of the model, or there are no labels.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TokenClassificationTask(InMemoryTask):
         return self.train.sequences, {_ROWS: np.arange(len(self.train.sequences))}
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
-        """See `Task`; batches have `label_ids`, int32 [B, S]: -1 where there is no label."""
+        """See `Task`; batches have `label_ids`, int32 [B, S], -1 for tokens without a label."""
         batches = super().train_dataset(batch_size, seed, shard)
         assert self.train is not None
         with tf.device("/CPU:0"):  # as `training_batches` does
@@ -109,7 +109,7 @@ class TokenClassificationTask(InMemoryTask):
         return {LOSS: tf.reduce_sum(self._targets(features)[1])}
 
     def losses(self, outputs: Mapping[str, Any], features: Features) -> dict[str, LossSum]:
-        """See `Task`; the mean is one over words, by the weights of their labels."""
+        """See `Task`; the loss is a mean over words, weighted by their labels."""
         return {LOSS: classification_loss(outputs["logits"], *self._targets(features))}
 
     def total_loss(self, losses: Mapping[str, LossSum]) -> Any:
@@ -121,7 +121,7 @@ class TokenClassificationTask(InMemoryTask):
         return {"accuracy": accuracy(outputs["logits"], *_labelled(features))}
 
     def _targets(self, features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-        """Label ids, see `_labelled`, and their weights in the loss, float32 [B, S]."""
+        """Returns label ids, see `_labelled`, and their weights in the loss, float32 [B, S]."""
         label_ids, weights = _labelled(features)
         if self.class_weights is not None:
             weights *= tf.gather(tf.constant(self.class_weights), label_ids)
@@ -129,7 +129,7 @@ class TokenClassificationTask(InMemoryTask):
 
 
 def _labelled(features: Features) -> tuple[tf.Tensor, tf.Tensor]:
-    """Label ids, int32 [B, S], 0 where there is none, and float32 [B, S]; 1 = there is one."""
+    """Returns label ids, int32 [B, S], 0 without a label, and float32 [B, S], 1 with a label."""
     is_labelled = tf.cast(features["label_ids"] >= 0, tf.float32)
     weights = is_labelled * features[EXAMPLE_WEIGHTS][:, None]
     return tf.maximum(features["label_ids"], 0), weights
