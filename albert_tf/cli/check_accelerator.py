@@ -1,8 +1,8 @@
 """Checks training on this machine and writes a report.
 
-It finds the devices and their kernels, compares steps of a small net with recorded numbers in every
+It lists the devices, compares training steps of a small net with recorded numbers in every
 precision, with and without XLA, on one and on all devices, times ALBERT-base, and trains 200 steps.
-Send the report in `--output_dir` with a question. The exit status is 0 if every check passed.
+Attach the report in --output_dir to questions. The exit status is 0 if every check passed.
 
     albert_tf check_accelerator --output_dir=report
 """
@@ -19,7 +19,7 @@ def define_flags() -> None:
         {
             "Devices": {
                 Flag("use_tpu", False): "Check the TPU of this machine.",
-                Flag("full", False): "Time ALBERT-base on a CPU, too.",
+                Flag("full", False): "Also time ALBERT-base on a CPU.",
             },
             "Output": {
                 Flag("output_dir", required=True): "Required. Directory of the report.",
@@ -30,7 +30,6 @@ def define_flags() -> None:
 
 def run() -> None:
     """Runs the checks."""
-    # TensorFlow, which --help need not wait for.
     from albert_tf.tools.check_accelerator import REPORT_FILE, check_accelerator
 
     values = flags.FLAGS

@@ -21,14 +21,13 @@ def define_flags() -> None:
 
 
 def run(paths: Sequence[str]) -> None:
-    """Prints what lies at each path."""
+    """Prints a description of each path."""
     if not paths:
         raise ValueError(
             "Pass a path: python -m albert_tf.cli.inspect PATH. It may be a model of any format, "
             "a checkpoint, an exported model, a file of records, a tokenizer or a configuration."
         )
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a look need not take memory of a busy device
-    # TensorFlow, which --help need not wait for.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # leaves the memory of busy devices alone
     from albert_tf.tools.inspect import compare_vocabularies, describe
     from albert_tf.training.distribution import log_devices
 

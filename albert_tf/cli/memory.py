@@ -45,7 +45,6 @@ def define_flags() -> None:
 
 def run() -> None:
     """Prints the report."""
-    # TensorFlow, which --help need not wait for.
     from albert_tf.checkpoints.huggingface import read_config
     from albert_tf.config import AlbertConfig
     from albert_tf.training.memory import TrainingSetting, memory_report

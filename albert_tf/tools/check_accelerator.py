@@ -1,7 +1,7 @@
-"""Proves that training is right and fast on a machine, and writes a report of it.
+"""Checks that training is correct and fast on this machine, and writes a report.
 
-Golden steps train a small net, whose weights and batch NumPy makes, and compare losses, gradient
-norms and updated weights with numbers that were recorded on a CPU in float32.
+Golden steps train a small net with weights and a batch from NumPy. Losses, gradient norms and
+updates are compared with numbers that were recorded on a CPU in float32.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from tensorflow.python.framework import kernels  # nothing public lists them
 
 from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.model_directory import make_output_dir
@@ -72,37 +71,37 @@ CONFIG = AlbertConfig(
     attention_probs_dropout_prob=0.0,
 )
 _B, _S, _P, _STEPS = 8, 64, 8, 3
-# Of the golden steps on a CPU, in float32.
+# Golden steps on a CPU in float32.
 RECORDED = {
     "loss": [7.2193518, 7.1077812, 6.6300708],
     "gradient_norm": [6.7481942, 10.3602800, 6.2639298],
-    "update": [4.1751862, -1.0094502],  # its norm, and its product with random numbers
+    "update": [4.1751862, -1.0094502],  # norm, and dot product with random numbers
 }
-# Of the relative error of gradients and, relative to its norm, of the update; a tenth for losses.
-# On a CPU the largest were 1e-6, 2e-2 and 3e-4. A missing mask differs by 7e-2; TF32 rounds as
-# float16 does.
+# Relative errors of gradient norms, and of updates relative to their norm; a tenth for losses. On a
+# CPU the largest errors were 1e-6, 2e-2 and 3e-4. A missing mask causes 7e-2. TF32 rounds like
+# float16.
 TOLERANCES = {FLOAT32: 1e-4, BFLOAT16: 5e-2, FLOAT16: 5e-3}
-# Dense bfloat16 (float16 where there is none) TFLOP/s, by the manufacturer; the first that fits.
+# Dense bfloat16 (otherwise float16) TFLOP/s according to the manufacturer; the first match counts.
 _PEAKS = {
     "B200": 2250, "GH200": 989, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989,
     "H800": 989, "A100": 312, "A800": 312, "A10G": 70, "A10": 125, "A30": 165, "A40": 150,
     "L40S": 362, "L40": 181, "L4": 121, "V100": 125, "T4": 65, "RTX 4090": 165, "RTX 3090": 71,
     "v4": 275, "v5e": 197, "v5p": 459, "v6e": 918,
 }  # fmt: skip
-# Variables that change how devices compute; others may hold what is nobody's business.
+# Variables that change how devices compute. Others may contain secrets.
 _ENVIRONMENT = re.compile(
     r"(TF_)?XLA_FLAGS|(NCCL|TF_GPU|TF_CUDNN|TF_FORCE_GPU)_\w+|CUDA_VISIBLE_DEVICES|LIBTPU_INIT_ARGS"
 )
 _DRIVER = Path("/proc/driver/nvidia/version")
-_TIMED = {128: 128, 512: 32}  # batch size of a device, by length
+_TIMED = {128: 128, 512: 32}  # batch size per device, by sequence length
 
 
 class Skipped(Exception):  # noqa: N818
-    """A check that does not apply to this machine; says why."""
+    """Raised by a check that does not apply to this machine, with the reason."""
 
 
 class Check(NamedTuple):
-    """What was checked; `passed` is None where it does not apply."""
+    """The result of a check. `passed` is `None` if the check does not apply."""
 
     name: str
     passed: bool | None
@@ -110,23 +109,23 @@ class Check(NamedTuple):
 
 
 def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = False) -> list[Check]:
-    """Runs all checks, and writes `REPORT_FILE`; one that fails does not keep others from running.
+    """Runs all checks and writes `REPORT_FILE`. A failed check does not stop the others.
 
     Args:
         output_dir: directory of the report.
-        full: whether the base model is timed on a CPU, too.
-        use_tpu: whether to compute on the TPU of this machine.
+        full: whether the base model is also timed on a CPU.
+        use_tpu: whether to use the TPU of this machine.
 
     Returns:
-        The checks, in their order.
+        The results in order.
 
     Raises:
         ValueError: the directory cannot be written to, or TF_CONFIG names several workers.
     """
     if num_workers() > 1:
         raise ValueError(
-            f"{TF_CONFIG} names {num_workers()} workers, and these checks are of one machine, which"
-            f" would wait for the others. Unset {TF_CONFIG}, and run them on each machine."
+            f"{TF_CONFIG} names {num_workers()} workers, but the checks are for one machine. Unset "
+            f"{TF_CONFIG}, and run the command on each machine."
         )
     make_output_dir(output_dir)
     found = []
@@ -136,7 +135,7 @@ def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = Fa
             check = Check(name, True, function())
         except Skipped as reason:
             check = Check(name, None, str(reason))
-        except Exception as error:  # whatever it is, the other checks are to run
+        except Exception as error:  # the other checks must run
             logging.debug("Stack trace of the error:", exc_info=True)
             check = Check(name, False, f"{type(error).__name__}: {str(error).strip()[:600]}")
         found.append(check)
@@ -148,19 +147,18 @@ def check_accelerator(output_dir: str, *, full: bool = False, use_tpu: bool = Fa
 
 
 def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], str]]]:
-    """The checks by name; each returns what it found, and raises where that is wrong."""
+    """Yields the checks by name. Each returns its findings, and raises an error if it fails."""
     device = "TPU" if use_tpu else "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     yield "devices", partial(_check_devices, device)
     if device == "CPU":
-        split_cpu(2)  # stand for several devices
+        split_cpu(2)  # two logical devices
     names = {"TPU": ("tpu",), "GPU": ("one_device",), "CPU": ("one_device", "mirrored")}[device]
     if len(tf.config.list_physical_devices("GPU")) > 1:
         names = (*names, "mirrored")
-    yield "kernels", partial(_check_kernels, device, names[0])
     for name in names:
         for precision in (FLOAT32, BFLOAT16, *([FLOAT16] if device == "GPU" else [])):
             for xla in (True,) if device == "TPU" else (False, True):
-                if not (device == "CPU" and precision == BFLOAT16 and xla):  # which is refused
+                if not (device == "CPU" and precision == BFLOAT16 and xla):  # not supported
                     title = f"golden steps, {name}, {precision}{', xla' * xla}"
                     yield title, partial(_check_golden, name, precision, xla, "plain")
                 if device == "GPU" and xla and precision != FLOAT32:
@@ -173,40 +171,19 @@ def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], str]]
 def _check_devices(device: str) -> str:
     if device == "CPU" and glob.glob("/dev/nvidia[0-9]*"):
         raise ValueError(
-            "there is an NVIDIA driver, and TensorFlow sees no GPU: pip install '.[gpu]'"
+            "an NVIDIA driver is installed, but TensorFlow finds no GPU: pip install '.[gpu]'"
         )
-    if device == "TPU":
-        return f"TPU, {create_strategy('tpu').num_replicas_in_sync} cores"
-    return ", ".join(device_names())
-
-
-@process_state_kept()
-def _check_kernels(device: str, name: str) -> str:
-    """Has every operation of a step a kernel for the device?"""
     if device == "TPU":
         if not has_tpu_kernels():
             raise ValueError("this TensorFlow has no kernels for TPUs: docs/scaling.md, A TPU")
-        return "there are kernels for TPUs"
-    strategy = create_strategy(name)
-    _, step = _golden_step(strategy)
-    graph = step.update.get_concrete_function(_golden_batch()).graph.as_graph_def()
-    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    missing = [
-        op
-        for op in sorted({node.op for node in nodes if not node.op.startswith("_")})
-        if op in dir(tf.raw_ops)
-        and not {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(op).kernel}
-        & {device, "DEFAULT"}
-    ]
-    if missing:
-        raise ValueError(f"no kernel for a {device}: {', '.join(missing)}")
-    return f"{len({node.op for node in nodes})} kinds of operations"
+        return f"TPU, {create_strategy('tpu').num_replicas_in_sync} cores"
+    return ", ".join(device_names())
 
 
 def _golden_step(
     strategy: tf.distribute.Strategy, **settings: Any
 ) -> tuple[PretrainingTask, TrainingStep]:
-    """The task of the small net, and its step with its first weights."""
+    """Returns the task of the small net, and its step with the initial weights."""
     task = PretrainingTask(
         CONFIG,
         max_seq_length=_S,
@@ -224,7 +201,7 @@ def _golden_step(
 
 
 def _batch(vocab_size: int, B: int, S: int, P: int, shortest: int) -> dict[str, tf.Tensor]:
-    """A batch of random tokens; sequences of `shortest` to S of them."""
+    """Returns a batch of random tokens, in sequences of `shortest` to S tokens."""
     generator = np.random.default_rng(1)
     lengths = np.linspace(shortest, S, B).astype(int)[:, None]
     mask = np.arange(S) < lengths
@@ -247,11 +224,17 @@ def _golden_batch() -> dict[str, tf.Tensor]:
 
 @process_state_kept()
 def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict[str, list[float]]:
-    """Trains the small net; returns what `RECORDED` has.
+    """Trains the small net; returns the numbers in `RECORDED`.
+
+    Args:
+        name: distribution strategy.
+        precision: "float32", "bfloat16" or "float16".
+        xla: whether the step is compiled by XLA.
+        attention: "plain" or "cudnn".
 
     Raises:
-        Skipped: the attention cannot be used here, or the replicas cannot share the batch.
-        ValueError: it can, and computes something else.
+        Skipped: the attention is not supported here, or the replicas cannot share the batch.
+        ValueError: the attention is supported, but its results differ from plain attention.
     """
     if precision == FLOAT32:
         tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -266,7 +249,7 @@ def golden_numbers(name: str, precision: str, xla: bool, attention: str) -> dict
         raise Skipped(f"{strategy.num_replicas_in_sync} devices cannot share a batch of {_B}")
     task, step = _golden_step(strategy, precision=precision, jit_compile=xla, attention=attention)
     if attention == "cudnn" and step.attention is None:
-        raise ValueError("cuDNN's attention differs from the plain one; the log says by how much")
+        raise ValueError("cuDNN attention differs from plain attention; see the log")
     variables = step.variables
     before = [variable.numpy() for variable in variables]
     batch = split_batch(strategy, _golden_batch())
@@ -303,9 +286,9 @@ def _check_golden(name: str, precision: str, xla: bool, attention: str) -> str:
 
 @process_state_kept()
 def _time_base(device: str, name: str, length: int, full: bool) -> str:
-    """The time of a step of ALBERT-base, and its share of the devices' peak."""
+    """Returns the time of a step of ALBERT-base, and its share of the peak of the devices."""
     if device == "CPU" and not full:
-        raise Skipped("timed on a CPU with --full only")
+        raise Skipped("timed on a CPU only with --full")
     config, P = AlbertConfig.from_preset("base_v2"), length * 15 // 100
     strategy = create_strategy(name)
     batch_size = (_TIMED[length] if device != "CPU" else 2) * strategy.num_replicas_in_sync
@@ -327,23 +310,23 @@ def _time_base(device: str, name: str, length: int, full: bool) -> str:
         count = 1 if not times or device == "CPU" else 10  # the first one compiles
         reports = [step.update(features) for _ in range(count)]
         if not math.isfinite(reports[-1]["gradient_norm"].numpy()):
-            raise ValueError("the norm of the gradients is not finite")
+            raise ValueError("the gradient norm is not finite")
         times.append((time.perf_counter() - start) / count)
     best = min(times[1:])
     attention = "cudnn" if step.attention else "plain"
     text = (
-        f"{best * 1e3:.1f} ms a step of {batch_size}, {batch_size / best:.0f} sequences/s, "
+        f"{best * 1e3:.1f} ms per step of {batch_size}, {batch_size / best:.0f} sequences/s, "
         f"{precision}, attention={attention}; compiled in {times[0]:.0f} s"
     )
     peak = _total_peak(device, strategy)
     if not peak:
-        return f"{text}; the peak of this device is not known here"
+        return f"{text}; the peak of this device is unknown"
     share = 3 * _operations(config, batch_size, length, P) / best / peak / 1e12
     return f"{text}; {share:.1%} of {peak} TFLOP/s"
 
 
 def _total_peak(device: str, strategy: tf.distribute.Strategy) -> int:
-    """TFLOP/s of all replicas, 0 if unknown. A TPU chip may be two replicas."""
+    """Returns the TFLOP/s of all replicas, 0 if unknown. A TPU chip may be two replicas."""
     if device == "TPU":
         chips, extended = tpu_chips(), strategy.extended
         used = min(len(chips), extended.num_replicas_per_host) * extended.num_hosts
@@ -352,20 +335,17 @@ def _total_peak(device: str, strategy: tf.distribute.Strategy) -> int:
 
 
 def _peak(name: str) -> int:
-    """Of the device of this name, 0 where it is not known; an RTX A4000 is no A40."""
+    """Returns the TFLOP/s of a device, 0 if unknown. Whole words match: an RTX A4000 is no A40."""
     return next((p for key, p in _PEAKS.items() if re.search(rf"\b{key}\b", name)), 0)
 
 
 def _half_of_gpu() -> str:
-    return (
-        BFLOAT16
-        if min(fused_attention.compute_capabilities(), default=(8, 0)) >= (8, 0)
-        else FLOAT16
-    )
+    capabilities = fused_attention.compute_capabilities()
+    return BFLOAT16 if min(capabilities, default=(8, 0)) >= (8, 0) else FLOAT16
 
 
 def _operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
-    """Floating-point operations of the matrix products of one forward pass."""
+    """Returns the floating-point operations of the matrix products of one forward pass."""
     E, H, F, V = (
         config.embedding_size,
         config.hidden_size,
@@ -377,7 +357,7 @@ def _operations(config: AlbertConfig, B: int, S: int, P: int) -> float:
 
 
 def _check_training(device: str) -> str:
-    """Trains on text of this Python's documentation; the loss must fall."""
+    """Trains on Python's documentation. The loss must decrease."""
     mini = shipped_directory("mini", "mini")
     config, steps = CONFIG.replace(vocab_size=8000), 20
     if device != "CPU":
@@ -416,8 +396,8 @@ def _check_training(device: str) -> str:
     losses = [record["loss"] for record in history if record["phase"] == "train"]
     first, last = losses[0], statistics.fmean(losses[-2:])
     if not last < 0.95 * first:
-        raise ValueError(f"the loss does not fall: {first:.3f}, then {last:.3f}")
-    return f"{steps} steps, {precision}: the loss fell from {first:.3f} to {last:.3f}"
+        raise ValueError(f"the loss does not decrease: {first:.3f}, then {last:.3f}")
+    return f"{steps} steps, {precision}: the loss decreased from {first:.3f} to {last:.3f}"
 
 
 def _word(check: Check) -> str:
@@ -425,7 +405,7 @@ def _word(check: Check) -> str:
 
 
 def _report(checks: list[Check]) -> str:
-    """The report, in Markdown."""
+    """Returns the report in Markdown."""
     build = tf.sysconfig.get_build_info()
     facts: Mapping[str, Any] = {
         "time": time.strftime("%Y-%m-%d %H:%M:%S %Z"),

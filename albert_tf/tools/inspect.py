@@ -103,8 +103,8 @@ def describe(path: str) -> Iterator[str]:
     is_file = tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
     if not (tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index")):
         raise ValueError(f"There is no file or directory {path!r}. {suggestion(path)}")
-    if saved_model := _find_saved_model(path):
-        yield from _saved_model(saved_model)
+    if saved_model := find_saved_model(path):
+        yield from describe_saved_model(saved_model)
         yield ""
         try:
             recognise(saved_model, _FLAG)
@@ -113,7 +113,7 @@ def describe(path: str) -> Iterator[str]:
         else:
             yield from _model(saved_model)
     else:
-        yield from (_file(path) if is_file else None) or _model(path)
+        yield from (describe_file(path) if is_file else None) or _model(path)
 
 
 def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
@@ -132,7 +132,7 @@ def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
                 yield f"{file} was created with {kind} {path}"
 
 
-def _find_saved_model(path: str) -> str | None:
+def find_saved_model(path: str) -> str | None:
     """Returns the directory of a SavedModel: the path or its newest numbered subdirectory."""
     names = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
     versions = sorted((n for n in (n.rstrip("/") for n in names) if n.isdecimal()), key=int)
@@ -140,7 +140,7 @@ def _find_saved_model(path: str) -> str | None:
     return next((f for f in folders if tf.io.gfile.exists(os.path.join(f, GRAPH_FILE))), None)
 
 
-def _saved_model(path: str) -> Iterator[str]:
+def describe_saved_model(path: str) -> Iterator[str]:
     """Yields the signatures of a SavedModel. The graph is not run."""
     file = os.path.join(path, GRAPH_FILE)
     saved_model = saved_model_pb2.SavedModel()
@@ -181,7 +181,7 @@ def _values(values: Sequence[Any]) -> str:
     return ", ".join(texts) + (", ..." if len(values) > _SHOWN else "")
 
 
-def _file(path: str) -> Iterator[str] | None:
+def describe_file(path: str) -> Iterator[str] | None:
     """Returns lines about a file that does not contain weights, `None` for other files."""
     with open_binary(path, "rb") as file:
         start = file.read(12)

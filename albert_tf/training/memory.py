@@ -1,9 +1,8 @@
-"""How much memory the training of a configuration takes, and how much there is.
+"""Estimates the memory of a training step, and detects the memory of this machine.
 
-The estimate is made of what is known to be kept (weights, moments, gradients, the tensors the
-backward pass needs) and of what was measured to come with it. It holds for one replica; on a CPU it
-is the peak of the process. A step that XLA compiles for a GPU keeps less beside it: what is counted
-there agrees with the temporaries of programs compiled for an H200.
+The estimate adds weights, moments, gradients and the tensors kept for the backward pass, and a
+measured overhead. It is for one replica; on a CPU it is the peak memory of the process. With XLA,
+it agrees with the arguments and temporaries of programs compiled for an H200.
 
 Letters: b examples of a micro-batch, S sequence, P predictions, and the sizes of the configuration.
 """
@@ -21,10 +20,10 @@ from albert_tf.modeling.parameter_sharing import parameter_counts
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
-# The process itself before it holds a tensor: interpreter, TensorFlow, its graphs and threads.
+# The process without tensors: interpreter, TensorFlow, its graphs and threads.
 PROGRAM_BYTES = 1_000_000_000
 
-# What the allocator takes for every byte of tensors that come and go. XLA plans where they lie.
+# Bytes that the allocator takes per byte of temporary tensors. XLA plans their addresses.
 ALLOCATED = 1.1
 ALLOCATED_BY_XLA = 1.05
 
@@ -41,13 +40,13 @@ _TPU_CHIPS = {
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSetting:
-    """What decides the memory of a training step besides the configuration; see `TrainerConfig`.
+    """Settings that determine the memory of a training step; see `TrainerConfig`.
 
-    The batch is that of one replica; `max_predictions_per_seq` is 0 for a fine-tuning; `xla` stands
-    for a step that XLA compiles for a GPU or TPU.
+    `train_batch_size` is the batch of one replica. `max_predictions_per_seq` is 0 for fine-tuning.
+    `xla` means a step compiled by XLA for a GPU or TPU.
 
     Raises:
-        ValueError: micro-batches do not divide the batch.
+        ValueError: the batch is not a multiple of the micro-batches.
     """
 
     train_batch_size: int = 8
@@ -59,7 +58,7 @@ class TrainingSetting:
     xla: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses a batch that cannot be split."""
+        """Checks that the batch can be split."""
         if self.train_batch_size % self.gradient_accumulation_steps:
             raise ValueError(
                 "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "
@@ -69,16 +68,16 @@ class TrainingSetting:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes by what they are for.
+    """Bytes by purpose.
 
     Attributes:
         program: the process without tensors.
-        weights: the parameters, float32.
-        moments: of the optimizer, LAMB or AdamW.
-        gradients: of all parameters; with accumulation, their sums too.
-        kept: tensors that wait for the backward pass.
-        passing: the most tensors that come and go at a time: inside a block, at the heads, or in
-            the update of the largest variables.
+        weights: parameters, float32.
+        moments: moments of the optimizer, LAMB or AdamW.
+        gradients: gradients of all parameters; with accumulation, also their sums.
+        kept: tensors kept for the backward pass.
+        passing: largest amount of temporary tensors: inside a block, at the heads, or in the update
+            of the largest variables.
     """
 
     program: int
@@ -90,7 +89,7 @@ class MemoryEstimate:
 
     @property
     def peak(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return sum(dataclasses.astuple(self))
 
 
@@ -98,7 +97,7 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
     """Returns the memory of a training step.
 
     Raises:
-        ValueError: the model has no positions for such sequences.
+        ValueError: the sequences are longer than the positions of the model.
     """
     config.check_sequence_length(setting.max_seq_length, "--max_seq_length")
     parameters = parameter_counts(config).pretraining
@@ -112,9 +111,9 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
     attention = size * tokens * setting.max_seq_length * config.num_attention_heads
 
     # One run of a block keeps its input, query, key, value, context and the input of the
-    # feed-forward part; two normalised tensors, in float32; what goes into the activation and what
-    # comes out; and the attention probabilities. Dropout adds the probabilities that were kept, and
-    # its masks, a byte an entry, under XLA a bit.
+    # feed-forward part; two normalized tensors in float32; input and output of the activation; and
+    # the attention probabilities. Dropout adds the probabilities after dropout, and its masks: a
+    # byte per entry, with XLA a bit.
     block = (6 + 2 * 4 / size) * hidden + 2 * inner + attention
     mask_size = size * (8 if setting.xla else 1)
     if config.hidden_dropout_prob:
@@ -129,20 +128,20 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
     largest = max(config.hidden_size * config.intermediate_size, vocabulary)
     if setting.xla:
         allocated = ALLOCATED_BY_XLA
-        if setting.remat:  # what its loops read all the time, and the gradient of one matrix
+        if setting.remat:  # tensors that the loops always read, and the gradient of one matrix
             H, F = config.hidden_size, config.intermediate_size
             kept += size * H * F + (size * (4 * H * H + 2 * H * F) if size < 4 else 0)
         # The scores of the vocabulary in float32, and their gradient. The backward pass of a block
-        # takes less than has become free by then, the update one tensor of each of two variables.
+        # takes less than is free by then. The update takes one tensor of each of two variables.
         passing = max((4 + size) * scores - gradients, 2 * 4 * largest - kept, 0)
     else:
         allocated = ALLOCATED
-        # What the backward pass of one block makes besides: in attention, or at the activation.
+        # Temporary tensors in the backward pass of one block: in attention, or at the activation.
         in_block = 4 * hidden + max(3 * attention, 5 * inner)
-        # Scores of the vocabulary, their gradient and what is between; the losses are in float32.
+        # Scores of the vocabulary, their gradient and tensors between; the losses are in float32.
         at_heads = 5 * 4 * scores + 2 * 4 * vocabulary
-        # New moments, the update and its scaled copy, of the two largest variables at a time; no
-        # activations are beside them, but the gradients before clipping.
+        # New moments, the update and its scaled copy of the two largest variables; activations are
+        # free by then, the gradients before clipping are not.
         update = 2 * 4 * 4 * largest + (0 if accumulates else 4 * parameters)
         passing = max(in_block, at_heads, update - kept)
     return MemoryEstimate(
@@ -156,7 +155,7 @@ def estimate_memory(config: AlbertConfig, setting: TrainingSetting) -> MemoryEst
 
 
 def largest_batch(config: AlbertConfig, setting: TrainingSetting, memory: float) -> int:
-    """Returns the most examples that fit `memory` bytes at a time, whatever batch `setting` has."""
+    """Returns the largest micro-batch that fits into `memory` bytes."""
     parts = 2 if setting.gradient_accumulation_steps > 1 else 1
 
     def fits(batch_size: int) -> bool:
@@ -177,12 +176,16 @@ def largest_batch(config: AlbertConfig, setting: TrainingSetting, memory: float)
 def memory_report(
     config: AlbertConfig, setting: TrainingSetting, memory_gb: float | None = None
 ) -> str:
-    """Returns parameters by part, memory by what it is for, and what `remat` changes.
+    """Returns parameters by part, memory by purpose, and the effect of `remat`.
 
-    With `memory_gb`, in GB of 10^9 bytes, also the largest batch that fits.
+    Args:
+        config: the model.
+        setting: the training step.
+        memory_gb: memory of the device in GB (10^9 bytes), for which the largest batch is reported.
+            If `None`, no batch is reported.
 
     Raises:
-        ValueError: the setting does not fit the model, or there is no memory.
+        ValueError: the setting does not fit the model, or `memory_gb` is not positive.
     """
     if memory_gb is not None and memory_gb <= 0:
         raise ValueError(f"--memory_gb must be above 0. Received: {memory_gb}")
@@ -211,14 +214,14 @@ def memory_report(
 
 
 def machine_memory() -> int | None:
-    """Bytes of main memory this process may use; None where the system does not tell."""
+    """Returns the bytes of main memory available to this process, `None` if unknown."""
     try:
         limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     except (AttributeError, OSError, ValueError):
         return None
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container
         with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
-            limits.append(int(file.read()))  # "max" where there is none
+            limits.append(int(file.read()))  # "max" without a limit
     return min(limits)
 
 
@@ -246,7 +249,7 @@ def tpu_memory(cores: int) -> int | None:
 
 
 def gpu_memory() -> int | None:
-    """Bytes of the smallest GPU of this machine; None where its driver does not tell."""
+    """Returns the bytes of the smallest GPU of this machine, `None` if unknown."""
     command = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
