@@ -12,7 +12,6 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.modeling import fused_attention
-from albert_tf.modeling.input_checks import check_ids, original_inputs, with_checked_data
 from albert_tf.modeling.layers import (
     ConfigLike,
     FactorizedEmbedding,
@@ -30,18 +29,24 @@ from albert_tf.modeling.rematerialization import Run, run_rematerialized
 
 M = TypeVar("M", bound="ConfiguredModel")
 
+_ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # of Hugging Face
+# Names in other libraries. If these inputs were ignored like other unknown keys, the model would
+# attend to padding, or put every token into the first segment, without an error.
+_FOREIGN_NAMES = {
+    "input_word_ids": "input_ids",
+    "token_ids": "input_ids",
+    "padding_mask": "input_mask",
+    "input_type_ids": "segment_ids",
+}
+
 
 class ConfiguredModel(SavedSettings, keras.Model):
     """A model whose constructor takes an `AlbertConfig`, saved and restored with it.
 
-    Ids, token types and positions that the model does not have are a ValueError, see `check_ids`:
-    when it is called with values, and in `fit`, `evaluate`, `predict` and their `*_on_batch` on
-    arrays and `tf.data` data sets. A model inside of another one, or of a function that is
-    compiled, sees no values: of a functional model, check the data with
-    `albert_tf.modeling.input_checks.check_ids`.
+    Token ids, segment ids and positions must be in range. As in every Keras model, TensorFlow
+    raises an error for other values on a CPU, and reads them as zeros on a GPU.
 
     Attributes:
-        position_inputs: names of the inputs that are positions in their sequence.
         tokenizer: the one that lies with the model, set by `load`; None where there is none.
         trained_task: what the heads were trained for, a `TrainedTask` set by `load`; None where
             nothing says it. Neither is saved in `.keras` files; `albert_tf.save` writes both.
@@ -51,7 +56,6 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
     SETTINGS: ClassVar[tuple[str, ...]] = ("config", "use_one_hot_embeddings")
 
-    position_inputs: Sequence[str] = ()
     tokenizer: Any = None
     trained_task: Any = None
     uses_pooler = True
@@ -65,12 +69,6 @@ class ConfiguredModel(SavedSettings, keras.Model):
         super().__init__(**kwargs)
         self.config = as_config(config)
         self.use_one_hot_embeddings = use_one_hot_embeddings
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the model, with checked ids; see `call`."""
-        inputs = original_inputs(inputs)
-        check_ids(inputs, self.config, self.position_inputs)
-        return super().__call__(inputs, *args, **kwargs)
 
     @classmethod
     def load(
@@ -100,13 +98,6 @@ class ConfiguredModel(SavedSettings, keras.Model):
             # The package imports the module of a public name when the name is first used.
             albert_tf.load  # noqa: B018
         return ConfiguredModel.load_class(cls, path, albert_config_file, allow_partial, settings)
-
-    fit = with_checked_data(keras.Model.fit)
-    evaluate = with_checked_data(keras.Model.evaluate)
-    predict = with_checked_data(keras.Model.predict)
-    train_on_batch = with_checked_data(keras.Model.train_on_batch)
-    test_on_batch = with_checked_data(keras.Model.test_on_batch)
-    predict_on_batch = with_checked_data(keras.Model.predict_on_batch)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ConfiguredModel:
@@ -193,9 +184,8 @@ class AlbertEncoder(ConfiguredModel):
             ValueError: there are no `input_ids`, they are not integers or too many for the
                 position table, or an input is given twice or by a name of a third library.
         """
-        if not isinstance(inputs, Mapping):
-            inputs = {"input_ids": inputs}
-        _check_inputs(inputs)
+        inputs = named_inputs(inputs)
+        _check_token_ids(inputs)
         input_ids = tf.cast(inputs["input_ids"], tf.int32)
         attention_mask = inputs.get("input_mask")
         if attention_mask is None:
@@ -300,7 +290,25 @@ class AlbertEncoder(ConfiguredModel):
         return dropout_seed
 
 
-def _check_inputs(inputs: Mapping[str, tf.Tensor]) -> None:
+def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
+    """Returns the inputs under the names of the original release; a tensor is `input_ids`.
+
+    Raises:
+        ValueError: an input is given twice, or under a name of another library.
+    """
+    if not isinstance(inputs, Mapping):
+        return {"input_ids": inputs}
+    for name in inputs:
+        if name in _FOREIGN_NAMES:
+            raise ValueError(
+                f"Expected an input named {_FOREIGN_NAMES[name]!r}. Received: {name!r}"
+            )
+        if _ALIASES.get(name) in inputs:
+            raise ValueError(f"Pass only one of {_ALIASES[name]!r} and {name!r}. Received: both")
+    return {_ALIASES.get(name, name): value for name, value in inputs.items()}
+
+
+def _check_token_ids(inputs: Mapping[str, tf.Tensor]) -> None:
     if "input_ids" not in inputs:
         raise ValueError(f"The encoder needs 'input_ids'. Received: {sorted(inputs)}")
     # Floating point could hold ids, but under a mixed-precision policy they would come rounded.

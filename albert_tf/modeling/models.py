@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.data.arguments import as_texts, check_whole_number
-from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
+from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, named_inputs
 from albert_tf.modeling.heads import (
     MASKED_LOGIT,
     ClassificationHead,
@@ -81,8 +81,6 @@ class AlbertForPretraining(EncoderAndHead):
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "has_sentence_order_head")
-
-    position_inputs = ("masked_lm_positions",)
 
     def __init__(
         self,
@@ -421,8 +419,7 @@ class AlbertForMultipleChoice(EncoderAndHead):
 
         Source: race_utils.py of the original release, create_model.
         """
-        if not isinstance(inputs, Mapping):
-            inputs = {"input_ids": inputs}
+        inputs = named_inputs(inputs)
         outputs, head_seed = self.encode(
             _one_by_one(inputs), training, dropout_seed, output_attentions
         )
@@ -530,8 +527,6 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     uses_pooler = False
     SETTINGS = ("config", "use_one_hot_embeddings", "start_n_top", "end_n_top", "dropout_prob")
 
-    position_inputs = ("start_positions",)
-
     def __init__(
         self,
         config: ConfigLike,
@@ -586,6 +581,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         Raises:
             ValueError: an input that is needed is not there.
         """
+        inputs = named_inputs(inputs)
         self._check_inputs(inputs, training)
         start_positions = inputs.get("start_positions")
         inputs = _completed(inputs)
@@ -607,12 +603,10 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         return {**losses, "cls_logits": HeadLoss("binary", factor=0.5)}
 
     def _check_inputs(self, inputs: Mapping[str, tf.Tensor], training: bool | None) -> None:
-        has_names = isinstance(inputs, Mapping) and "input_ids" in inputs
-        if not has_names or not {"segment_ids", "p_mask"} & inputs.keys():
+        if "input_ids" not in inputs or not {"segment_ids", "p_mask"} & inputs.keys():
             raise ValueError(
                 "The model needs a dictionary of 'input_ids' and 'segment_ids' (or 'p_mask'), to "
-                "tell the context from the question. Received: "
-                f"{sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__}"
+                f"distinguish the context from the question. Received: {sorted(inputs)}"
             )
         if training and "start_positions" not in inputs:
             raise ValueError(
