@@ -482,8 +482,6 @@ class TrainerConfig:
             divergence too; above 1, or 0 to look at none.
         precision: of the matrix products, one of `PRECISIONS`.
         attention: what computes attention, one of `ATTENTIONS`.
-        depth_schedule: layers by the first step that applies them, as "2:0,4:20000,6:40000", see
-            `training.depth_schedule`; "" for all layers in all steps.
         iterations_per_loop: steps that one call of a function on the devices makes, where their
             batches have one shape; reports and checkpoints come in between calls.
         early_stopping: evaluations in a row without a better score after which training ends;
@@ -508,7 +506,6 @@ class TrainerConfig:
     max_loss_spike: float = 0.0
     precision: str = FLOAT32
     attention: str = "auto"
-    depth_schedule: str = ""
     iterations_per_loop: int = 1
     early_stopping: int | None = None
     freeze: str | None = None

@@ -30,10 +30,12 @@ SMALL = {
         ("", "--train_batch_size=4 --eval_batch_size=4"),
         ("--gradient_accumulation_steps", "--gradient_accumulation_steps=2"),
         ("--scale_from_batch_size", "--scale_from_batch_size=8"),
-        ("--depth_schedule", "--depth_schedule=1:0,2:1"),
         ("--input_file=long", "--num_train_steps=3"),
         ("--num_decay_steps", "--num_decay_steps=1"),
-        ("--albert_config_file=albert_config.json", "--albert_config_file=small.json"),
+        (
+            r"--albert_config_file=(albert_config|\w+_layers).json",
+            "--albert_config_file=small.json",
+        ),
     ],
     "run_ablations": [("", "--num_train_steps=2 --comparisons=depth --depths=1 --base_seeds=1")],
     "run_classifier": [

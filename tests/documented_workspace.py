@@ -168,6 +168,8 @@ class Workspace:
         self._write_model("shared", "model.ckpt-125000")
         for name in ("model/albert_config.json", "albert_config.json", "base.json", "small.json"):
             self._config.to_json_file(str(self.path(name)))
+        shallow = self._config.replace(num_hidden_layers=1)
+        shallow.to_json_file(str(self.path("shallow.json")))
         less = self._config.replace(parameter_sharing="ffn")
         less.to_json_file(str(self.path("less_shared/albert_config.json")))
         tokenizer = self._golden / "tokenizer" / "small_1000"

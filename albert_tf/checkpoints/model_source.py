@@ -16,10 +16,8 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect
-from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.checkpoints.formats import ORIGINAL, recognise
 from albert_tf.checkpoints.huggingface import read_config
-from albert_tf.checkpoints.load_weights import read_global_step
 from albert_tf.checkpoints.model_contents import HANDLE_FLAG, StoredModel
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
@@ -42,9 +40,6 @@ FROM_HUB = "from_tf_hub"  # value of --spm_model_file that means the module's to
 # What the shapes of weights tell of a model, and what they do not.
 _SHAPES = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "num_hidden_groups")
 _SHAPELESS = ("num_attention_heads", "hidden_act")
-
-# Pretraining continues from, and evaluates, checkpoints with the layers they were trained with.
-_AT_THEIR_DEPTH = (OUTPUT_FLAG, EVAL_FLAG)
 _WAYS = f"""Name a model by one of:
   {CHECKPOINT_FLAG}: a directory of any format, a released tar file, the URL of a TF-Hub
     module, the name of a released model such as base_v2, {NAMES[0]}, bundled with
@@ -218,7 +213,6 @@ def _choose_config(stored: Sequence[StoredModel]) -> tuple[AlbertConfig, StoredM
         if chosen.config is not None:
             for other in stored:
                 _compare_configs(chosen, other)
-                _warn_of_another_depth(chosen.config, other)
             has_weights = any(other.checkpoint for other in stored)
             _warn_of_unlike_release(chosen.config, chosen, has_weights)
             return chosen.config, chosen
@@ -280,27 +274,6 @@ def _compare_configs(chosen: StoredModel, stored: StoredModel) -> None:
             f"{message} Omit {chosen.flag} to use the configuration that comes with the model."
         )
     logging.warning("%s The second is used.", message)
-
-
-def _warn_of_another_depth(config: AlbertConfig, stored: StoredModel) -> None:
-    """Says so when weights were last trained with fewer layers than the model will apply."""
-    if stored.config is None or not stored.checkpoint or stored.flag in _AT_THEIR_DEPTH:
-        return
-    schedule = DepthSchedule.recorded(os.path.dirname(stored.checkpoint), stored.config)
-    if schedule is None or not schedule.changes:
-        return
-    depth = schedule.of_checkpoint(read_global_step(stored.checkpoint))
-    if depth != config.num_hidden_layers:
-        logging.warning(
-            "%s (%s) was last trained with %d layers (%s), and %d are applied: use a "
-            "configuration with its depth (%s), or a checkpoint from after the last change.",
-            stored.checkpoint,
-            stored.flag,
-            depth,
-            schedule.as_flag(),
-            config.num_hidden_layers,
-            CONFIG_FLAG,
-        )
 
 
 def _choose_lower_case(given: bool | None, stating: Sequence[StoredModel]) -> bool:

@@ -29,7 +29,12 @@ UserError = (ValueError, OSError)
 
 # Flags that earlier versions had, and what to use instead. A key is "--flag", or
 # "command --flag" if other commands still have the flag.
-REMOVED_FLAGS = {"export_litert --calibration_file": "--quantization=int8 needs no texts."}
+REMOVED_FLAGS = {
+    "export_litert --calibration_file": "--quantization=int8 needs no texts.",
+    "run_pretraining --depth_schedule": "train a model with fewer layers, then start a run in "
+    "another --output_dir with its directory as --init_checkpoint and all layers in "
+    "--albert_config_file.",
+}
 _CPP_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _HELP = frozenset({"--help", "-help", "--helpshort", "-h", "-?"})

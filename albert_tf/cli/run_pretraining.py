@@ -83,12 +83,6 @@ def define_flags() -> None:
                 "a running training until that of --num_train_steps, but at most this number of "
                 "seconds after the last new one. 0: do not wait.",
             },
-            "Training": {
-                Flag("depth_schedule", ""): "Train fewer layers first: comma-separated pairs "
-                "layers:first_step, such as 2:0,4:20000,6:40000, of which the last names all "
-                "layers. For models whose layers share all parameters. Default: all layers in all "
-                "steps.",
-            },
             "Model": {
                 Flag("albert_config_file"): "Model configuration (albert_config.json). Default: "
                 "the one in --output_dir, or the one that comes with --init_checkpoint.",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import keras
@@ -135,7 +134,6 @@ class AlbertEncoder(ConfiguredModel):
         super().__init__(config, use_one_hot_embeddings, **kwargs)
         config, dtype = self.config, self.dtype_policy
         self.remat = False
-        self._depth = config.num_hidden_layers
         self.embeddings = FactorizedEmbedding(
             config, use_one_hot_embeddings, name="embeddings", dtype=dtype
         )
@@ -176,7 +174,7 @@ class AlbertEncoder(ConfiguredModel):
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H]; `sequence_output` [B, S, H];
             `encoder_outputs`, a list with the output of every block run, L * inner_group_num
-            tensors [B, S, H] (of fewer layers inside `at_depth`); `embedding_output` and
+            tensors [B, S, H]; `embedding_output` and
             `word_embedding_output` [B, S, E]; and `attention_probs`, as many as `encoder_outputs`,
             [B, N, S, S], if asked for.
 
@@ -195,7 +193,7 @@ class AlbertEncoder(ConfiguredModel):
             segment_ids = tf.zeros_like(input_ids)
 
         embedding_seed, *block_seeds = split_seed(
-            self._dropout_seed(training, dropout_seed), 1 + self._num_block_runs
+            self._dropout_seed(training, dropout_seed), 1 + len(block_runs(self.config))
         )
         embedded, words = self.embeddings(input_ids, tf.cast(segment_ids, tf.int32), embedding_seed)
         x = embedded if self.embedding_projection is None else self.embedding_projection(embedded)
@@ -219,19 +217,6 @@ class AlbertEncoder(ConfiguredModel):
         if output_attentions:
             outputs["attention_probs"] = attention_probs
         return outputs
-
-    @contextmanager
-    def at_depth(self, num_layers: int | None) -> Iterator[None]:
-        """Inside, calls apply the first 1..L layers alone, None all; variables stay as they are.
-
-        A call inside a `tf.function` takes the depth at which it is traced.
-        """
-        before = self._depth
-        self._depth = num_layers or self.config.num_hidden_layers
-        try:
-            yield
-        finally:
-            self._depth = before
 
     def _create_blocks(self) -> list[TransformerBlock]:
         """The different blocks; some may share their attention or their feed-forward part."""
@@ -271,14 +256,10 @@ class AlbertEncoder(ConfiguredModel):
             runs.append(Run(of_block[block], inputs, block.weights))
         return runs
 
-    @property
-    def _num_block_runs(self) -> int:
-        return self._depth * self.config.inner_group_num
-
     def _blocks_in_order(self) -> list[TransformerBlock]:
         """The block of every run; which runs share one, the configuration decides."""
         blocks = dict(zip(block_places(self.config), self.blocks, strict=True))
-        return [blocks[place] for place in block_runs(self.config)[: self._num_block_runs]]
+        return [blocks[place] for place in block_runs(self.config)]
 
     def _dropout_seed(self, training: bool | None, dropout_seed: Seed) -> tf.Tensor | None:
         """The seed of this call's dropout, or None where nothing is dropped."""

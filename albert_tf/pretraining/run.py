@@ -6,9 +6,9 @@ import dataclasses
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,7 +16,6 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.checkpoints.directory_lock import EVALUATION
 from albert_tf.checkpoints.load_weights import read_global_step
 from albert_tf.checkpoints.model_directory import ModelDirectory, find_tokenizer, make_output_dir
@@ -107,7 +106,6 @@ class PretrainingSettings(TrainingSettings):
     max_eval_steps: int = limited(100, at_least=1)
     eval_checkpoint: str = "newest"
     watch_secs: float = 0.0
-    depth_schedule: str = ""
     num_train_steps: int = OptimizerConfig.num_train_steps
     num_warmup_steps: int = OptimizerConfig.num_warmup_steps
     num_decay_steps: int | None = None
@@ -200,7 +198,7 @@ def run_pretraining(
     if not (settings.do_train or settings.do_eval):
         raise ValueError("Nothing to do: pass --do_train, --do_eval or both.")
     settings = with_xla(settings)
-    trainer_config = settings.trainer_config(settings.depth_schedule)
+    trainer_config = settings.trainer_config()
     optimizer_config = _optimizer_config(settings)
     last_step = optimizer_config.num_train_steps
     strategy = strategy_of(settings)
@@ -327,10 +325,9 @@ def _train(
     if settings.do_eval:
         limits = settings.eval_batch_size, settings.max_eval_steps
         strategy, jit_compile = trainer.strategy, settings.xla
-        evaluator = Evaluator(
+        evaluate = Evaluator(
             task, trainer.model, strategy, *limits, jit_compile=jit_compile, shares=True
-        )
-        evaluate = partial(_evaluate_trained, trainer, evaluator)
+        ).evaluate
     if trainer.is_chief:
         check_folder(settings.output_dir, OUTPUT_FLAG)
 
@@ -342,9 +339,7 @@ def _train(
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
         )
-        recorded = DepthSchedule.recorded(settings.output_dir, task.config)
-        if recorded is not None:
-            trainer.depth_schedule.check_continues(recorded, trainer.step, settings.output_dir)
+        _check_depth(settings.output_dir, trainer.step)
 
     def start(best: BestCheckpoint) -> dict[str, Any]:
         evaluation = read_run_config(settings.output_dir).get(_EVALUATION)
@@ -400,13 +395,6 @@ def _evaluation_input(
     return now
 
 
-def _evaluate_trained(trainer: Trainer, evaluator: Evaluator) -> dict[str, float]:
-    """Evaluates the model as it is being trained: with the layers of the last step."""
-    if trainer.depth_schedule.changes:
-        evaluator.depth = trainer.depth_schedule.of_checkpoint(trainer.step)
-    return evaluator.evaluate()
-
-
 def _evaluate(
     settings: PretrainingSettings,
     task: PretrainingTask,
@@ -418,7 +406,6 @@ def _evaluate(
     """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
     limits = settings.eval_batch_size, settings.max_eval_steps
     evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
-    schedule = DepthSchedule.parse(settings.depth_schedule, task.config)
     directory = TrainingDirectory(settings.output_dir)
     check_folder(settings.output_dir, OUTPUT_FLAG)
     dry_run = settings.dry_run
@@ -435,7 +422,7 @@ def _evaluate(
         if dry_run:
             if settings.eval_checkpoint == "all" and settings.watch_secs > 0:
                 prefixes = iter(directory.checkpoints())  # there may be none yet
-            for prefix in islice(_prepared(prefixes, evaluator, task.sentence_loss, schedule), 1):
+            for prefix in islice(_checked(prefixes, task.sentence_loss), 1):
                 load_complete(evaluator.model, prefix)
             return JobResult(settings.output_dir)
         make_output_dir(settings.output_dir)
@@ -445,28 +432,29 @@ def _evaluate(
             if settings.eval_checkpoint == "all":
                 best.offer(step, results, evaluator.model)
 
-        prepared = _prepared(prefixes, evaluator, task.sentence_loss, schedule)
         log = EvaluationLog(on_log)
-        evaluate_checkpoints(prepared, evaluator.model, log, evaluator.evaluate, record)
+        evaluate_checkpoints(
+            _checked(prefixes, task.sentence_loss), evaluator.model, log, evaluator.evaluate, record
+        )
     return scored_result(best, log.reported, log.reported)
 
 
-def _prepared(
-    prefixes: Iterable[str], evaluator: Evaluator, sentence_loss: str, given: DepthSchedule
-) -> Iterator[str]:
-    """The same checkpoints, one by one, the evaluator set to the layers each was trained with."""
+def _checked(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:
     for prefix in prefixes:
         warn_of_another_loss(prefix, sentence_loss)
-        with suppress(LoadError):  # which loading it will raise again
-            evaluator.depth = _trained_depth(prefix, given, evaluator.model.config)
+        with suppress(LoadError):  # loading the checkpoint raises it again
+            _check_depth(os.path.dirname(prefix), read_global_step(prefix))
         yield prefix
 
 
-def _trained_depth(prefix: str, given: DepthSchedule, config: AlbertConfig) -> int | None:
-    """Layers that the last step of a checkpoint applied: its run says so, or else the flag."""
-    directory, step = os.path.dirname(prefix), read_global_step(prefix)
-    recorded = DepthSchedule.recorded(directory, config)
-    if recorded and given.changes:
-        given.check_continues(recorded, step, directory)
-    schedule = recorded or given
-    return schedule.of_checkpoint(step) if schedule.changes else None
+def _check_depth(directory: str, step: int) -> None:
+    """Rejects steps of a depth schedule of an earlier version that did not apply all layers yet."""
+    trainer = read_run_config(directory).get("trainer")
+    schedule = trainer.get("depth_schedule") if isinstance(trainer, dict) else None
+    match = re.fullmatch(r"([0-9]+):.*:([0-9]+)", schedule if isinstance(schedule, str) else "")
+    if match and 0 < step <= int(match[2]):
+        raise ValueError(
+            f"{directory!r} contains {step} steps of a run with --depth_schedule={schedule}, which "
+            "is no longer supported, before its last stage. Start a new run with another "
+            f"output_dir and init_checkpoint={directory!r}."
+        )

@@ -10,7 +10,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import keras
@@ -75,9 +74,6 @@ class Evaluator:
         shares: whether the workers share the batches: all of them call `evaluate`, and get what one
             would compute alone. Each reads all examples.
 
-    Attributes:
-        depth: layers of the model that are applied, reported with the results; None for all.
-
     Raises:
         ValueError: the batch cannot be shared by the replicas.
     """
@@ -100,12 +96,11 @@ class Evaluator:
         self.batch_size = batch_size
         self.max_batches = max_batches
         self.shares = shares
-        self.depth: int | None = None
         self._replica_sums: Callable[..., Mapping[str, Any]] = self._sums_of_replica
         if jit_compile and not is_tpu(strategy):  # which compiles everything
-            self._replica_sums = tf.function(
-                self._sums_of_replica, jit_compile=True, autograph=False
-            )
+            compiled = tf.function(self._sums_of_replica, jit_compile=True, autograph=False)
+            # Given the function itself, `Strategy.run` would compile all replicas as one program.
+            self._replica_sums = lambda features: compiled(features)
 
     def evaluate(self) -> dict[str, float]:
         """Returns the mean losses and metrics, weighted over the whole data, and `loss`.
@@ -135,10 +130,10 @@ class Evaluator:
                     break
                 if count % shard.count == shard.index or outputs is None:
                     features = split_batch(self.strategy, pad_batch(batch, self.batch_size))
-                    sums = self._sums.get_concrete_function(features, self.depth)
+                    sums = self._sums.get_concrete_function(features)
                     outputs = sums.structured_outputs
                     if count % shard.count == shard.index:
-                        own[count] = self._sums(features, self.depth)
+                        own[count] = self._sums(features)
                 count += 1
         if shard.count > 1 and len(set(values_of_workers(self.strategy, count))) > 1:
             raise ValueError(
@@ -156,20 +151,18 @@ class Evaluator:
             rows = sum_over_workers(self.strategy, rows)
         batches = [tf.nest.pack_sequence_as(outputs, row) for row in rows.tolist()]
         losses = [float(self.task.total_loss(batch)) for batch in batches]
-        depth = {} if self.depth is None else {"depth": float(self.depth)}
-        return {"loss": sum(losses) / len(losses), **means(batches), **depth}
+        return {"loss": sum(losses) / len(losses), **means(batches)}
 
     @tf.function(autograph=False)
-    def _sums(self, batch: Features, depth: int | None) -> Mapping[str, Any]:
+    def _sums(self, batch: Features) -> Mapping[str, Any]:
         """The sums of one batch over the replicas of this process; other workers are not asked."""
-        results = self.strategy.run(partial(self._replica_sums, depth=depth), args=(batch,))
+        results = self.strategy.run(self._replica_sums, args=(batch,))
         return tf.nest.map_structure(
             lambda value: tf.add_n(self.strategy.experimental_local_results(value)), results
         )
 
-    def _sums_of_replica(self, features: Features, depth: int | None) -> Mapping[str, Any]:
-        with self.model.encoder.at_depth(depth):
-            outputs = self.model(features, training=False)
+    def _sums_of_replica(self, features: Features) -> Mapping[str, Any]:
+        outputs = self.model(features, training=False)
         return {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
 
 

@@ -140,9 +140,7 @@ class RunLog:
         """Moves the progress bar to `step` finished steps."""
         self._bar.update(step - self._bar.n)
 
-    def train(
-        self, step: int, metrics: Mapping[str, float], count: int, steps_left: float | None = None
-    ) -> None:
+    def train(self, step: int, metrics: Mapping[str, float], count: int) -> None:
         """Reports the training since the last report.
 
         Adds the rates `examples_per_second` and `steps_per_second`, which leave out the time spent
@@ -152,8 +150,6 @@ class RunLog:
             step: finished steps.
             metrics: what was measured over the steps since the last report.
             count: examples trained on since the last report.
-            steps_left: what is to be done, in steps that take as long as those since the last
-                report; None where all steps take as long.
         """
         if not self._write:
             return
@@ -167,8 +163,7 @@ class RunLog:
         self.advance(step)
         losses = {name: value for name, value in metrics.items() if name == "loss"}
         self._bar.set_postfix({**losses, "examples/s": count / seconds}, refresh=False)
-        steps_left = self._total_steps - step if steps_left is None else steps_left
-        left = steps_left / steps_per_second if steps_per_second else math.inf
+        left = (self._total_steps - step) / steps_per_second if steps_per_second else math.inf
         self._report("train", step, {**metrics, **rates}, {"seconds_left": left})
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:

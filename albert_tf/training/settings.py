@@ -209,14 +209,13 @@ class TrainingSettings(Settings):
     spm_model_file: str | None = None
     vocab_file: str | None = None
 
-    def trainer_config(self, depth_schedule: str = "") -> TrainerConfig:
+    def trainer_config(self) -> TrainerConfig:
         """Returns how the training is carried out; raises ValueError, which names the flag."""
         names = {field.name for field in dataclasses.fields(TrainerConfig)}
         values = {name: getattr(self, name) for name in names if hasattr(self, name)}
         is_tpu = self.use_tpu or self.distribution_strategy == "tpu"
         values |= {
             "jit_compile": self.xla,
-            "depth_schedule": depth_schedule,
             "iterations_per_loop": (is_tpu and self.iterations_per_loop) or 1,
         }
         return TrainerConfig(**values)

@@ -27,7 +27,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.depth_schedule import DepthSchedule
 from albert_tf.config import FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
 from albert_tf.modeling import fused_attention, fused_kernels
 from albert_tf.modeling.losses import LossSum
@@ -113,19 +112,18 @@ class TrainingStep:
             have no part in its norm, and no decay. Of a whole frozen encoder there is no backward
             pass.
         loss_scale: that of float16, None in other precisions.
-        depth_schedule: the layers that each step applies.
         fused_precision: what steps of fused passes compute in, see `fused_kernels`; None for plain
             operations. Read when `update` is traced.
         attention: that of the steps, see `fused_attention`; None for the plain one.
-        update: a `tf.function` that makes one update of all layers from a batch that `split_batch`
+        update: a `tf.function` that makes one update from a batch that `split_batch`
             split, and returns what is reported of it: `sums` of losses and metrics,
             `gradient_norm`, `learning_rate`; in float16 `loss_scale` and `is_skipped` too. Given
             1.0 or 0.0, float32 [], as a second argument, it returns the workers' sum of it as well,
             `stop_requests`, on the host.
+        updates: a `tf.function` that makes one update for each of N batches. Its first argument is
+            what `update` takes of each batch, stacked, [N, ...]. It returns what `update` returns,
+            [N]. Neither N nor the loop is part of what XLA compiles.
         compiles: whether XLA compiles steps, once for each shape.
-
-    Raises:
-        ValueError: the depth schedule does not fit the model.
     """
 
     def __init__(
@@ -146,8 +144,6 @@ class TrainingStep:
         self.model = build_model(
             task.build_model, config.precision, strategy, jit_compile=config.jit_compile
         )
-        self.depth_schedule = DepthSchedule.parse(config.depth_schedule, self.model.encoder.config)
-        self.depth_schedule.warn_of_end(optimizer_config)
         with strategy.scope():
             self.loss_scale = LossScale() if config.precision == FLOAT16 else None
             self.model.encoder.remat = config.remat
@@ -174,45 +170,18 @@ class TrainingStep:
         )
         self._jit_compile = jit_compile
         self.compiles = config.jit_compile or is_tpu(strategy)
-        self._updates: dict[int, Any] = {}
-        self._loops: dict[int, Any] = {}
-        self.update = self.update_at(self.depth_schedule.stages[-1].depth)
+        # Traced for the first length, and once more for all others; for a TPU for each length,
+        # because TPUStrategy pads what has no fixed shape.
+        self.update = tf.function(
+            self._update,
+            autograph=False,
+            reduce_retracing=not is_tpu(strategy),
+            # XLA takes the whole step; several replicas meet outside of what it compiles.
+            jit_compile=jit_compile if strategy.num_replicas_in_sync == 1 else None,
+        )
+        self.updates = tf.function(self._update_each, autograph=False, reduce_retracing=True)
 
-    def update_at(self, depth: int) -> Any:
-        """Returns the `tf.function` of an update that applies the first `depth` layers.
-
-        It is traced for the first length it is called with, and once more for all others; for a TPU
-        for each, because TPUStrategy pads what has no fixed shape.
-        """
-
-        def update(batch: Features, *stop_request: tf.Tensor) -> dict[str, Any]:
-            return self._update(batch, depth, *stop_request)
-
-        if depth not in self._updates:
-            self._updates[depth] = tf.function(
-                update,  # a lambda's name is not a valid name of an operation on a TPU
-                autograph=False,
-                reduce_retracing=not is_tpu(self._strategy),
-                # XLA takes the whole step; several replicas meet outside of what it compiles.
-                jit_compile=self._jit_compile if self._strategy.num_replicas_in_sync == 1 else None,
-            )
-        return self._updates[depth]
-
-    def updates_at(self, depth: int) -> Any:
-        """Returns the `tf.function` of one update for each of N batches.
-
-        Its first argument is what `update` takes of each batch, stacked, [N, ...]. It returns what
-        `update` returns, [N]. Neither N nor the loop is part of what XLA compiles.
-        """
-
-        def updates(batches: Any, *stop_request: tf.Tensor) -> Any:
-            return self._update_each(batches, depth, *stop_request)
-
-        if depth not in self._loops:
-            self._loops[depth] = tf.function(updates, autograph=False, reduce_retracing=True)
-        return self._loops[depth]
-
-    def _update_each(self, batches: Any, depth: int, *stop_request: tf.Tensor) -> Any:
+    def _update_each(self, batches: Any, *stop_request: tf.Tensor) -> Any:
         def update(number: tf.Tensor | int) -> tuple[Any, ...]:
             batch = tf.nest.map_structure(
                 lambda values: values[number], batches, expand_composites=True
@@ -220,10 +189,9 @@ class TrainingStep:
             return batch, *stop_request
 
         # The loop is around the replicas, which cannot meet inside of one.
-        step = self.update_at(depth)
-        outputs = step.get_concrete_function(*update(0)).structured_outputs
+        outputs = self.update.get_concrete_function(*update(0)).structured_outputs
         return tf.map_fn(
-            lambda number: step(*update(number)),
+            lambda number: self.update(*update(number)),
             tf.range(tf.shape(tf.nest.flatten(batches, expand_composites=True)[0])[0]),
             parallel_iterations=1,
             fn_output_signature=tf.nest.map_structure(
@@ -252,11 +220,9 @@ class TrainingStep:
             )
         )
 
-    def _update(self, batch: Features, depth: int, *stop_request: tf.Tensor) -> dict[str, Any]:
+    def _update(self, batch: Features, *stop_request: tf.Tensor) -> dict[str, Any]:
         requests = dict(zip(("stop_requests",), stop_request, strict=False))
-        results = self._strategy.run(
-            partial(self._replica_update, depth=depth), args=(batch, requests)
-        )
+        results = self._strategy.run(self._replica_update, args=(batch, requests))
         # The same on every replica: sums over all of them.
         results = tf.nest.map_structure(
             lambda value: self._strategy.experimental_local_results(value)[0], results
@@ -265,9 +231,7 @@ class TrainingStep:
         with tf.device("CPU:0"):  # read in every step: a copy of its own would wait for the device
             return {**results, **tf.nest.map_structure(tf.identity, requests)}
 
-    def _replica_update(
-        self, features: Features, requests: dict[str, tf.Tensor], depth: int
-    ) -> dict[str, Any]:
+    def _replica_update(self, features: Features, requests: dict[str, tf.Tensor]) -> dict[str, Any]:
         replica = tf.distribute.get_replica_context()
 
         def sum_over_replicas(values: Any) -> Any:
@@ -275,7 +239,7 @@ class TrainingStep:
 
         weights = sum_over_replicas(self._task.loss_weights(features))
         step = tf.cast(self.optimizer.iterations, tf.int32)
-        sums, gradients = self._gradients(features, weights, self._dropout_seed(step), depth)
+        sums, gradients = self._gradients(features, weights, self._dropout_seed(step))
         # A variable the loss does not reach is left out, as in the original.
         trained = [v for v, g in zip(self.variables, gradients, strict=True) if g is not None]
         on_replica = tf.nest.map_structure(tf.identity, requests)  # what is reduced needs a device
@@ -338,7 +302,6 @@ class TrainingStep:
         features: Features,
         weights: Mapping[str, tf.Tensor],
         dropout_seed: tf.Tensor,
-        depth: int,
     ) -> SumsAndGradients:
         """The sums of this replica's batch, and its share of the gradient of the whole batch.
 
@@ -350,10 +313,9 @@ class TrainingStep:
             seed = tf.random.experimental.stateless_fold_in(dropout_seed, number)
             return self._sums_and_gradients(part, weights, seed)
 
-        with self.model.encoder.at_depth(depth):
-            if num_steps == 1:
-                return self._sums_and_gradients(features, weights, dropout_seed)
-            return accumulate(micro_step, features, self.variables, num_steps)
+        if num_steps == 1:
+            return self._sums_and_gradients(features, weights, dropout_seed)
+        return accumulate(micro_step, features, self.variables, num_steps)
 
     def _sums_and_gradients(
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor

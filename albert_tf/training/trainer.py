@@ -66,8 +66,7 @@ class Trainer:
         profiler: records some of the steps; None for none.
 
     Raises:
-        ValueError: the batch cannot be shared by the replicas and their micro-batches, or the depth
-            schedule does not fit the model.
+        ValueError: the batch cannot be shared by the replicas and their micro-batches.
 
     Attributes:
         train_step: makes one update, see `TrainingStep.update`.
@@ -106,11 +105,10 @@ class Trainer:
         self._profiler = profiler
         self._is_alone = worker_shard(strategy).count == 1
         self._steps_per_call = config.iterations_per_loop
-        self._compiled: set[tuple[int, str]] = set()
+        self._compiled: set[str] = set()
         self._training = TrainingStep(task, config, optimizer_config, strategy)
         self.model, self.optimizer = self._training.model, self._training.optimizer
         self.train_step = self._training.update
-        self.depth_schedule = self._training.depth_schedule
 
     def locked(self, *, evaluates: bool, dry_run: bool = False) -> AbstractContextManager[None]:
         """Keeps other runs out of the output directory, from before `initialize` to the end.
@@ -215,7 +213,7 @@ class Trainer:
                 stack.callback(self._profiler.close)
             if self._stops_early(should_stop):
                 return
-            self._trace(source, self.depth_schedule.at(self.step), log)
+            self._trace(source, log)
             self._train(source, log, on_checkpoint, should_stop)
 
     def _stops_early(self, should_stop: Callable[[], bool] | None) -> bool:
@@ -257,11 +255,8 @@ class Trainer:
     ) -> bool:
         """Trains until a checkpoint is due; returns whether a signal on any worker asks for it."""
         unreported: list[Mapping[str, Any]] = []
-        depth, stops = 0, False
+        stops = False
         while True:
-            if depth != self.depth_schedule.at(self.step):
-                depth = self.depth_schedule.at(self.step)
-                self._trace(source, depth, log)
             count = self._steps_together(self.step)
             try:
                 with self.task.explain_read_errors():
@@ -276,7 +271,7 @@ class Trainer:
                 source.read_ahead(self._steps_together(following), self._prepare)
             if self._profiler:
                 self._profiler.before_step(self.step + 1, count)
-            results = self._call(depth, batches, interruption.signal is not None)
+            results = self._call(batches, interruption.signal is not None)
             self.step = following
             if self._profiler:
                 self._profiler.after_step(self.step)
@@ -300,9 +295,8 @@ class Trainer:
         return next((end - step for end in ends if self._ends_report(end)), self._steps_per_call)
 
     def _ends_report(self, step: int) -> bool:
-        """Whether the steps up to `step` are reported; no report is of two depths."""
-        changes = self.depth_schedule.at(step) != self.depth_schedule.at(step - 1)
-        return changes or step % self.config.log_steps == 0 or self._is_checkpoint(step)
+        """Whether the steps up to `step` are reported."""
+        return step % self.config.log_steps == 0 or self._is_checkpoint(step)
 
     def _prepare(self, batches: Sequence[Features]) -> Any:
         """Makes of batches the argument of `_call`; in a thread of its own."""
@@ -314,36 +308,34 @@ class Trainer:
                 lambda *values: tf.stack(values), *split, expand_composites=True
             )
 
-    def _call(self, depth: int, batches: Any, asks_to_stop: bool) -> dict[str, Any]:
+    def _call(self, batches: Any, asks_to_stop: bool) -> dict[str, Any]:
         """Makes the steps of one call; tells how long XLA took to compile it for new shapes."""
-        function = self._function_at(depth)
         request = () if self._is_alone else (tf.constant(asks_to_stop, tf.float32),)
         logging_compilation: AbstractContextManager[None] = nullcontext()
         if self._training.compiles:
-            shapes = [x.shape.as_list() for x in tf.nest.flatten(batches, expand_composites=True)]
-            if (depth, str(shapes)) not in self._compiled:
-                self._compiled.add((depth, str(shapes)))
-                logging_compilation = _logging_long("Compiled and first ran", depth)
+            values = tf.nest.flatten(batches, expand_composites=True)
+            shapes = str([value.shape.as_list() for value in values])
+            if shapes not in self._compiled:
+                self._compiled.add(shapes)
+                logging_compilation = _logging_long("Compiled and first ran")
         with logging_compilation:
-            return dict(function(batches, *request))
+            return dict(self._function()(batches, *request))
 
-    def _function_at(self, depth: int) -> Any:
-        if self._steps_per_call == 1:
-            return self._training.update_at(depth)
-        return self._training.updates_at(depth)
+    def _function(self) -> Any:
+        return self._training.update if self._steps_per_call == 1 else self._training.updates
 
-    def _trace(self, source: TrainingInput, depth: int, log: RunLog) -> None:
-        """Makes the graph of a depth, if there is none yet; one for all lengths but on a TPU.
+    def _trace(self, source: TrainingInput, log: RunLog) -> None:
+        """Makes the graph of the step; one for all lengths but on a TPU.
 
         One made for the length that happens to come first rounds otherwise, and a resumed run
         begins with another length than the unbroken one.
         """
         if is_tpu(self.strategy) and not source.has_one_shape:
             return
-        with log.pause(), _logging_long("Traced", depth):
+        with log.pause(), _logging_long("Traced"):
             spec = source.prepared_spec(self._prepare, is_several=self._steps_per_call > 1)
             request = () if self._is_alone else (tf.TensorSpec([], tf.float32),)
-            self._function_at(depth).get_concrete_function(spec, *request)
+            self._function().get_concrete_function(spec, *request)
 
     def _roll_back(self, problem: str, log: RunLog) -> None:
         """Goes back to the newest checkpoint; the input stays, so that its batches are skipped."""
@@ -480,11 +472,7 @@ class Trainer:
             metrics["skipped_steps"] = float(len(steps) - len(updates))
         if source.skipped.count:
             metrics["skipped_records"] = source.skipped.count
-        schedule, last = self.depth_schedule, self.optimizer_config.num_train_steps
-        if schedule.changes:
-            metrics["depth"] = schedule.of_checkpoint(self.step)
-        count = len(steps) * self.config.train_batch_size
-        log.train(self.step, metrics, count, steps_left=schedule.steps_left(self.step, last))
+        log.train(self.step, metrics, len(steps) * self.config.train_batch_size)
 
     def _diverged(self, what: str) -> TrainingDivergedError:
         newest = self.directory.newest()
@@ -507,13 +495,13 @@ def _each_step(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _logging_long(what: str, depth: int) -> Iterator[None]:
+def _logging_long(what: str) -> Iterator[None]:
     """Logs how long what is inside took, if that was long."""
     start = time.monotonic()
     yield
     seconds = time.monotonic() - start
     if seconds > _LONG_SECONDS:
-        logging.info("%s the training step of %d layers in %.0f s", what, depth, seconds)
+        logging.info("%s the training step in %.0f s", what, seconds)
 
 
 class TrainingDivergedError(ValueError):

@@ -46,8 +46,6 @@ PRETRAINING = [
     ({"max_seq_length": 12}, "--max_seq_length"),
     ({"max_predictions_per_seq": 4}, "--max_predictions_per_seq"),
     ({"max_seq_length": 17}, "--max_seq_length must be in 1..16"),
-    ({"depth_schedule": "1:0,2:4"}, "--depth_schedule"),
-    ({**EVALUATION, "depth_schedule": "1:0,2:4"}, "--depth_schedule"),
     ({"init_checkpoint": "/nowhere/model.ckpt"}, "--init_checkpoint"),
     ({"vocab_file": "/nowhere"}, "--vocab_file=/nowhere"),
     ({"vocab_file": "{folder}/more.txt"}, "more.txt has 32 entries"),

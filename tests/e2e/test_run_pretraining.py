@@ -291,6 +291,32 @@ class TestStartingFrom:
         for group in (0, 1):
             np.testing.assert_array_equal(tensors[kernel.format(group)], shared[kernel.format(0)])
 
+    def test_a_model_with_fewer_layers(self, tmp_path):
+        run = PretrainingRun(tmp_path, num_hidden_groups=1, num_hidden_layers=4)
+        shallow = read_checkpoint(run.fresh_checkpoint(tmp_path, num_hidden_layers=2))
+        run.must_work(init_checkpoint=tmp_path / "model.ckpt-3", num_train_steps=1)
+        deep = read_checkpoint(run.output / "model.ckpt-1")
+        for name in shallow.keys() - {"global_step"}:
+            np.testing.assert_array_equal(deep[name], shallow[name])
+
+
+@pytest.mark.parametrize(("last_change", "is_supported"), [(11, True), (12, False), (99, False)])
+def test_an_unfinished_depth_schedule_is_rejected(trained, tmp_path, last_change, is_supported):
+    output = tmp_path / "output"
+    shutil.copytree(trained.output, output)
+    content = json.loads((output / "run_config.json").read_text())
+    content["config"]["trainer"]["depth_schedule"] = f"1:0,2:{last_change}"
+    (output / "run_config.json").write_text(json.dumps(content))
+    before = tree(output)
+    for action in ({}, {"do_train": False, "do_eval": True}):
+        flags = trained.flags(output_dir=output, dry_run=True, **action)
+        if is_supported:
+            run_here(run_pretraining, flags)
+        else:
+            with pytest.raises(ValueError, match=r"depth_schedule.*init_checkpoint"):
+                run_here(run_pretraining, flags)
+        assert_unchanged(output, before)
+
 
 SHORT = {"num_train_steps": 4, "num_warmup_steps": 1, "do_eval": True}
 HEAD = ("cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights")

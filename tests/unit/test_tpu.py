@@ -63,8 +63,7 @@ def batch_of(cores, steps=0):
 def step(cores, steps=0, **settings):
     config = TrainerConfig("unused", ROWS * cores, precision="bfloat16", **settings)
     training = TrainingStep(make_task(), config, OptimizerConfig("lamb"), tpu_strategy(cores))
-    depth = CONFIG.num_hidden_layers
-    function = training.updates_at(depth) if steps else training.update_at(depth)
+    function = training.updates if steps else training.update
     return function.get_concrete_function(batch_of(cores, steps)).graph
 
 
