@@ -77,10 +77,10 @@ def main(_: list[str]) -> None:
         in_parts = make_trainer(config, A)
         floors = {name_of_parts(A): 3 * operations, **floors}
         runs[name_of_parts(A)] = lambda: in_parts.train_step(batch)["gradient_norm"].numpy()
-    is_fused = trainer._training.fused_precision is not None
+    is_fused = trainer._training.fuses
     if is_fused:
         plain = make_trainer(config, 1)
-        plain._training.fused_precision = None
+        plain._training.fuses = False
         floors["plain step"] = 3 * operations
         runs["plain step"] = lambda: plain.train_step(batch)["gradient_norm"].numpy()
     print(f"models and optimizers: peak memory {peak_memory():.2f} GB")

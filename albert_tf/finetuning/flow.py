@@ -85,8 +85,7 @@ def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResu
         job.use(trainer.model)
         result = _train(context, job, trainer, task, on_log)
     else:
-        precision, jit_compile = settings.precision, settings.xla
-        job.use(build_model(task.build_model, precision, strategy, jit_compile=jit_compile))
+        job.use(build_model(task.build_model, settings.precision, strategy))
         if job.evaluates and context.is_chief:
             result = _evaluate(context, job, on_log)
     is_applied = not context.actions <= {"do_train", "do_eval"}

@@ -1,4 +1,4 @@
-"""The ALBERT encoder: embed, map E to H, run the shared blocks, pool."""
+"""The ALBERT encoder: embeddings, projection from E to H, shared blocks, pooler."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _FOREIGN_NAMES = {
 
 
 class ConfiguredModel(SavedSettings, keras.Model):
-    """A model whose constructor takes an `AlbertConfig`, saved and restored with it.
+    """Base class of models whose constructor takes an `AlbertConfig`.
 
     Token ids, segment ids and positions must be in range. As in every Keras model, TensorFlow
     raises an error for other values on a CPU, and reads them as zeros on a GPU.
 
     Attributes:
-        tokenizer: the one that lies with the model, set by `load`; None where there is none.
-        trained_task: what the heads were trained for, a `TrainedTask` set by `load`; None where
-            nothing says it. Neither is saved in `.keras` files; `albert_tf.save` writes both.
-        uses_pooler: whether an output depends on the pooled one; other libraries leave it out of
-            models where none does.
+        tokenizer: the tokenizer stored with the model, set by `load`; `None` if there is none.
+        trained_task: the `TrainedTask` of the heads, set by `load`; `None` if it is unknown.
+            `.keras` files contain neither; `albert_tf.save` writes both.
+        uses_pooler: whether an output depends on the pooler. Other libraries omit the pooler of
+            models whose outputs do not.
     """
 
     SETTINGS: ClassVar[tuple[str, ...]] = ("config", "use_one_hot_embeddings")
@@ -78,20 +78,21 @@ class ConfiguredModel(SavedSettings, keras.Model):
         allow_partial: bool = False,
         **settings: Any,
     ) -> M:
-        """Makes a model of this class with the weights that lie at a path, whatever its format.
+        """Loads the weights at a path, in any supported format, into a new model of this class.
 
-        A head for which there are no weights, or those of another task, is new: its weights are
-        random, and a warning says so.
+        A head gets random weights, with a warning, if the path has no weights for it, or those of
+        another task.
 
         Args:
             path: see `albert_tf.load`.
-            albert_config_file: the configuration, where the path has none.
-            allow_partial: accept an encoder that is not filled, such as one without a pooler.
-            **settings: of the constructor, such as `labels`. Default: those of the stored model.
+            albert_config_file: the configuration, if the path has none.
+            allow_partial: accept an incomplete encoder, such as one without a pooler.
+            **settings: arguments of the constructor, such as `labels`. Default: the settings of
+                the stored model.
 
         Raises:
-            ValueError: see `albert_tf.load`; an incomplete encoder or head; a new head's labels
-                are not given.
+            ValueError: see `albert_tf.load`; the encoder or head is incomplete, or a new head has
+                no labels.
         """
         if ConfiguredModel.load_class is None:
             # The package imports the module of a public name when the name is first used.
@@ -100,21 +101,20 @@ class ConfiguredModel(SavedSettings, keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ConfiguredModel:
-        """Builds the model that `get_config` describes."""
+        """Builds a model from the result of `get_config`."""
         trainable = config.get("trainable", True)
         model = super().from_config({**config, "trainable": True}, custom_objects)
         if not trainable:
-            # Given to the constructor it would not reach the layers: a frozen model would train.
+            # As an argument of the constructor it would not reach the layers.
             model.trainable = False
         return model
 
 
 @register
 class AlbertEncoder(ConfiguredModel):
-    """Token ids in, contextual vectors out.
+    """Maps token ids to contextual vectors.
 
-    Usable by itself, inside a functional Keras model, and in the models of
-    `albert_tf.modeling.models`.
+    Usable on its own, in functional Keras models, and in the models of `albert_tf.modeling.models`.
 
     Args:
         config: the model's configuration.
@@ -122,8 +122,8 @@ class AlbertEncoder(ConfiguredModel):
 
     Attributes:
         remat: whether training calls keep only the input of each block run for the backward pass
-            and recompute the rest; the numbers are the same. False at first, and not saved with
-            the model. Calls with `output_attentions` keep everything.
+            and recompute the rest; the numbers are the same. Default: False. Not saved with the
+            model. Ignored in calls with `output_attentions`.
 
     Source: modeling.py of the original release, class AlbertModel; paper section 3.1.
     """
@@ -143,12 +143,12 @@ class AlbertEncoder(ConfiguredModel):
             if config.projects_embeddings
             else None
         )
-        self.blocks = self._create_blocks()  # one for each of `block_places`, in that order
+        self.blocks = self._create_blocks()  # in the order of `block_places`
         for block in self.blocks:
-            setattr(self, block.name, block)  # tf.train.Checkpoint does not look into lists
+            setattr(self, block.name, block)  # tf.train.Checkpoint ignores lists
         self.pooler = Projection(H, H, std, name="pooler", dtype=dtype)
         self.dropout_seeds = keras.random.SeedGenerator()
-        # TensorFlow saves a training function only if it finds this variable among the attributes.
+        # TensorFlow saves a training function only if this variable is an attribute.
         self._dropout_state = self.dropout_seeds.state.value
         self.built = True
 
@@ -162,25 +162,25 @@ class AlbertEncoder(ConfiguredModel):
         """Encodes a batch of token sequences.
 
         Args:
-            inputs: `input_ids`, int32 [B, S], alone or in a dictionary with any of `input_mask`
-                (int32 [B, S]; 1 = real token, 0 = padding; all ones if left out) and
-                `segment_ids` (int32 [B, S]; zeros if left out), or `attention_mask` and
-                `token_type_ids`, their names at Hugging Face. Other keys are ignored.
+            inputs: `input_ids`, int32 [B, S], or a dictionary with `input_ids` and optionally
+                `input_mask` (int32 [B, S]; 1 = real token, 0 = padding; default: ones) and
+                `segment_ids` (int32 [B, S]; default: zeros). Hugging Face's names,
+                `attention_mask` and `token_type_ids`, are accepted. Other keys are ignored.
             training: whether to apply dropout.
-            dropout_seed: int32 [2]; decides every dropout mask of this call. Left out, a training
-                call takes the next seed of the encoder's own generator.
-            output_attentions: whether to return the attention probabilities as well.
+            dropout_seed: int32 [2]; determines every dropout mask of this call. If `None`, a
+                training call takes the next seed of the encoder's generator.
+            output_attentions: whether to return the attention probabilities.
 
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H]; `sequence_output` [B, S, H];
             `encoder_outputs`, a list with the output of every block run, L * inner_group_num
             tensors [B, S, H]; `embedding_output` and
-            `word_embedding_output` [B, S, E]; and `attention_probs`, as many as `encoder_outputs`,
-            [B, N, S, S], if asked for.
+            `word_embedding_output` [B, S, E]; and, with `output_attentions`, `attention_probs`, a
+            list with [B, N, S, S] for each block run.
 
         Raises:
-            ValueError: there are no `input_ids`, they are not integers or too many for the
-                position table, or an input is given twice or by a name of a third library.
+            ValueError: `input_ids` are missing, not integers, or longer than the position table;
+                or an input is given twice, or under a name of another library.
         """
         inputs = named_inputs(inputs)
         _check_token_ids(inputs)
@@ -201,7 +201,7 @@ class AlbertEncoder(ConfiguredModel):
         if self.remat and training and not output_attentions:
             encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds))
         else:
-            # Fused attention has no probabilities.
+            # Fused attention does not return probabilities.
             fused = None if output_attentions else fused_attention.present()
             with fused_attention.attending(fused):
                 encoder_outputs, attention_probs = self._run(x, attention_mask, block_seeds)
@@ -219,7 +219,7 @@ class AlbertEncoder(ConfiguredModel):
         return outputs
 
     def _create_blocks(self) -> list[TransformerBlock]:
-        """The different blocks; some may share their attention or their feed-forward part."""
+        """Creates the distinct blocks, which may share their attention or feed-forward part."""
         blocks: dict[BlockPlace, TransformerBlock] = {}
         for place in block_places(self.config):
             first = blocks.get(place._replace(attention=1, feed_forward=1))
@@ -237,7 +237,7 @@ class AlbertEncoder(ConfiguredModel):
     def _run(
         self, x: tf.Tensor, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Output and attention probabilities of every block run."""
+        """Returns the output and the attention probabilities of every block run."""
         encoder_outputs, attention_probs = [], []
         for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
             x, probabilities = block(x, attention_mask, seed)
@@ -246,8 +246,7 @@ class AlbertEncoder(ConfiguredModel):
         return encoder_outputs, attention_probs
 
     def _runs(self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[Run]:
-        """The block runs, for rematerialisation."""
-        # Defaults bind the block of this turn.
+        """Returns the block runs for rematerialization."""
         functions = [lambda *args, block=block: block(*args)[0] for block in self.blocks]
         of_block = dict(zip(self.blocks, functions, strict=True))
         runs = []
@@ -257,12 +256,12 @@ class AlbertEncoder(ConfiguredModel):
         return runs
 
     def _blocks_in_order(self) -> list[TransformerBlock]:
-        """The block of every run; which runs share one, the configuration decides."""
+        """Returns the block of every run."""
         blocks = dict(zip(block_places(self.config), self.blocks, strict=True))
         return [blocks[place] for place in block_runs(self.config)]
 
     def _dropout_seed(self, training: bool | None, dropout_seed: Seed) -> tf.Tensor | None:
-        """The seed of this call's dropout, or None where nothing is dropped."""
+        """Returns the seed of this call's dropout; `None` without dropout."""
         drops = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob
         if not training or not drops:
             return None
@@ -292,7 +291,7 @@ def named_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
 def _check_token_ids(inputs: Mapping[str, tf.Tensor]) -> None:
     if "input_ids" not in inputs:
         raise ValueError(f"The encoder needs 'input_ids'. Received: {sorted(inputs)}")
-    # Floating point could hold ids, but under a mixed-precision policy they would come rounded.
+    # A mixed-precision policy would round ids in floating point.
     dtype = tf.convert_to_tensor(inputs["input_ids"]).dtype
     if not dtype.is_integer:
         raise ValueError(

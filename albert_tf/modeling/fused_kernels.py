@@ -1,14 +1,13 @@
-"""Element-wise passes of a training step, each compiled into one loop by XLA.
+"""Fused element-wise operations of training steps on CPUs, compiled by XLA.
 
-What stands between the matrix products of a block (bias and activation; bias, residual sum and
-layer normalisation; masked softmax) is bound by memory, not by arithmetic: done operation by
-operation, every one of a dozen intermediate results is written and read again. Compiled, a pass
-reads its inputs once and writes its outputs once, and so does its gradient. The matrix products
-stay outside: TensorFlow's own are faster than XLA's on a CPU.
+The operations between the matrix products of a block (bias and activation; bias, residual sum and
+layer normalization; masked softmax) are bound by memory bandwidth: one by one, they write and read
+a dozen intermediate results. A compiled pass reads its inputs once and writes its outputs once, and
+so does its gradient. The matrix products are not compiled, because TensorFlow's are faster than
+XLA's on a CPU.
 
-Inside `fusing`, the functions of `kernels` that have a counterpart here call it. Everything is
-computed in float32 and rounded once, to the precision of the argument, at the end of a pass. A pass
-is compiled for the sizes that come when the graph runs, once for each.
+With `fusing`, functions of `kernels` call their counterparts here. A pass computes in float32 and
+rounds its results once, to the precision of its argument. It is compiled once per shape.
 """
 
 from __future__ import annotations
@@ -21,69 +20,51 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.config import FLOAT32, AlbertConfig
+from albert_tf.config import AlbertConfig
 
 # gelu(x) = x * sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3)
 TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
 CUBIC = 0.044715
 
-# Passes save 20 ns of processor time per element of the feed-forward layers of a step, and take one
-# to two seconds to compile: from here on they are repaid after some twenty steps.
+# Fused passes save 20 ns of CPU time per element of the feed-forward layers of a step. Compilation
+# takes one to two seconds, which steps of this size save within about twenty steps.
 _MIN_ELEMENTS = 1 << 22
 
-_precision: contextvars.ContextVar[str | None] = contextvars.ContextVar("fused", default=None)
+_is_fusing: contextvars.ContextVar[bool] = contextvars.ContextVar("fused", default=False)
 
 Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor | None, ...]]
 
 
 def repays_compilation(config: AlbertConfig, num_tokens: int) -> bool:
-    """Whether a training step is large enough for fused passes.
+    """Returns whether a training step is large enough for fused passes.
 
-    `num_tokens` are the positions that are in memory at a time, padding included.
+    `num_tokens` is the number of positions of a micro-batch, including padding.
     """
     runs = config.num_hidden_layers * config.inner_group_num
     return num_tokens * config.intermediate_size * runs >= _MIN_ELEMENTS
 
 
 @contextmanager
-def fusing(precision: str | None) -> Iterator[None]:
-    """Inside, the graphs of training steps are made of fused passes; holds for this thread.
-
-    Layers with a float32 policy compute in `precision`, float32 or bfloat16; None is for plain
-    operations.
-    """
-    token = _precision.set(precision)
+def fusing(is_fusing: bool) -> Iterator[None]:
+    """Context manager in which this thread builds graphs from fused passes, or plain operations."""
+    token = _is_fusing.set(is_fusing)
     try:
         yield
     finally:
-        _precision.reset(token)
+        _is_fusing.reset(token)
 
 
 def fuses() -> bool:
-    """Whether functions are to be fused passes."""
-    return _precision.get() is not None
-
-
-class FusingPrecision:
-    """Of layers: their policy, but float32 becomes the precision of `fusing` inside of it.
-
-    So a model can train in bfloat16 while all that is made of it otherwise, evaluations and
-    exports, computes in float32.
-    """
-
-    @property
-    def compute_dtype(self) -> str:
-        """The precision of inputs and products."""
-        dtype = super().compute_dtype  # type: ignore[misc]
-        return (_precision.get() or dtype) if dtype == FLOAT32 else dtype
+    """Returns whether `fusing` is active."""
+    return _is_fusing.get()
 
 
 def _pass(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function; arguments that are no tensors are constants of the compiled code."""
+    """Compiles a function of tensors, and of `constants` that are part of the compiled code."""
 
     @functools.cache
     def compiled(*constants: Any) -> Callable[..., Any]:
-        # One for each set of shapes: one for all would complain of being traced often.
+        # One function per set of shapes: a single one would warn about retracing.
         return tf.function(
             lambda *tensors: function(*tensors, *constants[1:]), jit_compile=True, autograph=False
         )
@@ -101,15 +82,15 @@ def _wide(x: tf.Tensor) -> tf.Tensor:
 
 
 def _row_mean(x: tf.Tensor) -> tf.Tensor:
-    """Means of the rows, [R, H] -> [R, 1]; a matrix product, since a reduction adds one by one."""
+    """Returns the means of rows, [R, H] -> [R, 1], as a matrix product, which is vectorized."""
     return tf.matmul(x, tf.fill([x.shape[1], 1], 1.0 / x.shape[1]))
 
 
 def _column_sum(x: tf.Tensor) -> tf.Tensor:
-    """Sums of the columns, [R, K] -> [K], where `x` costs next to nothing to compute.
+    """Returns the sums of columns, [R, K] -> [K], of a cheaply computed `x`.
 
-    16 rows at a time are added up in the loop that computes them, so that `x` is never written. XLA
-    would merge the two sums into one but for the factor between them, which rounds nothing.
+    The loop that computes `x` adds up 16 rows, so that `x` is never written. The exact factor of 16
+    keeps XLA from merging the two sums.
     """
     rows = x.shape[0]
     if rows is None or rows % 16:
@@ -120,7 +101,7 @@ def _column_sum(x: tf.Tensor) -> tf.Tensor:
 
 @tf.custom_gradient
 def biased_gelu(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """GELU (tanh approximation) of x, float [R, F], + bias, float32 [F]."""
+    """Returns GELU (tanh approximation) of x + bias for x float [R, F] and bias float32 [F]."""
     inner_x, inner_bias = tf.identity(x), tf.identity(bias)
     return _biased_gelu(x, bias), lambda upstream: _biased_gelu_gradient(
         inner_x, inner_bias, upstream
@@ -142,7 +123,7 @@ def _biased_gelu_gradient(
 
 
 def gelu_slope(x: tf.Tensor) -> tf.Tensor:
-    """The derivative of GELU in its tanh approximation, float32 of the shape of x."""
+    """Returns the derivative of GELU (tanh approximation), float32 with the shape of x."""
     x_squared = tf.square(x)
     gate = tf.sigmoid(x * (TWO_ROOT_TWO_OVER_PI * (1.0 + CUBIC * x_squared)))
     slope = TWO_ROOT_TWO_OVER_PI * (1.0 + 3.0 * CUBIC * x_squared)
@@ -157,7 +138,10 @@ def residual_norm(
     beta: tf.Tensor,
     epsilon: float,
 ) -> tf.Tensor:
-    """Layer normalisation of residual + x + bias, both float [R, H]; the others float32 [H]."""
+    """Returns the layer normalization of residual + x + bias.
+
+    `x` and `residual` are float [R, H]; `bias`, `gamma` and `beta` are float32 [H].
+    """
 
     @tf.custom_gradient
     def normalize(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
@@ -195,7 +179,7 @@ def _residual_norm_gradient(
     upstream: tf.Tensor,
     epsilon: float,
 ) -> tuple[tf.Tensor, ...]:
-    # The sum is computed again: keeping it would cost as much memory as keeping its two terms.
+    # The sum is recomputed, because storing it takes additional memory.
     normalized, inverse_deviation = _normalized(_wide(x) + bias + _wide(residual), epsilon)
     upstream = _wide(upstream)
     scaled = upstream * gamma
@@ -212,7 +196,7 @@ def _residual_norm_gradient(
 
 
 def _normalized(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
-    """`x` with mean 0 and variance 1 over the last axis, and what it was multiplied with."""
+    """Returns `x` with mean 0 and variance 1 over the last axis, and the inverse deviation."""
     centered = x - _row_mean(x)
     variance = _row_mean(tf.square(centered))
     inverse_deviation = tf.math.rsqrt(variance + epsilon)
@@ -220,7 +204,7 @@ def _normalized(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf.Tensor:
-    """(x + bias) * scale, split into heads; see `kernels.biased_heads`. The bias is float32."""
+    """Returns `kernels.biased_heads` of a float32 bias."""
 
     @tf.custom_gradient
     def split(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
@@ -251,9 +235,9 @@ def _biased_heads_gradient(upstream: tf.Tensor, scale: float) -> tuple[tf.Tensor
 
 @tf.custom_gradient
 def masked_softmax(scores: tf.Tensor, masked_score: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """Softmax over the last axis of scores, float [B, N, S, T], + masked_score, float32 [B, T].
+    """Returns the softmax of scores, float [B, N, S, T], + masked_score, float32 [B, T].
 
-    The latter gets no gradient.
+    `masked_score` has no gradient.
     """
     probabilities = _masked_softmax(scores, masked_score)
     return probabilities, lambda upstream: (_softmax_gradient(probabilities, upstream), None)
@@ -265,7 +249,7 @@ def _masked_softmax(scores: tf.Tensor, masked_score: tf.Tensor) -> tf.Tensor:
 
 
 def softmax_gradient(probabilities: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
-    """The gradient by scores, from probabilities of any float type; computed in float32."""
+    """Returns the gradient with respect to the scores, computed in float32."""
     wide = _wide(probabilities)
     weighted = _wide(upstream) * wide
     to_scores = weighted - wide * tf.reduce_sum(weighted, axis=-1, keepdims=True)
@@ -277,7 +261,7 @@ _softmax_gradient = _pass(softmax_gradient)
 
 @tf.custom_gradient
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-    """-log softmax(logits)[label] of logits float32 [..., K] and labels int32 [...]."""
+    """Returns -log softmax(logits)[label] for logits float32 [..., K] and labels int32 [...]."""
     inner_labels = tf.identity(labels)
     losses, log_sum = _cross_entropy(logits, labels)
     inner_logits = tf.identity(logits)
@@ -298,6 +282,6 @@ def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.
 def _cross_entropy_gradient(
     logits: tf.Tensor, labels: tf.Tensor, log_sum: tf.Tensor, upstream: tf.Tensor
 ) -> tf.Tensor:
-    # SQuAD's classes are positions, whose number is known when the graph runs.
+    # The classes of SQuAD are positions, whose number can be dynamic.
     is_label = tf.one_hot(labels, tf.shape(logits)[-1], dtype=logits.dtype)
     return (tf.exp(logits - log_sum[..., None]) - is_label) * upstream[..., None]

@@ -27,7 +27,6 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import fused_attention, kernels
-from albert_tf.modeling.fused_kernels import FusingPrecision
 
 LAYER_NORM_EPSILON = 1e-12
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
@@ -83,7 +82,7 @@ def rows_of(x: tf.Tensor) -> tf.Tensor:
     return tf.reshape(x, [-1, x.shape[-1]])
 
 
-class SavedSettings(FusingPrecision):
+class SavedSettings:
     """Of layers and models: they are saved with the arguments of their constructor.
 
     Attributes:

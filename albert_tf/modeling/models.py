@@ -1,4 +1,4 @@
-"""Encoder and heads of one job, wired together."""
+"""Models: an encoder with the heads of one task."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from albert_tf.modeling.heads import (
 from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
 from albert_tf.modeling.losses import HeadLoss
 
-# Folded into a call's seed for the head's own dropout; the encoder splits the seed instead.
+# Folded into the seed of a call for the dropout of the head; the encoder splits the seed instead.
 _HEAD = 1
 C = TypeVar("C", bound="LabelModel")
 _OF_TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
 class EncoderAndHead(ConfiguredModel):
-    """A model of an encoder and one head, which may drop as well."""
+    """Base class of models with an encoder and heads."""
 
     def __init__(self, config: ConfigLike, use_one_hot_embeddings: bool, **kwargs: Any) -> None:
         super().__init__(config, use_one_hot_embeddings, **kwargs)
@@ -36,8 +36,7 @@ class EncoderAndHead(ConfiguredModel):
             self.config, use_one_hot_embeddings, name="encoder", dtype=self.dtype_policy
         )
         if not self.uses_pooler:
-            # Marked so, it gets no moments from an optimizer, and checkpoints have none of it, as
-            # those of the original.
+            # Optimizers then create no moments for it, as in the checkpoints of the original.
             self.encoder.pooler.trainable = False
 
     def encode(
@@ -47,7 +46,7 @@ class EncoderAndHead(ConfiguredModel):
         dropout_seed: Seed,
         output_attentions: bool = False,
     ) -> tuple[dict[str, Any], tf.Tensor | None]:
-        """Returns the encoder's outputs and the seed of the head's dropout (None: no training)."""
+        """Returns the outputs of the encoder and the dropout seed of the head, or `None`."""
         head_seed = None
         if training:
             if dropout_seed is None:
@@ -62,22 +61,22 @@ class EncoderAndHead(ConfiguredModel):
         return outputs, head_seed
 
     def default_loss(self) -> dict[str, HeadLoss]:
-        """Returns the loss of each output that is trained, for `compile(loss=...)`.
+        """Returns the loss of each trained output by its name, for `compile(loss=...)`.
 
-        Their sum is what the commands train with. `fit` takes labels by the same names.
+        The commands minimize the sum of these losses. `fit` takes labels under the same names.
         """
         return {"logits": HeadLoss()}
 
 
 @register
 class AlbertForPretraining(EncoderAndHead):
-    """The encoder with the masked-LM head and, if wanted, the sentence-order head.
+    """The encoder with the masked-LM head and an optional sentence-order head.
 
     Args:
         config: the model's configuration.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
-        has_sentence_order_head: whether two segments are judged as well: swapped or not, or, in a
-            model of next-sentence prediction, following each other or not.
+        has_sentence_order_head: whether the model has a head with two classes for pairs of
+            segments: their order or, with next-sentence prediction, whether they are adjacent.
     """
 
     SETTINGS = ("config", "use_one_hot_embeddings", "has_sentence_order_head")
@@ -109,16 +108,16 @@ class AlbertForPretraining(EncoderAndHead):
         training: bool | None = None,
         dropout_seed: Seed = None,
     ) -> dict[str, Any]:
-        """Runs encoder and heads.
+        """Runs the encoder and the heads.
 
         Args:
-            inputs: what the encoder takes, and `masked_lm_positions`, int32 [B, P].
+            inputs: the inputs of the encoder and `masked_lm_positions`, int32 [B, P].
             training: whether to apply dropout.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
 
         Returns:
-            The encoder's outputs, `masked_lm_logits` float32 [B, P, V] and, with that head,
-            `sentence_order_logits` float32 [B, 2].
+            The outputs of the encoder, `masked_lm_logits` float32 [B, P, V] and, with the
+            sentence-order head, `sentence_order_logits` float32 [B, 2].
         """
         outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
         masked_lm_logits = self.masked_lm_head(
@@ -134,8 +133,8 @@ class AlbertForPretraining(EncoderAndHead):
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
 
-        Labels are `masked_lm_ids` [B, P] and `next_sentence_labels` [B]; the sample weights of
-        `masked_lm_logits` are `masked_lm_weights` [B, P], of `sentence_order_logits` ones [B].
+        The labels are `masked_lm_ids` [B, P] and `next_sentence_labels` [B]; the sample weights are
+        `masked_lm_weights` [B, P] for `masked_lm_logits`, ones [B] for `sentence_order_logits`.
         """
         losses = {"masked_lm_logits": HeadLoss()}
         if self.has_sentence_order_head:
@@ -146,7 +145,7 @@ class AlbertForPretraining(EncoderAndHead):
 class LabelModel(EncoderAndHead):
     """The encoder with a score for each of K labels, which may have names."""
 
-    multi_label = False  # whether any number of them is given at once
+    multi_label = False  # whether an example can have any number of labels
 
     def __init__(
         self,
@@ -163,12 +162,12 @@ class LabelModel(EncoderAndHead):
             num_labels = len(labels) if num_labels is None else num_labels
             if num_labels != len(labels):
                 raise ValueError(
-                    f"labels has {len(labels)} names for num_labels={num_labels} classes: {labels}"
+                    f"labels must contain num_labels={num_labels} names. Received: {labels}"
                 )
         if num_labels is None:
             raise ValueError(
-                'labels is needed for a new head: names of the classes, as in labels=["no", "yes"];'
-                " or num_labels, which is 1 for a regression."
+                "A new head needs labels, the names of the classes, such as "
+                'labels=["no", "yes"], or num_labels, which is 1 for a regression.'
             )
         check_whole_number("num_labels", num_labels)
         self.labels = labels
@@ -189,19 +188,20 @@ class LabelModel(EncoderAndHead):
         allow_partial: bool = False,
         **settings: Any,
     ) -> C:
-        """Makes a model with the weights that lie at a path; see `AlbertEncoder.load`.
+        """Loads the weights at a path into a new model; see `AlbertEncoder.load`.
 
         Args:
             path: see `albert_tf.load`.
             labels: names of the classes. The head is new unless it was trained for these labels,
-                or has as many without names. Default: those of the stored model.
+                or has the same number of classes without names. Default: the labels of the stored
+                model.
             num_labels: number of classes without names; 1 for a regression.
-            albert_config_file: as of `AlbertEncoder.load`.
-            allow_partial: as well.
-            **settings: of the constructor, as well.
+            albert_config_file: see `AlbertEncoder.load`.
+            allow_partial: see `AlbertEncoder.load`.
+            **settings: see `AlbertEncoder.load`.
 
         Raises:
-            ValueError: see `AlbertEncoder.load`; `labels` is needed for a new head.
+            ValueError: see `AlbertEncoder.load`; a new head has no labels.
         """
         given = {"labels": labels, "num_labels": num_labels}
         settings |= {name: value for name, value in given.items() if value is not None}
@@ -215,21 +215,21 @@ class LabelModel(EncoderAndHead):
 
 @register
 class AlbertForClassification(LabelModel):
-    """The encoder with a classifier, or a regression, on its pooled output.
+    """The encoder with a classifier or regression on its pooled output.
 
     Args:
         config: the model's configuration.
-        num_labels: K, number of classes; 1 for a regression. Default: that of `labels`.
+        num_labels: K, number of classes; 1 for a regression. Default: the number of `labels`.
         classifier_dropout_prob: dropout of the pooled output in training.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
-        labels: names of the classes, in the order of their ids; None where they have none.
-        multi_label: whether a text has any number of the classes, each with a probability of its
-            own, the sigmoid of its logit. The loss takes 0 or 1 for each class, float [B, K].
+        labels: names of the classes, in the order of their ids; `None` if they have no names.
+        multi_label: whether a text can have any number of classes, each with an independent
+            probability, the sigmoid of its logit. The loss takes 0 or 1 per class, float [B, K].
 
     Raises:
-        TypeError: `labels` is no list of texts, or `num_labels` no whole number.
-        ValueError: neither labels nor their number is given, or they contradict each other, or
-            `multi_label`.
+        TypeError: `labels` is not a list of texts, or `num_labels` is not a whole number.
+        ValueError: neither `labels` nor `num_labels` is given, or they do not match; or
+            `multi_label` with fewer than two labels.
     """
 
     SETTINGS = (
@@ -267,24 +267,24 @@ class AlbertForClassification(LabelModel):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> dict[str, Any]:
-        """Runs encoder and classifier.
+        """Runs the encoder and the classifier.
 
         Args:
-            inputs: what the encoder takes.
+            inputs: the inputs of the encoder.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-            output_hidden_states: whether to return the encoder's outputs as well.
-            output_attentions: whether to return `attention_probs` as well; see `AlbertEncoder`.
+            output_hidden_states: whether to return all outputs of the encoder.
+            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
 
         Returns:
-            `logits`, float32 [B, K], and what else was asked for.
+            `logits`, float32 [B, K], and the requested outputs of the encoder.
         """
         outputs, head_seed = self.encode(inputs, training, dropout_seed, output_attentions)
         logits = self.classifier(outputs["pooled_output"], head_seed)
         return {**_wanted(outputs, output_hidden_states), "logits": logits}
 
     def default_loss(self) -> dict[str, HeadLoss]:
-        """See `EncoderAndHead`; of numbers (K = 1) the squared error."""
+        """See `EncoderAndHead`; squared error for a regression (K = 1)."""
         kind = "multi_label" if self.multi_label else "cross_entropy"
         return {"logits": HeadLoss("squared_error" if self.num_labels == 1 else kind)}
 
@@ -300,19 +300,19 @@ def _label_names(labels: Sequence[str]) -> tuple[str, ...]:
 
 @register
 class AlbertForTokenClassification(LabelModel):
-    """The encoder with a classifier on each of its tokens.
+    """The encoder with a classifier on each token.
 
     Args:
         config: the model's configuration.
-        num_labels: K, number of classes, at least 2. Default: that of `labels`.
-        dropout_prob: dropout of the encoder's output in training.
+        num_labels: K, number of classes, at least 2. Default: the number of `labels`.
+        dropout_prob: dropout of the sequence output in training.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
-        labels: names of the classes, in the order of their ids; None where they have none.
+        labels: names of the classes, in the order of their ids; `None` if they have no names.
 
     Raises:
-        TypeError: `labels` is no list of texts, or `num_labels` no whole number.
-        ValueError: neither labels nor their number is given, they contradict each other, or there
-            are fewer than 2.
+        TypeError: `labels` is not a list of texts, or `num_labels` is not a whole number.
+        ValueError: neither `labels` nor `num_labels` is given, they do not match, or there are
+            fewer than 2 classes.
 
     Differs: the original has no such model.
     """
@@ -331,7 +331,7 @@ class AlbertForTokenClassification(LabelModel):
     ) -> None:
         super().__init__(config, num_labels, dropout_prob, use_one_hot_embeddings, labels, **kwargs)
         if self.num_labels < 2:
-            raise ValueError(f"Tokens need at least 2 labels. Received: num_labels={num_labels}")
+            raise ValueError(f"num_labels must be at least 2. Received: num_labels={num_labels}")
         self.dropout_prob = dropout_prob
 
     def call(
@@ -342,18 +342,18 @@ class AlbertForTokenClassification(LabelModel):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> dict[str, Any]:
-        """Runs encoder and classifier.
+        """Runs the encoder and the classifier.
 
         Args:
-            inputs: what the encoder takes.
+            inputs: the inputs of the encoder.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-            output_hidden_states: whether to return the encoder's outputs as well.
-            output_attentions: whether to return `attention_probs` as well; see `AlbertEncoder`.
+            output_hidden_states: whether to return all outputs of the encoder.
+            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
 
         Returns:
-            `logits`, float32 [B, S, K], and what else was asked for. Padding and special tokens
-            have logits, too.
+            `logits`, float32 [B, S, K], also for padding and special tokens, and the requested
+            outputs of the encoder.
         """
         outputs, head_seed = self.encode(inputs, training, dropout_seed, output_attentions)
         logits = self.classifier(outputs["sequence_output"], head_seed)
@@ -362,15 +362,15 @@ class AlbertForTokenClassification(LabelModel):
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
 
-        Labels are class ids [B, S]. Tokens without one have a class all the same, such as 0, and
-        the sample weight 0, of [B, S].
+        The labels are class ids [B, S]. Tokens without a label have any class, such as 0, and a
+        sample weight of 0; sample weights are [B, S].
         """
         return super().default_loss()
 
 
 @register
 class AlbertForMultipleChoice(EncoderAndHead):
-    """The encoder with one score for each of the options of an example.
+    """The encoder with one score per option of an example.
 
     Args:
         config: the model's configuration.
@@ -402,20 +402,20 @@ class AlbertForMultipleChoice(EncoderAndHead):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> dict[str, Any]:
-        """Scores the options of every example, or options one by one.
+        """Scores the options of every example, or single options.
 
         Args:
-            inputs: what the encoder takes, but [B, C, S], C options an example. Where an
-                example has fewer, the `input_mask` of the missing ones is all zeros. Inputs
-                [B, S] are B options, scored alone: options can be sorted by length this way.
+            inputs: the inputs of the encoder with shape [B, C, S], C options per example. If an
+                example has fewer options, the `input_mask` of the missing ones is all zeros.
+                Inputs [B, S] are B single options, which can be sorted by length.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
-            output_hidden_states: whether to return the encoder's outputs as well.
-            output_attentions: whether to return `attention_probs` as well; see `AlbertEncoder`.
+            output_hidden_states: whether to return all outputs of the encoder.
+            output_attentions: whether to return `attention_probs`; see `AlbertEncoder.call`.
 
         Returns:
-            `logits`, float32 [B, C], -1e30 for an option that is missing, or from [B, S] float32
-            [B]; and what else was asked for, of B * C sequences.
+            `logits`, float32 [B, C], with -1e30 for missing options, or float32 [B] for inputs
+            [B, S]; and the requested outputs of the encoder for B * C sequences.
 
         Source: race_utils.py of the original release, create_model.
         """
@@ -428,17 +428,14 @@ class AlbertForMultipleChoice(EncoderAndHead):
 
 
 def _wanted(outputs: dict[str, Any], output_hidden_states: bool) -> dict[str, Any]:
-    """All of the encoder's outputs, or only the attention where it is among them.
-
-    With the logits alone `compile` takes one loss, as of any Keras model.
-    """
+    """Returns all outputs of the encoder, or only `attention_probs` if present."""
     if output_hidden_states:
         return outputs
     return {name: value for name, value in outputs.items() if name == "attention_probs"}
 
 
 def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The inputs with all options one below the other, [B * C, S]; ValueError for other ranks."""
+    """Reshapes inputs [B, C, S] to [B * C, S]."""
     flat = dict(inputs)
     for name in _OF_TOKENS:
         if inputs.get(name) is None:
@@ -446,7 +443,7 @@ def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         rank = len(inputs[name].shape)
         if rank not in (2, 3):
             raise ValueError(
-                f"The options are {name!r} [B, C, S], or [B, S] one by one. Received: "
+                f"{name!r} must have the shape [B, C, S], or [B, S] for single options. Received: "
                 f"{inputs[name].shape}"
             )
         if rank == 3:
@@ -455,7 +452,7 @@ def _one_by_one(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def _by_example(logits: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Scores [B * C, 1] as [B, C], those of missing options put out of reach; or as [B]."""
+    """Reshapes scores [B * C, 1] to [B, C], with -1e30 for missing options, or to [B]."""
     ids = tf.convert_to_tensor(inputs["input_ids"])
     if ids.shape.rank == 2:
         return logits[:, 0]
@@ -470,7 +467,7 @@ def _by_example(logits: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor
 
 @register
 class AlbertForQuestionAnswering(EncoderAndHead):
-    """The encoder with scores of where the answer starts and ends: SQuAD 1.1.
+    """The encoder with scores for the start and the end of the answer: SQuAD 1.1.
 
     Args:
         config: the model's configuration.
@@ -489,39 +486,39 @@ class AlbertForQuestionAnswering(EncoderAndHead):
     def call(
         self, inputs: Inputs, training: bool | None = None, dropout_seed: Seed = None
     ) -> dict[str, Any]:
-        """Runs encoder and head.
+        """Runs the encoder and the head.
 
         Args:
-            inputs: what the encoder takes.
+            inputs: the inputs of the encoder.
             training: whether to apply dropout.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
 
         Returns:
-            The encoder's outputs, and `start_logits` and `end_logits` float32 [B, S]. Question
-            and padding have scores like the context: nothing is masked, as in the original.
+            The outputs of the encoder, and `start_logits` and `end_logits` float32 [B, S]. As in
+            the original, the scores of the question and of padding are not masked.
         """
         outputs = self.encoder(inputs, training=training, dropout_seed=dropout_seed)
         start_logits, end_logits = self.span_head(outputs["sequence_output"])
         return {**outputs, "start_logits": start_logits, "end_logits": end_logits}
 
     def default_loss(self) -> dict[str, HeadLoss]:
-        """See `EncoderAndHead`; labels are `start_positions` and `end_positions` [B]."""
+        """See `EncoderAndHead`; the labels are `start_positions` and `end_positions` [B]."""
         return {name: HeadLoss(factor=0.5) for name in ("start_logits", "end_logits")}
 
 
 @register
 class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
-    """The encoder with the best spans, and how likely there is no answer: SQuAD 2.0.
+    """The encoder with the best spans and a score for having no answer: SQuAD 2.0.
 
     Args:
         config: the model's configuration.
-        start_n_top: K, the best starts for which ends are looked for.
-        end_n_top: M, the best ends for each of them.
-        dropout_prob: dropout before the score of having no answer, in training.
+        start_n_top: K, number of best starts for which ends are scored.
+        end_n_top: M, number of best ends per start.
+        dropout_prob: dropout before the score for having no answer, in training.
         use_one_hot_embeddings: see `FactorizedEmbedding`.
 
     Raises:
-        ValueError: beams wider than the position table.
+        ValueError: a beam is wider than the position table.
     """
 
     uses_pooler = False
@@ -563,23 +560,23 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         training: bool | None = None,
         dropout_seed: Seed = None,
     ) -> dict[str, Any]:
-        """Scores given starts and the ends after them, or looks for the best spans.
+        """Scores the ends for given starts, or searches the best spans.
 
         Args:
-            inputs: what the encoder takes, and any of `start_positions`, int32 [B], the true
-                starts, for which ends are scored; `p_mask`, int32 [B, S]; 1 = no answer starts or
-                ends here. Without it, answers are in segment 1, its last token left out, or the
-                first token of all, as the original makes its features.
-            training: whether to apply dropout; then the starts must be given.
+            inputs: the inputs of the encoder and optionally `start_positions`, int32 [B], the true
+                starts, for which ends are scored; and `p_mask`, int32 [B, S]; 1 = no answer starts
+                or ends here. Default of `p_mask`: answers are in segment 1 without its last token,
+                or at the first token, as in the features of the original.
+            training: whether to apply dropout. Training requires `start_positions`.
             dropout_seed: int32 [2]; see `AlbertEncoder.call`.
 
         Returns:
-            The encoder's outputs, and those of `SpanBeamHead.call`. Where spans are looked for,
-            sequences shorter than a beam is wide are padded first: no result depends on how
-            much padding there is.
+            The outputs of the encoder and of `SpanBeamHead.call`. Without `start_positions`,
+            sequences shorter than the beam are padded first. No result depends on the amount of
+            padding.
 
         Raises:
-            ValueError: an input that is needed is not there.
+            ValueError: a required input is missing.
         """
         inputs = named_inputs(inputs)
         self._check_inputs(inputs, training)
@@ -596,8 +593,8 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
     def default_loss(self) -> dict[str, HeadLoss]:
         """See `EncoderAndHead`.
 
-        Labels are `start_positions`, `end_positions` [B] and, of `cls_logits`, 1 for a question
-        without an answer, else 0 [B]. `start_positions` are an input as well.
+        The labels are `start_positions`, `end_positions` [B] and, for `cls_logits`, 1 for a
+        question without an answer, else 0 [B]. `start_positions` are also an input.
         """
         losses = {name: HeadLoss(factor=0.5) for name in ("start_log_probs", "end_log_probs")}
         return {**losses, "cls_logits": HeadLoss("binary", factor=0.5)}
@@ -610,13 +607,12 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
             )
         if training and "start_positions" not in inputs:
             raise ValueError(
-                "Training needs 'start_positions': ends are learnt given the true start. "
-                f"Received: {sorted(inputs)}"
+                f"Training needs 'start_positions', the true starts. Received: {sorted(inputs)}"
             )
 
 
 def _completed(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The inputs with `input_mask` and `p_mask`, where they were left out."""
+    """Adds the defaults of `input_mask` and `p_mask`."""
     completed = dict(inputs)
     if completed.get("input_mask") is None:
         completed["input_mask"] = tf.ones_like(inputs["input_ids"])
@@ -626,9 +622,11 @@ def _completed(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-    """Marks where no answer can start or end, int32 [B, S]: 0 at the first token and the context's.
+    """Returns where no answer can start or end, int32 [B, S]: 0 at the first token and the context.
 
-    Of `input_mask` 0 is padding; of `segment_ids` 1 is the context and the separator after it.
+    Args:
+        input_mask: int32 [B, S]; 0 = padding.
+        segment_ids: int32 [B, S]; 1 = the context and the separator after it.
     """
     next_is_real = tf.pad(tf.not_equal(input_mask[:, 1:], 0), [[0, 0], [0, 1]])
     is_context = tf.equal(segment_ids, 1) & next_is_real
@@ -637,18 +635,18 @@ def position_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
 
 
 def _padded(inputs: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
-    """The inputs of a token each, [B, S], padded until S is at least `length`."""
+    """Pads inputs [B, S] until S is at least `length`."""
     missing = tf.maximum(0, length - tf.shape(inputs["input_ids"])[1])
     padded = dict(inputs)
     for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
         if padded.get(name) is not None:
-            # `p_mask` marks what is left out, all others mark what is there.
+            # `p_mask` is 1 for padding.
             filling = tf.cast(name == "p_mask", inputs[name].dtype)
             padded[name] = tf.pad(inputs[name], [[0, 0], [0, missing]], constant_values=filling)
     return padded
 
 
-# Former names. Models saved under them as `.keras` still load.
+# Former names, also for loading `.keras` files that contain them.
 AlbertForSpans = AlbertForQuestionAnswering
 AlbertForSpanBeams = AlbertForQuestionAnsweringWithBeamSearch
 keras.saving.get_custom_objects().update(

@@ -217,9 +217,7 @@ def run_pretraining(
         task.check_workers(settings.train_batch_size, num_workers())
         result = _train(settings, task, trainer, model_directory, on_log)
     else:
-        untrained = build_model(
-            task.build_model, settings.precision, strategy, jit_compile=settings.xla
-        )
+        untrained = build_model(task.build_model, settings.precision, strategy)
         result = JobResult(settings.output_dir)
         if is_chief(strategy):
             result = _evaluate(settings, task, untrained, strategy, last_step, on_log)

@@ -1,7 +1,7 @@
 """What a job changes in its process, and puts back when it ends.
 
 Put back are signal handlers (see `interruption`), the random states of Python and NumPy, the seed
-of TensorFlow, Keras's dtype policy, and what `--precision`, `--tf32` and `--deterministic` set.
+of TensorFlow, Keras's dtype policy, and what `--tf32` and `--deterministic` set.
 Logging and warnings are left alone. What TensorFlow cannot take back:
 
 *   It finds its devices. Settings that must come before, such as numbers of threads or the growth
@@ -15,7 +15,6 @@ Logging and warnings are left alone. What TensorFlow cannot take back:
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Iterator
@@ -24,8 +23,6 @@ from contextlib import contextmanager
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import config as framework_config  # nothing public turns it off
-
-from albert_tf.training.precision import REWRITE, TAKEN_ALONG_REMOVED, set_rewritten
 
 _is_running = threading.Lock()
 _UNSEEDED = 87654321  # what TensorFlow uses where there is no seed
@@ -41,20 +38,14 @@ def process_state_kept() -> Iterator[None]:
     with _alone():
         python, numpy = random.getstate(), np.random.get_state()
         seed, _ = tf.compat.v1.get_seed(0)
-        variable = os.environ.get(TAKEN_ALONG_REMOVED)
         tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
         is_deterministic = framework_config.is_op_determinism_enabled()
-        is_rewritten = bool(tf.config.optimizer.get_experimental_options().get(REWRITE))
         try:
             yield
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
             tf.random.set_seed(None if seed == _UNSEEDED else seed)
-            os.environ.pop(TAKEN_ALONG_REMOVED, None)
-            if variable is not None:
-                os.environ[TAKEN_ALONG_REMOVED] = variable
-            set_rewritten(is_rewritten)
             tf.config.experimental.enable_tensor_float_32_execution(tf32)
             if not is_deterministic:
                 framework_config.disable_op_determinism()

@@ -1,17 +1,15 @@
 """One training step of any task, from a batch to the update of the weights.
 
-In order: forward pass under the tape, loss sums, division by the weights of all replicas,
-gradients, their sum over micro-batches and replicas, clipping of that sum by its global norm,
-update. Clipping after the reduction makes the number of replicas invisible in the weights, and that
-of micro-batches too: the gradient of a batch is the sum of those of its parts, because losses are
-divided by the weights of the whole batch.
+A step computes the outputs, the loss sums, the loss (divided by the weights of all replicas), the
+gradients and their sum over micro-batches and replicas, clips this sum by its global norm, and
+updates the weights. Losses are divided by the weights of the whole batch and clipping follows the
+reduction, so the weights do not depend on the number of replicas or micro-batches.
 
-float16 knows nothing below 6e-8 and nothing above 65504. So the loss is multiplied by a power of
-two before gradients are taken, and they are divided by it in float32: exact, unless one left the
-range. Then the step makes no update, and the next ones use half the scale. After many good steps it
-is doubled again. A skipped step counts as a step all the same: of `--num_train_steps`, of the
-learning rate's schedule and of dropout. So what a step number means depends on nothing that
-happened before.
+float16 represents numbers from 6e-8 to 65504. Therefore the loss is multiplied by a power of two,
+the loss scale, and the gradients are divided by it in float32, which is exact without overflow.
+After an overflow, the step makes no update and the scale is halved; after many steps without
+overflow, it is doubled. A skipped step counts as a step of `num_train_steps`, of the learning-rate
+schedule and of dropout, so that a step number has the same meaning in every run.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.config import FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
+from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32, OptimizerConfig, TrainerConfig
 from albert_tf.modeling import fused_attention, fused_kernels
 from albert_tf.modeling.losses import LossSum
 from albert_tf.modeling.original_names import ENCODER_PREFIX, original_names
@@ -37,15 +35,15 @@ from albert_tf.training.precision import build_model, device_type
 from albert_tf.training.task import Features, Task
 
 INITIAL_SCALE = 2.0**15
-MAX_SCALE = 2.0**24  # 1 / the smallest number of float16: nothing is gained beyond
+MAX_SCALE = 2.0**24  # 1 / the smallest number of float16
 GROWTH_STEPS = 2000
 
-# Sums of any structure; for each variable its gradient, None where it has none.
+# Sums of any structure; the gradient of each variable, None if it has no gradient.
 SumsAndGradients = tuple[Any, list[tf.Tensor | None]]
 
 
 class LossScale:
-    """The present scale, which adapts itself. To be made in the scope of a strategy.
+    """The adaptive loss scale of float16. Must be created in the scope of a strategy.
 
     Attributes:
         scale: float32 [] variable, at least 1.
@@ -57,19 +55,19 @@ class LossScale:
         self.good_steps = _variable(0, tf.int64, "good_steps")
 
     def unscaled(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the gradients, float32, of the loss itself."""
+        """Returns the gradients of the unscaled loss, float32."""
         factor = 1.0 / self.scale
         return [tf.cast(gradient, tf.float32) * factor for gradient in gradients]
 
     def update(self, gradient_norm: tf.Tensor) -> tf.Tensor:
-        """Adapts the scale after a step. To be called in replica context, once a step.
+        """Updates the scale after a step. Must be called in replica context, once per step.
 
         Args:
-            gradient_norm: float32 [] of all unscaled gradients of all replicas.
+            gradient_norm: float32 []; the global norm of the unscaled gradients of all replicas.
 
         Returns:
-            Whether the step is to be skipped, bool []. At a scale of 1 none is: there the numbers
-            themselves are no longer finite.
+            Whether to skip the step, bool []. With a scale of 1 no step is skipped, because the
+            unscaled gradients themselves are not finite.
         """
         scale = tf.convert_to_tensor(self.scale)
         is_good = tf.math.is_finite(gradient_norm)
@@ -82,17 +80,17 @@ class LossScale:
         return tf.logical_and(tf.logical_not(is_good), scale > 1.0)
 
     def state(self) -> dict[str, Any]:
-        """Returns what a resumed run must know, as JSON; exact, the scale being a power of two."""
+        """Returns the state as JSON; this is exact because the scale is a power of two."""
         return {"scale": float(self.scale.numpy()), "good_steps": int(self.good_steps.numpy())}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes what `state` returned in an earlier start; a run without has the initial scale."""
+        """Restores a result of `state`; missing values get their initial values."""
         self.scale.assign(state.get("scale", INITIAL_SCALE))
         self.good_steps.assign(state.get("good_steps", 0))
 
 
 def _variable(value: float, dtype: tf.DType, name: str) -> tf.Variable:
-    """A variable that is the same on every replica."""
+    """Creates a variable that has the same value on every replica."""
     return tf.Variable(
         value,
         trainable=False,
@@ -103,27 +101,24 @@ def _variable(value: float, dtype: tf.DType, name: str) -> tf.Variable:
 
 
 class TrainingStep:
-    """What a step computes, and what it changes: model, optimizer and loss scale.
+    """The training step, with the model, the optimizer and the loss scale that it changes.
 
     Attributes:
-        model: the task's model with fresh weights, under the strategy.
-        optimizer: the optimizer, its moments created.
-        variables: what is trained, in the original's order; frozen ones get no gradient, so they
-            have no part in its norm, and no decay. Of a whole frozen encoder there is no backward
-            pass.
-        loss_scale: that of float16, None in other precisions.
-        fused_precision: what steps of fused passes compute in, see `fused_kernels`; None for plain
-            operations. Read when `update` is traced.
-        attention: that of the steps, see `fused_attention`; None for the plain one.
-        update: a `tf.function` that makes one update from a batch that `split_batch`
-            split, and returns what is reported of it: `sums` of losses and metrics,
-            `gradient_norm`, `learning_rate`; in float16 `loss_scale` and `is_skipped` too. Given
-            1.0 or 0.0, float32 [], as a second argument, it returns the workers' sum of it as well,
-            `stop_requests`, on the host.
-        updates: a `tf.function` that makes one update for each of N batches. Its first argument is
-            what `update` takes of each batch, stacked, [N, ...]. It returns what `update` returns,
-            [N]. Neither N nor the loop is part of what XLA compiles.
-        compiles: whether XLA compiles steps, once for each shape.
+        model: the task's model with new weights, under the strategy.
+        optimizer: the optimizer with its moments.
+        variables: the trained variables, in the order of the original. Frozen variables have no
+            gradient, no part in the gradient norm, and no weight decay.
+        loss_scale: the loss scale of float16; `None` in other precisions.
+        fuses: whether steps use the fused passes of `fused_kernels`. Read when `update` is traced.
+        attention: the attention of the steps, see `fused_attention`; `None` for plain attention.
+        update: a `tf.function` that makes one update. It takes a batch from `split_batch` and
+            returns `sums` of losses and metrics, `gradient_norm`, `learning_rate` and, in float16,
+            `loss_scale` and `is_skipped`. With a second argument, float32 [], it also returns the
+            sum of this argument over all workers, `stop_requests`, on the host.
+        updates: a `tf.function` that makes one update per batch. It takes the arguments of `update`
+            for N batches, stacked, [N, ...], and returns the results of `update`, [N]. XLA compiles
+            a single step, without the loop.
+        compiles: whether XLA compiles the step, once per shape.
     """
 
     def __init__(
@@ -137,25 +132,23 @@ class TrainingStep:
         self._config = config
         self._clip_norm = optimizer_config.clip_norm
         self._strategy = strategy
-        # What keras.utils.set_random_seed sets, without Keras's own seed, which is not put back.
+        # Like keras.utils.set_random_seed, without Keras's own seed, which cannot be restored.
         random.seed(config.seed)
         np.random.seed(config.seed)
         tf.random.set_seed(config.seed)
-        self.model = build_model(
-            task.build_model, config.precision, strategy, jit_compile=config.jit_compile
-        )
+        self.model = build_model(task.build_model, config.precision, strategy)
         with strategy.scope():
             self.loss_scale = LossScale() if config.precision == FLOAT16 else None
             self.model.encoder.remat = config.remat
             self.optimizer = create_optimizer(optimizer_config)
             named = {name: v for name, v in original_names(self.model).items() if v.trainable}
-            # Moments of all: a checkpoint has the same names whatever is frozen.
+            # Moments of all variables, so that freezing does not change the checkpoint's names.
             self.optimizer.build([*named.values()])
         self.variables = [v for name, v in named.items() if not is_frozen(name, config.freeze)]
         if config.freeze:
             count, of_all = map(_num_parameters, (self.variables, named.values()))
             logging.info("--freeze=%s: training %d of %d parameters", config.freeze, count, of_all)
-        self.fused_precision = config.precision if self._fuses() else None
+        self.fuses = self._fuses()
         self.attention = fused_attention.choose(
             config.attention,
             self.model.encoder.config,
@@ -163,20 +156,20 @@ class TrainingStep:
             task.max_seq_length,
             jit_compile=config.jit_compile,
         )
-        # A TPU compiles everything, asked or not.
+        # TPUs always compile everything.
         jit_compile = (config.jit_compile and not is_tpu(strategy)) or None
         self._gradients = tf.function(
             self._loss_sums_and_gradients, jit_compile=jit_compile, autograph=False
         )
         self._jit_compile = jit_compile
         self.compiles = config.jit_compile or is_tpu(strategy)
-        # Traced for the first length, and once more for all others; for a TPU for each length,
-        # because TPUStrategy pads what has no fixed shape.
+        # Traced for the first length and once more for all others; on a TPU for each length,
+        # because TPUStrategy pads dynamic shapes.
         self.update = tf.function(
             self._update,
             autograph=False,
             reduce_retracing=not is_tpu(strategy),
-            # XLA takes the whole step; several replicas meet outside of what it compiles.
+            # With several replicas, the reduction is outside the compiled functions.
             jit_compile=jit_compile if strategy.num_replicas_in_sync == 1 else None,
         )
         self.updates = tf.function(self._update_each, autograph=False, reduce_retracing=True)
@@ -188,7 +181,7 @@ class TrainingStep:
             )
             return batch, *stop_request
 
-        # The loop is around the replicas, which cannot meet inside of one.
+        # The loop contains the replicas, because a reduction cannot be part of a replica's loop.
         outputs = self.update.get_concrete_function(*update(0)).structured_outputs
         return tf.map_fn(
             lambda number: self.update(*update(number)),
@@ -200,20 +193,20 @@ class TrainingStep:
         )
 
     def describe(self) -> str:
-        """Says in a line which program runs."""
-        plain = f"TensorFlow operations{' and fused passes' if self.fused_precision else ''}"
+        """Returns one line about program, precision and attention of the step."""
+        plain = f"TensorFlow operations{' and fused passes' if self.fuses else ''}"
         program = "compiled by XLA" if self.compiles else plain
         attention = "cudnn" if self.attention else "plain"
         return f"{program}, {self._config.precision}, attention={attention}"
 
     def _fuses(self) -> bool:
-        """Whether steps are made of fused passes: large ones on a CPU, where TensorFlow has XLA."""
+        """Returns whether steps use fused passes: large steps on a CPU with XLA support."""
         rows = self._config.train_batch_size // self._strategy.num_replicas_in_sync
         micro_rows = rows // self._config.gradient_accumulation_steps
         return (
             sys.platform == "linux"
             and device_type(self._strategy) == "CPU"
-            and self.model.compute_dtype == FLOAT32
+            and self.model.compute_dtype in (FLOAT32, BFLOAT16)
             and not self._config.jit_compile
             and fused_kernels.repays_compilation(
                 self._task.config, micro_rows * self._task.max_seq_length
@@ -223,12 +216,12 @@ class TrainingStep:
     def _update(self, batch: Features, *stop_request: tf.Tensor) -> dict[str, Any]:
         requests = dict(zip(("stop_requests",), stop_request, strict=False))
         results = self._strategy.run(self._replica_update, args=(batch, requests))
-        # The same on every replica: sums over all of them.
+        # The results are sums over all replicas, the same on each.
         results = tf.nest.map_structure(
             lambda value: self._strategy.experimental_local_results(value)[0], results
         )
         requests = results.pop("on_host")
-        with tf.device("CPU:0"):  # read in every step: a copy of its own would wait for the device
+        with tf.device("CPU:0"):  # read in every step, without waiting for a device
             return {**results, **tf.nest.map_structure(tf.identity, requests)}
 
     def _replica_update(self, features: Features, requests: dict[str, tf.Tensor]) -> dict[str, Any]:
@@ -240,9 +233,9 @@ class TrainingStep:
         weights = sum_over_replicas(self._task.loss_weights(features))
         step = tf.cast(self.optimizer.iterations, tf.int32)
         sums, gradients = self._gradients(features, weights, self._dropout_seed(step))
-        # A variable the loss does not reach is left out, as in the original.
+        # As in the original, variables without a gradient are omitted.
         trained = [v for v, g in zip(self.variables, gradients, strict=True) if g is not None]
-        on_replica = tf.nest.map_structure(tf.identity, requests)  # what is reduced needs a device
+        on_replica = tf.nest.map_structure(tf.identity, requests)  # a reduction needs a device
         sums, gradients, requests = sum_over_replicas(
             (sums, [g for g in gradients if g is not None], on_replica)
         )
@@ -257,7 +250,7 @@ class TrainingStep:
         return {"sums": sums, "learning_rate": rate, **results, "on_host": requests}
 
     def _clip(self, gradients: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, tf.Tensor]]:
-        """Unscales and clips the sums over all replicas; adapts the loss scale."""
+        """Unscales and clips the summed gradients, and updates the loss scale."""
         scaling = {}
         if self.loss_scale is not None:
             scaling["loss_scale"] = tf.convert_to_tensor(self.loss_scale.scale)
@@ -274,7 +267,7 @@ class TrainingStep:
         learning_rate: Any,
         variables: Sequence[keras.Variable],
     ) -> dict[str, tf.Tensor]:
-        """Clips and updates in one function on each replica, which XLA compiles."""
+        """Clips and updates in one compiled function per replica."""
 
         def update(gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> dict[str, tf.Tensor]:
             clipped, results = self._clip(gradients)
@@ -284,7 +277,7 @@ class TrainingStep:
             return results
 
         results = strategy.extended.update(
-            self.variables[0].value,  # names the replicas
+            self.variables[0].value,  # defines the replicas
             lambda _, *args: tf.function(update, jit_compile=True, autograph=False)(*args),
             args=(gradients, learning_rate),
             group=False,
@@ -292,7 +285,7 @@ class TrainingStep:
         return {name: values[0] for name, values in results.items()}
 
     def _dropout_seed(self, step: tf.Tensor) -> tf.Tensor:
-        """int32 [2]: other masks in every step and on every replica, the same after a resume."""
+        """Returns the dropout seed of a step and replica, int32 [2]."""
         replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = tf.stack([tf.constant(self._config.seed, tf.int32), step])
         return tf.random.experimental.stateless_fold_in(seed, replica_id)
@@ -303,9 +296,9 @@ class TrainingStep:
         weights: Mapping[str, tf.Tensor],
         dropout_seed: tf.Tensor,
     ) -> SumsAndGradients:
-        """The sums of this replica's batch, and its share of the gradient of the whole batch.
+        """Returns the sums of this replica's batch and its part of the whole batch's gradient.
 
-        The weights of the losses are those over all replicas and micro-batches.
+        `weights` are sums over all replicas and micro-batches.
         """
         num_steps = self._config.gradient_accumulation_steps
 
@@ -320,17 +313,17 @@ class TrainingStep:
     def _sums_and_gradients(
         self, features: Features, weights: Mapping[str, tf.Tensor], dropout_seed: tf.Tensor
     ) -> SumsAndGradients:
-        """The same for the rows that are in memory at a time."""
+        """Returns the sums and the part of the gradient of one micro-batch."""
         variables = [variable.value for variable in self.variables]
         with (
-            fused_kernels.fusing(self.fused_precision),
+            fused_kernels.fusing(self.fuses),
             fused_attention.attending(self.attention),
         ):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(variables)
                 outputs = self.model(features, training=True, dropout_seed=dropout_seed)
                 losses = self._task.losses(outputs, features)
-                # These rows' share of the loss: shares add up, because the weights are everyone's.
+                # The shares of all micro-batches and replicas add up to the loss.
                 share = self._task.total_loss(
                     {name: LossSum(term.sum, weights[name]) for name, term in losses.items()}
                 )
@@ -341,7 +334,7 @@ class TrainingStep:
 
 
 def is_frozen(name: str, freeze: str | None) -> bool:
-    """Whether a variable, by the original's name, is left as it is; see `TrainerConfig`."""
+    """Returns whether a variable with this original name is frozen; see `TrainerConfig`."""
     scopes = {"encoder": ENCODER_PREFIX, "embeddings": f"{ENCODER_PREFIX}embeddings/"}
     return freeze is not None and name.startswith(scopes[freeze])
 
@@ -356,20 +349,20 @@ def accumulate(
     variables: Sequence[keras.Variable],
     num_steps: int,
 ) -> SumsAndGradients:
-    """Adds up what a function returns of each part of a batch, one part after the other.
+    """Sums the results of a function over the micro-batches of a batch, one after the other.
 
-    While a `tf.function` is traced this becomes a loop of the graph, in which `function` stands
-    once. Memory is that of one part, plus one gradient.
+    In a `tf.function` this is one loop of the graph, which contains `function` once. It needs the
+    memory of one micro-batch and one gradient.
 
     Args:
-        function: maps the features of a micro-batch, [B / A, ...] each, and its number, int32 []
+        function: maps the features of a micro-batch, each [B / A, ...], and its number, int32 []
             in 0..A-1, to sums and gradients.
-        features: each [B, ...]; micro-batch i has the rows from i * B / A on.
-        variables: what the gradients belong to.
-        num_steps: A, which divides B.
+        features: each [B, ...]; micro-batch i starts at row i * B / A.
+        variables: the variables of the gradients.
+        num_steps: A, a divisor of B.
 
     Returns:
-        The sums over all micro-batches; dense gradients, None where `function` gave None.
+        The sums over all micro-batches, and dense gradients, `None` if `function` returns `None`.
     """
     parts = {name: _in_parts(values, num_steps) for name, values in features.items()}
 
@@ -377,7 +370,7 @@ def accumulate(
         return {name: tf.gather(values, number) for name, values in parts.items()}
 
     step = tf.function(function, autograph=False)
-    # Traced here to learn what it returns; the loop calls the same trace.
+    # Traced here for the structure of its results; the loop calls the same trace.
     first = tf.constant(0)
     sums, gradients = step.get_concrete_function(part(first), first).structured_outputs
     trained = [variable for variable, g in zip(variables, gradients, strict=True) if g is not None]
@@ -395,7 +388,7 @@ def accumulate(
         lambda number, _: number < num_steps,
         add,
         (first, zeros),
-        # No micro-batch needs the one before it: unasked, ten would be in memory at a time.
+        # The default is 10, with 10 micro-batches in memory.
         parallel_iterations=1,
         maximum_iterations=num_steps,
     )
@@ -404,7 +397,7 @@ def accumulate(
 
 
 def _in_parts(values: tf.Tensor, num_parts: int) -> tf.Tensor:
-    """[B, ...] as [num_parts, B / num_parts, ...]; static dimensions stay static."""
+    """Reshapes [B, ...] to [num_parts, B / num_parts, ...], and keeps static dimensions."""
     batch_size, *inner = values.shape
     rows = -1 if batch_size is None else batch_size // num_parts
     dynamic = tf.shape(values)

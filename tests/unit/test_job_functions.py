@@ -24,7 +24,6 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 import albert_tf
 from albert_tf.classification import run
 from albert_tf.data.tfrecord import count_records
-from albert_tf.training.precision import REWRITE
 from albert_tf.training.run_log import RunLog
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun, blocks
@@ -49,7 +48,7 @@ def process_state():
         "random": (random.getstate(), str(np.random.get_state())),
         "tensorflow": (
             tf.compat.v1.get_seed(0),
-            bool(tf.config.optimizer.get_experimental_options().get(REWRITE)),
+            tf.config.optimizer.get_experimental_options(),
             tf.config.optimizer.get_jit(),
             tf.config.get_soft_device_placement(),
             tf.config.experimental.tensor_float_32_execution_enabled(),

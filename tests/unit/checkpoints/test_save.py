@@ -123,7 +123,7 @@ def test_a_score_of_options_is_no_regression(tmp_path):
     other = albert_tf.AlbertForClassification.load(tmp_path / "choices", num_labels=1)
     ours, theirs = (m.classifier.output_weights.numpy() for m in (other, model))
     assert (ours != theirs).any()
-    with pytest.raises(ValueError, match="labels is needed"):
+    with pytest.raises(ValueError, match="needs labels"):
         albert_tf.AlbertForClassification.load(tmp_path / "choices")
 
 
@@ -184,8 +184,8 @@ def test_a_tokenizer_with_other_ids_than_the_models_is_refused(tmp_path):
     [
         ({"labels": ["one"]}, "labels must be a list of at least two"),
         ({"labels": ["a", "a"]}, "different texts"),
-        ({"labels": ["a", "b"], "num_labels": 3}, "2 names for num_labels=3"),
-        ({}, "labels is needed"),
+        ({"labels": ["a", "b"], "num_labels": 3}, r"num_labels=3.*'a'"),
+        ({}, "needs labels"),
     ],
 )
 def test_wrong_labels_are_refused(arguments, message):

@@ -55,7 +55,7 @@ def value_and_gradients(name, arguments, *, is_fused, specs=None):
 
     @tf.function
     def run(*arguments):
-        with fused_kernels.fusing("float32" if is_fused else None), tf.GradientTape() as tape:
+        with fused_kernels.fusing(is_fused), tf.GradientTape() as tape:
             tape.watch(arguments)
             result = function(*arguments)
             # The same in both precisions.

@@ -1,6 +1,5 @@
 """Every precision on a tiny model: what is half, what stays float32, and that training agrees."""
 
-import os
 import re
 
 import keras
@@ -26,10 +25,6 @@ from tests.small_training import make_task, reports_of
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
 CONFIG = small_config(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1, **DROPOUT)
-REWRITE = "auto_mixed_precision_onednn_bfloat16"
-# What bfloat16 may do in a rewritten graph besides multiplying matrices: moving numbers about.
-MOVING = {"Cast", "Const", "GatherV2", "Reshape", "SelectV2", "StridedSlice", "StridedSliceGrad"}
-MOVING |= {"Transpose"}
 PRODUCTS = {"BatchMatMulV2", "MatMul"}
 HLO_OPERATIONS = {"dot": {"bf16"}, "exponential": {"f32"}, "log": {"f32"}, "reduce": {"f32"}}
 HLO_OPERATIONS |= {"rsqrt": {"f32"}}
@@ -38,8 +33,6 @@ HLO_OPERATIONS |= {"rsqrt": {"f32"}}
 @pytest.fixture(autouse=True)
 def process_as_before():
     yield
-    tf.config.optimizer.set_experimental_options({REWRITE: False})
-    os.environ.pop(module.TAKEN_ALONG_REMOVED, None)
     assert keras.config.dtype_policy().name == "float32"
 
 
@@ -65,7 +58,6 @@ def runs(tmp_path_factory):
         checkpoint = str(folder / "model.ckpt-3")
         write_checkpoint(checkpoint, original_names(trainer.model), 3)
         results[precision] = reports, trainer, checkpoint
-    tf.config.optimizer.set_experimental_options({REWRITE: False})
     return results
 
 
@@ -88,7 +80,6 @@ def graphs(tmp_path_factory):
             if len(graph.node) > 20 and graph.SerializeToString(deterministic=True) not in earlier
             for node in graph.node
         ]
-    tf.config.optimizer.set_experimental_options({REWRITE: False})
     return results
 
 
@@ -117,8 +108,6 @@ def test_half_precision_trains_as_single_precision_does(runs, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_weights_moments_and_checkpoints_are_float32(runs, precision):
     _, trainer, checkpoint = runs[precision]
-    if precision == "bfloat16":
-        assert trainer.model.dtype_policy.name == "float32"  # the graph is rewritten instead
     slots = [s for v in trainer._training.variables for s in trainer.optimizer.slots(v).values()]
     assert {v.dtype for v in [*trainer._training.variables, *slots]} == {"float32"}
     twin = AlbertForPretraining(CONFIG)
@@ -132,26 +121,18 @@ def types_of(node):
 
 
 @pytest.mark.slow
-def test_the_rewritten_graph_has_bfloat16_in_its_matrix_products_alone(graphs):
-    """TensorFlow's own choice would be softmax, layer norms and sums of gradients as well."""
-    nodes = graphs["bfloat16"]
-    half = {node.op for node in nodes if tf.bfloat16.as_datatype_enum in types_of(node)}
-    assert half - MOVING == PRODUCTS
-    is_half = [tf.bfloat16.as_datatype_enum in types_of(n) for n in nodes if n.op in PRODUCTS]
-    # The two of the encoder's blocks at least, forward and backward, are all rewritten.
-    assert len(is_half) > 3 * 2 * 8
-    assert np.mean(is_half) > 0.9
-    assert not any(tf.bfloat16.as_datatype_enum in types_of(n) for n in graphs["float32"])
-
-
-@pytest.mark.slow
-def test_float16_softmax_norms_and_losses_are_float32(graphs):
-    nodes = [n for n in graphs["float16"] if tf.half.as_datatype_enum in types_of(n)]
-    half = {node.op for node in nodes}
-    assert half >= PRODUCTS
-    for op in ("Softmax", "Mean", "Sum", "Rsqrt", "Pow"):
-        assert op not in half, op
-    assert "SparseSoftmaxCrossEntropyWithLogits" not in half
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_softmax_norms_sums_and_losses_are_float32(graphs, precision):
+    half_type = tf.as_dtype(precision).as_datatype_enum
+    half = [node for node in graphs[precision] if half_type in types_of(node)]
+    operations = {node.op for node in half}
+    assert operations >= PRODUCTS
+    single = {"Softmax", "Mean", "Sum", "Rsqrt", "Pow", "SparseSoftmaxCrossEntropyWithLogits"}
+    assert not operations & single
+    products = [node for node in graphs[precision] if node.op in PRODUCTS]
+    # The products of the two blocks, forward and backward, at least.
+    assert sum(half_type in types_of(node) for node in products) > 3 * 2 * 8
+    assert not any(half_type in types_of(node) for node in graphs["float32"])
 
 
 def test_a_compiled_step_reduces_in_float32(tmp_path, monkeypatch):
@@ -218,26 +199,18 @@ def test_single_precision_leaves_a_policy_of_the_program_alone():
     assert model.dtype_policy.name == "float64"
 
 
-@pytest.mark.parametrize("device_type", ["GPU", "TPU"])
-def test_accelerators_get_a_policy(device_type):
+@pytest.mark.parametrize("device_type", ["CPU", "GPU", "TPU"])
+def test_half_precision_is_a_policy_on_every_device(device_type):
     def layer():
         return keras.layers.Dense(2)
 
-    model = build_model(layer, "bfloat16", FakeStrategy(device_type), jit_compile=True)
+    model = build_model(layer, "bfloat16", FakeStrategy(device_type))
     assert model.dtype_policy.name == "mixed_bfloat16"
-    assert tf.config.optimizer.get_experimental_options()[REWRITE] is False
 
 
-@pytest.mark.parametrize(
-    ("precision", "device_type", "xla", "message"),
-    [
-        ("float16", "TPU", False, "--precision=bfloat16 is its half precision"),
-        ("bfloat16", "CPU", True, "--xla"),
-    ],
-)
-def test_what_cannot_be_is_refused(precision, device_type, xla, message):
-    with pytest.raises(ValueError, match=message):
-        build_model(keras.Model, precision, FakeStrategy(device_type), jit_compile=xla)
+def test_a_tpu_has_no_float16():
+    with pytest.raises(ValueError, match="float16"):
+        build_model(keras.Model, "float16", FakeStrategy("TPU"))
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_reading_ahead_is_done_meanwhile_in_a_context_of_its_own(source):
         seen.append((threading.current_thread(), fused_kernels.fuses()))
         return numbers(batches)
 
-    with fused_kernels.fusing("float32"):
+    with fused_kernels.fusing(True):
         source.read_ahead(1, prepare)
         deadline = time.monotonic() + 60
         while not seen and time.monotonic() < deadline:
@@ -165,7 +165,7 @@ def test_several_steps_in_a_call_are_those_of_single_calls(task, tmp_path, repli
     trainer._profiler = CountingProfiler()
     assert_same_state(train(trainer), expected)
     assert trainer._profiler.calls == [(6, 2), (8, 3), (11, 1)]
-    assert trainer._training.updates_at(1).experimental_get_tracing_count() == 1
+    assert trainer._training.updates.experimental_get_tracing_count() == 1
     records, others = records_of(single), records_of(several)
     assert list(records) == list(others) == [("train", step) for step in (5, 7, 10, 11)]
     for key, record in records.items():
