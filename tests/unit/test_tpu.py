@@ -72,7 +72,7 @@ def evaluation(cores):
     with strategy.scope():
         model = task.build_model()
     evaluator = Evaluator(task, model, strategy, ROWS * cores)
-    return evaluator._sums.get_concrete_function(batch_of(cores), None).graph
+    return evaluator._sums.get_concrete_function(batch_of(cores)).graph
 
 
 def prediction(cores):
