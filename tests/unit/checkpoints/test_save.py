@@ -146,7 +146,6 @@ def test_a_classifier_of_tokens_is_none_of_texts(tmp_path):
         )
         assert (ours != theirs).any()
     with pytest.raises(ValueError, match="num_labels must be at least 2"):
-    with pytest.raises(ValueError, match="at least 2 labels"):
         albert_tf.AlbertForTokenClassification(small_config(), num_labels=1)
 
 
