@@ -1,4 +1,4 @@
-"""What `run_pretraining` does: trains and evaluates as its settings say."""
+"""Carries out `run_pretraining`: trains and evaluates."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ _EVALUATION = "evaluation"  # in the settings of a run
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(TrainingSettings):
-    """Settings of `run_pretraining`; each is the flag of its name of `run_pretraining.py`.
+    """Settings of `run_pretraining`; each corresponds to the flag of `run_pretraining.py`.
 
-    `output_dir` and `input_file`, the records, are required. The actions are `do_train`, True by
+    Required are `output_dir` and `input_file`, the records. Actions are `do_train`, True by
     default, and `do_eval`. A new training needs `albert_config_file`, or `init_checkpoint` with its
-    configuration; `max_seq_length` and `max_predictions_per_seq` are those of the records.
-    Everything else has a default; docs/flags.md describes all flags. Raises what
-    `ClassificationSettings` raises.
+    configuration. `max_seq_length` and `max_predictions_per_seq` are those of the records. All
+    other settings have defaults; docs/flags.md describes all flags. For errors see
+    `ClassificationSettings`.
     """
 
     input_file: str
@@ -115,14 +115,13 @@ class PretrainingSettings(TrainingSettings):
 def scale_to_batch_size(
     config: OptimizerConfig, batch_size: int, reference: int
 ) -> OptimizerConfig:
-    """Carries settings for batches of `reference` examples over to another batch size.
+    """Converts settings for batches of `reference` examples to another batch size.
 
-    Steps are multiplied by reference / batch_size, the learning rate by the root of
-    batch_size / reference; the warm-up keeps its number of steps.
+    Steps are multiplied by reference / batch_size, the learning rate by the square root of
+    batch_size / reference; the number of warm-up steps is kept.
 
-    Source: the square root and the warm-up, whose epochs grow with the batch so that its steps stay
-        the same, are the rules of LAMB's authors (https://arxiv.org/abs/1904.00962); issue 111 of
-        the original release advises the same.
+    Source: the rules of LAMB's authors (https://arxiv.org/abs/1904.00962); issue 111 of the
+        original release gives the same advice.
     """
 
     def steps(count: int) -> int:
@@ -140,7 +139,7 @@ def scale_to_batch_size(
 def scaling_report(
     given: OptimizerConfig, used: OptimizerConfig, batch_size: int, reference: int
 ) -> list[str]:
-    """What was scaled and why, line by line, for people."""
+    """Returns lines that explain what was scaled and why."""
     lines = [
         f"The settings are for {FLAG}={reference} and are scaled to "
         f"--train_batch_size={batch_size}; without {FLAG} they are used unchanged:",
@@ -166,7 +165,7 @@ def scaling_report(
 
 
 def scaling_advice(config: OptimizerConfig, batch_size: int) -> str | None:
-    """One line for those who change the published batch alone; None where it says nothing new."""
+    """Returns a hint if only the published batch size was changed, otherwise `None`."""
     is_published = config.optimizer == "lamb" and math.isclose(
         config.learning_rate, OptimizerConfig.learning_rate
     )
@@ -188,11 +187,11 @@ def run_pretraining(
     """Pretrains and evaluates a model, as `run_pretraining.py` does.
 
     Args:
-        settings: what is to be done; the command's flags.
-        on_log: see `run_classification`, which also says what is raised.
+        settings: what to do, named after the command's flags.
+        on_log: see `run_classification`, also for errors.
 
     Returns:
-        The scores, the best checkpoint and what was logged.
+        The scores, the best checkpoint and the logged records.
     """
     check_arguments(settings, PretrainingSettings, on_log)
     if not (settings.do_train or settings.do_eval):
@@ -225,7 +224,7 @@ def run_pretraining(
 
 
 def _model_settings(settings: PretrainingSettings) -> ModelSettings:
-    """What the flags say of the model: nothing of weights where a training goes on by itself."""
+    """Returns the model-related settings; without weights if a training is resumed."""
     directory = TrainingDirectory(settings.output_dir)
     resumes = directory.newest() or directory.best()
     evaluates = not settings.do_train and settings.eval_checkpoint not in CHOICES
@@ -240,7 +239,7 @@ def _model_settings(settings: PretrainingSettings) -> ModelSettings:
 
 
 def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> OnlineMasking | None:
-    """Masking while training, None for records that are masked already."""
+    """Returns masking while training, `None` for records that are already masked."""
     prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
     if prob and budget and prob != budget:
         raise ValueError(
@@ -271,7 +270,7 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
 
 
 def _optimizer_config(settings: PretrainingSettings) -> OptimizerConfig:
-    """What the flags say, carried over to the batch, and told, if they are for another one."""
+    """Returns the optimizer settings, scaled to the batch size if requested; logs the scaling."""
     given = dataclasses.replace(
         settings.optimizer_config(
             OptimizerConfig, settings.num_train_steps, settings.num_warmup_steps
@@ -318,7 +317,7 @@ def _train(
     model_directory: ModelDirectory,
     on_log: OnLog | None,
 ) -> JobResult:
-    """Trains; with --do_eval every checkpoint is evaluated and the best one kept."""
+    """Trains; with --do_eval evaluates every checkpoint and keeps the best."""
     evaluate = None
     if settings.do_eval:
         limits = settings.eval_batch_size, settings.max_eval_steps
@@ -380,7 +379,7 @@ def _train(
 def _evaluation_input(
     task: PretrainingTask, earlier: dict[str, Any] | None, best: BestCheckpoint
 ) -> dict[str, Any]:
-    """What is evaluated on now; a best checkpoint that was chosen on something else is not kept."""
+    """Describes the evaluation data; forgets a best checkpoint of other data."""
     now = task.describe_evaluation()
     is_other = earlier is not None and json.dumps(earlier) != json.dumps(now)
     if is_other and best.step >= 0:
@@ -401,7 +400,7 @@ def _evaluate(
     last_step: int,
     on_log: OnLog | None,
 ) -> JobResult:
-    """Evaluates finished checkpoints; of all those in the output directory the best is kept."""
+    """Evaluates finished checkpoints; the best of all in the output directory is kept."""
     limits = settings.eval_batch_size, settings.max_eval_steps
     evaluator = Evaluator(task, model, strategy, *limits, jit_compile=settings.xla)
     directory = TrainingDirectory(settings.output_dir)

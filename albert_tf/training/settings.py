@@ -1,4 +1,4 @@
-"""What a user sets of a command, by the names of the flags."""
+"""Settings of commands, named after the flags."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from absl import logging
 
 from albert_tf.config import ALL_REDUCES, OptimizerConfig, TrainerConfig
 
-_DEFAULT, _AT_LEAST, _CHOICES = "default", "at_least", "choices"  # in the metadata of a field
-# What is taken for a setting of a type.
+_DEFAULT, _AT_LEAST, _CHOICES = "default", "at_least", "choices"  # keys of a field's metadata
+# Accepted values by type.
 _KINDS: dict[type, Any] = {
     str: str,
     bool: (bool, np.bool_),
@@ -28,35 +28,35 @@ T = TypeVar("T")
 
 
 def unless_given(default: T, *, at_least: float | None = None) -> T:
-    """Returns a field that is None where nobody gave it, until `resolve` fills it.
+    """Returns a field that is `None` unless given, until `resolve` fills it.
 
-    It is for settings in which a recipe or a trained model has a say; `default` comes last.
+    It is for settings that a recipe or a trained model may provide; `default` is used last.
     """
     metadata = {_DEFAULT: default, _AT_LEAST: at_least}
     return cast(T, dataclasses.field(default=None, metadata=metadata))
 
 
 def limited(default: T, *, at_least: float | None = None, choices: Sequence[str] = ()) -> T:
-    """Returns a field whose values have a lower bound, or are one of several names."""
+    """Returns a field with a lower bound, or with a set of allowed values."""
     metadata = {_AT_LEAST: at_least, _CHOICES: choices}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def limits_of(field: dataclasses.Field[Any]) -> tuple[float | None, tuple[str, ...]]:
-    """Returns the lower bound of a setting and the names it may be; None and () for none."""
+    """Returns the lower bound and the allowed values of a setting; `None` and () without limits."""
     return field.metadata.get(_AT_LEAST), tuple(field.metadata.get(_CHOICES, ()))
 
 
 def check_settings(settings: Any) -> None:
-    """Checks types and limits of settings; paths become str, numbers of NumPy Python's.
+    """Checks types and limits of settings, and converts paths to str and NumPy numbers to Python's.
 
     Args:
-        settings: a frozen dataclass, as it is made. Types other than str, bool, int and float are
-            not checked.
+        settings: a frozen dataclass, during its creation. Types other than str, bool, int and float
+            are not checked.
 
     Raises:
-        TypeError: a value is not of the annotated type.
-        ValueError: it is beyond the limits.
+        TypeError: a value does not have the annotated type.
+        ValueError: a value is out of range.
     """
     hints = _types(cast(Any, type(settings)))
     for field in dataclasses.fields(settings):
@@ -82,10 +82,10 @@ def _types(kind: Any) -> dict[str, Any]:
 
 
 def as_type(name: str, value: Any, expected: type) -> Any:
-    """Returns a value as str, bool, int or float; TypeError, which names it, unless it is one."""
+    """Returns a value as str, bool, int or float; raises TypeError for other types."""
     if expected is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
-    is_other = isinstance(value, bool) and expected is not bool  # which is an int to Python
+    is_other = isinstance(value, bool) and expected is not bool  # a bool is an int in Python
     if is_other or not isinstance(value, _KINDS[expected]):
         raise TypeError(
             f"--{name} must be of type {expected.__name__}. Received: {value!r}, of type "
@@ -95,7 +95,7 @@ def as_type(name: str, value: Any, expected: type) -> Any:
 
 
 class _Signature:
-    """What `inspect.signature` shows of settings: their types, and the defaults that come last."""
+    """Shows types and final defaults of settings in `inspect.signature`."""
 
     def __get__(self, settings: Any, kind: type) -> inspect.Signature:
         return inspect.Signature(
@@ -114,12 +114,12 @@ class _Signature:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """Returns the default of a setting, whether it is one of `unless_given` or not."""
+    """Returns the default of a setting, also of `unless_given`."""
     return field.metadata.get(_DEFAULT, field.default)
 
 
 def depends(field: dataclasses.Field[Any]) -> bool:
-    """Whether a setting is one of `unless_given`."""
+    """Returns whether a setting was declared by `unless_given`."""
     return _DEFAULT in field.metadata
 
 
@@ -133,11 +133,11 @@ def missing(settings: Any) -> dict[str, Any]:
 
 
 def resolve(settings: T, *sources: Mapping[str, Any]) -> T:
-    """Fills what is `missing`.
+    """Fills all settings that are `missing`.
 
     Args:
         settings: a dataclass.
-        *sources: values by name. The first that has one other than None counts, then the default.
+        *sources: values by name. The first one that is not `None` counts, then the default.
     """
     values = missing(settings)
     for source in reversed(sources):
@@ -147,9 +147,9 @@ def resolve(settings: T, *sources: Mapping[str, Any]) -> T:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a command. Each is the flag of its name; docs/flags.md explains it.
+    """Settings of a command, named after the flags in docs/flags.md.
 
-    Raises what `check_settings` raises.
+    For errors see `check_settings`.
     """
 
     __signature__ = _Signature()
@@ -159,7 +159,7 @@ class Settings:
 
 
 def check_arguments(settings: Any, kind: type[Settings], on_log: Any = None) -> None:
-    """Raises TypeError unless a job got its settings, and something to call or None."""
+    """Raises TypeError unless a job received its settings, and a callable or `None`."""
     if not isinstance(settings, kind):
         raise TypeError(
             f"settings must be albert_tf.{kind.__name__}(...). Received: {settings!r:.80}"
@@ -170,7 +170,7 @@ def check_arguments(settings: Any, kind: type[Settings], on_log: Any = None) -> 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
-    """Settings of the commands that train."""
+    """Settings of commands that train."""
 
     output_dir: str
     dry_run: bool = False
@@ -225,7 +225,7 @@ class TrainingSettings(Settings):
     ) -> OptimizerConfig:
         """Returns the update rule and the learning rate; raises ValueError, which names the flag.
 
-        The class `kind` names the flags of the steps; those of a resumed run are all its steps.
+        `kind` names the flags of the steps. A resumed run passes the total number of steps.
         """
         config = kind(
             optimizer=self.optimizer,

@@ -280,11 +280,7 @@ def test_file_with_a_header_only_is_refused(name, file):
 
 WRONG = {
     "label missing": ({}, r"'label'.*'id', 'x', 'text_a'.*--label_column"),
-    "text missing": ({"text_a_column": "text"}, r"'text'.*--text_a_column"),
-    "second text missing": ({"text_b_column": "b", "label_column": "x"}, r"'b'.*--text_b_column"),
     "number and name": ({"text_a_column": "1", "label_column": "x"}, r"--text_a_column"),
-    "number and default": ({"label_column": "1"}, r"--text_a_column"),
-    "number and default label": ({"text_a_column": "1"}, r"--label_column.*0 to 2"),
     "number too large": ({"text_a_column": "3", "label_column": "0"}, r"0 to 2.*'3'"),
     "one column for two": ({"label_column": "text_a"}, r"'text_a'"),
     "one label only": ({"label_column": "x"}, r"--train_file: .*'same'"),

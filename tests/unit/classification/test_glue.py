@@ -197,11 +197,6 @@ def test_long_rows_of_qqp_are_taken_as_the_original_takes_them(tmp_path, caplog)
     ]
 
 
-def test_file_with_a_header_only_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"--data_dir: .*RTE/dev.tsv has a header and no rows"):
-        read(tmp_path, "rte", DEV, "RTE/dev.tsv", [RTE_HEADER, ""])
-
-
 def test_columns_go_by_their_names(tmp_path, caplog):
     lines = ["label\tsentence\tIDX\tQuestion", "entailment\tb\t17\ta"]
     examples = read(tmp_path, "qnli", DEV, "QNLI/dev.tsv", lines)
@@ -258,15 +253,6 @@ def test_file_of_mostly_misfits_is_refused(tmp_path):
     rows = ["0\ta\tb\t1", "1\tc\td\te\t0", "2\tf\tg\th\t0"]
     with pytest.raises(ValueError, match=r"only 1 of the 3 rows of .* 4 columns"):
         read(tmp_path, "wnli", TRAIN, "WNLI/train.tsv", [RTE_HEADER, *rows])
-
-
-def test_unknown_labels_are_refused(tmp_path):
-    rows = ["0\ta\tb\tentailment", "1\tc\td\tneutral"]
-    message = (
-        "--data_dir: line 3 of .*RTE/dev.tsv has the unknown label 'neutral'. Allowed: 'entail"
-    )
-    with pytest.raises(ValueError, match=message):
-        read(tmp_path, "rte", DEV, "RTE/dev.tsv", [RTE_HEADER, *rows])
 
 
 @pytest.mark.parametrize("score", ["nan", "-inf", "1e999", "good", "3,5"])

@@ -121,26 +121,19 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
     table = type("Table", (list,), {"ndim": 2})(["text_a", "label"])
     assert_refused([
         (lambda: classifier("a"), TypeError, "texts must be a list of texts. Received: 'a'"),
-        (lambda: classifier([]), ValueError, "texts must have at least one text"),
         (lambda: classifier(["a", None]), TypeError, r"texts\[1\] is None"),
-        (lambda: classifier({"a", "b"}), TypeError, "texts must be a list of texts"),
         (lambda: classifier(table), TypeError, "texts must be a list of texts"),
-        (lambda: load(directory, labels={*NAMES}), TypeError, "labels must be a list of texts"),
         (lambda: classifier(["a"], ["b"]), ValueError, "text_pairs must be None"),
         (lambda: pairs(["a"]), ValueError, "text_pairs must have the second texts"),
         (lambda: pairs(["a"], ["b", "c"]), ValueError, "text_pairs must have one entry .* 1.*2"),
         (lambda: load(None), TypeError, "where must be the path or the name"),
-        (lambda: load(""), ValueError, "where must be the path or the name"),
         (lambda: load(tmp_path / "nowhere"), ValueError, "nowhere.*where"),
         (lambda: load("mini"), ValueError, "where must be a model with a classifier.*masked LM"),
         (lambda: load(encoder), ValueError, "where must hold a tokenizer.*encoder"),
         (lambda: load(unlabelled), ValueError, "labels must name the 3 outputs.*unlabelled"),
         (lambda: load(mislabelled), ValueError, "labels must have a name for each output.*3 names"),
         (lambda: load(directory, labels=["a"] * 3), ValueError, "unique"),
-        (lambda: load(directory, labels="abc"), TypeError, "labels must be a list"),
-        (lambda: load(directory, labels=[]), ValueError, "labels must have a name.*3 names"),
         (lambda: load(directory, batch_size=0), ValueError, "batch_size must be at least 1"),
-        (lambda: load(directory, max_seq_length=0), ValueError, "max_seq_length must be in"),
         (lambda: load(directory, max_seq_length=2), ValueError, "max_seq_length must be at least"),
         (lambda: TextClassifier(model, tokenizer), ValueError, "labels must name the 3 outputs"),
         (
@@ -153,7 +146,6 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
             TypeError,
             "pairs must be True, False or None",
         ),
-        (lambda: TextClassifier(model, "mini", labels=NAMES), TypeError, "tokenizer must be"),
     ])  # fmt: skip
     assert load(unlabelled, labels=NAMES, max_seq_length=20)(["a"]) == classifier(["a"])
 

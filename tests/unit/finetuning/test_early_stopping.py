@@ -78,12 +78,6 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(small, tmp_path, caplog):
     assert (patient.step, steps_of(patient)[-1]) == (6, 7)
 
 
-@pytest.mark.parametrize("value", [0, -1])
-def test_less_than_one_evaluation_is_refused(value):
-    with pytest.raises(ValueError, match="--early_stopping must be at least 1"):
-        albert_tf.ClassificationSettings(output_dir="out", early_stopping=value)
-
-
 @pytest.mark.parametrize(
     ("kind", "settings", "job", "needed"),
     [

@@ -9,22 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf.classification.run import ClassificationSettings, run_classification
+from albert_tf.classification.run import ClassificationSettings
 from albert_tf.cli.flags import settings_from_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.finetuning.recipes import recipe_settings
-from albert_tf.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
+from albert_tf.multiple_choice.run import MultipleChoiceSettings
 from albert_tf.pretraining.create_data import PretrainingDataSettings
-from albert_tf.pretraining.run import PretrainingSettings, run_pretraining
-from albert_tf.squad.run import SquadSettings, run_squad
+from albert_tf.pretraining.run import PretrainingSettings
+from albert_tf.squad.run import SquadSettings
 from albert_tf.token_classification.run import TokenClassificationSettings
 from albert_tf.training.settings import default_of, limits_of, missing, resolve
-from tests.choice_run import ChoiceRun
-from tests.classifier_run import ClassifierRun
 from tests.command_flags import flags_of
-from tests.dry_runs import tree
-from tests.pretraining_run import PretrainingRun
-from tests.squad_run import SquadRun
 
 SETTINGS = {
     "run_classifier": ClassificationSettings,
@@ -173,28 +168,3 @@ def test_what_was_given_counts_before_the_trained_model_the_recipe_and_the_defau
     assert "--max_seq_length" not in caplog.text
     all_settings = recipe_settings("v2", "squad2.0", config, missing(settings), is_training=True)
     assert resolve(settings, all_settings).max_seq_length == 300
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["run_classifier", "run_pretraining", "run_squad", "run_race"])
-def test_a_job_runs_without_flags(command, tmp_path, golden):
-    run, small = {
-        "run_classifier": (run_classification, lambda: ClassifierRun(tmp_path, golden)),
-        "run_squad": (run_squad, lambda: SquadRun(tmp_path, golden)),
-        "run_race": (run_multiple_choice, lambda: ChoiceRun(tmp_path, golden)),
-        "run_pretraining": (run_pretraining, lambda: PretrainingRun(tmp_path)),
-    }[command]
-    values = small().flags(do_train=True, seed=3)
-    if command == "run_squad":
-        values["num_train_epochs"] = 0.7  # two steps
-    else:
-        values["num_train_steps" if command == "run_pretraining" else "train_step"] = 2
-    values = {
-        name: str(value) if isinstance(value, Path) else value for name, value in values.items()
-    }
-    settings = SETTINGS[command](**values)
-    before = tree(tmp_path)
-    run(dataclasses.replace(settings, dry_run=True))
-    assert tree(tmp_path) == before
-    run(settings)
-    assert (tmp_path / "output" / "model.ckpt-2.index").exists()

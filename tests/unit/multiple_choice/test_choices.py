@@ -85,22 +85,15 @@ def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected
     ("changes", "message"),
     [
         ({"label": 2}, "label .* 0 to 1, A to B, .*: 2"),
-        ({"label": -1}, "label .*: -1"),
         ({"label": "C"}, "label .*: 'C'"),
-        ({"label": "2"}, "label .*: '2'"),
         ({"label": "9" * 5000}, "label .*: '999"),
         ({"label": "\u0661"}, "label .*: '\u0661'"),
-        ({"label": 0.5}, "label .*: 0.5"),
         ({"label": True}, "label .*: True"),
-        ({"label": [0]}, r"label .*: \[0\]"),
         ({"label": "A", "options": ["B", "A"]}, "label .*: 'A'"),
         ({"label": "x", "options": ["x", "y", "x"]}, "label .*: 'x'"),
         ({"options": ["one"]}, "options .* 2 to 26"),
-        ({"options": ["x"] * 27}, "options .* 2 to 26"),
-        ({"options": "a cat"}, "options .* list.* 'a cat'"),
         ({"options": ["a", None]}, r"options\[1\] .*text.* None"),
         ({"context": None}, "context .*text"),
-        ({"question": ["Who?"]}, "question .*text"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_its_line(file, changes, message):
@@ -112,8 +105,6 @@ def test_what_cannot_be_used_is_refused_by_its_line(file, changes, message):
     ("lines", "message"),
     [
         (['{"context": "x",'], "line 1"),
-        (['["x"]'], "line 1"),
-        (['"x"'], "line 1"),
         (['{"label": 0, "label": 1}'], "line 1.*'label'"),
         ([""], "data.jsonl"),
         ([row(label=None), row(label="-"), row(label="")], "label"),

@@ -180,15 +180,10 @@ def test_half_a_character_moves_no_answer(tmp_path):
     [
         ('{"data": [\n  {"paragraphs": [}]}', ["JSON", "line 2, column 19"]),
         ("", ["empty"]),
-        ('"text"', ["must be an object", "'text'"]),
         ('{"articles": []}', ["context is missing", "articles"]),
-        ('{"data": []}', ["holds no question"]),
         ('{"data": [{"paragraphs": [{"context": "x", "qas": []}]}]}', ["holds no question"]),
         ('{"data": [3]}', ["data[0] must be an object"]),
-        ('{"data": [{"paragraphs": 3}]}', ["data[0].paragraphs must be a list"]),
-        ('{"data": [{"paragraphs": [[]]}]}', ["data[0].paragraphs[0] must be an object"]),
         ('[{"context": 3, "qas": [{}]}]', ["[0].context must be text", "3"]),
-        ('[{"context": "x", "qas": {}}]', ["[0].qas must be a list"]),
     ],
 )
 def test_what_is_no_file_of_questions(tmp_path, text, words):
@@ -200,12 +195,8 @@ def test_what_is_no_file_of_questions(tmp_path, text, words):
     ("changes", "words"),
     [
         ({"id": None}, ["qas[1]", "`id`"]),
-        ({"id": True}, ["qas[1].id", "True"]),
         ({"id": "a"}, ["'a'", "data[0].paragraphs[0].qas[0]", "qas[1]"]),
-        ({"question": None}, ["qas[1].question"]),
         ({"question": ["x"]}, ["qas[1].question", "['x']"]),
-        ({"is_impossible": "no"}, ["qas[1].is_impossible", "'no'"]),
-        ({"answers": 3}, ["qas[1].answers", "3"]),
         ({"answers": []}, ["'b'", "has no answer", "--squad_version=1"]),
         ({"answers": [{"answer_start": 3}]}, ["qas[1].answers[0].text"]),
         ({"answers": [{"text": "x", "answer_start": "3"}]}, ["answers[0].answer_start", "'3'"]),
@@ -217,10 +208,3 @@ def test_broken_questions(tmp_path, changes, words):
     message = error(tmp_path, squad(entry("a"), {**entry("b"), **changes}))
     assert len(message) < 1000
     assert all(word in message for word in words), message
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(ValueError, match=r"--predict_file: there is no file '.*nothing.json'"):
-        read_squad(
-            str(tmp_path / "nothing.json"), version=2, is_training=False, flag="--predict_file"
-        )

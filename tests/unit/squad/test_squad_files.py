@@ -67,11 +67,6 @@ def test_a_file_that_breaks_off_leaves_the_earlier_one(tmp_path):
 
 
 class TestEvaluationResults:
-    def test_bytes_that_are_no_text_are_named(self, tmp_path):
-        (tmp_path / "eval_results.txt").write_bytes(b"loss = 1\n\xff\n")
-        with pytest.raises(ValueError, match=r"eval_results\.txt.*line 2"):
-            SquadEvaluationResults(str(tmp_path), 10)
-
     def test_are_a_block_for_every_checkpoint_and_the_best_one_again(self, tmp_path):
         results = SquadEvaluationResults(str(tmp_path))
         first = {"f1": 100 / 3, "exact_match": 20.0}

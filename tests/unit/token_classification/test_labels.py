@@ -66,14 +66,10 @@ def test_models_whose_labels_are_of_two_schemes_are_refused(names):
     ("texts", "named"),
     [
         (["O B-PER O", "O NOUN"], ["'B-PER' (t.conll:2)", "'NOUN' (t.conll:6)"]),
-        (["NOUN", "B-PER"], ["'NOUN' (t.conll:1)", "'B-PER' (t.conll:3)"]),
         (["B-PER", "O I-PER"], ["'B-PER' (t.conll:1)", "'I-PER' (t.conll:4)"]),
-        (["I-LOC B-PER"], ["'I-LOC' (t.conll:1)", "'B-PER' (t.conll:2)"]),
         (["B-PER I-PER O S-LOC"], ["'I-PER' (t.conll:2)", "'S-LOC' (t.conll:4)"]),
         (["B-PER I-PER", "E-LOC"], ["'I-PER' (t.conll:2)", "'E-LOC' (t.conll:4)"]),
-        (["B-PER E-LOC"], ["'B-PER' (t.conll:1)", "'E-LOC' (t.conll:2)"]),
         (["B-PER L-PER U-LOC"], ["'B-PER' (t.conll:1)", "'L-PER' (t.conll:2)", "BILOU"]),
-        (["B-PER B"], ["'B-PER' (t.conll:1)", "'B' (t.conll:2)"]),
         (["B-PER B-"], ["'B-PER' (t.conll:1)", "'B-' (t.conll:2)"]),
     ],
 )
