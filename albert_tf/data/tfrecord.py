@@ -9,9 +9,10 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import islice
 
+import google_crc32c
 import numpy as np
 
 from albert_tf.data.files import file_size, open_binary
@@ -132,10 +133,6 @@ def _varint(value: int) -> bytes:
 
 _HEADER_BYTES = 12  # length and its checksum
 _CHECK = struct.Struct("<I")
-_CASTAGNOLI = 0x82F63B78  # the polynomial, lowest bit first
-_ALL_ONES = bytes.fromhex("54641f64")  # takes a checksum from zero to all ones
-_RECORDS_A_CHECK = 256
-_MOST_PADDED_BYTES = 1 << 24  # of strings whose checksums are computed together
 
 
 class RecordError(ValueError):
@@ -143,115 +140,42 @@ class RecordError(ValueError):
 
 
 def frame_records(payloads: Sequence[bytes]) -> list[bytes]:
-    """Puts lengths and checksums around payloads, ready to be written one after the other."""
-    lengths = [len(payload).to_bytes(8, "little") for payload in payloads]
-    length_checks = masked_crc32c(lengths).tolist()
-    checks = masked_crc32c(payloads).tolist()
-    return [
-        length + _CHECK.pack(length_check) + payload + _CHECK.pack(check)
-        for length, length_check, payload, check in zip(
-            lengths, length_checks, payloads, checks, strict=True
-        )
-    ]
+    """Returns payloads with lengths and checksums, ready to be written one after the other."""
+    frames = []
+    for payload in payloads:
+        length = len(payload).to_bytes(8, "little")
+        frames.append(length + masked_crc32c(length) + payload + masked_crc32c(payload))
+    return frames
 
 
-def masked_crc32c(payloads: Sequence[bytes]) -> np.ndarray:
-    """Checksums of many byte strings at once, as TFRecord files hold them: uint32 [B].
-
-    All strings advance together, eight bytes a step, so that a step is a few array operations.
-    """
-    if not payloads:
-        return np.zeros(0, np.uint32)
-    longest = max(map(len, payloads))
-    if len(payloads) > 1 and len(payloads) * longest > _MOST_PADDED_BYTES:
-        half = len(payloads) // 2
-        return np.concatenate([masked_crc32c(payloads[:half]), masked_crc32c(payloads[half:])])
-    crc = ~_crc(_padded(payloads))
-    return ((crc >> 15) | (crc << 17)) + np.uint32(0xA282EAD8)
-
-
-def _padded(payloads: Sequence[bytes]) -> np.ndarray:
-    """Payloads padded on the left to one length, a multiple of 8, as uint8 [B, length].
-
-    Zeros in front leave a checksum that starts from zero as it is. The checksum really starts from
-    all ones, which four bytes in front of the payload make of zero.
-    """
-    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    width = -(-(int(lengths.max()) + len(_ALL_ONES)) // 8) * 8
-    matrix = np.frombuffer(
-        bytearray().join(payload.rjust(width, b"\0") for payload in payloads), np.uint8
-    ).reshape(len(payloads), width)
-    head = (width - lengths - len(_ALL_ONES))[:, None] + np.arange(len(_ALL_ONES))
-    matrix[np.arange(len(payloads))[:, None], head] = np.frombuffer(_ALL_ONES, np.uint8)
-    return matrix
-
-
-def _crc(matrix: np.ndarray) -> np.ndarray:
-    """The checksum of each row, from zero on: uint8 [B, length] gives uint32 [B]."""
-    tables = _crc_tables()
-    words = np.ascontiguousarray(matrix.view("<u2").T)
-    # The last two words of a step do not meet the running checksum: done for all steps at once.
-    ahead = tables[1][words[2::4]] ^ tables[0][words[3::4]]
-    crc: np.ndarray = np.zeros(len(matrix), np.uint32)
-    for first, second, rest in zip(words[0::4], words[1::4], ahead, strict=True):
-        crc = tables[3][(crc & 0xFFFF) ^ first] ^ tables[2][(crc >> 16) ^ second] ^ rest
-    return crc
-
-
-@cache
-def _crc_tables() -> np.ndarray:
-    """uint32 [4, 65536]: checksum of a two-byte word followed by 0, 2, 4 or 6 zero bytes."""
-    crc: np.ndarray = np.arange(65536, dtype=np.uint32)
-    tables = []
-    for _ in range(4):
-        for _ in range(16):
-            crc = (crc >> 1) ^ np.where(crc & 1, np.uint32(_CASTAGNOLI), np.uint32(0))
-        tables.append(crc)
-    return np.stack(tables)
+def masked_crc32c(data: bytes) -> bytes:
+    """Returns the checksum of a byte string as stored in TFRecord files: 4 bytes."""
+    crc = google_crc32c.value(data)
+    return _CHECK.pack((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def read_records(path: str) -> Iterator[bytes]:
-    """Yields the payloads of a TFRecord file, each after its checksums were compared.
+    """Yields the payloads of a TFRecord file after comparing their checksums.
 
     Raises:
-        RecordError: the file is cut short or a checksum differs; names the file and the record,
+        RecordError: the file is truncated or a checksum differs; names the file and the record,
             counted from 1. The records before it are yielded.
     """
-    frames = _read_frames(path)
-    number = 0
-    while batch := list(islice(frames, _RECORDS_A_CHECK)):
-        whole = [frame for frame in batch if frame is not None]
-        header_crcs = masked_crc32c([header[:8] for header, _, _ in whole]).tolist()
-        are_right = [
-            header[8:] == _CHECK.pack(crc)
-            for (header, _, _), crc in zip(whole, header_crcs, strict=True)
-        ]
-        # What a wrong length makes a payload may be the rest of the file: it is not looked at.
-        trusted = whole[: are_right.index(False)] if False in are_right else whole
-        payload_crcs = masked_crc32c([payload for _, payload, _ in trusted]).tolist()
-        for (_, payload, check), crc in zip(trusted, payload_crcs, strict=True):
-            number += 1
-            if check != _CHECK.pack(crc):
-                raise _wrong_checksum(path, number)
-            yield payload
-        if len(trusted) < len(whole):
-            raise _wrong_checksum(path, number + 1)
-        if len(whole) < len(batch):
-            raise _cut_short(path, number + 1)
-
-
-def _read_frames(path: str) -> Iterator[tuple[bytes, bytes, bytes] | None]:
-    """Yields length and its checksum, payload, checksum; in the end None if one is cut short."""
-    remaining = file_size(path)
+    remaining, number = file_size(path), 0
     with open_binary(path, "rb") as file:
         while remaining:
+            number += 1
             header = file.read(_HEADER_BYTES)
             length = int.from_bytes(header[:8], "little")
             remaining -= _HEADER_BYTES + length + _CHECK.size
             if remaining < 0:
-                yield None
-                return
-            yield header, file.read(length), file.read(_CHECK.size)
+                raise _cut_short(path, number)
+            if header[8:] != masked_crc32c(header[:8]):
+                raise _wrong_checksum(path, number)
+            payload = file.read(length)
+            if file.read(_CHECK.size) != masked_crc32c(payload):
+                raise _wrong_checksum(path, number)
+            yield payload
 
 
 def _wrong_checksum(path: str, number: int) -> RecordError:

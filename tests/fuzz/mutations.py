@@ -201,7 +201,7 @@ def payloads_of(data: bytes) -> list[bytes]:
 
 def checksum(data: bytes) -> bytes:
     """What records hold beside their content."""
-    return masked_crc32c([data]).astype("<u4").tobytes()
+    return masked_crc32c(data)
 
 
 def damage_records(

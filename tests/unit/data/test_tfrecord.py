@@ -1,5 +1,4 @@
 import random
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,7 @@ def test_published_checksum():
     """CRC-32C of "123456789" is 0xe3069283 in every description of it."""
     crc = 0xE3069283
     masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-    assert masked_crc32c([b"123456789"]).tolist() == [masked]
+    assert int.from_bytes(masked_crc32c(b"123456789"), "little") == masked
 
 
 LENGTHS = [0, 1, 2, 3, 4, 5, 8, 4093, 30000]
@@ -61,22 +60,9 @@ def test_the_number_of_records_is_estimated_by_the_first_ones(tmp_path):
     assert estimate_records(paths) in (20, 21)
 
 
-def test_a_long_record_among_short_ones_takes_little_memory(tmp_path):
-    data = [*payloads(255), random.Random(1).randbytes(100_000)]
-    path = tmp_path / "file"
-    path.write_bytes(b"".join(frame_records(data)))
-    tracemalloc.start()
-    try:
-        assert list(read_records(str(path))) == data
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 50 << 20  # twice that if all were padded to its length
-
-
 def test_reading_gives_back_what_was_written(tmp_path):
     assert frame_records([]) == []
-    data = write(tmp_path / "file", 300)  # more than are checked at a time
+    data = write(tmp_path / "file", 300)
     assert list(read_records(str(tmp_path / "file"))) == data
 
 
@@ -114,8 +100,7 @@ def test_zeros_are_named_with_the_record(tmp_path, place, length):
 def test_a_length_beyond_the_file_is_named_with_the_record(tmp_path):
     path = tmp_path / "long"
     header = (1 << 62).to_bytes(8, "little")
-    check = int(masked_crc32c([header])[0]).to_bytes(4, "little")
-    path.write_bytes(b"".join(frame_records([b"one"])) + header + check)
+    path.write_bytes(b"".join(frame_records([b"one"])) + header + masked_crc32c(header))
     with pytest.raises(RecordError, match="long, record 2"):
         list(read_records(str(path)))
 

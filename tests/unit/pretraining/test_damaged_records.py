@@ -150,7 +150,7 @@ def test_empty_records_and_zeros_are_passed_over(tmp_path, damage):
     frames[2:2] = {
         "empty record": frame_records([b"", b""]),
         "zeros": [bytes(64)],
-        "length beyond the file": [length + masked_crc32c([length]).tobytes()],
+        "length beyond the file": [length + masked_crc32c(length)],
     }[damage]
     path.write_bytes(b"".join(frames))
     numbers, skipped = read(batches([str(path)], skip_damaged=True), 3)
