@@ -19,9 +19,10 @@ class GraphTokenizer(tf.Module):
     """Turns text into vocabulary ids with operations of TensorFlow and tensorflow-text alone.
 
     Ids and positions equal those of the Python tokenizer it is made from, for every text that
-    Python can hold. Bytes that are not UTF-8 count as U+FFFD. It is saved with whatever holds it,
-    the vocabulary included, and works inside `tf.data`. Whoever loads what was saved has to
-    `import tensorflow_text` first.
+    Python can hold. Bytes that are not UTF-8 count as U+FFFD. A word of more than 50,000 characters
+    without white space raises `tf.errors.InvalidArgumentError`; SentencePiece graphs also count
+    characters after decomposition. It is saved with whatever holds it, the vocabulary included, and
+    works inside `tf.data`. Whoever loads what was saved has to `import tensorflow_text` first.
 
     Attributes:
         cls_id, sep_id, pad_id, mask_id: ids of the special tokens.

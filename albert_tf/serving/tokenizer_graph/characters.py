@@ -19,6 +19,10 @@ import tensorflow as tf
 # Entries of every character table; further ones hold other replacements.
 ITSELF, NOTHING, BLANK, OTHER_BLANK = range(4)
 
+# SentencePiece needs quadratic time for a run of characters that its vocabulary lacks.
+MAX_WORD_CHARACTERS = 50_000
+_BLANKS = r"[\x1c-\x1f\x{85}\p{Z}]"  # other than those that `tf.strings.split` splits at
+
 _SELF = "\uffff"  # no character; in a replacement it stands for the one replaced
 _NO_CODE = -1
 _RESERVED = (_SELF, "", " ", " ")
@@ -66,8 +70,31 @@ class Located(NamedTuple):
     ends: tf.Tensor  # int32 [P]; one past the last
 
 
+def limit_words(texts: tf.Tensor) -> tf.Tensor:
+    """Returns texts, string [B]; InvalidArgumentError if a word exceeds MAX_WORD_CHARACTERS."""
+
+    def checked() -> tf.Tensor:
+        words = tf.strings.split(tf.strings.regex_replace(texts, _BLANKS, " ")).flat_values
+        longest = tf.reduce_max(tf.strings.length(words, "UTF8_CHAR"))
+        message = (
+            f"A text contains a word of more than {MAX_WORD_CHARACTERS:,} characters without white "
+            "space. Split or shorten it. Characters of the longest word:"
+        )
+        within_limit = tf.debugging.Assert(longest <= MAX_WORD_CHARACTERS, [message, longest])
+        with tf.control_dependencies([within_limit]):
+            return tf.identity(texts)
+
+    # Shorter texts, which are most, cannot contain such a word.
+    is_long = tf.reduce_any(tf.strings.length(texts) > MAX_WORD_CHARACTERS)
+    return tf.cond(is_long, checked, lambda: texts)
+
+
 def decode(texts: tf.Tensor) -> Characters:
-    """Takes UTF-8 texts, string [B], apart; bytes that are not UTF-8 become U+FFFD."""
+    """Takes UTF-8 texts, string [B], apart; bytes that are not UTF-8 become U+FFFD.
+
+    Words that are too long raise an error; see `limit_words`.
+    """
+    texts = limit_words(texts)
     ragged, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
     codes, splits = ragged.values, tf.cast(ragged.row_splits, tf.int32)
     size = tf.size(codes)

@@ -23,6 +23,7 @@ from albert_tf.serving.tokenizer_graph.characters import (
     constant,
     decode,
     first_from,
+    limit_words,
     segment_ids,
 )
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer, clean_text
@@ -160,7 +161,7 @@ class SentencePieceGraph(tf.Module):
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Gives the ids of each text, int32 [B, (tokens)]."""
-        pieces = self._model.tokenize(self.clean(texts))
+        pieces = self._model.tokenize(limit_words(self.clean(texts)))
         return self._comma_rule.apply(pieces)
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Located:
@@ -191,7 +192,7 @@ class SentencePieceGraph(tf.Module):
 
     def _locate(self, clean: Characters) -> Located:
         """Gives the pieces of clean texts and the clean characters that each comes from."""
-        ids, starts, ends = self._model.tokenize_with_offsets(clean.strings())
+        ids, starts, ends = self._model.tokenize_with_offsets(limit_words(clean.strings()))
         splits, size = tf.cast(ids.row_splits, tf.int32), tf.size(ids.values)
         lengths = byte_lengths(clean.codes)
         bytes_before = tf.concat([[0], tf.cumsum(lengths)], 0)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from packaging.version import Version
 
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.serving.tokenizer_graph.characters import MAX_WORD_CHARACTERS
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import load_tokenizer
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -167,6 +168,33 @@ def test_bytes_that_are_no_text_count_as_replacement_characters(make, kind):
         for found, characters in ((starts, wanted.starts), (ends, wanted.ends)):
             places = in_bytes(text, characters)
             assert found[row] == [p - missing if p > place else p for p in places]
+
+
+@EVERY_KIND
+def test_words_that_are_too_long_are_rejected(make, kind):
+    tokenizer, graph = make(kind)
+    # Characters that decompose into six count as six for SentencePiece.
+    decomposed = "㌖" * (MAX_WORD_CHARACTERS // 6 + 1)
+    words = ["a", "é", "中", "😀"]
+    rejected = [word * (MAX_WORD_CHARACTERS + 1) for word in words]
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        rejected.append(decomposed)
+    for tokenize in (graph.tokenize, graph.tokenize_with_offsets):
+        for word in rejected:
+            with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MAX_WORD_CHARACTERS:,}"):
+                tokenize(["short", f"before {word} after"])
+    for blank in " \n\u3000\x85\x1c":
+        text = blank.join(("中" * MAX_WORD_CHARACTERS, "a b", "中。" * (MAX_WORD_CHARACTERS // 2)))
+        ids, _, _ = graph.tokenize_with_offsets([text])
+        assert graph.tokenize([text]).to_list() == ids.to_list() == [tokenizer.encode(text)]
+
+
+@pytest.mark.parametrize("kind", ["spm_lower", "wordpiece_lower"])
+def test_saved_graphs_reject_words_that_are_too_long(make, kind, tmp_path):
+    tf.saved_model.save(make(kind)[1], tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MAX_WORD_CHARACTERS:,}"):
+        loaded.tokenize(tf.constant(["short", "a" * (MAX_WORD_CHARACTERS + 1)]))
 
 
 def test_other_tokenizers_are_refused():
