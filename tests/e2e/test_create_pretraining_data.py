@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ from albert_tf.data.records import check_record_files
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.pretraining.batching import check_sentence_pairs
 from albert_tf.pretraining.instances import pretraining_feature_specs
-from tests.dry_runs import assert_unchanged, tree
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,34 +92,6 @@ def test_sentence_piece_records(golden: Path, tmp_path: Path, no_tensorflow: str
     result = run(no_tensorflow, output_file=",".join(map(str, again)), num_workers=1, **flags)
     assert result.returncode == 0, result.stderr
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in outputs]
-
-
-@pytest.mark.parametrize(
-    ("flags", "options"),
-    [
-        ({"output_file": "{folder}/text/records"}, ()),
-        ({"input_file": "{folder}/binary"}, ()),
-        pytest.param(
-            {"runner": "DirectRunner"}, ("--", "--no_such_option=1"), marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_a_dry_run_fails_as_the_real_one(
-    golden: Path, tmp_path: Path, no_tensorflow: str, flags: dict[str, str], options: Sequence[str]
-) -> None:
-    (tmp_path / "text").write_text("some words\n")
-    (tmp_path / "binary").write_bytes(b"words\n\xff\n")
-    flags = {name: value.format(folder=tmp_path) for name, value in flags.items()}
-    flags = {"input_file": tmp_path / "text", "output_file": tmp_path / "new" / "file", **flags}
-    flags["vocab_file"] = golden / "tokenizer" / "vocab.txt"
-    before = tree(tmp_path)
-    dry = run(no_tensorflow, "--dry_run", *options, **flags)
-    assert_unchanged(tmp_path, before)
-    real = run(no_tensorflow, *options, **flags)
-    assert dry.returncode == real.returncode == 1
-    said = [line for line in dry.stderr.splitlines() if line.startswith("error: ")]
-    assert said
-    assert said == [line for line in real.stderr.splitlines() if line.startswith("error: ")]
 
 
 def test_beam_writes_the_same_files(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:

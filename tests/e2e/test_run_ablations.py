@@ -98,18 +98,3 @@ def processes_with(text):
         with suppress(OSError):  # the process has ended
             found += text.encode() in path.read_bytes()
     return found
-
-
-def test_invalid_flags_are_rejected_before_writing(tmp_path):
-    run = PretrainingRun(tmp_path, num_hidden_groups=1)
-    output = tmp_path / "ablations"
-    mistakes = [
-        ({"seed": 4}, {}, "'--seed=4'"),
-        ({}, {"depths": "0"}, "depth-0"),
-        ({}, {"none_eval_input_file": "no", "none_input_file": "no"}, "--none_input_file"),
-    ]
-    for passed, own, named in mistakes:
-        result = run_program(SCRIPT, tmp_path, {**flags(run, output, **own), **passed})
-        assert result.code == 1
-        assert named in result.output.splitlines()[-1], result.output
-    assert not output.exists()

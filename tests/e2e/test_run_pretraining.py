@@ -15,7 +15,7 @@ from albert_tf.cli.flags import DRY_RUN_PASSED
 from tests.dry_runs import assert_unchanged, logged_plan, run_here, tree
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import ROOT, Program, command_line
-from tests.small_records import damage_record, plain_columns, write_records
+from tests.small_records import plain_columns, write_records
 
 RESULTS = {
     "global_step",
@@ -151,34 +151,6 @@ class TestDryRun:
         monkeypatch.setenv("TF_CONFIG", json.dumps(config))
         with pytest.raises(ValueError, match="2 workers cannot share the input"):
             run_here(run_pretraining, {**flags, "input_file": uneven})
-
-    @pytest.mark.parametrize(
-        ("flags", "message"),
-        [
-            ({"train_batch_size": 7, "gradient_accumulation_steps": 2}, "--train_batch_size=7"),
-            ({"output_dir": "{folder}/model/vocab.txt/run"}, "--output_dir"),
-            ({"input_file": "{folder}/damaged.tfrecord"}, "damaged.tfrecord, record 1"),
-        ],
-    )
-    def test_fails_as_the_run_would(self, trained, flags, message):
-        damaged = trained.folder / "damaged.tfrecord"
-        shutil.copy(trained.files[2], damaged)
-        damage_record(damaged, 1)
-        flags = {"output_dir": "{folder}/fresh", **flags}
-        flags = trained.flags(
-            **{
-                name: value.format(folder=trained.folder) if isinstance(value, str) else value
-                for name, value in flags.items()
-            }
-        )
-        before = tree(trained.folder)
-        errors = []
-        for is_dry in (True, False):
-            with pytest.raises(ValueError, match=message) as raised:
-                run_here(run_pretraining, {**flags, "dry_run": is_dry})
-            errors.append(str(raised.value))
-            assert_unchanged(trained.folder, before)
-        assert errors[0] == errors[1]
 
 
 class TestEvaluation:

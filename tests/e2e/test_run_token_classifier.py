@@ -68,31 +68,6 @@ def test_python_says_what_the_command_wrote(learnt):
     assert (entity.type, entity.text, entity.start, entity.end) == ("place", "this mat", 10, 18)
 
 
-BAD = {
-    "unknown label": ("dev", "cat B-city\n", r"--dev_file.*dev.conll:1.*'B-city'"),
-    "two schemes": ("dev", "cat I-animal\n\non O\n", "--dev_file.*IOB1.*IOB2"),
-    "no labels": ("dev", "cat\n", "--dev_file.*labels are needed"),
-    "other width": ("test", "cat O\nmat\n", "--test_file.*line 2"),
-    "no words": ("test", "\n", "--test_file.*no words"),
-    "one label": ("train", "cat O\nmat O\n", "--train_file.*nothing to learn"),
-    "missing": ("predict", None, "--predict_file.*does not exist"),
-    "not UTF-8": ("predict", "caf\udce9\n", "--predict_file.*line 1"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_files_are_refused_before_anything_is_written(name, tmp_path, golden):
-    split, text, message = BAD[name]
-    run = TokenRun(tmp_path, golden)
-    path = tmp_path / f"{split}.conll"
-    if text is not None:
-        path.write_text(text, errors="surrogateescape")
-    flags = run.flags(do_train=True, do_eval=True, do_predict=True, **{f"{split}_file": path})
-    with pytest.raises(ValueError, match=f"(?s){message}"):
-        run_token_classification(TokenClassificationSettings(**flags))
-    assert not run.output.exists()
-
-
 def test_a_dry_run_checks_all_and_writes_nothing(tmp_path, golden, caplog):
     caplog.set_level("INFO", logger="absl")
     run = TokenRun(tmp_path, golden)
@@ -102,24 +77,6 @@ def test_a_dry_run_checks_all_and_writes_nothing(tmp_path, golden, caplog):
     assert "split=train sentences=60" in caplog.text
     assert "scheme=IOB2" in caplog.text
     assert "--class_weights: O=0.5, B-animal=1, B-place=2" in caplog.text
-    assert not run.output.exists()
-
-
-def test_flags_that_do_not_go_together_are_refused(tmp_path, golden):
-    run = TokenRun(tmp_path, golden)
-    for changes, message in (
-        ({"do_train": True, "train_file": None}, "--do_train needs --train_file"),
-        ({"do_eval": True, "train_file": None}, "--train_file to read them from"),
-        ({"do_train": True, "label_column": 0}, "--token_column and --label_column"),
-        ({"do_train": True, "token_column": 2}, "--token_column must be from -2 to 1"),
-        ({"do_train": True, "max_seq_length": 2}, "--max_seq_length must be at least 3"),
-        ({"do_train": True, "predict_output_file": "out"}, "--predict_file, which is not given"),
-        ({"do_train": True, "class_weights": "B-city=2"}, "--class_weights.*B-city"),
-        ({"do_train": True, "train_file": "-"}, "--train_file is read twice"),
-        ({}, "Nothing to do"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            run_token_classification(TokenClassificationSettings(**run.flags(**changes)))
     assert not run.output.exists()
 
 

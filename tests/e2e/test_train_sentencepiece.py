@@ -43,25 +43,3 @@ def test_a_dry_run_writes_nothing(text):
     result = run(*flags)
     assert result.returncode == 0, result.stderr
     assert {path.name for path in prefix.parent.iterdir()} == {"vocab.model", "vocab.vocab"}
-
-
-@pytest.mark.parametrize(
-    ("content", "prefix"),
-    [
-        (b"\n \n", "vocab"),
-        (b"some words\n", "text.txt/vocab"),
-        ("Wörter\n".encode("latin-1"), "vocab"),
-        ("words\n".encode("utf-16"), "vocab"),
-    ],
-)
-def test_a_dry_run_fails_as_the_real_one(text, content, prefix):
-    text.write_bytes(content)
-    flags = [f"--input_file={text}", f"--model_prefix={text.parent / prefix}"]
-    before = tree(text.parent)
-    dry, real = run(*flags, "--dry_run"), run(*flags)
-    assert_unchanged(text.parent, before)
-    assert dry.returncode == real.returncode == 1
-    said = [line for line in dry.stderr.splitlines() if line.startswith("error: ")]
-    assert said
-    assert "INTERNAL" not in said[0]
-    assert said == [line for line in real.stderr.splitlines() if line.startswith("error: ")]

@@ -4,13 +4,9 @@ import tempfile
 
 import pytest
 
-from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.cli import convert_checkpoint, export_checkpoints, export_litert, export_to_tfhub
 from albert_tf.cli.flags import DRY_RUN_PASSED
-from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.modeling.original_names import original_names
 from tests.dry_runs import run_here, tree
-from tests.small_model import small_config
 
 DRY = {"dry_run": True}
 # What each command writes of a model: its flag for the model, and further ones.
@@ -53,33 +49,3 @@ def test_nothing_is_written(command, tmp_path, capsys):
     run_here(module, {**flags, **DRY})
     assert tree(tmp_path) == before
     assert capsys.readouterr().out == f"{DRY_RUN_PASSED}\n"
-
-
-@pytest.mark.parametrize(
-    ("command", "changes", "message"),
-    [
-        ("convert", {"output_dir": "file/out"}, "--output_dir"),
-        ("convert", {"model": "whole_attention"}, "parameter_sharing"),
-        ("hub", {"preprocessor_path": "new/encoder/in"}, "--preprocessor_path"),
-        ("hub", {"export_path": "file/out"}, "--export_path"),
-        ("weights", {"export_path": "file/model.ckpt"}, "--export_path"),
-        ("litert", {"output_file": "file/a.tflite"}, "--output_file"),
-        ("litert", {"max_seq_length": 100_000}, "--max_seq_length"),
-    ],
-    indirect=["command"],
-)
-def test_what_the_real_run_refuses_is_refused(command, changes, message, tmp_path, capsys):
-    module, flags = command
-    (tmp_path / "file").write_text("in the way")
-    if "model" in changes:  # one that no other format can hold
-        config = small_config(parameter_sharing="attention", num_hidden_groups=1, inner_group_num=1)
-        (tmp_path / "whole_attention").mkdir()
-        prefix = str(tmp_path / "whole_attention" / "model.ckpt")
-        write_checkpoint(prefix, original_names(AlbertForPretraining(config)), 0)
-        config.to_json_file(str(tmp_path / "whole_attention" / "albert_config.json"))
-    before = tree(tmp_path)
-    for more in ({}, DRY):
-        with pytest.raises((ValueError, OSError), match=message):
-            run_here(module, {**flags, **changes, **more})
-        assert tree(tmp_path) == before
-        assert DRY_RUN_PASSED not in capsys.readouterr().out

@@ -69,44 +69,6 @@ def test_the_plan_is_that_of_the_real_run_and_nothing_is_written(command, tmp_pa
     assert (plan["steps"], plan["last_step"], plan["checkpoints"]) == ("0", "6", "0")
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("classifier", {"export_dir": "file/export"}, "--export_dir"),
-        ("classifier", {"output_dir": "file"}, "--output_dir"),
-        ("classifier", {"dev_file": "train.csv", "label_column": "grade"}, "'grade'"),
-        ("classifier", {"max_seq_length": 25}, "--max_seq_length"),
-        ("classifier", {"predict_file": "file", "predict_output_file": "."}, "predict_output_file"),
-        ("classifier", {"predict_output_file": "a"}, "--predict_output_file=a .*--predict_file"),
-        (
-            "classifier",
-            {"predict_file": "file", "predict_output_file": "./file"},
-            "--predict_output_file .*--predict_file",
-        ),
-        ("classifier", {"export_dir": "in_use", "export_text_model": True}, "--export_dir .*text"),
-        ("squad", {"export_dir": "in_use"}, "--export_dir .*saved_model"),
-        ("squad", {"export_dir": "tflite"}, "--export_dir: tflite/albert_model.tflite"),
-        ("squad", {"n_best_size": 0}, "--n_best_size"),
-        ("race", {"train_batch_size": 0}, "--train_batch_size"),
-        ("race", {"test_choices": "file"}, "--test_choices"),
-    ],
-    indirect=["kind"],
-)
-def test_what_the_real_run_refuses_is_refused(command, changes, message, tmp_path, monkeypatch):
-    module, run, actions = command
-    (tmp_path / "file").write_text("in the way\n")
-    (tmp_path / "in_use").mkdir()
-    for name in ("text", "saved_model"):
-        (tmp_path / "in_use" / name).write_text("in the way\n")
-    (tmp_path / "tflite" / "albert_model.tflite").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    before = tree(tmp_path)
-    for is_dry in (True, False):
-        with pytest.raises(ValueError, match=message):
-            run_here(module, run.flags(**{**actions, **changes, "dry_run": is_dry}))
-        assert tree(tmp_path) == before
-
-
 def write_classifiers(run: ClassifierRun, *steps: int) -> None:
     """Writes random weights as checkpoints of a training, and what they were trained for."""
     run.output.mkdir()

@@ -1,0 +1,526 @@
+"""Invalid flags and files: commands name them before they write anything.
+
+The commands run in this process, except where the test is about how a program ends.
+"""
+
+import functools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints.original.files import write_checkpoint
+from albert_tf.checkpoints.original.names import original_names
+from albert_tf.cli import (
+    convert_checkpoint,
+    create_pretraining_data,
+    export_checkpoints,
+    export_litert,
+    export_to_tfhub,
+    run_ablations,
+    run_classifier,
+    run_pretraining,
+    run_race,
+    run_squad,
+    run_token_classifier,
+    train_sentencepiece,
+)
+from albert_tf.modeling.models import AlbertForPretraining
+from tests.choice_run import ChoiceRun, choices, write_choices
+from tests.classifier_run import ClassifierRun, write_csv
+from tests.dry_runs import run_here, tree
+from tests.pretraining_run import PretrainingRun, read_checkpoint
+from tests.small_model import small_config
+from tests.small_records import damage_record, pretraining_columns, write_records
+from tests.squad_run import SquadRun, questions, without_answers, write_squad
+from tests.token_run import TokenRun
+
+MIRRORED = {"distribution_strategy": "mirrored"}  # the tests have two devices
+NO_TRAINING = {"do_train": False, "do_eval": False}
+MRPC = {"task_name": "mrpc", "data_dir": "{golden}/glue/data", "max_seq_length": 16}
+MINI = {"albert_config_file": None, "spm_model_file": None, "init_checkpoint": "mini"}
+EVALUATION = {"do_train": False, "do_eval": True}
+ONLY_REAL = {"dry_run": False}  # a dry run would wait, or does not read so far
+SECOND = {"squad_version": 2}
+ANSWERS = {"predict_file": "{folder}/file"}
+
+# For each command: changes of valid flags, and what the error must name.
+PRETRAINING = [
+    (NO_TRAINING, "--do_eval"),
+    ({"use_tpu": True}, "--tpu_name=local"),
+    ({"masked_lm_budget": 0.15, "masked_lm_prob": 0.2}, "--masked_lm_prob=0.2"),
+    ({"masked_lm_budget": 0.15}, "train-0.tfrecord"),
+    ({"input_file": "/nowhere/*.tfrecord"}, "'/nowhere/*.tfrecord'"),
+    ({"eval_input_file": "/nowhere", "do_eval": True}, "--eval_input_file"),
+    ({**MIRRORED, "train_batch_size": 5}, "--train_batch_size=5"),
+    ({**MIRRORED, "eval_batch_size": 3, "do_eval": True}, "--eval_batch_size=3"),
+    ({"max_seq_length": 12}, "train-0.tfrecord, record 1"),
+    ({"max_seq_length": 12}, "--max_seq_length"),
+    ({"max_predictions_per_seq": 4}, "--max_predictions_per_seq"),
+    ({"max_seq_length": 17}, "--max_seq_length"),
+    ({"init_checkpoint": "/nowhere/model.ckpt"}, "--init_checkpoint"),
+    ({"vocab_file": "/nowhere"}, "--vocab_file=/nowhere"),
+    ({"vocab_file": "{folder}/more.txt"}, "more.txt"),
+    ({"albert_config_file": "/nowhere"}, "'/nowhere'"),
+    (EVALUATION, "--eval_checkpoint=newest"),
+    ({**EVALUATION, **ONLY_REAL, "eval_checkpoint": "all", "watch_secs": 0.5}, "--eval_checkpoint"),
+    ({"input_file": "{folder}/large"}, "large, record 1"),
+    ({"input_file": "{folder}/model/albert_config.json"}, "albert_config.json, record 1"),
+    ({"init_checkpoint": "{folder}/wide/model.ckpt-3"}, "model.ckpt-3"),
+    (
+        {**EVALUATION, "init_checkpoint": "{folder}/encoder.ckpt"},
+        "encoder.ckpt",
+    ),
+    (
+        {**EVALUATION, **ONLY_REAL, "init_checkpoint": "{folder}/whole/model.ckpt-3",
+         "eval_input_file": "{folder}/bad"},
+        "bad, record 7",
+    ),
+    ({"output_dir": "{folder}/eval.tfrecord/output"}, "--output_dir"),
+    ({"output_dir": "{folder}/whole"}, "model.ckpt-3"),
+    ({"output_dir": "{folder}/wide"}, "--output_dir"),
+    ({"train_batch_size": 7, "gradient_accumulation_steps": 2}, "--train_batch_size=7"),
+    ({"output_dir": "{folder}/model/vocab.txt/run"}, "--output_dir"),
+    ({"input_file": "{folder}/damaged"}, "damaged, record 1"),
+]  # fmt: skip
+CLASSIFIER = [
+    ({"do_train": False}, "--do_train"),
+    ({"task_name": None}, "--task_name"),
+    ({"task_name": "mrpc"}, "--data_dir"),
+    ({**MRPC, "data_dir": "/nowhere"}, "'/nowhere/MRPC/train.tsv'"),
+    ({"do_eval": True, "dev_file": None}, "--dev_file"),
+    ({"do_eval": True, "dev_file": "{folder}/unknown.csv"}, "'horrible'"),
+    ({"train_file": "{folder}/no_label.csv"}, "no_label.csv"),
+    ({"train_file": "{folder}/one_label.csv"}, "one_label.csv"),
+    ({"regression": True}, "'bad'"),
+    ({"do_predict": True, "checkpoint": "/nowhere/model.ckpt"}, "--checkpoint"),
+    ({"albert_config_file": "{folder}/big.json"}, "small_1000.model"),
+    ({"init_checkpoint": ""}, "--init_checkpoint"),
+    (
+        {"init_checkpoint": "{folder}/pretrained.ckpt", "albert_config_file": "{folder}/wide.json"},
+        "pretrained.ckpt",
+    ),
+    ({**MRPC, **EVALUATION}, "--checkpoint=all"),
+    ({**MRPC, "do_train": False, "do_predict": True}, "--checkpoint=best"),
+    (
+        {**MRPC, **EVALUATION, "init_checkpoint": "{folder}/pretrained.ckpt"},
+        "pretrained.ckpt",
+    ),
+    ({"do_train": False, "do_predict": True, "train_file": None}, "--train_file"),
+    ({"recipe": "auto"}, "'custom'"),
+    ({"encoder_dropout_prob": 1.0}, "--encoder_dropout_prob"),
+    ({"classifier_dropout_prob": 1.5}, "--classifier_dropout_prob"),
+    ({"predict_file": "/nowhere.txt"}, "--predict_file"),
+    ({**MINI, "albert_config_file": "{folder}/albert_config.json"}, "pretrained/mini"),
+    ({**MINI, "spm_model_file": "{golden}/tokenizer/small_1000.model"}, "pretrained/mini"),
+    ({**MINI, "init_checkpoint": None, "albert_hub_module_handle": "minni"}, "'mini'"),
+    ({"export_dir": "{folder}/file/export"}, "--export_dir"),
+    ({"output_dir": "{folder}/file"}, "--output_dir"),
+    ({"do_eval": True, "dev_file": "{folder}/train.csv", "label_column": "grade"}, "'grade'"),
+    ({"max_seq_length": 25}, "--max_seq_length"),
+    ({**ANSWERS, "predict_output_file": "{folder}"}, "--predict_output_file"),
+    ({**ANSWERS, "predict_output_file": "{folder}/./file"}, "--predict_output_file"),
+    ({"predict_output_file": "{folder}/a"}, "--predict_output_file"),
+    ({"export_dir": "{folder}/in_use", "export_text_model": True}, "--export_dir"),
+]
+RACE = [
+    (NO_TRAINING, "--do_train"),
+    ({"export_text_model": True}, "--export_dir"),
+    ({"task_name": "swag"}, "--task_name"),
+    ({"data_dir": None}, "--train_choices"),
+    ({"data_dir": None, "train_choices": "{folder}/train.jsonl"}, "--dev_choices"),
+    ({"data_dir": "/nowhere"}, "--data_dir"),
+    ({"high_only": True, "middle_only": True}, "--high_only"),
+    ({"train_choices": "{folder}/few.jsonl"}, "line 2 of {folder}/few.jsonl"),
+    ({"train_choices": "{folder}/label.jsonl"}, "line 2 of {folder}/label.jsonl"),
+    ({"max_qa_length": 0}, "--max_qa_length"),
+    ({"max_seq_length": 41}, "--max_seq_length"),
+    ({"dropout_prob": 1.0}, "--dropout_prob"),
+    ({**NO_TRAINING, "do_predict": True}, "--checkpoint=best"),
+    ({"train_batch_size": 0}, "--train_batch_size"),
+    ({"do_predict": True, "test_choices": "{folder}/file"}, "--test_choices"),
+]
+SQUAD = [
+    ({"do_train": False}, "--do_train"),
+    ({"squad_version": None}, "--squad_version"),
+    ({"train_file": None}, "--train_file"),
+    ({"do_predict": True, "predict_file": None}, "--predict_file"),
+    ({"train_file": "/nowhere.json"}, "--train_file"),
+    ({"train_file": "{folder}/empty.json"}, "empty.json"),
+    ({"train_file": "{folder}/outside.json"}, "outside.json"),
+    ({"train_file": "{folder}/twice.json"}, "'q0'"),
+    ({"max_query_length": 45}, "--max_query_length"),
+    ({"max_seq_length": 49}, "--max_seq_length"),
+    ({"num_train_epochs": 0.1}, "--num_train_epochs"),
+    ({"num_train_epochs": 0.0}, "--num_train_epochs"),
+    ({"warmup_proportion": 1.5}, "--warmup_proportion"),
+    ({"dropout_prob": 1.0}, "--dropout_prob"),
+    ({**SECOND, "start_n_top": 0}, "--start_n_top"),
+    ({**SECOND, "end_n_top": 49}, "--end_n_top=49"),
+    ({**SECOND, "do_predict": True, "null_score_diff_threshold": "nan"}, "--null_score_diff"),
+    (
+        {"do_train": False, "do_predict": True, "checkpoint": "all",
+         "predict_file": "{folder}/asked.json"},
+        "--checkpoint=all",
+    ),
+    ({"do_predict": True, "export_dir": "{folder}/in_use"}, "--export_dir"),
+    ({"do_predict": True, "export_dir": "{folder}/tflite"}, "--export_dir"),
+    ({"do_predict": True, "n_best_size": 0}, "--n_best_size"),
+]  # fmt: skip
+RECORDS = [
+    ({"sentence_loss": "none", "random_next_sentence": True}, "--sentence_loss=none"),
+    ({"sentence_loss": "nsp", "random_next_sentence": False}, "--sentence_loss=nsp"),
+    ({"sentence_pairs": "adjacent", "random_next_sentence": True}, "--sentence_pairs=adjacent"),
+    ({"input_file": "no-such-*"}, "'no-such-*'"),
+    ({"max_seq_length": 4}, "--max_seq_length"),
+    ({"vocab_file": ""}, "--spm_model_file"),
+    ({"vocab_file": "{folder}/corpus.txt"}, "[CLS]"),
+    ({"output_file": "records@0"}, "--output_file=records@0"),
+    ({"runner": "DirectRunner", "num_workers": 2}, "--num_workers=2"),
+    ({"arguments": ["--region=here"]}, "--region=here"),
+    ({"runner": "DirectRunner", "arguments": ["--regon=here"]}, "--regon"),
+    ({"runner": "DirectRunner", "arguments": ["region=here"]}, "region=here"),
+    ({"output_file": "{folder}/corpus.txt/records"}, "--output_file"),
+    ({"input_file": "{folder}/binary"}, "binary"),
+    ({"runner": "DirectRunner", "arguments": ["--no_such_option=1"]}, "--no_such_option"),
+]
+TOKENS = [
+    ({**NO_TRAINING, "do_predict": False}, "--do_train"),
+    ({"train_file": None}, "--train_file"),
+    ({"do_train": False, "do_eval": True, "train_file": None}, "--train_file"),
+    ({"label_column": 0}, "--label_column"),
+    ({"token_column": 2}, "--token_column"),
+    ({"max_seq_length": 2}, "--max_seq_length"),
+    ({"predict_output_file": "out"}, "--predict_file"),
+    ({"class_weights": "B-city=2"}, "--class_weights"),
+    ({"train_file": "-"}, "--train_file"),
+    ({"dev_file": "{folder}/city"}, "city:1"),
+    ({"dev_file": "{folder}/schemes"}, "--dev_file"),
+    ({"dev_file": "{folder}/no_labels"}, "--dev_file"),
+    ({"test_file": "{folder}/width"}, "line 2"),
+    ({"test_file": "{folder}/no_words"}, "--test_file"),
+    ({"train_file": "{folder}/one_label"}, "--train_file"),
+    ({"predict_file": "{folder}/missing"}, "--predict_file"),
+    ({"predict_file": "{folder}/binary"}, "line 1"),
+]
+VOCABULARY = [
+    ({"input_file": "{folder}/blank"}, "blank"),
+    ({"input_file": "{folder}/words", "model_prefix": "{folder}/words/vocab"}, "--model_prefix"),
+    ({"input_file": "{folder}/latin-1"}, "latin-1"),
+    ({"input_file": "{folder}/utf-16"}, "utf-16"),
+]
+ABLATIONS = [
+    ({"arguments": ["--seed=4"]}, "--seed=4"),
+    ({"depths": "0"}, "depth-0"),
+    ({"none_eval_input_file": "no", "none_input_file": "no"}, "--none_input_file"),
+]
+CONVERSION = [
+    ({"output_dir": "{folder}/file/out"}, "--output_dir"),
+    ({"model": "{folder}/whole_attention"}, "parameter_sharing"),
+]
+HUB = [
+    ({"preprocessor_path": "{folder}/new/encoder/in"}, "--preprocessor_path"),
+    ({"export_path": "{folder}/file/out"}, "--export_path"),
+]
+WEIGHTS = [({"export_path": "{folder}/file/model.ckpt"}, "--export_path")]
+LITERT = [
+    ({"output_file": "{folder}/file/a.tflite"}, "--output_file"),
+    ({"max_seq_length": 100_000}, "--max_seq_length"),
+]
+
+
+class Files:
+    """A folder of files, and valid flags of a command that uses them."""
+
+    def __init__(self, folder: Path, **flags) -> None:
+        self.folder = folder
+        (folder / "file").write_text("in the way\n")
+        self._flags = {name: self.path(value) for name, value in flags.items()}
+
+    def path(self, value):
+        return value.format(folder=self.folder) if isinstance(value, str) else value
+
+    def flags(self, **changes):
+        return {**self._flags, **changes}
+
+
+def pretraining_run(folder, golden):
+    run = PretrainingRun(folder)
+    columns = pretraining_columns(10, seed=3)
+    damage_record(write_records(folder / "bad", columns), 7)
+    damage_record(write_records(folder / "damaged", columns), 1)
+    columns["masked_lm_ids"][0, 0] = 40
+    write_records(folder / "large", columns)
+    vocabulary = (folder / "model" / "vocab.txt").read_text()
+    (folder / "more.txt").write_text(vocabulary + "more\n")
+    for name, changes in (("whole", {}), ("wide", {"hidden_size": 15})):
+        (folder / name).mkdir()
+        whole = run.fresh_checkpoint(folder / name, **changes)
+        run.config.replace(**changes).to_json_file(str(folder / name / "albert_config.json"))
+        if name == "whole":
+            tensors = read_checkpoint(whole)
+    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    write_checkpoint(str(folder / "encoder.ckpt"), encoder, global_step=3)
+    return run
+
+
+def classifier_run(folder, golden):
+    run = ClassifierRun(folder, golden)
+    write_csv(folder / "unknown.csv", [*run.rows["dev"][:3], ("horrible", "a cat")])
+    (folder / "no_label.csv").write_text("name,review\nx,a cat\ny,a mat\n")
+    (folder / "one_label.csv").write_text("label,review\nx,a cat\nx,a mat\n")
+    (folder / "big.json").write_text(json.dumps({**run.config.to_dict(), "vocab_size": 1001}))
+    run.config.replace(hidden_size=15).to_json_file(str(folder / "wide.json"))
+    run.pretrained()
+    block_exports(folder)
+    return run
+
+
+def block_exports(folder):
+    (folder / "file").write_text("in the way\n")
+    (folder / "in_use").mkdir()
+    for name in ("text", "saved_model"):
+        (folder / "in_use" / name).write_text("in the way\n")
+    (folder / "tflite" / "albert_model.tflite").mkdir(parents=True)
+
+
+def race_run(folder, golden):
+    run = ChoiceRun(folder, golden)
+    rows = choices(3, 1, 4)
+    write_choices(folder / "few.jsonl", [rows[0], {**rows[1], "options": ["one"]}])
+    write_choices(folder / "label.jsonl", [rows[0], {**rows[1], "label": 4}])
+    (folder / "file").write_text("in the way\n")
+    return run
+
+
+def squad_run(folder, golden):
+    run = SquadRun(folder, golden)
+    rows = questions(4, 3, 1)
+    outside = {"answers": [{"text": "nowhere", "answer_start": 999}]}
+    write_squad(folder / "outside.json", rows, **outside)
+    write_squad(folder / "twice.json", rows, id="q0")
+    (folder / "empty.json").write_text('{"data": []}')
+    without_answers(folder / "asked.json", folder / "dev.json")
+    run.pretrained()
+    block_exports(folder)
+    return run
+
+
+def token_run(folder, golden):
+    run = TokenRun(folder, golden)
+    for name, text in {
+        "city": "cat B-city\n",
+        "schemes": "cat I-animal\n\non O\n",
+        "no_labels": "cat\n",
+        "width": "cat O\nmat\n",
+        "no_words": "\n",
+        "one_label": "cat O\nmat O\n",
+        "binary": "caf\udce9\n",
+    }.items():
+        (folder / name).write_text(text, errors="surrogateescape")
+    return run
+
+
+def records_run(folder, golden):
+    shutil.copy(golden / "pretraining_data" / "corpus.txt", folder)
+    (folder / "binary").write_bytes(b"words\n\xff\n")
+    return Files(
+        folder,
+        input_file="{folder}/corpus.txt",
+        output_file="{folder}/new/records",
+        vocab_file=golden / "tokenizer" / "vocab.txt",
+    )
+
+
+def vocabulary_run(folder, golden):
+    (folder / "blank").write_text("\n \n")
+    (folder / "words").write_text("some words\n")
+    for encoding in ("latin-1", "utf-16"):
+        (folder / encoding).write_text("W\u00f6rter\n", encoding)
+    return Files(folder, model_prefix="{folder}/new/vocab")
+
+
+def ablation_run(folder, golden):
+    run = PretrainingRun(folder, num_hidden_groups=1)
+    return Files(
+        folder,
+        albert_config_file="{folder}/model/albert_config.json",
+        input_file="{folder}/train-*.tfrecord",
+        eval_input_file=run.eval_file,
+        output_dir="{folder}/new",
+        num_train_steps=6,
+    )
+
+
+def conversion_run(folder, golden):
+    """With a model that other formats cannot represent."""
+    config = small_config(parameter_sharing="attention", num_hidden_groups=1, inner_group_num=1)
+    (folder / "whole_attention").mkdir()
+    prefix = str(folder / "whole_attention" / "model.ckpt")
+    write_checkpoint(prefix, original_names(AlbertForPretraining(config)), 0)
+    config.to_json_file(str(folder / "whole_attention" / "albert_config.json"))
+    model = golden / "hub" / "albert_directory"
+    return Files(folder, model=model, format="huggingface", output_dir="{folder}/new/out")
+
+
+def hub_run(folder, golden):
+    return Files(
+        folder,
+        albert_directory=golden / "hub" / "albert_directory",
+        export_path="{folder}/new/encoder",
+        preprocessor_path="{folder}/new/preprocessor",
+    )
+
+
+def weights_run(folder, golden):
+    model = golden / "hub" / "albert_directory"
+    return Files(folder, albert_directory=model, export_path="{folder}/new/model.ckpt")
+
+
+def litert_run(folder, golden):
+    model = golden / "hub" / "albert_directory"
+    return Files(folder, model=model, output_file="{folder}/new/a.tflite", quantization="int8")
+
+
+TRAINING = {"do_train": True}
+ALL_ACTIONS = {"do_train": True, "do_eval": True, "do_predict": True}
+# The module, the run, flags of all cases, and the cases.
+COMMANDS = {
+    "pretraining": (run_pretraining, pretraining_run, TRAINING, PRETRAINING),
+    "classifier": (run_classifier, classifier_run, TRAINING, CLASSIFIER),
+    "tokens": (run_token_classifier, token_run, ALL_ACTIONS, TOKENS),
+    "race": (run_race, race_run, {}, RACE),
+    "squad": (run_squad, squad_run, TRAINING, SQUAD),
+    "records": (create_pretraining_data, records_run, {}, RECORDS),
+    "vocabulary": (train_sentencepiece, vocabulary_run, {}, VOCABULARY),
+    "ablations": (run_ablations, ablation_run, {}, ABLATIONS),
+    "conversion": (convert_checkpoint, conversion_run, {}, CONVERSION),
+    "hub": (export_to_tfhub, hub_run, {}, HUB),
+    "weights": (export_checkpoints, weights_run, {}, WEIGHTS),
+    "litert": (export_litert, litert_run, {}, LITERT),
+}
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory, golden):
+    """The run of a command, created once."""
+    return functools.cache(lambda name: COMMANDS[name][1](tmp_path_factory.mktemp(name), golden))
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
+
+
+def error_of(name, flags, folder):
+    """The error of a command, in a dry run and in a real one, which must not change the folder."""
+    module = COMMANDS[name][0]
+    takes_arguments = module in (create_pretraining_data, run_ablations)
+    arguments = [flags.pop("arguments", [])] if takes_arguments else []
+    before, errors = contents(folder), []
+    for is_dry in {flags.pop("dry_run", True), False}:
+        with pytest.raises((ValueError, OSError)) as raised:
+            run_here(module, {**flags, "dry_run": is_dry}, *arguments)
+        assert contents(folder) == before
+        errors.append(str(raised.value))
+    (error,) = set(errors)
+    return error
+
+
+def contents(folder):
+    """The files in a folder. Modification times are left out: a lock is created and removed."""
+    return {path: content for path, (_, content) in tree(folder).items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "named"),
+    [(name, *case) for name, (*_, cases) in COMMANDS.items() for case in cases],
+)
+def test_invalid_flags_are_rejected_before_writing(run_of, golden, name, changes, named):
+    run = run_of(name)
+    places = {"folder": run.folder, "golden": golden}
+    changes = {
+        flag: value.format(**places) if isinstance(value, str) else value
+        for flag, value in changes.items()
+    }
+    flags = run.flags(**{**COMMANDS[name][2], **changes})
+    assert named.format(**places) in error_of(name, flags, run.folder)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"lerning_rate": 0.1}, "learning_rate"),
+        ({"num_train_steps": 0}, "--num_train_steps"),
+        ({"input_file": "/nowhere"}, "'/nowhere'"),
+    ],
+)
+def test_a_command_ends_with_one_line_and_status_1(run_of, flags, named):
+    run = run_of("pretraining")
+    result = run(**flags)
+    assert result.code == 1
+    assert named in result.output
+    assert "error: " in result.output
+    assert "Traceback" not in result.output
+    assert not run.output.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "there"), [("classifier", "rte"), ("race", "squad1.1"), ("squad", "squad2.0")]
+)
+def test_the_directory_of_another_task_is_left_alone(run_of, tmp_path, name, there):
+    settings = {"labels": ["no", "yes"], "pairs": True} if there == "rte" else {"settings": {}}
+    (tmp_path / "labels.json").write_text(json.dumps({"task_name": there, **settings}))
+    flags = run_of(name).flags(do_train=True, output_dir=tmp_path)
+    assert f"labels.json in it says '{there}'" in error_of(name, flags, tmp_path)
+
+
+def test_a_model_of_another_task_does_not_tell_the_version_of_squad(run_of, tmp_path):
+    (tmp_path / "labels.json").write_text('{"task_name": "race", "settings": {}}')
+    flags = {"do_predict": True, "squad_version": None, "output_dir": tmp_path}
+    message = error_of("squad", run_of("squad").flags(**flags), tmp_path)
+    assert "--squad_version" in message
+    assert "'race'" in message
+
+
+@pytest.mark.parametrize("name", ["classifier", "squad"])
+@pytest.mark.parametrize("checkpoint", ["model.ckpt-best", "model.ckpt-3"])
+def test_the_directory_of_a_pretrained_model_is_left_alone(run_of, tmp_path, name, checkpoint):
+    run = run_of(name)
+    run.config.to_json_file(str(tmp_path / "albert_config.json"))
+    for path in run.folder.glob("pretrained.ckpt.*"):
+        shutil.copy(path, tmp_path / path.name.replace("pretrained.ckpt", checkpoint))
+    flags = run.flags(do_train=True, output_dir=tmp_path)
+    assert f"{checkpoint} in it has no head" in error_of(name, flags, tmp_path)
+
+
+def test_a_bad_record_later_in_the_file_is_named_when_it_is_read(run_of, tmp_path):
+    columns = pretraining_columns(10, seed=3)
+    columns["input_ids"][6, 2] = 31
+    file = write_records(tmp_path / "large", columns)
+    result = run_of("pretraining")(input_file=file, output_dir=tmp_path / "output")
+    assert result.code == 1
+    assert f"{file}, record 7: feature 'input_ids' holds 31" in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.slow
+def test_weights_that_overflow_end_a_training(run_of, tmp_path):
+    """The loss with the weights of the first checkpoint is not a number."""
+    result = run_of("pretraining")(
+        optimizer="adamw",
+        learning_rate=1e36,
+        num_warmup_steps=0,
+        save_checkpoints_steps=1,
+        log_steps=100,
+        output_dir=tmp_path,
+    )
+    assert result.code == 1
+    assert "Step 2: loss=nan" in result.output
+    assert str(tmp_path / "model.ckpt-1") in result.output
+    assert "Traceback" not in result.output
+    tensors = read_checkpoint(tmp_path / "model.ckpt-1")
+    assert all(np.isfinite(value).all() for value in tensors.values())
+    assert (tmp_path / "checkpoint").read_text().count("model.ckpt-1") == 2
