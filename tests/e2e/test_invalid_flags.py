@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.original.files import write_checkpoint
-from albert_tf.checkpoints.original.names import original_names
 from albert_tf.cli import (
     convert_checkpoint,
     create_pretraining_data,
@@ -28,6 +27,7 @@ from albert_tf.cli import (
     train_sentencepiece,
 )
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.original_names import original_names
 from tests.choice_run import ChoiceRun, choices, write_choices
 from tests.classifier_run import ClassifierRun, write_csv
 from tests.dry_runs import run_here, tree

@@ -1,188 +1,253 @@
-"""The notebooks, each run whole on tiny settings, and how they are kept."""
+"""The notebooks, each run whole on tiny settings, and how they are committed."""
 
 import ast
+import html
 import json
 import math
 import random
+import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbformat
+import numpy as np
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
+import albert_tf
 from tests.classifier_run import texts
 from tests.notebooks import (
-    FEW_STEPS,
     NOTEBOOKS,
-    as_kept,
-    assert_clean,
+    NotebookRun,
+    as_committed,
     insert_parameters,
-    pictures,
-    printed,
     run_notebook,
     small_pretrained,
 )
+from tests.squad_run import questions, write_squad
 
-MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+EVERY_NOTEBOOK = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+FEW_STEPS = {
+    "max_seq_length": 24,
+    "learning_rate": 1e-3,
+    "train_batch_size": 5,
+    "train_step": 4,
+    "warmup_step": 1,
+    "save_checkpoints_steps": 2,
+    "log_steps": 1,
+}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_kept_without_what_running_it_left(path):
+@EVERY_NOTEBOOK
+def test_notebooks_are_committed_without_outputs(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    assert path.read_text(encoding="utf-8") == as_kept(notebook), (
-        f"{path.name} is not as it is kept: run `python -m tests.notebooks`"
+    assert path.read_text(encoding="utf-8") == as_committed(notebook), (
+        f"{path.name} contains outputs or metadata: run `python -m tests.notebooks`"
     )
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@EVERY_NOTEBOOK
 def test_every_cell_compiles_and_needs_no_colab(path):
     notebook = nbformat.read(path, as_version=4)
-    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    for source in cells:
-        tree = ast.parse(TransformerManager().transform_cell(source))
-        guarded = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom | ast.Import) and "google" in ast.unparse(node):
-                assert any(node in block.body for block in guarded), source
-    insert_parameters(notebook, {})  # there is one cell of parameters
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            tree = ast.parse(TransformerManager().transform_cell(cell.source))
+            guarded = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom | ast.Import) and "google" in ast.unparse(node):
+                    assert any(node in block.body for block in guarded), cell.source
+    insert_parameters(notebook, {"OUTPUT_DIR": "output"})  # there is one cell of parameters
 
 
-def test_names_that_are_no_parameters_are_refused():
-    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
-    with pytest.raises(
-        ValueError, match=r"\['OUTPUT_DIRR'\] are no parameters\. Known: .*OUTPUT_D"
-    ):
-        insert_parameters(notebook, {"OUTPUT_DIRR": "x"})
+@pytest.fixture
+def model(tmp_path, golden) -> Path:
+    return small_pretrained(tmp_path / "model", golden)
 
 
-def mrpc(folder: Path) -> Path:
-    """A GLUE download with a few pairs for MRPC."""
-    (folder / "MRPC").mkdir(parents=True)
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """The working directory of the notebook; inputs are next to it."""
+    (tmp_path / "folder").mkdir()
+    return tmp_path / "folder"
+
+
+def assert_trained(run: NotebookRun, steps: int, loss: str = "loss", name: str = "") -> list[dict]:
+    """Checks the steps in metrics.jsonl; returns the records of the evaluations."""
+    lines = (run.output / name / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    trained, evaluated = (
+        [record for record in records if record["phase"] == phase] for phase in ("train", "eval")
+    )
+    assert [record["step"] for record in trained] == list(range(1, steps + 1))
+    assert all(math.isfinite(record[loss]) for record in trained)
+    assert [record["step"] for record in evaluated] == list(range(2, steps + 1, 2))
+    return evaluated
+
+
+def shown_answers(run: NotebookRun) -> list[str]:
+    return [line.split(" → ")[1] for line in run.printed().splitlines() if " → " in line]
+
+
+@pytest.mark.slow
+def test_glue_trains_evaluates_predicts_and_classifies_texts(folder, tmp_path, model):
+    (tmp_path / "MRPC").mkdir()
     for seed, (split, count) in enumerate({"train": 17, "dev": 11, "test": 5}.items()):
-        rows = [
-            f"{number if split == 'test' else number % 2}\t{number}\t{number}\t{first}\t{second}\n"
-            for number, ((_, first), (_, second)) in enumerate(
-                zip(texts(count, seed), texts(count, seed + 3), strict=True)
-            )
-        ]
-        header = MRPC_HEADER.replace("Quality", "index") if split == "test" else MRPC_HEADER
-        (folder / "MRPC" / f"{split}.tsv").write_text(header + "".join(rows))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def glue(tmp_path_factory, golden) -> SimpleNamespace:
-    """The notebook of GLUE, run, and the folder in which it ran."""
-    inputs, folder = tmp_path_factory.mktemp("inputs"), tmp_path_factory.mktemp("glue")
-    notebook = run_notebook(
+        first = "index" if split == "test" else "Quality"
+        rows = [(first, "#1 ID", "#2 ID", "#1 String", "#2 String")]
+        pairs = zip(texts(count, seed), texts(count, seed + 3), strict=True)
+        for number, ((_, one), (_, two)) in enumerate(pairs):
+            rows.append((str(number if split == "test" else number % 2), "1", "2", one, two))
+        content = "".join("\t".join(row) + "\n" for row in rows)
+        (tmp_path / "MRPC" / f"{split}.tsv").write_text(content)
+    run = run_notebook(
         "fine_tune_glue",
         folder,
-        MODEL=small_pretrained(inputs / "model", golden),
+        MODEL=model,
         TASK="MRPC",
-        DATA_DIR=mrpc(inputs / "glue"),
-        OUTPUT_DIR="output",
+        DATA_DIR=tmp_path,
         SETTINGS={**FEW_STEPS, "do_predict": True},
         OWN_TEXTS=["It rains.", "He ran."],
         OWN_PAIRS=["Rain falls.", "She slept."],
     )
-    return SimpleNamespace(notebook=notebook, folder=folder, output=folder / "output")
-
-
-def metrics(output_dir: Path) -> list[dict]:
-    return [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.mark.slow
-def test_glue_trains_evaluates_and_predicts(glue):
-    assert_clean(glue.notebook, glue.folder, "output", "train.csv", "dev.csv")
-    records = metrics(glue.output)
-    assert [record["step"] for record in records if record["phase"] == "eval"] == [2, 4]
-    assert [record["step"] for record in records if record["phase"] == "train"] == [1, 2, 3, 4]
-    assert all(math.isfinite(record["loss"]) for record in records)
-    assert (glue.output / "model.ckpt-best.index").exists()
-    assert len((glue.output / "test_results.tsv").read_text().splitlines()) == 5
+    run.assert_clean(3, "train.csv", "dev.csv")  # curves, confusion matrix, attention
+    assert_trained(run, 4)
+    assert (run.output / "model.ckpt-best.index").exists()
+    assert len((run.output / "test_results.tsv").read_text().splitlines()) == 5
+    assert len(shown_answers(run)) == 2
 
 
 @pytest.mark.slow
-def test_glue_shows_curves_mistakes_and_attention_and_classifies_texts(glue):
-    assert len(pictures(glue.notebook)) == 3
-    assert len([line for line in printed(glue.notebook).splitlines() if " → " in line]) == 2
+def test_texts_in_the_notebook_are_learned_without_a_network(tmp_path):
+    run = run_notebook("fine_tune_glue", tmp_path)
+    run.assert_clean(3, "train.csv", "dev.csv")
+    lines = map(json.loads, (run.output / "metrics.jsonl").read_text().splitlines())
+    accuracies = [record["eval_accuracy"] for record in lines if record["phase"] == "eval"]
+    assert max(accuracies) > 0.6  # by chance a third
 
 
 @pytest.mark.slow
-def test_texts_of_the_notebook_are_learned_without_a_network(tmp_path):
-    notebook = run_notebook("fine_tune_glue", tmp_path, OUTPUT_DIR="output")
-    assert_clean(notebook, tmp_path, "output", "train.csv", "dev.csv")
-    evaluated = [r for r in metrics(tmp_path / "output") if r["phase"] == "eval"]
-    assert max(record["eval_accuracy"] for record in evaluated) > 0.6  # by chance a third
-
-
-def write_prose(path: Path) -> Path:
-    """Thirty documents of three to eight sentences, of words made up."""
+def test_pretraining_trains_resumes_and_fills_in_blanks(folder, tmp_path):
     source = random.Random(5)
     words = ["".join(source.choices("abdeiklmnorstu", k=4)) for _ in range(60)]
-    with path.open("w") as file:
-        for _ in range(30):
-            for _ in range(source.randint(3, 8)):
-                file.write(" ".join(source.choices(words, k=source.randint(3, 6))) + ".\n")
-            file.write("\n")
-    return path
-
-
-@pytest.fixture(scope="module")
-def pretraining(tmp_path_factory) -> SimpleNamespace:
-    """The notebook of pretraining, run, and the folder in which it ran."""
-    inputs, folder = tmp_path_factory.mktemp("text"), tmp_path_factory.mktemp("pretraining")
-    notebook = run_notebook(
+    documents = [
+        [" ".join(source.choices(words, k=source.randint(3, 6))) for _ in range(length)]
+        for length in source.choices(range(3, 9), k=30)
+    ]
+    prose = "".join("".join(f"{line}.\n" for line in lines) + "\n" for lines in documents)
+    (tmp_path / "prose.txt").write_text(prose)
+    sizes = {"embedding_size": 8, "hidden_size": 12, "num_hidden_layers": 2}
+    settings = {"train_batch_size": 7, "num_warmup_steps": 1, "save_checkpoints_steps": 2}
+    run = run_notebook(
         "pretrain_from_text",
         folder,
-        TEXT_FILES=write_prose(inputs / "prose.txt"),
-        OUTPUT_DIR="output",
+        TEXT_FILES=tmp_path / "prose.txt",
         VOCAB_SIZE=70,
-        SIZES={
-            "embedding_size": 8,
-            "hidden_size": 12,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "intermediate_size": 20,
-        },
+        SIZES={**sizes, "num_attention_heads": 3, "intermediate_size": 20},
         TRAIN_STEPS=4,
         MORE_STEPS=2,
-        SETTINGS={
-            "train_batch_size": 7,
-            "num_warmup_steps": 1,
-            "save_checkpoints_steps": 2,
-            "log_steps": 1,
-        },
+        SETTINGS={**settings, "log_steps": 1},
         SENTENCES=["baki [MASK] lo.", "s [MASK] mun."],
     )
-    return SimpleNamespace(notebook=notebook, folder=folder, output=folder / "output")
-
-
-@pytest.mark.slow
-def test_pretraining_trains_and_goes_on(pretraining):
-    assert_clean(pretraining.notebook, pretraining.folder, "output")
-    records = metrics(pretraining.output / "pretrained")
-    assert [record["step"] for record in records if record["phase"] == "train"] == list(range(1, 7))
-    assert [record["step"] for record in records if record["phase"] == "eval"] == [2, 4, 6]
-    assert all(math.isfinite(record["masked_lm_loss"]) for record in records)
-
-
-@pytest.mark.slow
-def test_pretraining_keeps_whole_documents_back(pretraining):
-    parts = [
-        (pretraining.output / f"{part}.txt").read_text().split("\n\n")
-        for part in ("training", "held_out")
-    ]
-    assert [len(documents) for documents in parts] == [27, 3]
-    assert not set(parts[0]) & set(parts[1])
-
-
-@pytest.mark.slow
-def test_pretraining_shows_curves_and_fills_in_blanks(pretraining):
-    assert len(pictures(pretraining.notebook)) == 2
-    answers = printed(pretraining.notebook).split("baki [MASK] lo.")[1:]
+    run.assert_clean(2)
+    assert_trained(run, 6, "masked_lm_loss", "pretrained")
+    training, held_out = (
+        (run.output / f"{part}.txt").read_text().split("\n\n") for part in ("training", "held_out")
+    )
+    assert (len(training), len(held_out)) == (27, 3)
+    assert not set(training) & set(held_out)
+    answers = run.printed().split("baki [MASK] lo.")[1:]
     assert len(answers) == 2  # the model, and after more steps
     assert all(answer.splitlines()[0].count("%") == 5 for answer in answers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_plain", [False, True], ids=["entities", "plain labels"])
+def test_words_are_labeled_and_drawn(folder, tmp_path, model, is_plain):
+    for part in ("train", "dev"):
+        (tmp_path / f"{part}.conll").write_text("the DET\ncat NOUN\n\nit PRON\nsat VERB\n\n" * 9)
+    given = ["Florence <b>met</b> Anna & Tom.", "Nothing was said."]
+    data = f"{tmp_path}/{{}}.conll" if is_plain else ""
+    run = run_notebook(
+        "label_words", folder, MODEL=model, DATA=data, SETTINGS=FEW_STEPS, OWN_TEXTS=given
+    )
+    run.assert_clean(3)  # curves, confusion matrix, probabilities
+    assert ("f1" in assert_trained(run, 4)[0]) != is_plain
+    (drawn,) = run.data("text/html")
+    names = r" <small><b>(.*?)</b></small>"
+    assert html.unescape(re.sub(r"<[^>]*>", "", re.sub(names, "", drawn))) == "".join(given)
+    shown = re.findall(r" → (\S+) \d+%", run.printed())
+    assert re.findall(names, drawn) == shown
+    if is_plain:
+        assert len(shown) == 17  # every word and mark has a label
+        return
+    found = {}
+    for part in ("train", "dev"):
+        rows = map(json.loads, (run.output / f"{part}.jsonl").read_text().splitlines())
+        found[part] = {row["text"][e["start"] : e["end"]] for row in rows for e in row["entities"]}
+    assert found["train"] & found["dev"] <= {"Florence", "Austin", "Victoria", "Jordan"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [1, 2])
+def test_questions_are_answered_by_the_exported_model_as_by_the_notebook(
+    folder, tmp_path, model, version
+):
+    for part, count, seed in (("train", 15, 1), ("dev", 11, 2)):
+        write_squad(tmp_path / f"{part}.json", questions(count, seed, 1))
+    settings = {key: FEW_STEPS[key] for key in FEW_STEPS if not key.endswith("_step")}
+    lengths = {"max_seq_length": 48, "doc_stride": 11, "max_query_length": 13}
+    asked = ["When was it built?", "What does it grind?", "Who owns it?"]
+    run = run_notebook(
+        "question_answering_squad",
+        folder,
+        SQUAD_VERSION=version,
+        MODEL=model,
+        DATA=f"{tmp_path.as_uri()}/{{}}.json" if version == 1 else "",
+        PARAGRAPHS=12 if version == 1 else 5,
+        SETTINGS={**settings, **lengths, "num_train_epochs": 1.7 if version == 1 else 1.0},
+        OWN_TEXT="The mill was built in 1871. It grinds rye.",
+        OWN_QUESTIONS=asked,
+    )
+    run.assert_clean(3)  # curves, candidates, attention
+    assert_trained(run, 4)
+    paragraphs = json.loads((run.output / "dev.json").read_text())["data"][0]["paragraphs"]
+    answered = json.loads((run.output / "predictions.json").read_text())
+    assert answered.keys() == {question["id"] for part in paragraphs for question in part["qas"]}
+    answers = [answer.replace("(no answer)", "") for answer in shown_answers(run)]
+    assert len(answers) == len(asked)
+    *_, last = (o.data["text/plain"] for o in run.outputs() if o.output_type == "execute_result")
+    found = re.search(r"array\(\[(.*)\],\s+dtype", last, re.DOTALL)
+    assert ast.literal_eval(f"[{found[1]}]") == [answer.encode() for answer in answers]
+
+
+@pytest.mark.slow  # a minute, and needs transformers
+def test_exports_compute_what_the_model_computes(folder, model):
+    run = run_notebook("hub_and_exports", folder, MODEL=model, LEARNING_RATE=1e-2, EPOCHS=3)
+    run.assert_clean(3)
+    text = run.printed()
+    assert "heads                         masked LM, sentence order" in text
+    formats = ("original", "huggingface", "keras_hub", "tf1_hub")
+    differences = [float(value) for value in re.findall(r"sequence_output: (\d\S*)", text)]
+    assert len(differences) == 1 + len(formats)
+    assert max(differences) < 1e-5
+
+    def number_after(words: str) -> float:
+        _, after = text.split(words)
+        return float(after.split()[0])
+
+    assert number_after("largest difference to the model here:") < 1e-5
+    assert 1e-4 < number_after("largest difference of a number:") < 0.5
+    assert number_after("AlbertModel of transformers differs by") < 1e-5
+    assert number_after("AlbertBackbone of keras_hub differs by") < 1e-5
+    ids = {"input_ids": np.array([[2, 31, 97, 5, 3]])}
+    expected = albert_tf.load(model).encoder(ids)["sequence_output"]
+    for name in formats:
+        actual = albert_tf.load(run.output / name)
+        found = getattr(actual, "encoder", actual)(ids)["sequence_output"]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    others = {"encoder", "preprocessor", "classifier", "encoder.tflite"}
+    assert {path.name for path in run.output.iterdir()} == {*formats, *others}
+    answers = shown_answers(run)
+    assert len(answers) == 2
+    assert all(answer.endswith("%)") for answer in answers)
+    assert {answer.split()[0] for answer in answers} <= {"cooking", "sailing"}
