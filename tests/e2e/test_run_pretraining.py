@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from albert_tf.cli import run_pretraining
 from albert_tf.cli.flags import DRY_RUN_PASSED
 from tests.dry_runs import assert_unchanged, logged_plan, run_here, tree
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
-from tests.programs import ROOT, Program, command_line
+from tests.programs import Program
 from tests.small_records import plain_columns, write_records
 
 RESULTS = {
@@ -29,16 +27,12 @@ RESULTS = {
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Twelve steps with evaluation, by the command as a user starts it."""
+    """Twelve steps with evaluation."""
     run = PretrainingRun(tmp_path_factory.mktemp("trained"), hidden_dropout_prob=0.2)
     before = tree(run.folder)
     run.planned = run.must_work(do_eval=True, dry_run=True)
     assert_unchanged(run.folder, before)
-    arguments = command_line(run.flags(do_eval=True))
-    run.process = subprocess.run(
-        [sys.executable, SCRIPT, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert run.process.returncode == 0, run.process.stderr
+    run.printed = run.must_work(do_eval=True)
     return run
 
 
@@ -87,7 +81,7 @@ class TestTraining:
     def test_reports_every_interval_and_every_checkpoint(self, trained):
         records = trained.metrics("train")
         assert list(records) == [4, 5, 8, 10, 12]
-        lines = re.findall(r"phase=train step=(\d+)/12 loss=(\S+)", trained.process.stderr)
+        lines = re.findall(r"phase=train step=(\d+)/12 loss=(\S+)", trained.printed)
         assert [int(step) for step, _ in lines] == list(records)
         for step, loss in lines:
             np.testing.assert_allclose(float(loss), records[int(step)]["loss"], rtol=1e-5, atol=0)
@@ -112,7 +106,7 @@ class TestTraining:
 class TestDryRun:
     def test_logs_the_plan_of_the_run(self, trained):
         assert trained.planned.endswith(f"{DRY_RUN_PASSED}\n")
-        plan, real = logged_plan(trained.planned), logged_plan(trained.process.stderr)
+        plan, real = logged_plan(trained.planned), logged_plan(trained.printed)
         expected = {"steps": 12, "last_step": 12, "examples": 20, "epochs": 3.6, "checkpoints": 3}
         for found in (plan, real):
             assert {name: float(found[name]) for name in expected} == expected
