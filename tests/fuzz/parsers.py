@@ -55,6 +55,7 @@ from albert_tf.data.tfrecord import (
     count_records,
     encode_examples,
     frame_records,
+    masked_crc32c,
     read_records,
 )
 from albert_tf.multiple_choice.data import read_choices, read_race
@@ -735,8 +736,8 @@ def _sound_records() -> Any:
         header = data[place : place + 8]
         end = place + 16 + int.from_bytes(header, "little")
         payload = data[place + 12 : end - 4]
-        is_sound = m.checksum(header) == data[place + 8 : place + 12]
-        if end > len(data) or not is_sound or m.checksum(payload) != data[end - 4 : end]:
+        is_sound = masked_crc32c(header) == data[place + 8 : place + 12]
+        if end > len(data) or not is_sound or masked_crc32c(payload) != data[end - 4 : end]:
             break
         found.append(payload)
         place = end
@@ -745,7 +746,7 @@ def _sound_records() -> Any:
 
 def _keeps_good_records(ours: Any, theirs: Any) -> bool:
     """Whether all records that nobody changed were read, and none that is not whole."""
-    good = set(m.payloads_of(_records()))
+    good = {record[12:-4] for record in m.split_records(_records())}
     return all(payload in theirs for payload in ours) and (
         [payload for payload in ours if payload in good]
         == [payload for payload in theirs if payload in good]
