@@ -7,7 +7,6 @@ import pytest
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.original.files import write_checkpoint
 from albert_tf.modeling.original_names import original_names
-from albert_tf.tokenization.loading import load_tokenizer
 from tests.small_model import small_config
 
 CONFIG = small_config(
@@ -17,10 +16,6 @@ CONFIG = small_config(
     inner_group_num=1,
     max_position_embeddings=24,
 )
-
-
-def small_tokenizer(golden):
-    return load_tokenizer(spm_model_file=golden / "tokenizer" / "small_1000.model")
 
 
 def written(path, model, tokenizer, task=None, checkpoint="model.ckpt-best") -> str:

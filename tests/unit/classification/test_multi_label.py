@@ -23,7 +23,7 @@ from albert_tf.modeling.losses import means
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.litert import LiteRTExport
 from tests.classifier_run import ClassifierRun
-from tests.text_models import CONFIG, small_tokenizer, written
+from tests.text_models import CONFIG, written
 from tests.unit.test_job_tasks import LENGTH, PLAIN, assert_split_batches_agree, texts
 
 NAMES = ("joy", "anger", "10", "so, so")
@@ -165,12 +165,12 @@ def test_split_batches_report_what_whole_ones_do(weights, tmp_path):
     assert_split_batches_agree(task, batch, tmp_path)
 
 
-def test_a_model_keeps_its_labels_and_threshold_in_every_format(golden, tmp_path):
+def test_a_model_keeps_its_labels_and_threshold_in_every_format(tokenizer, tmp_path):
     """Also where others load it, save it again, or put a new head on it."""
     keras.utils.set_random_seed(3)
     model = AlbertForClassification(CONFIG, 4)
     task = TrainedTask("custom", LABELS, is_pair=False, max_seq_length=20)
-    directory = written(tmp_path / "trained", model, small_tokenizer(golden), task)
+    directory = written(tmp_path / "trained", model, tokenizer, task)
     assert TrainedTask.read(directory).labels.threshold == 0.3
     contents, _ = read_contents(directory)
     (tmp_path / "huggingface").mkdir()

@@ -6,8 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-import albert_tf
-from albert_tf import AlbertEncoder, AlbertForClassification, TextClassifier, TextPrediction
+from albert_tf import AlbertForClassification, TextClassifier, TextPrediction
 from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.loading import read_contents
 from albert_tf.checkpoints.trained_task import TrainedTask
@@ -16,16 +15,11 @@ from albert_tf.classification.predict_texts import predict_file
 from albert_tf.data.text_examples import Labels
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.training.distribution import create_strategy
-from tests.text_models import CONFIG, assert_refused, small_tokenizer, written
+from tests.text_models import CONFIG, assert_refused, written
 
 NAMES = ("low", "middle", "high")
 TASK = TrainedTask("custom", Labels(NAMES), is_pair=False, max_seq_length=20)
 TEXTS = ["the cat " * (1 + n % 11) + "sat" * (n % 5) for n in range(150)]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return small_tokenizer(golden)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +62,6 @@ def test_a_prediction_is_plain(model, directory, tokenizer):
     assert found.label == max(found.probabilities, key=found.probabilities.get)
     assert found.value is None
     in_memory = TextClassifier(model, tokenizer, labels=list(NAMES), max_seq_length=20)
-    assert in_memory(("the cat",)) == [found]
     # Neither of the two kinds of texts is refused where nothing says which it is.
     assert in_memory(["the cat"], ["sat"]) != [found]
 
@@ -111,36 +104,23 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
     classifier = TextClassifier.load(directory)
     pairs = TextClassifier(model, tokenizer, labels=NAMES, pairs=True)
     unlabelled = written(tmp_path / "unlabelled", model, tokenizer)
-    encoder = written(tmp_path / "encoder", AlbertEncoder(CONFIG), tokenizer)
     short = TrainedTask("custom", Labels(NAMES[:2]), is_pair=False)
     mislabelled = written(tmp_path / "mislabelled", model, tokenizer, short)
-    for path in (tmp_path / "encoder").glob("30k-clean*"):
-        path.unlink()
     load = TextClassifier.load
     # A table of pandas has two dimensions, and gives the names of its columns.
     table = type("Table", (list,), {"ndim": 2})(["text_a", "label"])
     assert_refused([
-        (lambda: classifier("a"), TypeError, "texts must be a list of texts. Received: 'a'"),
-        (lambda: classifier(["a", None]), TypeError, r"texts\[1\] is None"),
         (lambda: classifier(table), TypeError, "texts must be a list of texts"),
         (lambda: classifier(["a"], ["b"]), ValueError, "text_pairs must be None"),
         (lambda: pairs(["a"]), ValueError, "text_pairs must have the second texts"),
         (lambda: pairs(["a"], ["b", "c"]), ValueError, "text_pairs must have one entry .* 1.*2"),
-        (lambda: load(None), TypeError, "where must be the path or the name"),
-        (lambda: load(tmp_path / "nowhere"), ValueError, "nowhere.*where"),
         (lambda: load("mini"), ValueError, "where must be a model with a classifier.*masked LM"),
-        (lambda: load(encoder), ValueError, "where must hold a tokenizer.*encoder"),
         (lambda: load(unlabelled), ValueError, "labels must name the 3 outputs.*unlabelled"),
         (lambda: load(mislabelled), ValueError, "labels must have a name for each output.*3 names"),
         (lambda: load(directory, labels=["a"] * 3), ValueError, "unique"),
-        (lambda: load(directory, batch_size=0), ValueError, "batch_size must be at least 1"),
+        (lambda: load(directory, labels=[]), ValueError, "labels must have a name.*3 names"),
         (lambda: load(directory, max_seq_length=2), ValueError, "max_seq_length must be at least"),
         (lambda: TextClassifier(model, tokenizer), ValueError, "labels must name the 3 outputs"),
-        (
-            lambda: TextClassifier(AlbertEncoder(CONFIG), tokenizer, labels=NAMES),
-            TypeError,
-            "model must be AlbertForClassification. Received: AlbertEncoder",
-        ),
         (
             lambda: TextClassifier(model, tokenizer, labels=NAMES, pairs="no"),
             TypeError,
@@ -148,8 +128,3 @@ def test_bad_input_is_refused(model, directory, tokenizer, tmp_path):
         ),
     ])  # fmt: skip
     assert load(unlabelled, labels=NAMES, max_seq_length=20)(["a"]) == classifier(["a"])
-
-
-def test_a_loaded_model_knows_tokenizer_labels_and_length(directory):
-    expected = TextClassifier.load(directory)(TEXTS[:9])
-    assert TextClassifier(albert_tf.load(directory))(TEXTS[:9]) == expected

@@ -1,8 +1,5 @@
 """Filling in blanks with a model whose answers are known."""
 
-import shutil
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -81,17 +78,13 @@ def test_the_answer_depends_on_the_place_of_the_blank(directory):
     assert first[0] != second[0]
 
 
-def test_unusable_texts_and_directories_are_refused(filler, directory, tmp_path):
+def test_unusable_texts_and_directories_are_refused(filler, tmp_path):
     with pytest.raises(ValueError, match=r"\[MASK\].*texts\[1\]='no blank'"):
         filler(["[MASK]", "no blank"])
     with pytest.raises(ValueError, match=r"texts\[0\] must be in 1\.\.16"):
         filler(["[MASK]" + " the" * 15])
     CONFIG.to_json_file(str(tmp_path / "albert_config.json"))
     with pytest.raises(ValueError, match=r"no model in the directory .*where"):
-        FillMask.load(str(tmp_path))
-    for path in Path(directory).glob("model.ckpt-best*"):
-        shutil.copy(path, tmp_path)
-    with pytest.raises(ValueError, match="where must hold a tokenizer"):
         FillMask.load(str(tmp_path))
 
 
@@ -120,13 +113,8 @@ def test_bad_input_is_refused(filler, tokenizer):
     for variable in (nan := AlbertForPretraining(CONFIG)).trainable_variables:
         variable.assign(np.full(variable.shape, np.nan))
     assert_refused([
-        (lambda: filler("[MASK]"), TypeError, "texts must be a list of texts"),
-        (lambda: filler([]), ValueError, "texts must have at least one text"),
         (lambda: filler(["[MASK]"], top_k=0), ValueError, "top_k must be at least 1"),
         (lambda: filler(["[MASK]"], top_k=2.0), TypeError, "top_k must be a whole number"),
         (lambda: FillMask.load("mini", do_lower_case="no"), TypeError, "do_lower_case must be"),
-        (lambda: FillMask.load(None), TypeError, "where must be the path or the name"),
         (lambda: FillMask(nan, tokenizer)(["[MASK]"]), ValueError, "not finite"),
-        (lambda: FillMask(nan.encoder, tokenizer), TypeError, "model must be AlbertForPretraining"),
-        (lambda: FillMask(nan, None), TypeError, "tokenizer must be"),
     ])  # fmt: skip

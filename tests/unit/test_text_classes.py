@@ -1,0 +1,199 @@
+"""The public classes that take texts: loading, batches, and errors for invalid arguments."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import (
+    AlbertForClassification,
+    AlbertForMultipleChoice,
+    AlbertForPretraining,
+    AlbertForQuestionAnswering,
+    AlbertForTokenClassification,
+    FillMask,
+    MultipleChoice,
+    QuestionAnswerer,
+    TextClassifier,
+    TextEncoder,
+    TokenClassifier,
+)
+from albert_tf.checkpoints.trained_task import SQUAD_TASKS, TrainedTask
+from albert_tf.data.text_examples import Labels
+from tests.choice_run import choices
+from tests.squad_run import questions
+from tests.text_models import CONFIG, written
+
+LABELS = ("low", "middle", "high")
+TEXTS = ["the cat " * (1 + n % 11) + "sat" * (n % 5) for n in range(20)]
+CONTEXTS, QUESTIONS, _ = zip(*questions(9, 3, 1), strict=True)
+CHOICES = choices(7, 2, 5)
+LENGTHS = {"max_seq_length": 22, "doc_stride": 7, "max_query_length": 9}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A class with a model, what was stored with the model, and valid arguments of a call."""
+
+    kind: Any
+    make_model: Callable[[], keras.Model]
+    arguments: dict[str, list]
+    settings: dict[str, Any]
+    task: TrainedTask | None = None
+    call: dict[str, Any] = field(default_factory=dict)
+
+
+CASES = {
+    case.kind.__name__: case
+    for case in (
+        Case(
+            TextClassifier,
+            lambda: AlbertForClassification(CONFIG, 3),
+            {"texts": TEXTS},
+            {"labels": LABELS, "max_seq_length": 20, "pairs": False},
+            TrainedTask("custom", Labels(LABELS), False, max_seq_length=20),
+        ),
+        Case(
+            TokenClassifier,
+            lambda: AlbertForTokenClassification(CONFIG, 3),
+            {"texts": TEXTS},
+            {"labels": LABELS, "max_seq_length": 16},
+            TrainedTask("tokens", Labels(LABELS), False, max_seq_length=16),
+        ),
+        Case(
+            QuestionAnswerer,
+            lambda: AlbertForQuestionAnswering(CONFIG),
+            {"questions": list(QUESTIONS), "contexts": list(CONTEXTS)},
+            LENGTHS,
+            TrainedTask(
+                SQUAD_TASKS[1],
+                max_seq_length=22,
+                settings={key: LENGTHS[key] for key in ("doc_stride", "max_query_length")},
+            ),
+        ),
+        Case(
+            MultipleChoice,
+            lambda: AlbertForMultipleChoice(CONFIG),
+            {f"{name}s".replace("ss", "s"): [row[name] for row in CHOICES]
+             for name in ("context", "question", "options")},
+            {"max_seq_length": 22, "max_qa_length": 9},
+            TrainedTask("race", max_seq_length=22, settings={"max_qa_length": 9}),
+        ),
+        Case(
+            FillMask,
+            lambda: AlbertForPretraining(CONFIG),
+            {"texts": [f"{text[:40]} [MASK]" + " [MASK]" * (len(text) % 2) for text in TEXTS]},
+            {},
+            call={"top_k": 2},
+        ),
+        Case(TextEncoder, lambda: AlbertForPretraining(CONFIG), {"texts": TEXTS}, {}),
+    )
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.fixture(scope="module")
+def model(case):
+    keras.utils.set_random_seed(3)
+    return case.make_model()
+
+
+@pytest.fixture(scope="module")
+def directory(case, model, tokenizer, tmp_path_factory):
+    return written(tmp_path_factory.mktemp("trained"), model, tokenizer, case.task)
+
+
+@pytest.fixture(scope="module")
+def loaded(case, directory):
+    return case.kind.load(directory)
+
+
+def call(case, function, rows=slice(None)):
+    return function(*(column[rows] for column in case.arguments.values()), **case.call)
+
+
+def assert_equal(found, expected):
+    """Compares predictions; floating-point numbers may differ by 1e-5."""
+    if isinstance(expected, float | np.ndarray):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    elif isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        assert_equal([found[key] for key in expected], list(expected.values()))
+    elif isinstance(expected, list | tuple) or hasattr(expected, "words"):
+        parts = [vars(one) if hasattr(one, "__dict__") else one for one in (found, expected)]
+        if isinstance(parts[0], dict):
+            assert_equal(*parts)
+            return
+        for one, other in zip(*parts, strict=True):
+            assert_equal(one, other)
+    else:
+        assert found == expected
+
+
+def test_a_loaded_model_predicts_as_the_one_in_memory(case, model, directory, tokenizer, loaded):
+    expected = call(case, case.kind(model, tokenizer, **case.settings))
+    assert_equal(call(case, loaded), expected)
+    assert_equal(call(case, case.kind(albert_tf.load(directory))), expected)
+
+
+def test_order_and_batches_change_no_prediction(case, directory, loaded):
+    expected = call(case, loaded)
+    backwards = call(case, case.kind.load(directory, batch_size=3), slice(None, None, -1))
+    assert_equal(backwards[::-1], expected)
+    for row in (0, 4):
+        assert_equal(call(case, loaded, slice(row, row + 1))[0], expected[row])
+
+
+def test_invalid_texts_are_rejected(case, loaded):
+    for name, values in case.arguments.items():
+        row = {key: column[:1] for key, column in case.arguments.items()}
+        others = [(5, TypeError), ({"a"}, TypeError), ([None], TypeError), ([], ValueError)]
+        if len(row) > 1:
+            others += [("a", TypeError), (values[:2], ValueError)]
+        for value, error in others:
+            # The argument with another number of rows than the first one is named.
+            names = "|".join(row) if error is ValueError else name
+            with pytest.raises(error, match=names):
+                loaded(**{**row, name: value}, **case.call)
+
+
+def test_invalid_models_and_settings_are_rejected(case, model, directory, tokenizer, tmp_path):
+    shutil.copytree(directory, tmp_path / "model")
+    for path in (tmp_path / "model").glob("30k-clean*"):
+        path.unlink()
+    for where, error, match in [
+        (None, TypeError, "where"),
+        ("", ValueError, "where"),
+        (tmp_path / "nowhere", ValueError, "nowhere"),
+        (tmp_path / "model", ValueError, "where must hold a tokenizer"),
+    ]:
+        with pytest.raises(error, match=match):
+            case.kind.load(where)
+    with pytest.raises(TypeError, match="model must be"):
+        case.kind("mini", tokenizer, **case.settings)
+    with pytest.raises(TypeError, match="tokenizer must be"):
+        case.kind(model, "mini", **case.settings)
+    names = ("batch_size",) if case.kind is FillMask else ("batch_size", "max_seq_length")
+    for name in names:
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            case.kind.load(directory, **{name: 0})
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"TextEncoder"}))
+def test_models_of_another_task_are_rejected(name, tokenizer, tmp_path):
+    for other in CASES.values():
+        if other.task and other.kind.__name__ != name:
+            path = written(
+                tmp_path / other.kind.__name__, other.make_model(), tokenizer, other.task
+            )
+            with pytest.raises(ValueError, match=r"where|whole model"):
+                CASES[name].kind.load(path)
