@@ -450,24 +450,6 @@ def test_invalid_flags_are_rejected_before_writing(run_of, golden, name, changes
 
 
 @pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        ({"lerning_rate": 0.1}, "learning_rate"),
-        ({"num_train_steps": 0}, "--num_train_steps"),
-        ({"input_file": "/nowhere"}, "'/nowhere'"),
-    ],
-)
-def test_a_command_ends_with_one_line_and_status_1(run_of, flags, named):
-    run = run_of("pretraining")
-    result = run(**flags)
-    assert result.code == 1
-    assert named in result.output
-    assert "error: " in result.output
-    assert "Traceback" not in result.output
-    assert not run.output.exists()
-
-
-@pytest.mark.parametrize(
     ("name", "there"), [("classifier", "rte"), ("race", "squad1.1"), ("squad", "squad2.0")]
 )
 def test_the_directory_of_another_task_is_left_alone(run_of, tmp_path, name, there):
@@ -502,7 +484,7 @@ def test_a_bad_record_later_in_the_file_is_named_when_it_is_read(run_of, tmp_pat
     file = write_records(tmp_path / "large", columns)
     result = run_of("pretraining")(input_file=file, output_dir=tmp_path / "output")
     assert result.code == 1
-    assert f"{file}, record 7: feature 'input_ids' holds 31" in result.output
+    assert result.output.splitlines()[-1].startswith(f"error: {file}, record 7: ")
     assert "Traceback" not in result.output
 
 

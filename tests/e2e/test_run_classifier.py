@@ -152,36 +152,25 @@ class TestWithoutTraining:
         copied.must_work(
             **{**WITHOUT_DATA, **FROM_OUTPUT, "test_file": backwards},
             do_predict=True,
-            padding="max",
+            predict_batch_size=None,
             predict_file=lines,
             predict_output_file=copied.folder / "predicted.txt",
         )
         np.testing.assert_allclose(copied.predicted()[::-1], expected, rtol=0, atol=1e-5)
-        printed = [line.split("\t") for line in (copied.folder / "predicted.txt").open()]
-        for (label, *fields), row in zip(printed, expected, strict=True):
-            values = dict(field.strip().rsplit("=", 1) for field in fields)
-            assert label == LABELS[row.argmax()]
-            assert list(values) == list(LABELS)
-            np.testing.assert_allclose(list(map(float, values.values())), row, rtol=0, atol=1e-5)
-
-    def test_python_says_what_the_command_prints(self, copied):
-        texts = [text for _, text in copied.rows["test"] + copied.rows["dev"]]
-        (copied.folder / "lines.txt").write_text("\n".join(texts))
-        copied.must_work(
-            **{**WITHOUT_DATA, **FROM_OUTPUT, "predict_batch_size": None},
-            predict_file=copied.folder / "lines.txt",
-            predict_output_file=copied.folder / "predicted.txt",
-        )
-        lines = [
+        of_python = albert_tf.TextClassifier.load(copied.output)([text for text, _ in rows])
+        printed = [
             "\t".join([label, *(f"{name}={p:.6f}" for name, p in probabilities.items())])
-            for label, probabilities, _ in albert_tf.TextClassifier.load(copied.output)(texts)
+            for label, probabilities, _ in of_python
         ]
-        assert (copied.folder / "predicted.txt").read_text().splitlines() == lines
+        assert (copied.folder / "predicted.txt").read_text().splitlines() == printed
+        assert [one.label for one in of_python] == [LABELS[row.argmax()] for row in expected]
+        found = [list(one.probabilities.values()) for one in of_python]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
     def test_evaluates_all_there_is_or_the_one_that_is_meant(self, copied):
         expected = blocks(copied.output / "eval_results.txt")
         (copied.output / "best_trial.txt").unlink()
-        copied.must_work(do_eval=True, padding="buckets")
+        copied.must_work(do_eval=True, padding="max")
         again = blocks(copied.output / "eval_results.txt")
         assert [block["global_step"] for block in again] == ["2", "4", "6"]
         for block, other in zip(again, expected, strict=True):

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -121,13 +122,19 @@ class TestDryRun:
 
     def test_of_an_evaluation(self, trained):
         before = tree(trained.folder)
-        flags = {"do_train": False, "do_eval": True, "dry_run": True}
-        for choice, code in (("all", 0), ("best", 0), (trained.output / "model.ckpt-7", 1)):
-            assert trained(**flags, eval_checkpoint=choice).code == code
-            assert_unchanged(trained.folder, before)
-        empty = {"output_dir": trained.folder / "fresh", "eval_checkpoint": "all"}
-        for seconds, code in ((0, 1), (300, 0)):  # it would wait for a checkpoint
-            assert trained(**flags, **empty, watch_secs=seconds).code == code
+        fresh = {"output_dir": trained.folder / "fresh", "eval_checkpoint": "all"}
+        for changes, is_valid in (
+            ({"eval_checkpoint": "all"}, True),
+            ({"eval_checkpoint": "best"}, True),
+            ({"eval_checkpoint": trained.output / "model.ckpt-7"}, False),
+            ({**fresh, "watch_secs": 0}, False),
+            ({**fresh, "watch_secs": 300}, True),  # it would wait for a checkpoint
+        ):
+            flags = trained.flags(do_train=False, do_eval=True, dry_run=True, **changes)
+            with (
+                nullcontext() if is_valid else pytest.raises(ValueError, match="--eval_checkpoint")
+            ):
+                run_here(run_pretraining, flags)
             assert_unchanged(trained.folder, before)
 
     def test_of_several_workers_waits_for_none(self, trained, tmp_path, monkeypatch):
