@@ -9,7 +9,6 @@ from albert_tf.pretraining.masking import (
     choose_ngrams,
     find_words,
     mask_batch,
-    ngram_probabilities,
     prediction_budget,
 )
 
@@ -31,44 +30,6 @@ def sequences(seed: int, rows: int = 23) -> tuple[np.ndarray, np.ndarray, np.nda
     ids[:, 0] = CLS
     ids[np.arange(B), middle] = ids[np.arange(B), lengths - 1] = SEP
     return ids, is_text, lengths
-
-
-def test_budget_rounds_half_to_even_and_keeps_the_limits():
-    settings = MaskingSettings(masked_lm_prob=0.5, max_predictions_per_seq=4)
-    lengths = np.array([1, 3, 5, 7, 9, 20])
-    assert prediction_budget(lengths, settings).tolist() == [1, 2, 2, 4, 4, 4]
-    nothing = MaskingSettings(masked_lm_prob=0)
-    assert prediction_budget(lengths, nothing).tolist() == [0] * 6
-
-
-def words_of(sizes: list[int]) -> Words:
-    return Words(np.array([len(sizes)]), np.zeros((1, 0), int), np.cumsum([[0, *sizes]], axis=1))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "order", "lengths", "budget", "chosen"),
-    [
-        ([1, 1, 1, 1], [2, 0, 1, 3], [1, 1, 1, 1], 2, [0, 2]),
-        ([1, 1, 1, 1], [0, 3, 1, 2], [2, 1, 1, 1], 3, [0, 1, 3]),
-        ([1, 1, 3, 1], [0, 1, 2, 3], [3, 1, 1, 1], 3, [0, 1, 3]),  # shortened to fit, then filled
-        ([4, 1, 1, 1], [0, 2, 1, 3], [1, 1, 1, 1], 2, [1, 2]),  # too large: passed over
-        ([1, 1, 1, 1], [1, 0, 2, 3], [2, 1, 1, 1], 3, [1, 2, 3]),  # meets a chosen word
-        ([1, 1, 1, 1], [0, 1, 2, 3], [1, 1, 1, 1], 9, [0, 1, 2, 3]),
-        ([1, 1, 1, 1], [0, 1, 2, 3], [1, 1, 1, 1], 0, []),
-    ],
-)
-def test_choosing_n_grams(sizes, order, lengths, budget, chosen):
-    draws = NgramDraws(np.array([order]), np.array([lengths]))
-    picked, ngrams = choose_ngrams(words_of(sizes), draws, np.array([budget]))
-    assert np.flatnonzero(picked[0]).tolist() == chosen
-    assert (ngrams * np.arange(len(ngrams))).sum() == len(chosen)
-
-
-def test_ngram_probabilities():
-    short = ngram_probabilities(MaskingSettings(ngram=3))
-    np.testing.assert_allclose(short, [6 / 11, 3 / 11, 2 / 11], rtol=1e-12, atol=0)
-    long = ngram_probabilities(MaskingSettings(ngram=3, favor_shorter_ngram=False))
-    np.testing.assert_allclose(long, [2 / 11, 3 / 11, 6 / 11], rtol=1e-12, atol=0)
 
 
 SETTINGS = [
@@ -145,14 +106,3 @@ def test_sequences_do_not_depend_on_their_neighbours():
 def test_settings_are_checked(name, value, message):
     with pytest.raises(ValueError, match=message):
         MaskingSettings(**{name: value})
-
-
-def test_words_of_a_sequence():
-    starts = np.array([True, False, True])
-    ids = np.array([[2, 1, 2, 1, 2, 1, 1, 2, 0, 0]])
-    is_text = np.array([[0, 1, 1, 1, 0, 1, 1, 1, 0, 0]], bool)
-    words = find_words(is_text, starts[ids])
-    # The first token opens a word although it starts none; the one after [SEP] joins the last.
-    assert words.counts.tolist() == [3]
-    assert words.of_position[is_text].tolist() == [0, 1, 1, 1, 1, 2]
-    assert words.begin.tolist() == [[0, 1, 5, 6]]
