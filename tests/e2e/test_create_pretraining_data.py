@@ -1,11 +1,12 @@
-"""The real command in a process of its own, which must do without TensorFlow."""
+"""The commands that create vocabularies and records, in processes without TensorFlow."""
 
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,16 @@ def no_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def start(path: str, *options: str, **flags: object) -> subprocess.Popen[str]:
+def start(
+    path: str,
+    *options: str,
+    program: Sequence[str] = ("create_pretraining_data.py",),
+    **flags: object,
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             sys.executable,
-            "create_pretraining_data.py",
+            *program,
             *(f"--{name}={value}" if name else "--" for name, value in flags.items()),
             *options,
         ],
@@ -43,13 +49,13 @@ def start(path: str, *options: str, **flags: object) -> subprocess.Popen[str]:
     )
 
 
-def run(path: str, *options: str, **flags: object) -> subprocess.CompletedProcess[str]:
+def run(path: str, *options: str, **flags: Any) -> subprocess.CompletedProcess[str]:
     process = start(path, *options, **flags)
     stdout, stderr = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
-def kill_while_it_writes(folder: Path, path: str, flags: Mapping[str, object]) -> None:
+def kill_while_it_writes(folder: Path, path: str, flags: Mapping[str, Any]) -> None:
     """Ends the command as a power cut would; its files are there under temporary names then."""
     process = start(path, **flags)
     while not list(folder.glob("tokens.tmp-*/*.npz")):
@@ -179,3 +185,19 @@ def test_beam_that_is_not_installed(golden: Path, tmp_path: Path) -> None:
     )
     assert result.returncode == 1
     assert 'Install it with: pip install "albert_tf[beam]"' in result.stderr
+
+
+def test_vocabulary(golden: Path, tmp_path: Path, no_tensorflow: str) -> None:
+    flags = {
+        "program": ("-m", "albert_tf.cli.train_sentencepiece"),
+        "input_file": golden / "pretraining_data" / "corpus.txt",
+        "model_prefix": tmp_path / "new" / "vocab",
+        "vocab_size": 200,
+    }
+    checked = run(no_tensorflow, "--dry_run", **flags)
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout == f"{DRY_RUN_PASSED}\n"
+    assert list(tmp_path.iterdir()) == []
+    result = run(no_tensorflow, **flags)
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"vocab.model", "vocab.vocab"}

@@ -30,9 +30,6 @@ RESULTS = {
 def trained(tmp_path_factory):
     """Twelve steps with evaluation."""
     run = PretrainingRun(tmp_path_factory.mktemp("trained"), hidden_dropout_prob=0.2)
-    before = tree(run.folder)
-    run.planned = run.must_work(do_eval=True, dry_run=True)
-    assert_unchanged(run.folder, before)
     run.printed = run.must_work(do_eval=True)
     return run
 
@@ -105,19 +102,25 @@ class TestTraining:
 
 
 class TestDryRun:
-    def test_logs_the_plan_of_the_run(self, trained):
-        assert trained.planned.endswith(f"{DRY_RUN_PASSED}\n")
-        plan, real = logged_plan(trained.planned), logged_plan(trained.printed)
+    def test_logs_the_plan_of_the_run(self, trained, capsys, caplog):
+        caplog.set_level("INFO", logger="absl")
+        before = tree(trained.folder)
+        fresh = trained.folder / "fresh"
+        run_here(run_pretraining, trained.flags(do_eval=True, dry_run=True, output_dir=fresh))
+        assert_unchanged(trained.folder, before)
+        assert capsys.readouterr().out.endswith(f"{DRY_RUN_PASSED}\n")
+        plan, real = logged_plan(caplog.text), logged_plan(trained.printed)
         expected = {"steps": 12, "last_step": 12, "examples": 20, "epochs": 3.6, "checkpoints": 3}
         for found in (plan, real):
             assert {name: float(found[name]) for name in expected} == expected
         assert plan.keys() == real.keys()
 
-    def test_of_a_run_that_goes_on(self, trained):
+    def test_of_a_run_that_goes_on(self, trained, caplog):
+        caplog.set_level("INFO", logger="absl")
         before = tree(trained.folder)
-        printed = trained.must_work(dry_run=True, num_train_steps=23)
+        run_here(run_pretraining, trained.flags(dry_run=True, num_train_steps=23))
         assert_unchanged(trained.folder, before)
-        plan = logged_plan(printed)
+        plan = logged_plan(caplog.text)
         assert (plan["steps"], plan["last_step"], plan["checkpoints"]) == ("11", "23", "3")
 
     def test_of_an_evaluation(self, trained):
