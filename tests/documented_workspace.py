@@ -198,6 +198,9 @@ class Workspace:
             "dupe_factor": 1,
         }
         self._must_work("create_pretraining_data.py", flags)
+        # The documents train vocabularies of their own, which these records stand for.
+        records = self.path(f"{name}.tfrecord")
+        records.with_name(f".{records.name}.vocabulary").unlink()
 
     def _fine_tune(self, name: str, script: str, flags: dict[str, Any]) -> None:
         flags = {
