@@ -88,27 +88,6 @@ def test_unusable_texts_and_directories_are_refused(filler, tmp_path):
         FillMask.load(str(tmp_path))
 
 
-def test_texts_are_filled_in_order_however_they_are_batched(directory):
-    """Texts of other lengths and numbers of blanks share no batch."""
-    filler = FillMask.load(directory, batch_size=1)
-    for variable in filler.model.trainable_variables:
-        variable.assign(np.random.default_rng(3).normal(size=variable.shape, scale=0.5))
-    texts = ["[MASK] the" + " light" * (n % 3) + " [MASK]" * (n % 2) for n in range(9)]
-    together = filler(texts, top_k=2)
-    assert [len(blanks) for blanks in together] == [1 + n % 2 for n in range(9)]
-    for text, blanks in zip(texts, together, strict=True):
-        (alone,) = filler([text], top_k=2)
-        assert [[c.token for c in blank] for blank in blanks] == [
-            [c.token for c in blank] for blank in alone
-        ]
-        np.testing.assert_allclose(
-            [[c.probability for c in blank] for blank in blanks],
-            [[c.probability for c in blank] for blank in alone],
-            rtol=1e-5,
-        )
-    assert type(together[0][0][0].probability) is float
-
-
 def test_bad_input_is_refused(filler, tokenizer):
     for variable in (nan := AlbertForPretraining(CONFIG)).trainable_variables:
         variable.assign(np.full(variable.shape, np.nan))
